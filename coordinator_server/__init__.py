@@ -1,0 +1,1 @@
+"""One server process: configuration, composition, gRPC adapters, metrics and the command line."""

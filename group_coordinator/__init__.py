@@ -1,0 +1,1 @@
+"""Consumer groups and the offsets they commit, inside transactions or outside."""

@@ -1,0 +1,1 @@
+"""Topic partitions: idempotent and transactional append, markers, the last stable offset, fetch."""

@@ -1,0 +1,1 @@
+"""Spark reads committed records of the log by the format name `txnlog`."""

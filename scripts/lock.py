@@ -1,0 +1,66 @@
+"""Resolves the requirement files: every version and every hash, for all supported Pythons and systems.
+
+Runs in its own environment, made from `requirements/lock.txt`. The files it writes name packages and
+hashes only, so that they work with whatever index the user's pip is configured for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OLDEST_PYTHON = "3.11"
+HEADER = "# Made by `make lock` from {sources}. Change those, not this file.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """One requirement file and what it is resolved from."""
+
+    target: str
+    sources: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+
+LOCKS = (
+    Lock("lock.txt", ("requirements/lock.in",)),
+    Lock("dev.txt", ("pyproject.toml",), ("--extra", "spark", "--extra", "dev")),
+    # The declared lower bounds are a promise to users; this is the environment in which it is tested.
+    Lock("lowest.txt", ("pyproject.toml", "requirements/lowest.in"), ("--resolution", "lowest-direct")),
+    Lock("generate.txt", ("requirements/generate.in",)),
+    Lock("demo.txt", ("requirements/demo.in",), ("--no-deps",)),
+)
+
+
+def main() -> int:
+    """Write every lock, or only those named; without `--upgrade` the versions already chosen stay."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--upgrade", action="store_true", help="take the newest versions that fit")
+    parser.add_argument("targets", nargs="*", metavar="FILE", help="files of requirements/ to write (default: all)")
+    arguments = parser.parse_args()
+    for lock in LOCKS:
+        if not arguments.targets or lock.target in arguments.targets:
+            resolve(lock, upgrade=arguments.upgrade)
+    return 0
+
+
+def resolve(lock: Lock, *, upgrade: bool) -> None:
+    """Write one requirement file with the hashes of all wheels and archives of each package."""
+    target = ROOT / "requirements" / lock.target
+    # `uv` stands beside the interpreter of the environment this script runs in.
+    command = [str(Path(sys.executable).parent / "uv"), "pip", "compile", "--quiet", "--universal"]
+    command += ["--python-version", OLDEST_PYTHON, "--generate-hashes", "--no-header", "--no-emit-index-url"]
+    command += ["--no-emit-find-links", "--no-annotate", *lock.options]
+    command += ["--upgrade"] if upgrade else []
+    command += ["--output-file", str(target), *lock.sources]
+    subprocess.run(command, cwd=ROOT, check=True)
+    target.write_text(HEADER.format(sources=" and ".join(lock.sources)) + target.read_text())
+    print(f"wrote requirements/{lock.target}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

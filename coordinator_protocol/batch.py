@@ -1,0 +1,373 @@
+"""The stored form of a record batch: Kafka's v2 header, three bytes of ours, then a payload nobody here looks into.
+
+```
+ 0 base_offset            i64    21 attributes          i16    51 producer_epoch   i16
+ 8 batch_length           i32    23 last_offset_delta   i32    53 base_sequence    i32
+12 partition_leader_epoch i32    27 base_timestamp_ms   i64    57 record_count     i32
+16 magic (2)              i8     35 max_timestamp_ms    i64    61 encoding         u8
+17 crc                    u32    43 producer_id         i64    62 format_version   u8
+                                                               63 reserved (0)     u8
+```
+All integers are big-endian. `batch_length` counts what follows itself, and `crc` covers everything after itself, payload
+included. So the log stamps the base offset into a finished batch without touching the checksum the client computed.
+
+Source: design 6 and 10 (16-bit epochs); spec log 1.2; KIP-98.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from coordinator_protocol.checksum import crc32c
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.sequences import NO_SEQUENCE, SEQUENCE_MAX, add_sequence
+
+HEADER_BYTES: Final = 64
+FORMAT_VERSION: Final = 1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_TIMESTAMP_MS: Final = -1
+
+_MAGIC: Final = 2
+_NO_LEADER_EPOCH: Final = -1
+_LENGTH_ENDS_AT: Final = 12
+_CRC_STARTS_AT: Final = 17
+_CRC_ENDS_AT: Final = 21
+_EPOCH_MAX: Final = 2**15 - 1
+_INT32_MAX: Final = 2**31 - 1
+_INT64_MAX: Final = 2**63 - 1
+
+_OUTSIDE_CRC: Final = struct.Struct(">qiibI")
+_INSIDE_CRC: Final = struct.Struct(">hiqqqhiiBBB")
+_HEADER: Final = struct.Struct(">qiibIhiqqqhiiBBB")
+_BASE_OFFSET: Final = struct.Struct(">q")
+_CRC: Final = struct.Struct(">I")
+
+_COMPRESSION_BITS: Final = 0x07
+_TIMESTAMP_BIT: Final = 0x08
+_TRANSACTIONAL_BIT: Final = 0x10
+_CONTROL_BIT: Final = 0x20
+_KNOWN_BITS: Final = 0x3F
+
+
+class Encoding(IntEnum):
+    """How the payload is written. The server never decodes it; readers do."""
+
+    CONTROL = 0
+    """The payload is one marker (see `marker`); only the server writes such a batch."""
+    RECORDS_V1 = 1
+    """The protobuf message `Records`."""
+    ARROW_V1 = 2
+    """Arrow record batches of one fixed schema."""
+
+
+class Compression(IntEnum):
+    """What the client did to the payload, in Kafka's numbers."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class TimestampType(IntEnum):
+    """Who chose the timestamps."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+# Indexing a tuple costs a tenth of calling an enum class, and `decode_header` runs once for every batch fetched.
+_ENCODINGS: Final = tuple(Encoding)
+_COMPRESSIONS: Final = tuple(Compression)
+_TIMESTAMP_TYPES: Final = tuple(TimestampType)
+_CLIENT_ENCODINGS: Final = frozenset({Encoding.RECORDS_V1, Encoding.ARROW_V1})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchHeader:
+    """What is known of a batch without looking into its payload.
+
+    A batch holds `record_count` records at the offsets `base_offset` to `last_offset`, without gaps. A batch of no producer
+    has -1 as producer id, epoch and sequence.
+    """
+
+    base_offset: int
+    record_count: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    base_sequence: int = NO_SEQUENCE
+    encoding: Encoding
+    compression: Compression = Compression.NONE
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    is_transactional: bool = False
+    is_control: bool = False
+
+    @property
+    def last_offset_delta(self) -> int:
+        """Distance from the first record to the last."""
+        return self.record_count - 1
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record; the next batch starts one later."""
+        return self.base_offset + self.record_count - 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record, or -1 where the batch has none."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return add_sequence(self.base_sequence, self.record_count - 1)
+
+    @property
+    def attributes(self) -> int:
+        """Kafka's attribute bits: 0-2 compression, 3 timestamp type, 4 transactional, 5 control."""
+        return (
+            self.compression
+            | (_TIMESTAMP_BIT if self.timestamp_type else 0)
+            | (_TRANSACTIONAL_BIT if self.is_transactional else 0)
+            | (_CONTROL_BIT if self.is_control else 0)
+        )
+
+
+def encode_batch(header: BatchHeader, payload: bytes) -> bytes:
+    """Return the stored form of a batch, checksum included. The header must be valid: `check_client_batch` comes first."""
+    covered = _pack_covered(header)
+    crc = crc32c(payload, crc32c(covered))
+    length = HEADER_BYTES - _LENGTH_ENDS_AT + len(payload)
+    outside = _OUTSIDE_CRC.pack(header.base_offset, length, _NO_LEADER_EPOCH, _MAGIC, crc)
+    return b"".join((outside, covered, payload))
+
+
+def with_base_offset(encoded: bytes, base_offset: int) -> bytes:
+    """Return the batch moved to `base_offset`, with the checksum it had; the offset lies outside the checksum."""
+    return b"".join((_BASE_OFFSET.pack(base_offset), memoryview(encoded)[_BASE_OFFSET.size :]))
+
+
+def decode_header(buffer: bytes | memoryview) -> BatchHeader:
+    """Return the header of exactly one stored batch. The checksum is not looked at: see `verify_batch`.
+
+    Raises: Refused (CORRUPT_MESSAGE) where `buffer` is not one whole batch of a format known here.
+    """
+    if len(buffer) < HEADER_BYTES:
+        raise _corrupt(f"a batch starts with {HEADER_BYTES} bytes of header and {len(buffer)} are there")
+    (
+        base_offset,
+        length,
+        _,
+        magic,
+        _,
+        attributes,
+        last_offset_delta,
+        base_timestamp_ms,
+        max_timestamp_ms,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+        encoding,
+        format_version,
+        reserved,
+    ) = _HEADER.unpack_from(buffer)
+    compression = attributes & _COMPRESSION_BITS
+    is_control = bool(attributes & _CONTROL_BIT)
+    if (
+        length != len(buffer) - _LENGTH_ENDS_AT
+        or magic != _MAGIC
+        or format_version != FORMAT_VERSION
+        or reserved
+        or encoding >= len(_ENCODINGS)
+        or compression >= len(_COMPRESSIONS)
+        or attributes & ~_KNOWN_BITS
+        or is_control is not (encoding == 0)
+        or record_count != last_offset_delta + 1
+        or record_count < 1
+    ):
+        raise _why_corrupt(buffer)
+    return BatchHeader(
+        base_offset=base_offset,
+        record_count=record_count,
+        base_timestamp_ms=base_timestamp_ms,
+        max_timestamp_ms=max_timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        encoding=_ENCODINGS[encoding],
+        compression=_COMPRESSIONS[compression],
+        timestamp_type=_TIMESTAMP_TYPES[(attributes & _TIMESTAMP_BIT) >> 3],
+        is_transactional=bool(attributes & _TRANSACTIONAL_BIT),
+        is_control=is_control,
+    )
+
+
+def payload_of(encoded: bytes | memoryview) -> memoryview:
+    """Return the payload of a stored batch without copying it; the view keeps the whole batch alive."""
+    return memoryview(encoded)[HEADER_BYTES:]
+
+
+def batch_crc(header: BatchHeader, payload: bytes) -> int:
+    """Return the CRC-32C a client sends with a batch; the base offset does not matter to it."""
+    return crc32c(payload, crc32c(_pack_covered(header)))
+
+
+def stored_crc(encoded: bytes | memoryview) -> int:
+    """Return the checksum written in a stored batch, unchecked."""
+    if len(encoded) < HEADER_BYTES:
+        raise _corrupt(f"a batch starts with {HEADER_BYTES} bytes of header and {len(encoded)} are there")
+    crc: int
+    (crc,) = _CRC.unpack_from(encoded, _CRC_STARTS_AT)
+    return crc
+
+
+def verify_batch(encoded: bytes | memoryview) -> None:
+    """Return only if `encoded` is one whole batch whose bytes are those that were written.
+
+    Raises: Refused (CORRUPT_MESSAGE).
+    """
+    decode_header(encoded)
+    written, found = stored_crc(encoded), crc32c(memoryview(encoded)[_CRC_ENDS_AT:])
+    if written != found:
+        raise _corrupt(f"the checksum says {written:#010x} and the bytes say {found:#010x}; restore them from a copy")
+
+
+def encoding_of(number: int) -> Encoding:
+    """Return the payload encoding with this number on the wire.
+
+    Raises: Refused (UNSUPPORTED_FOR_MESSAGE_FORMAT) where this version does not know it.
+    """
+    if not 0 <= number < len(_ENCODINGS):
+        raise Refused(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"payload encoding {number} is not known here; use RECORDS_V1 (1) or ARROW_V1 (2), or a newer server",
+        )
+    return _ENCODINGS[number]
+
+
+def compression_of(number: int) -> Compression:
+    """Return the compression with this number on the wire.
+
+    Raises: Refused (UNSUPPORTED_COMPRESSION_TYPE) where this version does not know it.
+    """
+    if not 0 <= number < len(_COMPRESSIONS):
+        raise Refused(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"compression {number} is not known here; use one of {', '.join(f'{c.name} ({c})' for c in Compression)}",
+        )
+    return _COMPRESSIONS[number]
+
+
+def check_client_batch(header: BatchHeader, payload: bytes, *, crc: int | None, batch_bytes_max: int) -> None:
+    """Return only if a client may send this batch; its place in the producer's sequence is checked by the partition.
+
+    `crc` is what the client computed with `batch_crc`, or None where it left that to the server. `batch_bytes_max` bounds
+    the stored form, header included.
+
+    Raises: Refused with INVALID_RECORD (shape), UNSUPPORTED_FOR_MESSAGE_FORMAT, UNSUPPORTED_COMPRESSION_TYPE,
+    INVALID_TIMESTAMP, MESSAGE_TOO_LARGE or CORRUPT_MESSAGE.
+    Source: spec log 1.2 and 1.3 step 1; Kafka's `LogValidator`.
+    """
+    size = HEADER_BYTES + len(payload)
+    if size > batch_bytes_max:
+        raise Refused(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch takes {size} bytes and at most {batch_bytes_max} are allowed; send fewer records in one batch",
+        )
+    _check_format(header)
+    _check_range(header, payload)
+    _check_producer(header)
+    # Last, because it is the only check that reads the payload, and because only now every field is known to fit its bytes.
+    if crc is not None and crc != batch_crc(header, payload):
+        raise Refused(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"the batch came with checksum {crc:#010x}, which its bytes do not have; send it again",
+        )
+
+
+def _pack_covered(header: BatchHeader) -> bytes:
+    return _INSIDE_CRC.pack(
+        header.attributes,
+        header.record_count - 1,
+        header.base_timestamp_ms,
+        header.max_timestamp_ms,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.record_count,
+        header.encoding,
+        FORMAT_VERSION,
+        0,
+    )
+
+
+def _check_format(header: BatchHeader) -> None:
+    if header.is_control or header.encoding == Encoding.CONTROL:
+        raise _invalid("clients do not write control batches; end the transaction with EndTxn")
+    if encoding_of(header.encoding) not in _CLIENT_ENCODINGS:
+        raise _invalid(f"clients do not write the encoding {header.encoding.name}; use RECORDS_V1 or ARROW_V1")
+    compression_of(header.compression)
+
+
+def _check_range(header: BatchHeader, payload: bytes) -> None:
+    if header.base_offset != 0:
+        raise _invalid(f"the base offset is {header.base_offset} and must be 0: the log assigns offsets")
+    if not 1 <= header.record_count <= _INT32_MAX:
+        raise _invalid(f"the record count is {header.record_count} and must be between 1 and {_INT32_MAX}")
+    if not payload:
+        raise _invalid(f"the payload is empty and cannot hold {header.record_count} records")
+    if header.timestamp_type != TimestampType.CREATE_TIME:
+        raise Refused(
+            ErrorCode.INVALID_TIMESTAMP, "only the log itself writes LOG_APPEND_TIME; send the timestamp type CREATE_TIME"
+        )
+    if not NO_TIMESTAMP_MS <= header.base_timestamp_ms <= header.max_timestamp_ms <= _INT64_MAX:
+        raise Refused(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"the base timestamp {header.base_timestamp_ms} ms must not be before {NO_TIMESTAMP_MS} (none) "
+            f"or after the maximum timestamp {header.max_timestamp_ms} ms",
+        )
+
+
+def _check_producer(header: BatchHeader) -> None:
+    producer_id, epoch, sequence = header.producer_id, header.producer_epoch, header.base_sequence
+    if producer_id == NO_PRODUCER_ID and epoch == NO_PRODUCER_EPOCH and sequence == NO_SEQUENCE:
+        if header.is_transactional:
+            raise _invalid("a transactional batch needs producer id, epoch and sequence; call InitProducerId first")
+    elif not (0 <= producer_id <= _INT64_MAX and 0 <= epoch <= _EPOCH_MAX and 0 <= sequence <= SEQUENCE_MAX):
+        raise _invalid(
+            f"producer id {producer_id}, epoch {epoch} and sequence {sequence} must all be given and in range, or all be -1"
+        )
+
+
+def _why_corrupt(buffer: bytes | memoryview) -> Refused:
+    """Name the first thing wrong with a header that `decode_header` did not accept."""
+    _, length, _, magic, _, attributes, delta, *_, count, encoding, version, reserved = _HEADER.unpack_from(buffer)
+    if magic != _MAGIC:
+        return _corrupt(f"magic is {magic} and must be {_MAGIC}")
+    if version != FORMAT_VERSION:
+        return _corrupt(f"format version {version} is not known here, only {FORMAT_VERSION}; read it with a newer version")
+    size = length + _LENGTH_ENDS_AT
+    if size > len(buffer):
+        return _corrupt(f"the batch says it takes {size} bytes and is cut off after {len(buffer)}")
+    if size < len(buffer):
+        return _corrupt(f"the batch says it takes {size} bytes and {len(buffer) - size} more follow")
+    if encoding >= len(_ENCODINGS):
+        return _corrupt(f"payload encoding {encoding} is not known here; read it with a newer version")
+    if attributes & ~_KNOWN_BITS or attributes & _COMPRESSION_BITS >= len(_COMPRESSIONS) or reserved:
+        return _corrupt(f"attributes {attributes & 0xFFFF:#06x} or the reserved byte {reserved} mean nothing in this version")
+    if count < 1 or count != delta + 1:
+        return _corrupt(f"the record count {count} does not fit the last offset delta {delta}")
+    return _corrupt(f"the control bit does not fit the encoding {Encoding(encoding).name}")
+
+
+def _corrupt(what: str) -> Refused:
+    return Refused(ErrorCode.CORRUPT_MESSAGE, f"not a stored batch: {what}")
+
+
+def _invalid(what: str) -> Refused:
+    return Refused(ErrorCode.INVALID_RECORD, what)

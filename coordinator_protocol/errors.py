@@ -1,0 +1,428 @@
+"""What went wrong, as Kafka numbers it, and what the caller should do about it.
+
+Two facts travel in every reply: the error code (Kafka's number, so that tools and people recognise it) and the error class
+(the one action that helps). The class is decided here, per method, by one table; a client that meets a code it has never
+heard of still knows what to do.
+
+Source: design 6; spec transactions 0 and 2; spec ecosystem 1; KIP-588, KIP-691, KIP-890, KIP-1050.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum, StrEnum
+from types import MappingProxyType
+from typing import Final
+
+
+class ErrorCode(IntEnum):
+    """Kafka's error codes, with Kafka's names and numbers, as far as this product can meet them."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    INVALID_FETCH_SIZE = 4
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
+    NETWORK_EXCEPTION = 13
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
+    RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_CONFIG = 40
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    TRANSACTION_COORDINATOR_FENCED = 52
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    OPERATION_NOT_ATTEMPTED = 55
+    KAFKA_STORAGE_ERROR = 56
+    UNKNOWN_PRODUCER_ID = 59
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    OFFSET_NOT_AVAILABLE = 78
+    MEMBER_ID_REQUIRED = 79
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
+    INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
+    THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
+    SNAPSHOT_NOT_FOUND = 98
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+    TRANSACTIONAL_ID_NOT_FOUND = 105
+    FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = 111
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
+    TRANSACTION_ABORTABLE = 120
+    INVALID_RECORD_STATE = 121
+    SHARE_SESSION_NOT_FOUND = 122
+    INVALID_SHARE_SESSION_EPOCH = 123
+    FENCED_STATE_EPOCH = 124
+    INVALID_REGULAR_EXPRESSION = 128
+    STREAMS_INVALID_TOPOLOGY = 130
+
+
+class ErrorClass(IntEnum):
+    """The one action that helps; the numbers are on the wire."""
+
+    NONE = 0
+    """Done: nothing to repair."""
+    RETRY = 1
+    """Send the same request to the same place again after a pause; nothing was written."""
+    REFRESH = 2
+    """Find the coordinator or partition owner again, then send the same request there; nothing was written."""
+    ABORT = 3
+    """Abort the transaction, then go on with the same producer."""
+    RECOVER = 4
+    """Call InitProducerId with the identity held, without an EndTxn first, then go on."""
+    REJOIN = 5
+    """Renew the group membership (join or heartbeat), then decide anew what to do."""
+    REJECTED = 6
+    """The request is wrong and stays wrong; nothing was written. A bug in the caller."""
+    FENCED = 7
+    """A newer owner runs. Stop; retrying would only disturb it."""
+    MISCONFIGURED = 8
+    """Settings, versions or permissions do not fit. Stop and repair them."""
+    UNKNOWN_OUTCOME = 9
+    """The change may or may not be durable. Repeat it under the same identity, or ask; never assume."""
+
+
+class Method(StrEnum):
+    """Every remote procedure, named as on the wire."""
+
+    FIND_COORDINATOR = "FindCoordinator"
+    INIT_PRODUCER_ID = "InitProducerId"
+    ADD_PARTITIONS_TO_TXN = "AddPartitionsToTxn"
+    ADD_OFFSETS_TO_TXN = "AddOffsetsToTxn"
+    END_TXN = "EndTxn"
+    TRANSACT = "Transact"
+    PREPARE_TRANSACTION = "PrepareTransaction"
+    DESCRIBE_TRANSACTIONS = "DescribeTransactions"
+    LIST_TRANSACTIONS = "ListTransactions"
+
+    JOIN_GROUP = "JoinGroup"
+    SYNC_GROUP = "SyncGroup"
+    HEARTBEAT = "Heartbeat"
+    LEAVE_GROUP = "LeaveGroup"
+    CONSUMER_GROUP_HEARTBEAT = "ConsumerGroupHeartbeat"
+    CONSUMER_GROUP_DESCRIBE = "ConsumerGroupDescribe"
+    DESCRIBE_GROUPS = "DescribeGroups"
+    LIST_GROUPS = "ListGroups"
+    DELETE_GROUPS = "DeleteGroups"
+    OFFSET_COMMIT = "OffsetCommit"
+    OFFSET_FETCH = "OffsetFetch"
+    OFFSET_DELETE = "OffsetDelete"
+    TXN_OFFSET_COMMIT = "TxnOffsetCommit"
+
+    CREATE_TOPICS = "CreateTopics"
+    DELETE_TOPICS = "DeleteTopics"
+    DESCRIBE_TOPICS = "DescribeTopics"
+    CREATE_PARTITIONS = "CreatePartitions"
+    DELETE_RECORDS = "DeleteRecords"
+    PRODUCE = "Produce"
+    FETCH = "Fetch"
+    LIST_OFFSETS = "ListOffsets"
+    WRITE_TXN_MARKERS = "WriteTxnMarkers"
+    DESCRIBE_PRODUCERS = "DescribeProducers"
+    TAKE_SNAPSHOT = "TakeSnapshot"
+    RENEW_SNAPSHOT = "RenewSnapshot"
+    RELEASE_SNAPSHOT = "ReleaseSnapshot"
+
+    LIMITS = "Limits"
+    ABORT_TRANSACTIONS = "AbortTransactions"
+    FENCE_PRODUCERS = "FenceProducers"
+    DESCRIBE_SHARDS = "DescribeShards"
+
+    SESSION = "Session"
+
+
+class CoordinatorError(Exception):
+    """Base of the two ways in which a request fails without being our bug."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.code.name} ({int(self.code)}): {self.message}"
+
+
+class Refused(CoordinatorError):
+    """The request was refused, and nothing was written for it.
+
+    `message` says what was wrong and what to do about it. Source: style 4.4 (a).
+    """
+
+
+class UnknownOutcome(CoordinatorError):
+    """The change may or may not be durable; the caller must repeat it under the same identity, or ask.
+
+    Source: style 4.4 (b).
+    """
+
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.REQUEST_TIMED_OUT) -> None:
+        super().__init__(code, message)
+
+    def __reduce__(self) -> tuple[type[UnknownOutcome], tuple[str, ErrorCode]]:
+        return type(self), (self.message, self.code)
+
+
+REPEATABLE_METHODS: Final = frozenset(
+    {
+        Method.FIND_COORDINATOR,
+        Method.DESCRIBE_TRANSACTIONS,
+        Method.LIST_TRANSACTIONS,
+        Method.JOIN_GROUP,
+        Method.SYNC_GROUP,
+        Method.HEARTBEAT,
+        Method.CONSUMER_GROUP_HEARTBEAT,
+        Method.CONSUMER_GROUP_DESCRIBE,
+        Method.DESCRIBE_GROUPS,
+        Method.LIST_GROUPS,
+        Method.OFFSET_FETCH,
+        Method.DESCRIBE_TOPICS,
+        Method.FETCH,
+        Method.LIST_OFFSETS,
+        Method.DESCRIBE_PRODUCERS,
+        Method.TAKE_SNAPSHOT,
+        Method.RENEW_SNAPSHOT,
+        Method.RELEASE_SNAPSHOT,
+        Method.LIMITS,
+        Method.DESCRIBE_SHARDS,
+        Method.SESSION,
+    }
+)
+"""Methods after which a lost answer needs no question: reads, and group membership.
+
+A join or heartbeat changes state, but each one states all the member wants, so sending it again is the right answer to not
+knowing. A second snapshot only costs a lease. Every other method is *mutating*: a lost answer is an unknown outcome.
+"""
+
+_WITHIN_TRANSACTION: Final = frozenset(
+    {
+        Method.ADD_PARTITIONS_TO_TXN,
+        Method.ADD_OFFSETS_TO_TXN,
+        Method.TXN_OFFSET_COMMIT,
+        Method.PRODUCE,
+        Method.TRANSACT,
+    }
+)
+"""Methods that add to an open transaction: only here is "abort and go on" advice that can be followed.
+
+A method that *ends* transactions must never answer ABORT, or a client that obeys loops for ever (KAFKA-19250). The single
+exception is EndTxn with 120: a commit that names sequences the log does not hold (design 6). An abort never sends 120.
+"""
+
+_MUTATING: Final = frozenset(Method) - REPEATABLE_METHODS
+_MEMBERSHIP: Final = frozenset(
+    {Method.JOIN_GROUP, Method.SYNC_GROUP, Method.HEARTBEAT, Method.LEAVE_GROUP, Method.CONSUMER_GROUP_HEARTBEAT}
+)
+_BY_MEMBERS: Final = _MEMBERSHIP | {Method.OFFSET_COMMIT, Method.OFFSET_FETCH}
+
+_C = ErrorCode
+
+_DEFAULT_CODES: Final[Mapping[ErrorClass, tuple[ErrorCode, ...]]] = MappingProxyType(
+    {
+        ErrorClass.NONE: (_C.NONE,),
+        ErrorClass.RETRY: (
+            _C.UNKNOWN_SERVER_ERROR,
+            _C.REQUEST_TIMED_OUT,
+            _C.NETWORK_EXCEPTION,
+            _C.COORDINATOR_LOAD_IN_PROGRESS,
+            _C.NOT_ENOUGH_REPLICAS,
+            _C.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+            _C.CONCURRENT_TRANSACTIONS,
+            _C.KAFKA_STORAGE_ERROR,
+            _C.UNKNOWN_LEADER_EPOCH,
+            _C.OFFSET_NOT_AVAILABLE,
+            _C.UNSTABLE_OFFSET_COMMIT,
+            _C.THROTTLING_QUOTA_EXCEEDED,
+            _C.UNRELEASED_INSTANCE_ID,
+        ),
+        ErrorClass.REFRESH: (
+            _C.LEADER_NOT_AVAILABLE,
+            _C.NOT_LEADER_OR_FOLLOWER,
+            _C.COORDINATOR_NOT_AVAILABLE,
+            _C.NOT_COORDINATOR,
+            _C.FENCED_LEADER_EPOCH,
+        ),
+        ErrorClass.ABORT: (),
+        ErrorClass.RECOVER: (_C.INVALID_PRODUCER_ID_MAPPING, _C.UNKNOWN_PRODUCER_ID),
+        ErrorClass.REJOIN: (
+            _C.ILLEGAL_GENERATION,
+            _C.UNKNOWN_MEMBER_ID,
+            _C.REBALANCE_IN_PROGRESS,
+            _C.MEMBER_ID_REQUIRED,
+            _C.FENCED_MEMBER_EPOCH,
+            _C.STALE_MEMBER_EPOCH,
+            _C.SHARE_SESSION_NOT_FOUND,
+            _C.INVALID_SHARE_SESSION_EPOCH,
+        ),
+        ErrorClass.REJECTED: (
+            _C.OFFSET_OUT_OF_RANGE,
+            _C.CORRUPT_MESSAGE,
+            _C.UNKNOWN_TOPIC_OR_PARTITION,
+            _C.INVALID_FETCH_SIZE,
+            _C.MESSAGE_TOO_LARGE,
+            _C.OFFSET_METADATA_TOO_LARGE,
+            _C.INVALID_TOPIC_EXCEPTION,
+            _C.RECORD_LIST_TOO_LARGE,
+            _C.INVALID_GROUP_ID,
+            _C.INVALID_COMMIT_OFFSET_SIZE,
+            _C.INVALID_TIMESTAMP,
+            _C.TOPIC_ALREADY_EXISTS,
+            _C.INVALID_PARTITIONS,
+            _C.INVALID_REQUEST,
+            _C.POLICY_VIOLATION,
+            _C.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            _C.DUPLICATE_SEQUENCE_NUMBER,
+            _C.INVALID_TXN_STATE,
+            _C.OPERATION_NOT_ATTEMPTED,
+            _C.NON_EMPTY_GROUP,
+            _C.GROUP_ID_NOT_FOUND,
+            _C.GROUP_SUBSCRIBED_TO_TOPIC,
+            _C.INVALID_RECORD,
+            _C.SNAPSHOT_NOT_FOUND,
+            _C.UNKNOWN_TOPIC_ID,
+            _C.INCONSISTENT_TOPIC_ID,
+            _C.TRANSACTIONAL_ID_NOT_FOUND,
+            _C.TRANSACTION_ABORTABLE,
+            _C.INVALID_RECORD_STATE,
+            _C.INVALID_REGULAR_EXPRESSION,
+        ),
+        ErrorClass.FENCED: (
+            _C.INVALID_PRODUCER_EPOCH,
+            _C.TRANSACTION_COORDINATOR_FENCED,
+            _C.FENCED_INSTANCE_ID,
+            _C.PRODUCER_FENCED,
+            _C.FENCED_STATE_EPOCH,
+        ),
+        ErrorClass.MISCONFIGURED: (
+            _C.INCONSISTENT_GROUP_PROTOCOL,
+            _C.INVALID_SESSION_TIMEOUT,
+            _C.TOPIC_AUTHORIZATION_FAILED,
+            _C.GROUP_AUTHORIZATION_FAILED,
+            _C.CLUSTER_AUTHORIZATION_FAILED,
+            _C.UNSUPPORTED_VERSION,
+            _C.INVALID_CONFIG,
+            _C.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            _C.INVALID_TRANSACTION_TIMEOUT,
+            _C.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            _C.UNSUPPORTED_COMPRESSION_TYPE,
+            _C.GROUP_MAX_SIZE_REACHED,
+            _C.UNSUPPORTED_ASSIGNOR,
+            _C.STREAMS_INVALID_TOPOLOGY,
+        ),
+        ErrorClass.UNKNOWN_OUTCOME: (),
+    }
+)
+
+_Rule = tuple[Iterable[Method], Iterable[ErrorCode], ErrorClass]
+
+_EXCEPTIONS: Final[tuple[_Rule, ...]] = (
+    # A lost or failed write: nobody may claim that nothing happened, so the advice is to ask, not to retry blindly.
+    (
+        _MUTATING,
+        (
+            _C.UNKNOWN_SERVER_ERROR,
+            _C.REQUEST_TIMED_OUT,
+            _C.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+            _C.KAFKA_STORAGE_ERROR,
+        ),
+        ErrorClass.UNKNOWN_OUTCOME,
+    ),
+    # What spoils one transaction but not its producer: the topic went away, the membership the offsets rest on is over, a
+    # batch in front of this one failed, the producer's state expired in this partition.
+    (
+        _WITHIN_TRANSACTION,
+        (
+            _C.UNKNOWN_TOPIC_OR_PARTITION,
+            _C.UNKNOWN_TOPIC_ID,
+            _C.INCONSISTENT_TOPIC_ID,
+            _C.ILLEGAL_GENERATION,
+            _C.UNKNOWN_MEMBER_ID,
+            _C.REBALANCE_IN_PROGRESS,
+            _C.FENCED_INSTANCE_ID,
+            _C.FENCED_MEMBER_EPOCH,
+            _C.STALE_MEMBER_EPOCH,
+            _C.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            _C.OPERATION_NOT_ATTEMPTED,
+            _C.UNKNOWN_PRODUCER_ID,
+            _C.TRANSACTION_ABORTABLE,
+        ),
+        ErrorClass.ABORT,
+    ),
+    ((Method.END_TXN,), (_C.TRANSACTION_ABORTABLE,), ErrorClass.ABORT),
+    # KIP-588: a partition cannot know whether the newer epoch is a rival or the producer's own timed-out transaction, so it
+    # sends the abortable 47; the coordinator, asked by the abort, knows and sends 90 if there is a rival.
+    ((Method.PRODUCE, Method.TRANSACT), (_C.INVALID_PRODUCER_EPOCH,), ErrorClass.ABORT),
+    # The records are in the log, at an offset that is no longer cached: success with an unknown offset is the truth, and
+    # every other advice makes clients append them again (spec log 1.3, step 5). Only for Produce: a Transact that answers
+    # 46 was refused as a whole.
+    ((Method.PRODUCE,), (_C.DUPLICATE_SEQUENCE_NUMBER,), ErrorClass.NONE),
+    # The bytes were damaged between the checksum and us, and the client still holds good ones. In Fetch the stored bytes
+    # are damaged, and fetching them again cannot help.
+    ((Method.PRODUCE, Method.TRANSACT), (_C.CORRUPT_MESSAGE,), ErrorClass.RETRY),
+    # The marker's sender holds a stale map of the partitions (spec transactions 2.8).
+    ((Method.WRITE_TXN_MARKERS,), (_C.UNKNOWN_TOPIC_OR_PARTITION, _C.UNKNOWN_TOPIC_ID), ErrorClass.REFRESH),
+    # A member is told that its group is gone or of another kind: it joins again. An administrator is simply wrong.
+    (_BY_MEMBERS, (_C.GROUP_ID_NOT_FOUND,), ErrorClass.REJOIN),
+)
+
+_DEFAULT: Final[Mapping[ErrorCode, ErrorClass]] = MappingProxyType(
+    {code: error_class for error_class, codes in _DEFAULT_CODES.items() for code in codes}
+)
+
+_OVERRIDES: Final[Mapping[tuple[Method, ErrorCode], ErrorClass]] = MappingProxyType(
+    {
+        (method, code): error_class
+        for methods, codes, error_class in _EXCEPTIONS
+        for method in methods
+        for code in codes
+    }
+)
+
+
+def error_class(method: Method, code: ErrorCode) -> ErrorClass:
+    """Return the one action that helps after `code` from `method`; defined for every pair.
+
+    Source: design 6 ("one committed table"), spec transactions 0, spec ecosystem 1.
+    """
+    return _OVERRIDES.get((method, code), _DEFAULT[code])

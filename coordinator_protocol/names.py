@@ -1,0 +1,85 @@
+"""Which ids and names are allowed. They become parts of stored keys, so NUL, our separator, is in none of them.
+
+Source: design 6 (limits, reserved names); spec transactions 2.2; Kafka's `Topic.validate`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from coordinator_protocol.errors import ErrorCode, Refused
+
+ID_BYTES_MAX: Final = 1_000
+TOPIC_NAME_LENGTH_MAX: Final = 249
+RESERVED_PREFIX: Final = "__"
+
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_SHOWN_MAX: Final = 60
+
+
+def check_transactional_id(text: str) -> None:
+    """Return only if `text` may be a transactional id.
+
+    Raises: Refused (INVALID_REQUEST) where it is empty, contains NUL or takes more than 1,000 bytes of UTF-8.
+    """
+    if not text:
+        raise Refused(ErrorCode.INVALID_REQUEST, "the transactional id is empty; leave it out or give it a name")
+    _check_id("transactional id", text, ErrorCode.INVALID_REQUEST)
+
+
+def check_client_id(text: str) -> None:
+    """Return only if `text` may be a client id; it may be empty.
+
+    Raises: Refused (INVALID_REQUEST) where it contains NUL or takes more than 1,000 bytes of UTF-8.
+    """
+    _check_id("client id", text, ErrorCode.INVALID_REQUEST)
+
+
+def check_group_id(text: str) -> None:
+    """Return only if `text` may be a group id.
+
+    Raises: Refused (INVALID_GROUP_ID) where it is empty, contains NUL or takes more than 1,000 bytes of UTF-8.
+    """
+    if not text:
+        raise Refused(ErrorCode.INVALID_GROUP_ID, "the group id is empty; give the group a name")
+    _check_id("group id", text, ErrorCode.INVALID_GROUP_ID)
+
+
+def check_topic_name(text: str, *, reserved_allowed: bool = False) -> None:
+    """Return only if `text` may be the name of a topic that a user creates, writes or reads.
+
+    Names that start with two underscores belong to the system; pass `reserved_allowed` where it names its own.
+
+    Raises: Refused (INVALID_TOPIC_EXCEPTION).
+    """
+    if _TOPIC_NAME.fullmatch(text) is None or text in {".", ".."}:
+        raise Refused(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{_shown(text)} is no topic name: 1 to {TOPIC_NAME_LENGTH_MAX} of the characters a-z A-Z 0-9 . _ - are, "
+            "but not '.' or '..' alone",
+        )
+    if text.startswith(RESERVED_PREFIX) and not reserved_allowed:
+        raise Refused(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{_shown(text)} is reserved: names that start with {RESERVED_PREFIX!r} belong to the system; choose another",
+        )
+
+
+def _check_id(what: str, text: str, code: ErrorCode) -> None:
+    if "\0" in text:
+        raise Refused(code, f"the {what} {_shown(text)} contains NUL, which no id may contain")
+    # A character takes at most four bytes, so ordinary ids are not encoded for this check.
+    if len(text) * 4 <= ID_BYTES_MAX and text.isascii():
+        return
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise Refused(code, f"the {what} {_shown(text)} is not valid Unicode: it contains half a character") from None
+    if size > ID_BYTES_MAX:
+        raise Refused(code, f"the {what} {_shown(text)} takes {size} bytes of UTF-8 and at most {ID_BYTES_MAX} are allowed")
+
+
+def _shown(text: str) -> str:
+    """Quote a name for a message, ASCII only and cut, so that a hostile one cannot garble a terminal or fill a log."""
+    return ascii(text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "...")

@@ -1,0 +1,116 @@
+"""What a shard is asked and what it answers: values only.
+
+An `Operation` names a shard and a function that decides on it. The function looks things up and returns a `Decision`;
+it changes nothing. The runtime then replays the decision's records, performs its joins in the same operation and the
+same batch, and starts its effects and gives its reply away once all of that is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, NamedTuple, Protocol
+
+
+class Coordinator(IntEnum):
+    """What a shard is a shard of. The number is part of stored keys."""
+
+    COUNTERS = 0
+    """One shard: producer-id blocks and the commit sequence number."""
+    CATALOG = 1
+    """One shard: topics."""
+    LOG = 2
+    """Topic partitions."""
+    TRANSACTIONS = 3
+    GROUPS = 4
+
+
+class ShardKey(NamedTuple):
+    """Address of one shard."""
+
+    coordinator: Coordinator
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """When an operation runs and for whom. Everything a decision may use besides the state."""
+
+    now_ms: int
+    """Wall clock, Unix milliseconds: for stored times only; deadlines are the runtime's."""
+    client_id: str = ""
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One change of one shard. `value` is a frozen value of the shard's package; its codec knows the bytes."""
+
+    shard: ShardKey
+    value: object
+    cause: str = ""
+    """What happened, for the history."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One question to one shard. `decide(shard, turn)` returns a Decision or raises Refused, and changes nothing."""
+
+    shard: ShardKey
+    decide: Callable[[Any, Turn], Decision]
+
+
+@dataclass(frozen=True, slots=True)
+class ArmTimer:
+    """Effect: perform an operation after a delay, unless the timer is armed again or cancelled first.
+
+    The operation must check by itself that its reason still stands: it may run late, or after a restart."""
+
+    key: Hashable
+    delay_ms: int
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    """Effect: disarm a timer, if it is armed."""
+
+    key: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Unpark:
+    """Effect: what the calls parked under this key waited for has happened."""
+
+    key: Hashable
+
+
+Effect = object
+"""A frozen value. ArmTimer, CancelTimer and Unpark are the runtime's own; for others a handler is registered by type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What an operation does. An empty one does nothing and replies nothing."""
+
+    reply: Any = None
+    """Given to the caller once durable. Among an operation and its joins, the last reply that is not None counts."""
+    records: tuple[Record, ...] = ()
+    joins: tuple[Operation, ...] = ()
+    """Performed after the records were replayed, in order, in the same batch. One refused join refuses everything."""
+    effects: tuple[Effect, ...] = field(default=())
+    """Started after durability, in order."""
+
+
+class Shard(Protocol):
+    """A slice of state. Pure: no clock, no I/O, no randomness; state changes in `replay` and nowhere else."""
+
+    def replay(self, value: Any) -> None:
+        """Apply one record value. Total and deterministic: the stored newest records, replayed on an empty shard,
+        give an equal shard."""
+        ...
+
+    def on_loaded(self, turn: Turn) -> Decision:
+        """What is owed after a load: timers to arm again, outcomes to finish."""
+        ...

@@ -1,0 +1,89 @@
+"""Gives the runtime an event loop and a commit thread.
+
+One loop turn stages what its requests brought, then seals it as one group: the flush under way is the linger, there is
+no other (design 5). Durable versions come back from the commit thread through the loop, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from coordinator_runtime.runtime import Runtime
+
+
+class LoopDriver:
+    """Schedules sealing and timers of a runtime on the running loop.
+
+    `on_failure` is called once, on the loop, when the store failed; it must end the process."""
+
+    def __init__(self, runtime: Runtime, on_failure: Callable[[Exception], None]) -> None:
+        self._runtime = runtime
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self._is_turn_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_deadline_ms: int | None = None
+        self._idle_waiters: list[asyncio.Future[None]] = []
+        runtime.on_work = self._schedule_turn
+        self._schedule_turn()
+
+    def durable_from_thread(self, version: int) -> None:
+        """For the commit thread: a version became durable."""
+        self._call_on_loop(self._on_durable, version)
+
+    def failed_from_thread(self, failure: Exception) -> None:
+        """For the commit thread: the store failed, nothing further will be written."""
+        self._call_on_loop(self._fail, failure)
+
+    async def drain(self) -> None:
+        """Return once everything staged is durable and answered."""
+        while not self._runtime.is_idle:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._idle_waiters.append(waiter)
+            await waiter
+
+    def _schedule_turn(self) -> None:
+        if not self._is_turn_scheduled:
+            self._is_turn_scheduled = True
+            self._loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._is_turn_scheduled = False
+        self._runtime.seal()
+        self._set_timer()
+
+    def _on_durable(self, version: int) -> None:
+        self._runtime.on_durable(version)
+        if self._idle_waiters and self._runtime.is_idle:
+            waiters, self._idle_waiters = self._idle_waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    def _fail(self, failure: Exception) -> None:
+        self._runtime.fail(failure)
+        self._on_failure(failure)
+
+    def _set_timer(self) -> None:
+        deadline_ms = self._runtime.next_deadline_ms()
+        if deadline_ms == self._timer_deadline_ms:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_deadline_ms = deadline_ms
+        if deadline_ms is not None:
+            delay_ms = max(0, deadline_ms - self._runtime.clock.monotonic_ms())
+            self._timer = self._loop.call_later(delay_ms / 1000, self._run_timers)
+
+    def _run_timers(self) -> None:
+        self._timer = None
+        self._timer_deadline_ms = None
+        self._runtime.run_due_timers()
+        self._schedule_turn()
+
+    def _call_on_loop(self, callback: Callable[..., None], argument: object) -> None:
+        # After the loop closed nobody waits any more; the commit thread must still be able to end.
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(callback, argument)

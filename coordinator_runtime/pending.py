@@ -1,0 +1,174 @@
+"""A reply that comes later, without an event loop.
+
+The rules of the runtime must run in a test that has no loop and no clock, and on the server where one operation should
+not cost a coroutine. So a service returns a `Pending`: plain callbacks when it is settled, and awaitable where a
+coroutine wants it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Pending(Generic[T]):
+    """One reply, settled once: with a value or with an exception. Later attempts to settle it are ignored, because a
+    caller may have given up before the answer came, and its neighbours in the batch must not suffer for that."""
+
+    __slots__ = ("_callbacks", "_cancelled", "_error", "_on_cancel", "_settled", "_value")
+
+    def __init__(self) -> None:
+        self._settled = False
+        self._value: T | None = None
+        self._error: Exception | None = None
+        self._callbacks: list[Callable[[Pending[T]], None]] = []
+        self._on_cancel: Callable[[], None] | None = None
+        self._cancelled = False
+
+    @property
+    def is_settled(self) -> bool:
+        return self._settled
+
+    @property
+    def is_cancelled(self) -> bool:
+        """True once the caller said that it does not want the answer any more."""
+        return self._cancelled
+
+    def succeed(self, value: T) -> None:
+        if not self._settled:
+            self._value = value
+            self._settle()
+
+    def fail(self, error: Exception) -> None:
+        if not self._settled:
+            self._error = error
+            self._settle()
+
+    def result(self) -> T:
+        """The value; raises the error. Must be settled."""
+        assert self._settled, "asked for a reply that is not there yet"
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]  # settled without error: the value was set
+
+    def on_settled(self, callback: Callable[[Pending[T]], None]) -> None:
+        """Call back once, at once if the reply is there already."""
+        if self._settled:
+            callback(self)
+        else:
+            self._callbacks.append(callback)
+
+    def on_cancel(self, callback: Callable[[], None]) -> None:
+        """What to do when the caller gives up: only work that has not been staged can be dropped."""
+        self._on_cancel = callback
+
+    def cancel(self) -> None:
+        """The caller gives up. What was staged goes on; what waits in a queue is dropped."""
+        if not self._settled and not self._cancelled:
+            self._cancelled = True
+            if self._on_cancel is not None:
+                self._on_cancel()
+
+    def map(self, function: Callable[[T], U]) -> Pending[U]:
+        """The same reply with its value transformed; errors pass through."""
+        return self.then(lambda value: settled(function(value)))
+
+    def then(self, function: Callable[[T], Pending[U]]) -> Pending[U]:
+        """Go on with another pending reply. An exception of the function becomes the reply's error."""
+        following: Pending[U] = Pending()
+        following.on_cancel(self.cancel)
+
+        def go_on(first: Pending[T]) -> None:
+            try:
+                second = function(first.result())
+            except Exception as error:  # noqa: BLE001  the error is the reply; whoever awaits it sees it
+                following.fail(error)
+                return
+            following.on_cancel(second.cancel)
+            second.on_settled(following._copy)
+
+        self.on_settled(go_on)
+        return following
+
+    def recover(self, function: Callable[[Exception], T]) -> Pending[T]:
+        """Turn an error into a value; the function raises again what it cannot answer."""
+        following: Pending[T] = Pending()
+        following.on_cancel(self.cancel)
+
+        def go_on(first: Pending[T]) -> None:
+            if first._error is None:
+                following._copy(first)
+                return
+            try:
+                following.succeed(function(first._error))
+            except Exception as error:  # noqa: BLE001  as in `then`
+                following.fail(error)
+
+        self.on_settled(go_on)
+        return following
+
+    def __await__(self) -> Generator[Any, None, T]:
+        if not self._settled:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.on_settled(lambda _self: None if waiter.done() else waiter.set_result(None))
+            try:
+                yield from waiter
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+        return self.result()
+
+    def _settle(self) -> None:
+        self._settled = True
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
+
+    def _copy(self, other: Pending[T]) -> None:
+        if other._error is not None:
+            self.fail(other._error)
+        else:
+            self.succeed(other.result())
+
+
+def settled(value: T) -> Pending[T]:
+    """A reply that is there already."""
+    pending: Pending[T] = Pending()
+    pending.succeed(value)
+    return pending
+
+
+def failed(error: Exception) -> Pending[Any]:
+    """A refusal that is there already."""
+    pending: Pending[Any] = Pending()
+    pending.fail(error)
+    return pending
+
+
+def all_of(parts: Sequence[Pending[T]]) -> Pending[list[T]]:
+    """All replies in order, once every one is there; the first error in order, if there is one."""
+    together: Pending[list[T]] = Pending()
+    waiting = len(parts)
+
+    def one_settled(_part: Pending[T]) -> None:
+        nonlocal waiting
+        waiting -= 1
+        if waiting == 0:
+            finish()
+
+    def finish() -> None:
+        try:
+            together.succeed([part.result() for part in parts])
+        except Exception as error:  # noqa: BLE001  the first error is the reply
+            together.fail(error)
+
+    together.on_cancel(lambda: [part.cancel() for part in parts] and None)
+    if not parts:
+        finish()
+    for part in parts:
+        part.on_settled(one_settled)
+    return together

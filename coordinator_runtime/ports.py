@@ -1,0 +1,128 @@
+"""Where siblings meet without knowing each other, and where the world comes in.
+
+The transaction coordinator must place markers in partitions and groups, the partition log must ask whether a partition
+is in a transaction. Neither imports the other: `coordinator_server.build` hands each the other's port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from coordinator_protocol.marker import Marker
+from coordinator_runtime.decision import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """Who calls, and how long the answer is wanted."""
+
+    principal: str = "anonymous"
+    client_id: str = ""
+    host: str = ""
+    deadline_ms: int | None = None
+    """Monotonic milliseconds; None = no deadline was given."""
+    request_id: bytes = b""
+    """16 bytes, or empty when the request cannot be recognised again."""
+    client_txn_version: int = 2
+    immediate_51: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRef:
+    """A partition that exists: its names outside and its ordinal inside."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    ordinal: int
+
+
+class TopicCatalog(Protocol):
+    """Names of partitions, from the live state (a topic is usable once its creation is durable, because nobody learned
+    of it earlier)."""
+
+    def resolve(self, topic: str, topic_id: bytes, partition: int) -> PartitionRef:
+        """Raises Refused: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID."""
+        ...
+
+    def by_ordinal(self, ordinal: int) -> PartitionRef | None:
+        """None once the topic was deleted; ordinals are never used again."""
+        ...
+
+
+class MarkerPort(Protocol):
+    """Places a transaction's end into a participant. The partition log and the group coordinator implement it."""
+
+    def partition_marker(self, ordinal: int, marker: Marker) -> Operation:
+        """Ends the transaction in a partition. Idempotent by csn; success for a deleted partition."""
+        ...
+
+    def group_marker(self, group: str, marker: Marker) -> Operation:
+        """Settles the transaction's pending offsets of a group. Idempotent by csn."""
+        ...
+
+
+class GroupParticipant(Protocol):
+    """The group coordinator's half of the marker port."""
+
+    def group_marker(self, group: str, marker: Marker) -> Operation: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """One transaction as a data partition sees it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+class TransactionVerifier(Protocol):
+    """What the log asks the transaction coordinator. Joined into the append, so nothing can happen in between
+    (spec log-and-runtime 1.4)."""
+
+    def verify(self, membership: Membership, ordinal: int) -> Operation:
+        """Refuses unless the partition is in the open transaction (client version 1)."""
+        ...
+
+    def add(self, membership: Membership, ordinal: int) -> Operation:
+        """Adds the partition to the transaction, opening it if none is open (client version 2). Refuses as
+        AddPartitionsToTxn does, with the data plane's codes."""
+        ...
+
+    def abort_touching(self, ordinals: Sequence[int]) -> Sequence[Operation]:
+        """Operations that abort every open transaction with one of these partitions (cause: topic_deleted)."""
+        ...
+
+
+class Permission(StrEnum):
+    READ = "read"
+    WRITE = "write"
+    DESCRIBE = "describe"
+    CREATE = "create"
+    DELETE = "delete"
+    CLUSTER_ACTION = "cluster_action"
+    TWO_PHASE_COMMIT = "two_phase_commit"
+
+
+class ResourceType(StrEnum):
+    TRANSACTIONAL_ID = "transactional_id"
+    TOPIC = "topic"
+    GROUP = "group"
+    CLUSTER = "cluster"
+
+
+class Authorizer(Protocol):
+    """Decides who may do what. Asked at the edge before a service is called."""
+
+    def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool: ...
+
+
+class AllowAll:
+    """The authorizer until one is configured."""
+
+    def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool:
+        return True

@@ -1,0 +1,146 @@
+"""How records become stored rows, and how a shard is read back.
+
+Both coordinators and the topic catalog store their records alike (design 5): the newest value per key in
+COORDINATOR_STATE, which alone rebuilds the shard, and one row of history per record in COORDINATOR_LOG. `StateRows`
+does that for all of them; a package only says how its own values look as bytes. The partition log has its own rows.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from coordinator_api.storage.v1 import runtime_pb2
+from coordinator_runtime.decision import Record, ShardKey, Turn
+from coordinator_runtime.store import Family, KeyRange, Mutation, Store
+
+_STATE_PREFIX = struct.Struct(">BHB")
+_SHARD_PREFIX = struct.Struct(">BH")
+_LOG_KEY = struct.Struct(">BHQ")
+
+SHARD_EPOCH_TYPE = 0
+"""Record type of ShardEpoch in every coordinator; packages number their own types from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardEpoch:
+    """The shard was opened once more. Markers carry the epoch, so that a forgotten process is refused (design 9)."""
+
+    coordinator_epoch: int
+
+
+class StagedRows:
+    """The rows of the commit group being built. A later put of a key replaces the earlier one, so state is written
+    once per key and group."""
+
+    __slots__ = ("_deleted_ranges", "_rows", "size_bytes")
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[Family, bytes], bytes | None] = {}
+        self._deleted_ranges: list[KeyRange] = []
+        self.size_bytes = 0
+
+    def put(self, family: Family, key: bytes, value: bytes) -> None:
+        self._rows[family, key] = value
+        self.size_bytes += len(key) + len(value)
+
+    def delete(self, family: Family, key: bytes) -> None:
+        self._rows[family, key] = None
+        self.size_bytes += len(key)
+
+    def delete_range(self, family: Family, start: bytes, end: bytes) -> None:
+        """Applied after all puts of the group."""
+        self._deleted_ranges.append((family, start, end))
+
+    def mutations(self) -> list[Mutation]:
+        return [(family, key, value) for (family, key), value in self._rows.items()]
+
+    def deleted_ranges(self) -> list[KeyRange]:
+        return self._deleted_ranges
+
+
+class Rows(Protocol):
+    """Storage form of one coordinator's records."""
+
+    def stage(self, record: Record, turn: Turn, staged: StagedRows) -> None:
+        """Turn a record into rows. Called once per accepted record, in order."""
+        ...
+
+    def load(self, store: Store, shard: ShardKey) -> Iterator[Any]:
+        """The record values that rebuild a shard, in the order in which they must be replayed."""
+        ...
+
+
+class EncodedRecord(NamedTuple):
+    record_type: int
+    key: bytes
+    value: bytes | None
+    """None forgets the key."""
+    has_history: bool = True
+    """False: only the newest value matters, no row of history is kept."""
+
+
+class StateCodec(Protocol):
+    """Bytes of one coordinator's record values."""
+
+    def encode(self, value: Any) -> EncodedRecord: ...
+
+    def decode(self, record_type: int, key: bytes, value: bytes) -> object | None:
+        """None for a record type that this version does not know: it is skipped."""
+        ...
+
+
+class StateRows:
+    """Rows of a coordinator whose shards live in COORDINATOR_STATE and COORDINATOR_LOG."""
+
+    def __init__(self, codec: StateCodec) -> None:
+        self._codec = codec
+        self._next_offset: dict[ShardKey, int] = {}
+
+    def stage(self, record: Record, turn: Turn, staged: StagedRows) -> None:
+        encoded = self._encode(record.value)
+        coordinator, index = record.shard
+        state_key = _STATE_PREFIX.pack(coordinator, index, encoded.record_type) + encoded.key
+        if encoded.value is None:
+            staged.delete(Family.COORDINATOR_STATE, state_key)
+        else:
+            staged.put(Family.COORDINATOR_STATE, state_key, encoded.value)
+        if encoded.has_history:
+            offset = self._next_offset[record.shard]
+            self._next_offset[record.shard] = offset + 1
+            row = runtime_pb2.LogRow(
+                record_type=encoded.record_type,
+                key=encoded.key,
+                value=encoded.value,
+                wall_ms=turn.now_ms,
+                client_id=turn.client_id,
+                host=turn.host,
+                cause=record.cause,
+            )
+            staged.put(Family.COORDINATOR_LOG, _LOG_KEY.pack(coordinator, index, offset), row.SerializeToString())
+
+    def load(self, store: Store, shard: ShardKey) -> Iterator[Any]:
+        prefix = _SHARD_PREFIX.pack(*shard)
+        newest = store.last(Family.COORDINATOR_LOG, prefix)
+        self._next_offset[shard] = 0 if newest is None else _LOG_KEY.unpack(newest[0])[2] + 1
+        for key, stored in store.scan(Family.COORDINATOR_STATE, prefix, _end_of(prefix)):
+            record_type = key[3]
+            if record_type == SHARD_EPOCH_TYPE:
+                yield ShardEpoch(runtime_pb2.ShardEpochValue.FromString(stored).coordinator_epoch)
+                continue
+            value = self._codec.decode(record_type, key[4:], stored)
+            if value is not None:
+                yield value
+
+    def _encode(self, value: object) -> EncodedRecord:
+        if isinstance(value, ShardEpoch):
+            epoch = runtime_pb2.ShardEpochValue(coordinator_epoch=value.coordinator_epoch)
+            return EncodedRecord(SHARD_EPOCH_TYPE, b"", epoch.SerializeToString(), has_history=False)
+        return self._codec.encode(value)
+
+
+def _end_of(prefix: bytes) -> bytes:
+    """The first key after all keys with the prefix."""
+    return (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")

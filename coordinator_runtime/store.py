@@ -1,0 +1,107 @@
+"""The store port: one ordered, atomic, crash-safe place for everything the server knows.
+
+The runtime stages mutations; a commit group carries those of one or more operations and is atomic: after any crash
+either all of it is there or none. `write` hands groups to the operating system, `sync` makes them durable. The split
+exists because the write is short and must keep order, while the sync is slow and must not hold the interpreter
+(spec log-and-runtime, D2 and 5.4).
+
+Implementations: `coordinator_runtime.rocks.RocksStore`, and the crash-losing memory store of the tests. One behaviour
+suite runs on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+
+class Family(IntEnum):
+    """The column families (spec log-and-runtime 5.1). All integers in keys are unsigned big-endian, so that byte order
+    is numeric order."""
+
+    META = 0
+    """Names of single values: format version, shard count, group version, producer-id block end, csn."""
+    LOG = 1
+    """(partition ordinal u32, last offset u64) -> 64-byte batch header and payload. The LAST offset is in the key, so
+    that one forward seek to an offset lands on the batch that holds it."""
+    TIME_INDEX = 2
+    """(partition ordinal u32, running max timestamp u64, last offset u64) -> empty."""
+    PRODUCERS = 3
+    """(partition ordinal u32, producer id u64) -> producer entry with its last five batches."""
+    OUTCOMES = 4
+    """(partition ordinal u32, outcome u8, marker offset u64) -> the transaction that the marker ended."""
+    PARTITIONS = 5
+    """(partition ordinal u32) -> log start and log end."""
+    COORDINATOR_STATE = 6
+    """(coordinator u8, shard u16, record type u8, key) -> newest value: the compacted log, which alone rebuilds a shard."""
+    COORDINATOR_LOG = 7
+    """(coordinator u8, shard u16, log offset u64) -> one historical record."""
+
+
+Mutation = tuple[Family, bytes, bytes | None]
+"""Put (value) or delete (None) of one key."""
+
+KeyRange = tuple[Family, bytes, bytes]
+"""A half-open range of keys, [start, end)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitGroup:
+    """What becomes durable together. `version` grows by one with every group and is stored with it."""
+
+    version: int
+    mutations: Sequence[Mutation]
+    deleted_ranges: Sequence[KeyRange] = ()
+    """Deleted after the mutations of the same group were applied."""
+    size_bytes: int = 0
+    """Keys and values together; what the 1 MiB batch limit counts."""
+
+
+class StoreFailed(Exception):
+    """The store could not write or sync: what was handed over last has an unknown outcome and the process must end.
+
+    Never caught to go on: restart recovers (design 5, fail-stop)."""
+
+
+class StoreRefused(Exception):
+    """The directory cannot be opened as it is: in use, made by a newer version, made with another shard count, or with
+    durable data missing. The message says which, and what to do. Nothing was changed."""
+
+
+class Store(Protocol):
+    """Ordered families of bytes. Methods may be called from two threads: `write` and `sync` from the commit thread only,
+    the others from the loop thread."""
+
+    def write(self, groups: Sequence[CommitGroup]) -> None:
+        """Apply the groups in their order, atomically as one batch, without waiting for the disk.
+
+        Visible to reads on return; lost by a power cut until `sync` returns. Raises StoreFailed."""
+        ...
+
+    def sync(self) -> None:
+        """Return once everything written before the call is on disk. Raises StoreFailed."""
+        ...
+
+    def version(self) -> int:
+        """The version of the newest group that was written, 0 for a new store."""
+        ...
+
+    def get(self, family: Family, key: bytes) -> bytes | None: ...
+
+    def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Keys in [start, end) in ascending order, as of the moment of the call. Close the iterator or exhaust it."""
+        ...
+
+    def last(self, family: Family, prefix: bytes) -> tuple[bytes, bytes] | None:
+        """The greatest key that starts with the prefix, or None."""
+        ...
+
+    def atomic_domain(self, shard: int) -> Hashable:
+        """Shards with equal domains can share one commit group (design 9). One embedded store is one domain."""
+        ...
+
+    def close(self) -> None:
+        """Sync and release the directory. Idempotent."""
+        ...

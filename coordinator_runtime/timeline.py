@@ -1,0 +1,151 @@
+"""State that knows what is durable, and can take one operation back.
+
+A shard changes state in `replay` only, and replay happens before the records are on disk. So two readings of the same
+state exist: the *live* one, on which the next operation decides, and the *durable* one, which readers see (design 5).
+And an operation that is refused half-way must leave nothing behind. Both need the same thing: the value that was there
+before. Every change puts it into one journal shared by all state of the runtime; making a group durable drops the
+journal's head, taking an operation back pops its tail (spec log-and-runtime 4.2).
+
+Values must be immutable, because old ones are kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Final, Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _Absent:
+    """Type of the marker for "no value was there"."""
+
+    __slots__ = ()
+
+
+_ABSENT: Final = _Absent()
+
+
+class Journal:
+    """The undo journal of one runtime: what every change replaced, in order."""
+
+    __slots__ = ("_entries", "_first")
+
+    def __init__(self) -> None:
+        self._entries: deque[tuple[TimelineMap[Any, Any], Any, Any]] = deque()
+        self._first = 0
+        """Position of the oldest entry; positions never repeat."""
+
+    def position(self) -> int:
+        """Where the next change will be noted: a savepoint."""
+        return self._first + len(self._entries)
+
+    def note(self, timeline: TimelineMap[Any, Any], key: object, old: object) -> None:
+        self._entries.append((timeline, key, old))
+
+    def roll_back(self, position: int) -> None:
+        """Undo every change made since the position was taken."""
+        while self.position() > position:
+            timeline, key, old = self._entries.pop()
+            timeline._undo(key, old)
+
+    def make_durable(self, position: int) -> None:
+        """Every change before the position is on disk: forget what it replaced."""
+        while self._first < position:
+            timeline, key, _old = self._entries.popleft()
+            timeline._settle(key)
+            self._first += 1
+
+
+class TimelineMap(Generic[K, V]):
+    """A mapping with a live and a durable reading.
+
+    Live iteration is in order of insertion. With `keys_ascend` the caller inserts keys in ascending order and relies on
+    iterating in that order: then taking back a removal, which is rare, restores the order."""
+
+    __slots__ = ("_journal", "_keys_ascend", "_live", "_replaced")
+
+    def __init__(self, journal: Journal, *, keys_ascend: bool = False) -> None:
+        self._journal = journal
+        self._keys_ascend = keys_ascend
+        self._live: dict[K, V] = {}
+        self._replaced: dict[K, deque[V | _Absent]] = {}
+        """Per key with undurable changes: the values they replaced, oldest first."""
+
+    def get(self, key: K) -> V | None:
+        return self._live.get(key)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._live
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def items(self) -> Iterator[tuple[K, V]]:
+        return iter(self._live.items())
+
+    def values(self) -> Iterator[V]:
+        return iter(self._live.values())
+
+    def put(self, key: K, value: V) -> None:
+        """Set a value. Only `replay` calls this."""
+        old = self._live.get(key, _ABSENT)
+        self._live[key] = value
+        self._note(key, old)
+
+    def remove(self, key: K) -> None:
+        """Take a key out, if it is there. Only `replay` calls this."""
+        old = self._live.pop(key, _ABSENT)
+        if old is not _ABSENT:
+            self._note(key, old)
+
+    def durable(self, key: K) -> V | None:
+        """The newest value that is on disk."""
+        replaced = self._replaced.get(key)
+        if replaced is None:
+            return self._live.get(key)
+        oldest = replaced[0]
+        return None if isinstance(oldest, _Absent) else oldest
+
+    def is_durable(self, key: K) -> bool:
+        """True when the live value of the key is the durable one."""
+        return key not in self._replaced
+
+    def durable_items(self) -> Iterator[tuple[K, V]]:
+        """All keys and values that are on disk."""
+        for key, value in self._live.items():
+            if key not in self._replaced:
+                yield key, value
+        for key, replaced in self._replaced.items():
+            oldest = replaced[0]
+            if not isinstance(oldest, _Absent):
+                yield key, oldest
+
+    def _note(self, key: K, old: V | _Absent) -> None:
+        replaced = self._replaced.get(key)
+        if replaced is None:
+            self._replaced[key] = deque((old,))
+        else:
+            replaced.append(old)
+        self._journal.note(self, key, old)
+
+    def _undo(self, key: K, old: V | _Absent) -> None:
+        if isinstance(old, _Absent):
+            del self._live[key]
+        elif self._keys_ascend and key not in self._live:
+            self._live[key] = old
+            self._live = dict(sorted(self._live.items(), key=lambda item: item[0]))  # type: ignore[arg-type,return-value]  # ascending keys are comparable
+        else:
+            self._live[key] = old
+        replaced = self._replaced[key]
+        replaced.pop()
+        if not replaced:
+            del self._replaced[key]
+
+    def _settle(self, key: K) -> None:
+        replaced = self._replaced[key]
+        replaced.popleft()
+        if not replaced:
+            del self._replaced[key]

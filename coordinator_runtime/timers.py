@@ -1,0 +1,63 @@
+"""One heap of deadlines, on the monotonic clock.
+
+Timers are soft state: a restart arms them again from stored times, and an expiry is an ordinary write that checks that
+its reason still stands. So a timer that fires too late or once too often does no harm (design 5).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class _Armed:
+    generation: int
+    deadline_ms: int
+    action: Callable[[], None]
+
+
+class Timers:
+    """Named deadlines. Arming a name again replaces its deadline."""
+
+    __slots__ = ("_armed", "_generation", "_heap")
+
+    def __init__(self) -> None:
+        self._armed: dict[Hashable, _Armed] = {}
+        self._heap: list[tuple[int, int, Hashable]] = []
+        self._generation = 0
+
+    def __len__(self) -> int:
+        return len(self._armed)
+
+    def arm(self, key: Hashable, deadline_ms: int, action: Callable[[], None]) -> None:
+        self._generation += 1
+        self._armed[key] = _Armed(self._generation, deadline_ms, action)
+        heapq.heappush(self._heap, (deadline_ms, self._generation, key))
+        if len(self._heap) > 64 and len(self._heap) > 4 * len(self._armed):
+            self._forget_disarmed()
+
+    def cancel(self, key: Hashable) -> None:
+        self._armed.pop(key, None)
+
+    def next_deadline_ms(self) -> int | None:
+        """When `due` will next have something to give; None when nothing is armed."""
+        while self._heap:
+            deadline_ms, generation, key = self._heap[0]
+            armed = self._armed.get(key)
+            if armed is not None and armed.generation == generation:
+                return deadline_ms
+            heapq.heappop(self._heap)
+        return None
+
+    def due(self, now_ms: int) -> Iterator[Callable[[], None]]:
+        """Disarm and yield the actions whose deadline has passed, earliest first."""
+        while (deadline_ms := self.next_deadline_ms()) is not None and deadline_ms <= now_ms:
+            _, _, key = heapq.heappop(self._heap)
+            yield self._armed.pop(key).action
+
+    def _forget_disarmed(self) -> None:
+        """Keep the heap within a constant factor of what is armed: a busy server re-arms far more than it fires."""
+        self._heap = [(armed.deadline_ms, armed.generation, key) for key, armed in self._armed.items()]
+        heapq.heapify(self._heap)

@@ -45,7 +45,9 @@ def java_version(banner: str) -> int | None:
 
 def advice() -> str:
     """What to install, in words that hold for every system."""
-    return f"install a Java {OLDEST_JAVA} runtime (Debian and Ubuntu: openjdk-{OLDEST_JAVA}-jre-headless) or set JAVA_HOME"
+    return (
+        f"install a Java {OLDEST_JAVA} runtime (Debian and Ubuntu: openjdk-{OLDEST_JAVA}-jre-headless) or set JAVA_HOME"
+    )
 
 
 if __name__ == "__main__":

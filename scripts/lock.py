@@ -28,6 +28,7 @@ class Lock:
 
 LOCKS = (
     Lock("lock.txt", ("requirements/lock.in",)),
+    Lock("build.txt", ("requirements/build.in",)),
     Lock("dev.txt", ("pyproject.toml",), ("--extra", "spark", "--extra", "dev")),
     # The declared lower bounds are a promise to users; this is the environment in which it is tested.
     Lock("lowest.txt", ("pyproject.toml", "requirements/lowest.in"), ("--resolution", "lowest-direct")),

@@ -27,25 +27,31 @@ class Environment:
 
     directory: str
     lock: str
-    holds_project: bool
+    needs: str | None = None
+    """The environment in the same directory that must be there first."""
+    options: tuple[str, ...] = ()
+    """How pip installs the lock."""
+    holds_project: bool = False
     """Whether the project itself is installed, editable, beside its dependencies."""
-    unlocked_dependencies: str | None = None
-    """A second lock whose packages are installed without the dependencies they declare."""
 
 
+# A source archive is built with the locked build tools: nothing unlocked is fetched for it.
+LOCKED_BUILD = "--no-build-isolation"
 ENVIRONMENTS = {
-    "dev": Environment(".venv", "dev.txt", holds_project=True),
-    "demo": Environment(".venv", "dev.txt", holds_project=True, unlocked_dependencies="demo.txt"),
-    "lowest": Environment(".venv-lowest", "lowest.txt", holds_project=False),
-    "generate": Environment(".venv-generate", "generate.txt", holds_project=False),
-    "lock": Environment(".venv-lock", "lock.txt", holds_project=False),
+    "build": Environment(".venv", "build.txt"),
+    "dev": Environment(".venv", "dev.txt", needs="build", options=(LOCKED_BUILD,), holds_project=True),
+    # The data set only, without the old libraries it declares.
+    "demo": Environment(".venv", "demo.txt", needs="dev", options=(LOCKED_BUILD, "--no-deps")),
+    "lowest": Environment(".venv-lowest", "lowest.txt"),
+    "generate": Environment(".venv-generate", "generate.txt"),
+    "lock": Environment(".venv-lock", "lock.txt"),
 }
 
 
 def main() -> int:
     """Bring the named environments up to date; the exit status says whether that worked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("names", nargs="+", choices=ENVIRONMENTS, metavar="NAME", help=", ".join(ENVIRONMENTS))
+    parser.add_argument("names", nargs="+", choices=list(ENVIRONMENTS), metavar="NAME", help=", ".join(ENVIRONMENTS))
     names = parser.parse_args().names
     if sys.version_info < OLDEST_PYTHON:
         found, wanted = ".".join(map(str, sys.version_info[:2])), ".".join(map(str, OLDEST_PYTHON))
@@ -65,34 +71,25 @@ def main() -> int:
 
 
 def bring_up(name: str) -> None:
-    """Install what is missing; a finished environment costs one digest."""
+    """Install what is missing; a finished environment costs a digest and the start of its interpreter."""
     environment = ENVIRONMENTS[name]
-    if environment.unlocked_dependencies:
-        bring_up("dev")
+    if environment.needs:
+        bring_up(environment.needs)
     directory = ROOT / environment.directory
     stamp = directory / f"{STAMP}-{name}"
     wanted = digest(environment)
-    if stamp.is_file() and stamp.read_text() == wanted and runs(directory):
+    usable = runs(directory)
+    if usable and stamp.is_file() and stamp.read_text() == wanted:
         return
+    print(f"setting up {environment.directory} from requirements/{environment.lock}", file=sys.stderr)
     stamp.unlink(missing_ok=True)
-    print(f"setting up {environment.directory} for {name} (only when its lock changes)", file=sys.stderr)
-    if not runs(directory):
+    if not usable:
         subprocess.run([sys.executable, "-m", "venv", "--clear", directory], check=True)
-    install(directory, environment)
-    # The stamp comes last: an interrupted installation is taken up again, not taken for finished.
-    stamp.write_text(wanted)
-
-
-def install(directory: Path, environment: Environment) -> None:
-    """Install the locked packages by hash, then the project, which needs no network any more."""
-    if environment.unlocked_dependencies:
-        extra = LOCKS / environment.unlocked_dependencies
-        # A source archive is built with the build tools of the dev lock: nothing unpinned is fetched for it.
-        pip(directory, "--no-deps", "--no-build-isolation", "--require-hashes", "-r", str(extra))
-        return
-    pip(directory, "--require-hashes", "-r", str(LOCKS / environment.lock))
+    pip(directory, *environment.options, "--require-hashes", "-r", str(LOCKS / environment.lock))
     if environment.holds_project:
         pip(directory, "--no-deps", "--no-build-isolation", "--no-index", "-e", str(ROOT))
+    # The stamp comes last: an interrupted installation is taken up again, not taken for finished.
+    stamp.write_text(wanted)
 
 
 def pip(directory: Path, *arguments: str) -> None:
@@ -103,12 +100,10 @@ def pip(directory: Path, *arguments: str) -> None:
 
 def digest(environment: Environment) -> str:
     """One line that changes with anything the environment is made from."""
-    sources = [LOCKS / (environment.unlocked_dependencies or environment.lock)]
+    content = hashlib.sha256(f"{ROOT}\0{sys.version}\0{environment}".encode())
+    content.update((LOCKS / environment.lock).read_bytes())
     if environment.holds_project:
-        sources.append(ROOT / "pyproject.toml")
-    content = hashlib.sha256(f"{ROOT}\0{sys.version}".encode())
-    for source in sources:
-        content.update(b"\0" + source.read_bytes())
+        content.update((ROOT / "pyproject.toml").read_bytes())
     return content.hexdigest()
 
 

@@ -1,0 +1,78 @@
+# `make help` lists what can be asked for. Only Python 3.11 or newer, make and (for Spark) Java 17 or newer must be there;
+# everything else goes into virtual environments below this folder, from the locks in requirements/.
+
+PYTHON ?= python3
+# What `make check` types beside the packages named in pyproject.toml, as far as it is there.
+TYPED := $(wildcard tests/harness examples bench)
+
+PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinator group_coordinator \
+	coordinator_server coordinator_client pyspark_txnlog proto/coordinator_api scripts
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test fast slow lowest check fmt generate lock lock-upgrade venv java bench dev clean
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+help: ## List these targets
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
+
+demo: ## Run the whole story on 336,776 real flights: crashes, fencing, aborts, and a Spark job that checks every row
+	@$(PYTHON) scripts/venv.py demo
+	@$(PYTHON) scripts/java.py
+	@.venv/bin/python examples/demo.py
+
+test: venv ## Run all tests, on the lowest supported and on the newest libraries
+	@$(PYTHON) scripts/java.py || true
+	@$(MAKE) lowest
+	@.venv/bin/python -m pytest
+
+fast: venv ## Run the fast tests: no real processes, no Spark, under a minute
+	@.venv/bin/python -m pytest -m "not slow and not spark"
+
+slow: venv ## Run only the slow tests and those with Spark
+	@.venv/bin/python -m pytest -m "slow or spark"
+
+lowest: ## Run the fast tests on the lowest versions of the libraries we promise to work with
+	@$(PYTHON) scripts/venv.py lowest
+	@.venv-lowest/bin/python -m pytest -m "not slow and not spark" -p no:cacheprovider --ignore=tests/tidy --ignore-glob='tests/*spark*'
+
+check: venv ## Check format, lint, types, the import law, and that generated code is fresh
+	@.venv/bin/ruff format --check --quiet . || { echo 'not formatted: run make fmt'; .venv/bin/ruff format --check .; exit 1; }
+	@.venv/bin/ruff check --quiet .
+	@.venv/bin/mypy $(PACKAGES) $(TYPED)
+	@.venv/bin/lint-imports --no-logo
+	@$(PYTHON) scripts/venv.py generate
+	@.venv-generate/bin/python scripts/generate.py --check
+
+fmt: venv ## Format the code and repair what the linter can repair
+	@.venv/bin/ruff check --fix-only --quiet .
+	@.venv/bin/ruff format .
+
+generate: ## Generate the Python code of the .proto files
+	@$(PYTHON) scripts/venv.py generate
+	@.venv-generate/bin/python scripts/generate.py
+
+lock: ## Write requirements/*.txt again after a change of a dependency, keeping chosen versions
+	@$(PYTHON) scripts/venv.py lock
+	@.venv-lock/bin/python scripts/lock.py
+
+lock-upgrade: ## Write requirements/*.txt again with the newest versions
+	@$(PYTHON) scripts/venv.py lock
+	@.venv-lock/bin/python scripts/lock.py --upgrade
+
+venv: ## Make the virtual environment .venv, or bring it up to date with the lock
+	@$(PYTHON) scripts/venv.py dev
+
+java: ## Say whether the Java that Spark needs is there
+	@$(PYTHON) scripts/java.py && echo 'Java: OK'
+
+bench: venv ## Measure
+	@.venv/bin/python -m bench
+
+dev: venv ## Run a server on a throw-away directory
+	@.venv/bin/txnctl dev
+
+clean: ## Remove virtual environments, caches and what the build left
+	@rm -rf .venv .venv-lowest .venv-generate .venv-lock .cache build dist
+	@rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis spark-warehouse metastore_db
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The tests: tidiness of the tree, and the behaviour of every package."""

@@ -1,0 +1,24 @@
+"""What every test run needs: tests that need Java say so, and a machine without it skips them aloud."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+import pytest
+
+from scripts.java import java_problem
+
+java_problem_here = functools.cache(java_problem)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs Java where there is none; in CI a skipped test would be a broken promise, so it fails."""
+    if not any(item.iter_markers("requires_java")) and not any(item.iter_markers("spark")):
+        return
+    problem = java_problem_here()
+    if problem is None:
+        return
+    if os.environ.get("CI", "").lower() in {"1", "true"}:
+        pytest.fail(problem, pytrace=False)
+    pytest.skip(problem)

@@ -1,0 +1,1 @@
+"""The style guide as tests: what can be counted is not left to attention."""

@@ -1,0 +1,69 @@
+"""The scripts of the build: what they tell somebody whose machine lacks something, and what they notice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts.generate import differences
+from scripts.java import java_problem, java_version
+
+
+@pytest.mark.parametrize(
+    ("banner", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment', 17),
+        ('openjdk version "21" 2023-09-19', 21),
+        ('java version "1.8.0_392"', 8),
+        ("command not found", None),
+    ],
+)
+def test_the_java_version_is_read_from_old_and_new_banners(banner: str, version: int | None) -> None:
+    assert java_version(banner) == version
+
+
+@pytest.fixture
+def no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine whose search path holds an empty folder."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path
+
+
+def test_a_machine_without_java_is_told_what_to_install_in_one_line(no_java: Path) -> None:
+    problem = java_problem()
+    assert problem is not None
+    assert "none was found: install a Java 17" in problem
+    assert "\n" not in problem
+
+
+def test_an_old_java_is_named_with_its_version(no_java: Path) -> None:
+    java = no_java / "java"
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    java.chmod(0o755)
+    problem = java_problem()
+    assert problem is not None
+    assert f"{java} is Java 11" in problem
+
+
+def test_a_wrong_java_home_is_reported_and_not_passed_over(no_java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(no_java / "gone"))
+    problem = java_problem()
+    assert problem is not None
+    assert "does not start" in problem
+
+
+def test_generated_code_that_is_missing_stale_or_left_over_is_noticed(tmp_path: Path) -> None:
+    tree, fresh = tmp_path / "tree", tmp_path / "fresh"
+    for folder, files in {tree: {"a_pb2.py": "old", "b_pb2.py": "same", "gone_pb2_grpc.py": ""}, fresh: {}}.items():
+        folder.mkdir()
+        for name, text in files.items():
+            (folder / name).write_text(text)
+    for name, text in {"a_pb2.py": "new", "b_pb2.py": "same", "c_pb2.pyi": ""}.items():
+        (fresh / name).write_text(text)
+    assert differences(tree, fresh) == {
+        Path("a_pb2.py"): "stale",
+        Path("c_pb2.pyi"): "missing",
+        Path("gone_pb2_grpc.py"): "left over",
+    }

@@ -1,0 +1,63 @@
+"""The requirement files: pinned, hashed, without addresses, and true to what pyproject.toml declares."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.tidy.tree import ROOT, project, requirement_files, shown
+
+ADDRESS = re.compile(
+    r"://|^\s*(?:-i|-f|--index-url|--extra-index-url|--find-links|--trusted-host)\b|\s@\s", re.MULTILINE
+)
+PIN = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>[^\s;\\]+)", re.MULTILINE)
+
+
+def pins(name: str) -> dict[str, str]:
+    """Package -> version of a lock file."""
+    text = (ROOT / "requirements" / name).read_text()
+    return {canonicalize_name(found["name"]): found["version"] for found in PIN.finditer(text)}
+
+
+def declared(*extras: str) -> list[Requirement]:
+    """What pyproject.toml asks for, with these extras."""
+    table = project()["project"]
+    lines = [*table["dependencies"], *(line for extra in extras for line in table["optional-dependencies"][extra])]
+    return [Requirement(line) for line in lines]
+
+
+def test_no_requirement_file_contains_an_address() -> None:
+    assert requirement_files()
+    assert [shown(path) for path in requirement_files() if ADDRESS.search(path.read_text())] == []
+
+
+@pytest.mark.parametrize("path", [path for path in requirement_files() if path.suffix == ".txt"], ids=shown)
+def test_every_locked_package_has_a_version_and_a_hash(path) -> None:
+    entries = re.split(r"\\?\n(?=[^\s#])", re.sub(r"^#.*\n", "", path.read_text(), flags=re.MULTILINE).strip())
+    assert entries
+    for entry in entries:
+        assert PIN.match(entry), f"not pinned: {entry}"
+        assert "--hash=sha256:" in entry, f"no hash: {entry}"
+
+
+def test_the_dev_lock_holds_what_is_declared() -> None:
+    locked = pins("dev.txt")
+    for requirement in declared("spark", "dev"):
+        version = locked.get(canonicalize_name(requirement.name))
+        assert version is not None, f"{requirement.name} is not locked: run `make lock`"
+        assert requirement.specifier.contains(version), f"{requirement} is locked at {version}: run `make lock`"
+
+
+def test_the_lowest_lock_holds_exactly_the_declared_lower_bounds() -> None:
+    locked = pins("lowest.txt")
+    for requirement in declared():
+        lowest = next(clause.version for clause in requirement.specifier if clause.operator == ">=")
+        version = locked[canonicalize_name(requirement.name)]
+        assert f"{version}.0.0".startswith(f"{lowest}."), f"{requirement} is tested at {version}: run `make lock`"
+
+
+def test_generated_code_loads_on_the_lowest_runtimes() -> None:
+    assert pins("generate.txt")["grpcio-tools"] == pins("lowest.txt")["grpcio"]

@@ -1,0 +1,67 @@
+"""The files of the project as the tidiness tests see them: what people wrote, not what tools left."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TEXT_SUFFIXES = {".cfg", ".in", ".json", ".md", ".proto", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml"}
+TEXT_NAMES = {"Makefile", "Dockerfile", "run", ".gitignore"}
+LEFT_BY_TOOLS = {"__pycache__", "build", "dist", "metastore_db", "node_modules", "spark-warehouse"}
+DOTTED_BUT_OURS = {".ci", ".gitignore"}
+
+
+@functools.cache
+def text_files() -> tuple[Path, ...]:
+    """Every text file that people maintain, generated code left out."""
+    found = []
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = [name for name in folders if is_ours(name)]
+        paths = (Path(folder, name) for name in names if is_ours(name))
+        found += [path for path in paths if is_text(path) and not is_generated(path)]
+    return tuple(sorted(found))
+
+
+def python_files() -> tuple[Path, ...]:
+    """Every Python module that people maintain."""
+    return tuple(path for path in text_files() if path.suffix == ".py")
+
+
+def files_of_tests() -> tuple[Path, ...]:
+    """Every Python module below `tests`."""
+    return tuple(path for path in python_files() if path.is_relative_to(ROOT / "tests"))
+
+
+def requirement_files() -> tuple[Path, ...]:
+    """The lock files and what they are resolved from."""
+    return tuple(path for path in text_files() if path.parent == ROOT / "requirements")
+
+
+def is_ours(name: str) -> bool:
+    """Whether a file or folder of this name can hold something people wrote."""
+    return name not in LEFT_BY_TOOLS and (not name.startswith(".") or name in DOTTED_BUT_OURS)
+
+
+def is_text(path: Path) -> bool:
+    """Whether the file is source, prose or configuration."""
+    return path.suffix in TEXT_SUFFIXES or path.name in TEXT_NAMES
+
+
+def is_generated(path: Path) -> bool:
+    """Whether the protobuf compiler wrote the file."""
+    return path.stem.endswith(("_pb2", "_pb2_grpc"))
+
+
+def shown(path: Path) -> str:
+    """The path as a reader of a failing test wants it."""
+    return path.relative_to(ROOT).as_posix()
+
+
+@functools.cache
+def project() -> dict[str, Any]:
+    """The parsed pyproject.toml."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -1,0 +1,112 @@
+"""The directory of an embedded store: what lies where, and who holds it.
+
+<dir>/LOCK           held with flock by the one process that may write; says who that is
+<dir>/durable_mark   see `coordinator_runtime.durable_mark`
+<dir>/store/         RocksDB's own files
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from coordinator_runtime.store import StoreRefused
+
+
+@dataclass(frozen=True, slots=True)
+class StoreDirectory:
+    """Paths inside the directory of a store."""
+
+    path: Path
+
+    @property
+    def lock_path(self) -> Path:
+        return self.path / "LOCK"
+
+    @property
+    def durable_mark_path(self) -> Path:
+        return self.path / "durable_mark"
+
+    @property
+    def store_path(self) -> Path:
+        return self.path / "store"
+
+    def holds_store(self) -> bool:
+        """Whether a store was made here. RocksDB writes CURRENT last when it creates its files."""
+        return (self.store_path / "CURRENT").exists()
+
+    def create(self) -> None:
+        """Make the directories that are missing; they survive a power cut. Raises StoreRefused."""
+        try:
+            missing = [path for path in (self.path, *self.path.parents) if not path.exists()]
+            self.store_path.mkdir(parents=True, exist_ok=True)
+            for path in {self.path, *(path.parent for path in missing)}:
+                _sync_directory(path)
+        except OSError as error:
+            raise StoreRefused(f"the directory {self.path} cannot be made or used: {error}") from error
+
+    def sync(self) -> None:
+        """Make the names of newly created files durable. Raises OSError."""
+        _sync_directory(self.path)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class DirectoryLock:
+    """Keeps other processes off the directory for as long as this one lives; the kernel releases it at any end.
+
+    RocksDB has a lock of its own, but cannot say who holds it, and does not keep a reading tool and a server apart.
+    """
+
+    __slots__ = ("_file", "_is_shared")
+
+    def __init__(self, directory: StoreDirectory, *, shared: bool) -> None:
+        """Exclusive for who writes, shared for tools that read a stopped directory and change nothing in it.
+
+        Raises StoreRefused with the holder's process id."""
+        self._is_shared = shared
+        flags = os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT
+        try:
+            self._file = os.open(directory.lock_path, flags | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError as error:
+            raise StoreRefused(f"there is no store in {directory.path}") from error
+        except OSError as error:
+            raise StoreRefused(f"{directory.lock_path} cannot be opened: {error}") from error
+        try:
+            fcntl.flock(self._file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            refusal = StoreRefused(f"{self._holder()} has the directory {directory.path} open; stop it first")
+            os.close(self._file)
+            raise refusal from error
+        if not shared:
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+
+    def _holder(self) -> str:
+        """Who keeps us out. The file names the last writer; a reading tool holds the lock but leaves no name."""
+        if not self._is_shared:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                pass
+            else:
+                return "another process that reads (txnctl)"
+        process_id = os.pread(self._file, 32, 0).decode("ascii", "replace").strip()
+        return f"another process (pid {process_id})" if process_id else "another process"
+
+    def release(self) -> None:
+        """Let others in. Idempotent."""
+        if self._file < 0:
+            return
+        if not self._is_shared:
+            os.ftruncate(self._file, 0)
+        os.close(self._file)
+        self._file = -1

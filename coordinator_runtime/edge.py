@@ -1,0 +1,159 @@
+"""The edge that all servicers share: between messages on the wire and values inside.
+
+A servicer function takes a request message and a CallContext, and returns a Pending response message. It only maps: it
+may raise Refused while it does, and the Pending may be refused. Whoever calls it (the dispatcher of the server, a test)
+puts the two functions of this module around it, so that no servicer repeats them:
+
+    call = call_context(request.header, transport_call)
+    answer(method, response_type, lambda: servicer.EndTxn(request, call))
+
+Both are idempotent: a servicer that uses them itself gives the same answers.
+
+Source: design 6 (error fields, request header, retries that name themselves).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple, TypeVar
+
+from google.protobuf.message import Message
+
+from coordinator_api.v1 import common_pb2
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused, error_class
+from coordinator_protocol.names import check_client_id
+from coordinator_runtime.pending import Pending, failed
+from coordinator_runtime.ports import CallContext, PartitionRef
+
+REQUEST_ID_BYTES: Final = 16
+TOPIC_ID_BYTES: Final = 16
+CLIENT_TXN_VERSIONS: Final = (1, 2)
+CLIENT_TXN_VERSION_DEFAULT: Final = 2
+
+THROTTLE_MS: Final = 50
+"""Pause that a refusal for want of room asks for: several group commits long, short beside a client's deadline."""
+
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+
+def call_context(header: common_pb2.RequestHeader, call: CallContext) -> CallContext:
+    """What the transport knows of the call, joined with what its request header says.
+
+    Raises Refused: INVALID_REQUEST (request id of a wrong length, bad client id), UNSUPPORTED_VERSION."""
+    request_id = header.request_id
+    if request_id and len(request_id) != REQUEST_ID_BYTES:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"request_id has {len(request_id)} bytes: send {REQUEST_ID_BYTES} random bytes, or none",
+        )
+    client_id = header.client_id
+    check_client_id(client_id)
+    client_txn_version = header.client_txn_version or CLIENT_TXN_VERSION_DEFAULT
+    if client_txn_version not in CLIENT_TXN_VERSIONS:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"client_txn_version is {client_txn_version}: this server speaks 1 and 2; leave it out for 2",
+        )
+    return replace(
+        call,
+        client_id=client_id,
+        request_id=request_id,
+        client_txn_version=client_txn_version,
+        immediate_51=header.immediate_51,
+    )
+
+
+def answer(
+    method: Method, response_type: Callable[[], ResponseT], use_case: Callable[[], Pending[ResponseT]]
+) -> Pending[ResponseT]:
+    """The response of a use case, in which a refusal and an unknown outcome are error fields.
+
+    A defect stays an error of the Pending: the transport answers it with INTERNAL and logs it."""
+    try:
+        pending = use_case()
+    except Exception as error:  # noqa: BLE001  refusals are answered below, defects stay the error of the reply
+        pending = failed(error)
+
+    def as_fields(error: Exception) -> ResponseT:
+        if not isinstance(error, CoordinatorError):
+            raise error
+        return error_response(method, response_type, error)
+
+    return pending.recover(as_fields)
+
+
+def error_response(method: Method, response_type: Callable[[], ResponseT], error: CoordinatorError) -> ResponseT:
+    """A response that says nothing but why the whole request failed."""
+    response = response_type()
+    set_error(response, method, error)
+    if error.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED and "throttle_ms" in response.DESCRIPTOR.fields_by_name:
+        response.throttle_ms = THROTTLE_MS  # type: ignore[attr-defined]  # asked the line above
+    return response
+
+
+def set_error(message: Message, method: Method, error: CoordinatorError) -> None:
+    """Fill in the error fields of a response or of one of its items."""
+    fields = message.DESCRIPTOR.fields_by_name
+    message.error_code = int(error.code)  # type: ignore[attr-defined]  # a convention of our .proto files
+    message.error_class = int(error_class(method, error.code))  # type: ignore[attr-defined]  # the same
+    if "error_message" in fields:
+        message.error_message = error.message  # type: ignore[attr-defined]  # asked the line above
+
+
+class PartitionName(NamedTuple):
+    """A partition as a request names it. What a name stands for, the catalog says (`TopicCatalog.resolve`)."""
+
+    topic: str
+    """May be empty when there is a topic id."""
+    topic_id: bytes
+    """16 bytes, or empty: then the name alone decides."""
+    partition: int
+
+
+def partition_name(topic: str, topic_id: bytes, partition: int) -> PartitionName:
+    """One partition from the three fields that name it everywhere on the wire.
+
+    Raises Refused: INVALID_REQUEST for no name at all, a topic id of a wrong length, or a negative number."""
+    if topic_id and len(topic_id) != TOPIC_ID_BYTES:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"the topic_id of {topic!a:.80} has {len(topic_id)} bytes: send {TOPIC_ID_BYTES} bytes, or none",
+        )
+    if not topic and not topic_id:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, "a partition is named without a topic: give its name, its topic_id or both"
+        )
+    if partition < 0:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"partition {partition} of topic {topic!a:.80}: partition numbers start at 0"
+        )
+    return PartitionName(topic, topic_id, partition)
+
+
+def partition_names(topics: Iterable[common_pb2.TopicPartitions]) -> list[PartitionName]:
+    """All partitions of a request, in the order named.
+
+    Raises Refused as `partition_name`, and INVALID_REQUEST for a partition that is named twice."""
+    names: dict[PartitionName, None] = {}
+    for named in topics:
+        for partition in named.partitions:
+            name = partition_name(named.topic, named.topic_id, partition)
+            if name in names:
+                raise Refused(
+                    ErrorCode.INVALID_REQUEST,
+                    f"partition {partition} of topic {named.topic!a:.80} is named twice; name it once",
+                )
+            names[name] = None
+    return list(names)
+
+
+def topic_partitions(partitions: Sequence[PartitionRef]) -> list[common_pb2.TopicPartitions]:
+    """Partitions grouped by topic, topics and partitions ascending."""
+    by_topic: dict[tuple[str, bytes], list[int]] = {}
+    for ref in partitions:
+        by_topic.setdefault((ref.topic, ref.topic_id), []).append(ref.partition)
+    return [
+        common_pb2.TopicPartitions(topic=topic, topic_id=topic_id, partitions=sorted(numbers))
+        for (topic, topic_id), numbers in sorted(by_topic.items())
+    ]

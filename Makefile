@@ -37,7 +37,7 @@ lowest: ## Run the fast tests on the lowest versions of the libraries we promise
 	@.venv-lowest/bin/python -m pytest -m "not slow and not spark" -p no:cacheprovider --ignore=tests/tidy --ignore-glob='tests/*spark*'
 
 check: venv ## Check format, lint, types, the import law, and that generated code is fresh
-	@.venv/bin/ruff format --check --quiet . || { echo 'not formatted: run make fmt'; .venv/bin/ruff format --check .; exit 1; }
+	@.venv/bin/ruff format --check --diff --quiet . || { echo 'not formatted: run make fmt' >&2; exit 1; }
 	@.venv/bin/ruff check --quiet .
 	@.venv/bin/mypy $(PACKAGES) $(TYPED)
 	@.venv/bin/lint-imports --no-logo

@@ -1,6 +1,7 @@
 """Makes the project's virtual environments from the lock files and leaves a finished one alone.
 
-Runs on the bare interpreter, before anything is installed, so it uses the standard library only.
+Runs on the bare interpreter, before anything is installed, so it uses the standard library only, and
+nothing that an old Python would stumble over before it is told that it is too old.
 An environment is finished when its stamp holds the digest of everything it was made from. The
 digest is of contents, not of file times: a fresh checkout of the same locks installs nothing.
 """
@@ -21,7 +22,7 @@ OLDEST_PYTHON = (3, 11)
 STAMP = "installed-from"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Environment:
     """One virtual environment: where it lives and what goes into it."""
 

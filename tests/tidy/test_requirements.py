@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -35,7 +36,7 @@ def test_no_requirement_file_contains_an_address() -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in requirement_files() if path.suffix == ".txt"], ids=shown)
-def test_every_locked_package_has_a_version_and_a_hash(path) -> None:
+def test_every_locked_package_has_a_version_and_a_hash(path: Path) -> None:
     entries = re.split(r"\\?\n(?=[^\s#])", re.sub(r"^#.*\n", "", path.read_text(), flags=re.MULTILINE).strip())
     assert entries
     for entry in entries:

@@ -271,7 +271,8 @@ class RocksStore(_Families):
             raise self._failed(error) from error
 
     def version(self) -> int:
-        """The version of the newest group that was written, 0 for a new store."""
+        """The version of the newest group that was written, 0 for a new store. Raises StoreFailed after a failure."""
+        self._check_usable()
         return self._version
 
     def atomic_domain(self, shard: int) -> Hashable:

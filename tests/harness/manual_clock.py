@@ -1,0 +1,29 @@
+"""A clock that stands still until a test moves it."""
+
+from __future__ import annotations
+
+
+class ManualClock:
+    """The Clock port, moved by hand. The two clocks start far apart, so that whoever mixes them up is found out."""
+
+    __slots__ = ("_monotonic_ms", "_wall_ms")
+
+    def __init__(self, *, wall_ms: int = 1_700_000_000_000, monotonic_ms: int = 1_000_000) -> None:
+        self._wall_ms = wall_ms
+        self._monotonic_ms = monotonic_ms
+
+    def wall_ms(self) -> int:
+        return self._wall_ms
+
+    def monotonic_ms(self) -> int:
+        return self._monotonic_ms
+
+    def advance(self, elapsed_ms: int) -> None:
+        """Let time pass, on both clocks."""
+        assert elapsed_ms >= 0, "time does not go back; to set the wall clock back use step_wall"
+        self._wall_ms += elapsed_ms
+        self._monotonic_ms += elapsed_ms
+
+    def step_wall(self, difference_ms: int) -> None:
+        """Set the wall clock forward or back, as an operator or NTP does; no time passes."""
+        self._wall_ms += difference_ms

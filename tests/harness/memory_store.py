@@ -1,0 +1,236 @@
+"""A store in memory that loses on a crash what was not synced, and fails when told to.
+
+The same behaviour suite runs on it and on RocksDB (`tests/store/test_store_behaviour.py`). It differs in one thing:
+META holds no rows of the store's own.
+
+Simulation takes millions of steps on it, so everything costs what changed and not what is stored: sorted key lists with
+`bisect`, an undo journal for what is not synced, scans that copy nothing unless a write comes between.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, insort
+from collections.abc import Hashable, Iterator, Sequence
+from weakref import WeakSet
+
+from coordinator_runtime.store import CommitGroup, Family, StoreFailed
+
+_DEADLINE_SECONDS = 30.0
+"""How long a held sync waits for the test before it gives up: a test that forgot to release must not hang."""
+
+_KEY_BYTES_MAX = 4096
+
+_Undo = list[tuple[Family, bytes, bytes | None]]
+"""What the keys of one group held before, in the order of the changes."""
+
+
+class _SortedFamily:
+    """Keys in order beside their values."""
+
+    __slots__ = ("keys", "values")
+
+    def __init__(self) -> None:
+        self.keys: list[bytes] = []
+        self.values: dict[bytes, bytes] = {}
+
+    def put(self, key: bytes, value: bytes | None) -> bytes | None:
+        """Set the value, or delete the key for None; returns what was there."""
+        if value is None:
+            before = self.values.pop(key, None)
+            if before is not None:
+                del self.keys[bisect_left(self.keys, key)]
+            return before
+        before = self.values.get(key)
+        if before is None:
+            if not self.keys or key > self.keys[-1]:
+                self.keys.append(key)
+            else:
+                insort(self.keys, key)
+        self.values[key] = value
+        return before
+
+
+class _Scan(Iterator[tuple[bytes, bytes]]):
+    """Rows as of its making: reads the family in place, and takes a copy just before the first write that follows."""
+
+    __slots__ = ("__weakref__", "_copy", "_end", "_family", "_lock", "_position")
+
+    def __init__(self, family: _SortedFamily, start: bytes, end: bytes, lock: threading.Lock) -> None:
+        self._family = family
+        self._lock = lock
+        self._position = bisect_left(family.keys, start)
+        self._end = bisect_left(family.keys, end)
+        self._copy: list[tuple[bytes, bytes]] | None = None
+
+    def __next__(self) -> tuple[bytes, bytes]:
+        with self._lock:
+            position = self._position
+            if position >= self._end:
+                raise StopIteration
+            self._position = position + 1
+            if self._copy is not None:
+                return self._copy[position]
+            key = self._family.keys[position]
+            return key, self._family.values[key]
+
+    def detach(self) -> None:
+        """Copy what is left. The caller holds the lock and is about to change the family."""
+        values = self._family.values
+        self._copy = [(key, values[key]) for key in self._family.keys[self._position : self._end]]
+        self._position, self._end = 0, len(self._copy)
+
+    def close(self) -> None:
+        self._end = 0
+
+
+class HeldSync:
+    """One sync of a MemoryStore, held back until the test lets it go. For tests with a commit thread."""
+
+    def __init__(self) -> None:
+        self._arrived = threading.Event()
+        self._released = threading.Event()
+
+    def wait_until_arrived(self) -> None:
+        """Return once the commit thread stands in the sync."""
+        assert self._arrived.wait(_DEADLINE_SECONDS), "no sync arrived"
+
+    def release(self) -> None:
+        self._released.set()
+
+    def stand_here(self) -> None:
+        """The store's side: wait for the release."""
+        self._arrived.set()
+        assert self._released.wait(_DEADLINE_SECONDS), "a held sync was never released"
+
+
+class MemoryStore:
+    """The store port in memory. Starts no thread, draws no chance; two threads may use it, as the port says."""
+
+    def __init__(self) -> None:
+        self._families = [_SortedFamily() for _ in Family]
+        self._unsynced: list[_Undo] = []
+        self._version = 0
+        self._failure: Exception | None = None
+        self._next_write_error: OSError | None = None
+        self._next_sync_error: OSError | None = None
+        self._held_sync: HeldSync | None = None
+        self._open_scans: WeakSet[_Scan] = WeakSet()
+        # A reader on the loop thread must not see half a batch of the commit thread.
+        self._lock = threading.Lock()
+
+    def write(self, groups: Sequence[CommitGroup]) -> None:
+        self._check_usable()
+        for expected, group in enumerate(groups, self._version + 1):
+            assert group.version == expected, f"group {group.version} was handed over where {expected} is next"
+        with self._lock:
+            if self._open_scans:
+                for scan in self._open_scans:
+                    scan.detach()
+                self._open_scans.clear()
+            for group in groups:
+                self._unsynced.append(self._apply(group))
+                self._version = group.version
+        if self._next_write_error is not None:
+            # Applied all the same: the system may have written it although it said it had not, so a crash may keep it.
+            raise self._failed(self._next_write_error) from self._next_write_error
+
+    def sync(self) -> None:
+        self._check_usable()
+        held, self._held_sync = self._held_sync, None
+        if held is not None:
+            held.stand_here()
+            self._check_usable()
+        if self._next_sync_error is not None:
+            raise self._failed(self._next_sync_error) from self._next_sync_error
+        self._unsynced.clear()
+
+    def version(self) -> int:
+        self._check_usable()
+        return self._version
+
+    def get(self, family: Family, key: bytes) -> bytes | None:
+        self._check_usable()
+        with self._lock:
+            return self._families[family].values.get(key)
+
+    def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        self._check_usable()
+        with self._lock:
+            scan = _Scan(self._families[family], start, end, self._lock)
+            self._open_scans.add(scan)
+        return scan
+
+    def last(self, family: Family, prefix: bytes) -> tuple[bytes, bytes] | None:
+        self._check_usable()
+        # No key is longer than the padding, so this is beyond every key that starts with the prefix.
+        beyond = prefix + b"\xff" * _KEY_BYTES_MAX
+        with self._lock:
+            stored = self._families[family]
+            position = bisect_left(stored.keys, beyond) - 1
+            if position < 0 or not stored.keys[position].startswith(prefix):
+                return None
+            key = stored.keys[position]
+            return key, stored.values[key]
+
+    def atomic_domain(self, shard: int) -> Hashable:
+        return "memory"
+
+    def close(self) -> None:
+        if self._failure is None:
+            self.sync()
+            self._failure = RuntimeError("the store is closed")
+
+    @property
+    def unsynced_groups(self) -> int:
+        """How many of the newest groups a crash may lose."""
+        return len(self._unsynced)
+
+    def crash(self, *, kept_groups: int = 0) -> MemoryStore:
+        """What a restart finds: everything synced, and the first `kept_groups` of what was not, because the system may
+        have written them. This store is unusable from now on; one that was closed loses nothing."""
+        assert 0 <= kept_groups <= len(self._unsynced), f"only {len(self._unsynced)} groups are not synced"
+        found = MemoryStore()
+        with self._lock:
+            lost = self._unsynced[kept_groups:]
+            for undo in reversed(lost):
+                for family, key, before in reversed(undo):
+                    self._families[family].put(key, before)
+            found._families, self._families = self._families, found._families
+            found._version = self._version - len(lost)
+            self._unsynced.clear()
+            for scan in self._open_scans:
+                scan.close()
+        self._failure = self._failure or RuntimeError("the process that had this store has crashed")
+        return found
+
+    def hold_sync(self) -> HeldSync:
+        """Hold the next sync back."""
+        self._held_sync = HeldSync()
+        return self._held_sync
+
+    def fail_next_sync(self, error: OSError) -> None:
+        """Let the next sync fail, and then everything."""
+        self._next_sync_error = error
+
+    def fail_next_write(self, error: OSError) -> None:
+        """Let the next write fail, and then everything."""
+        self._next_write_error = error
+
+    def _apply(self, group: CommitGroup) -> _Undo:
+        families = self._families
+        undo: _Undo = [(family, key, families[family].put(key, value)) for family, key, value in group.mutations]
+        for family, start, end in group.deleted_ranges:
+            keys = families[family].keys
+            for key in keys[bisect_left(keys, start) : bisect_left(keys, end)]:
+                undo.append((family, key, families[family].put(key, None)))
+        return undo
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise self._failed(self._failure) from self._failure
+
+    def _failed(self, cause: Exception) -> StoreFailed:
+        if self._failure is None:
+            self._failure = cause
+        return StoreFailed(f"the memory store failed: {self._failure}")

@@ -1,0 +1,83 @@
+"""How many calls may be in work at once, and who is told to wait.
+
+Beyond the bound a call is answered at once, in band, with THROTTLING_QUOTA_EXCEEDED and a pause: a client that reads an
+answer waits and comes again, while one that is cut off by the transport does not know what happened. Ending a
+transaction frees room, so EndTxn and WriteTxnMarkers find some where others are refused. Calls that wait and do no work
+(parked behind a transaction, long polls) do not count as work; long polls have a bound of their own, and parked calls
+one in the runtime (design 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from coordinator_protocol.errors import ErrorCode, Method, Refused
+
+RESERVED = frozenset({Method.END_TXN, Method.WRITE_TXN_MARKERS})
+"""Methods that may use the reserved room."""
+
+LONG_POLLS = frozenset({Method.FETCH})
+"""Methods whose calls may wait for something to happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionLimits:
+    """Bounds of what one server holds open."""
+
+    calls_in_work_max: int = 4096
+    reserved_calls: int = 1024
+    """More calls in work, for EndTxn and WriteTxnMarkers alone."""
+    long_polls_max: int = 10_000
+
+
+class Admission:
+    """Counts calls that have no answer yet. Reads that are answered at once never count."""
+
+    __slots__ = ("_in_work", "_limits", "_long_polls", "_parked_calls")
+
+    def __init__(self, limits: AdmissionLimits, parked_calls: Callable[[], int]) -> None:
+        self._limits = limits
+        self._parked_calls = parked_calls
+        self._in_work = 0
+        self._long_polls = 0
+
+    @property
+    def calls_in_work(self) -> int:
+        """Calls that are staged, or wait for the disk."""
+        return self._in_work - self._parked_calls()
+
+    @property
+    def long_polls(self) -> int:
+        return self._long_polls
+
+    def check(self, method: Method) -> None:
+        """Return only if a call of this method may begin. Raises Refused THROTTLING_QUOTA_EXCEEDED."""
+        limits = self._limits
+        if method in LONG_POLLS:
+            if self._long_polls >= limits.long_polls_max:
+                raise _refusal(self._long_polls, "readers wait for records")
+            return
+        room = limits.calls_in_work_max + (limits.reserved_calls if method in RESERVED else 0)
+        if self._in_work >= room and self.calls_in_work >= room:
+            raise _refusal(self.calls_in_work, "calls are in work")
+
+    def enter(self, method: Method) -> None:
+        """A call began and has no answer yet; `leave` must follow."""
+        if method in LONG_POLLS:
+            self._long_polls += 1
+        else:
+            self._in_work += 1
+
+    def leave(self, method: Method) -> None:
+        """The call was answered."""
+        if method in LONG_POLLS:
+            self._long_polls -= 1
+        else:
+            self._in_work -= 1
+
+
+def _refusal(number: int, what: str) -> Refused:
+    return Refused(
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{number} {what}, which is all this server takes; try again shortly"
+    )

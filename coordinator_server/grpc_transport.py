@@ -1,0 +1,144 @@
+"""The gRPC adapter: grpc.aio with generic handlers that see bytes.
+
+Options come from measurements: without the two for pending requests C-core cancels calls at random once 1,000 wait, and
+clients do not retry CANCELLED. Two servers on one port would share its connections unnoticed, so that is switched off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import grpc
+from grpc import aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from coordinator_runtime.clock import Clock
+from coordinator_runtime.ports import CallContext
+from coordinator_server.transport import CallStatus, Handler, TransportError
+
+_STATUS_CODES: Final = {
+    CallStatus.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
+    CallStatus.UNIMPLEMENTED: grpc.StatusCode.UNIMPLEMENTED,
+    CallStatus.RESOURCE_EXHAUSTED: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    CallStatus.INTERNAL: grpc.StatusCode.INTERNAL,
+}
+
+_PENDING_CALLS_MAX: Final = 1_000_000
+"""In effect none: how much work is taken is decided in `admission`, where a refusal is an answer."""
+
+_KEEPALIVE_MS: Final = 30_000
+_KEEPALIVE_TIMEOUT_MS: Final = 10_000
+_CLIENT_PING_INTERVAL_MS_MIN: Final = 20_000
+_CONNECTION_AGE_MS_MAX: Final = 3_600_000
+_CONNECTION_AGE_GRACE_MS: Final = 60_000
+
+_Behavior = Callable[[bytes, "aio.ServicerContext[bytes, bytes]"], Awaitable[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcOptions:
+    """What an operator may change."""
+
+    message_bytes_max: int
+    """Largest request and response."""
+    has_reflection: bool = False
+    """Whether tools may ask for the names and messages of the services."""
+
+
+class AddressRefused(Exception):
+    """The server cannot listen where it was told to. The message says why."""
+
+
+class GrpcTransport:
+    """A gRPC server for one handler. Make it inside a running event loop."""
+
+    def __init__(self, handler: Handler, services: Sequence[str], clock: Clock, options: GrpcOptions) -> None:
+        self._services = services
+        self._server = aio.server(options=_channel_options(options.message_bytes_max))
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        if options.has_reflection:
+            names = (*services, health.SERVICE_NAME, reflection.SERVICE_NAME)
+            reflection.enable_server_reflection(names, self._server)
+        # Last, because it takes every name that nobody before it knew.
+        self._server.add_generic_rpc_handlers((_Calls(handler, clock),))
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port, which differs from the one asked for only if that was 0.
+
+        The process counts as alive ("" in the health service) and its services as not ready. Raises AddressRefused."""
+        await self.set_ready(False)
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            bound_port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise AddressRefused(f"cannot listen on {address}: {error}") from error
+        await self._server.start()
+        return bound_port
+
+    async def set_ready(self, is_ready: bool) -> None:
+        """Tell the health service whether the services take work."""
+        response = health_pb2.HealthCheckResponse
+        for service in self._services:
+            await self._health.set(service, response.SERVING if is_ready else response.NOT_SERVING)
+
+    async def announce_stop(self) -> None:
+        """Tell the health service that the process is going, for good."""
+        await self._health.enter_graceful_shutdown()
+
+    async def stop(self, grace_ms: int) -> None:
+        """Take no further calls and wait for those under way; what is left after the grace is cancelled."""
+        await self._server.stop(grace_ms / 1000)
+
+
+class _Calls(grpc.GenericRpcHandler):
+    """Hands every call to the handler."""
+
+    def __init__(self, handler: Handler, clock: Clock) -> None:
+        self._handler = handler
+        self._clock = clock
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
+        return grpc.unary_unary_rpc_method_handler(self._behavior(handler_call_details.method))
+
+    def _behavior(self, method: str) -> _Behavior:
+        async def serve(body: bytes, context: aio.ServicerContext[bytes, bytes]) -> bytes:
+            # A client that gives up cancels this coroutine, and awaiting passes that on to the Pending.
+            try:
+                return await self._handler(method, body, self._call_context(context))
+            except TransportError as error:
+                await context.abort(_STATUS_CODES[error.status], error.message)
+
+        return serve
+
+    def _call_context(self, context: aio.ServicerContext[bytes, bytes]) -> CallContext:
+        seconds_left = context.time_remaining()
+        deadline_ms = None if seconds_left is None else self._clock.monotonic_ms() + int(seconds_left * 1000)
+        return CallContext(host=host_of(context.peer()), deadline_ms=deadline_ms)
+
+
+def host_of(peer: str) -> str:
+    """The host in gRPC's name of a peer: "ipv4:10.0.0.1:5000" -> "10.0.0.1", "ipv6:%5B::1%5D:5000" -> "::1"."""
+    kind, _, address = peer.partition(":")
+    if kind not in {"ipv4", "ipv6"}:
+        return peer
+    return address.rpartition(":")[0].removeprefix("%5B").removesuffix("%5D").strip("[]")
+
+
+def _channel_options(message_bytes_max: int) -> list[tuple[str, int]]:
+    return [
+        ("grpc.server.max_pending_requests", _PENDING_CALLS_MAX),
+        ("grpc.server.max_pending_requests_hard_limit", _PENDING_CALLS_MAX),
+        ("grpc.max_receive_message_length", message_bytes_max),
+        ("grpc.max_send_message_length", message_bytes_max),
+        ("grpc.so_reuseport", 0),
+        ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", _CLIENT_PING_INTERVAL_MS_MIN),
+        ("grpc.max_connection_age_ms", _CONNECTION_AGE_MS_MAX),
+        ("grpc.max_connection_age_grace_ms", _CONNECTION_AGE_GRACE_MS),
+    ]

@@ -1,0 +1,140 @@
+"""The transport port: what stands between bytes from a network and the servicers.
+
+A transport adapter knows a network and no servicer; it calls a `Handler` with the full name of a method, the bytes of
+the request and what it knows of the caller, and sends what comes back. `Dispatcher` is the one handler: it holds the
+codec table, the gate (loading, draining) and admission. `grpc_transport` is the first adapter; nothing inside knows
+which one runs (design 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import structlog
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from coordinator_protocol.errors import ErrorCode, Method, Refused
+from coordinator_runtime.edge import answer, call_context
+from coordinator_runtime.pending import Pending, failed
+from coordinator_runtime.ports import CallContext
+from coordinator_server.admission import Admission
+
+Handler = Callable[[str, bytes, CallContext], Pending[bytes]]
+"""(full method name, serialised request, caller) -> serialised response. Fails with `TransportError` only. Cancelling
+the Pending tells the inside that nobody waits any more."""
+
+_log = structlog.get_logger("transport")
+
+
+class CallStatus(Enum):
+    """Facts of the transport that are no outcome of the protocol; an adapter has its own word for each."""
+
+    INVALID_ARGUMENT = "invalid_argument"
+    UNIMPLEMENTED = "unimplemented"
+    RESOURCE_EXHAUSTED = "resource_exhausted"
+    INTERNAL = "internal"
+
+
+class TransportError(Exception):
+    """The call got no response message. `message` is for the caller and tells nothing of our inside."""
+
+    def __init__(self, status: CallStatus, message: str) -> None:
+        super().__init__(status, message)
+        self.status = status
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """One line of the codec table."""
+
+    method: Method
+    request_type: type[Message]
+    response_type: type[Message]
+    serve: Callable[[Any, CallContext], Pending[Any]]
+
+
+def codec_table(services: Iterable[tuple[ServiceDescriptor, object]]) -> Mapping[str, Codec]:
+    """The table of every method of the services, by full name ("/package.Service/Method").
+
+    A servicer has one function per method, with the method's name; one that is missing is our bug."""
+    table = {}
+    for service, servicer in services:
+        for method in service.methods:
+            serve = getattr(servicer, method.name, None)
+            assert serve is not None, f"{type(servicer).__name__} lacks {service.full_name}.{method.name}"
+            table[f"/{service.full_name}/{method.name}"] = Codec(
+                Method(method.name), GetMessageClass(method.input_type), GetMessageClass(method.output_type), serve
+            )
+    return table
+
+
+class Gate(Enum):
+    """Whether the server takes work. The value is what a caller is told, None = come in."""
+
+    LOADING = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the server is loading its state; try again shortly")
+    SERVING = None
+    DRAINING = (ErrorCode.COORDINATOR_NOT_AVAILABLE, "the server is shutting down; try again when it is back")
+
+
+class Dispatcher:
+    """The handler of every transport: bytes -> servicer -> bytes.
+
+    Every call gets an answer of its own; a defect fails the call that met it and is logged here, once, with its
+    traceback, while the caller reads INTERNAL and nothing of our inside."""
+
+    def __init__(self, table: Mapping[str, Codec], admission: Admission, *, message_bytes_max: int) -> None:
+        self._table = table
+        self._admission = admission
+        self._message_bytes_max = message_bytes_max
+        self.gate = Gate.LOADING
+
+    def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]:
+        codec = self._table.get(method)
+        if codec is None:
+            return failed(TransportError(CallStatus.UNIMPLEMENTED, f"this server has no method {method!a:.200}"))
+        response = answer(codec.method, codec.response_type, lambda: self._serve(codec, body, call))
+        return response.map(lambda message: self._serialised(method, message)).recover(
+            lambda error: _transport_error(method, error)
+        )
+
+    def _serve(self, codec: Codec, body: bytes, call: CallContext) -> Pending[Message]:
+        if self.gate.value is not None:
+            raise Refused(*self.gate.value)
+        self._admission.check(codec.method)
+        try:
+            request: Any = codec.request_type.FromString(body)
+        except DecodeError as error:
+            raise TransportError(
+                CallStatus.INVALID_ARGUMENT,
+                f"{len(body)} bytes were sent that are no {codec.request_type.DESCRIPTOR.full_name}: {error}",
+            ) from error
+        pending: Pending[Message] = codec.serve(request, call_context(request.header, call))
+        if not pending.is_settled:
+            self._admission.enter(codec.method)
+            pending.on_settled(lambda _settled: self._admission.leave(codec.method))
+        return pending
+
+    def _serialised(self, method: str, message: Message) -> bytes:
+        body = message.SerializeToString()
+        if len(body) > self._message_bytes_max:
+            raise TransportError(
+                CallStatus.RESOURCE_EXHAUSTED,
+                f"the answer of {method} takes {len(body)} bytes and at most {self._message_bytes_max} are allowed: "
+                "ask for less at a time",
+            )
+        return body
+
+
+def _transport_error(method: str, error: Exception) -> bytes:
+    if not isinstance(error, TransportError):
+        _log.error("defect", method=method, exc_info=error)
+        raise TransportError(
+            CallStatus.INTERNAL, f"{method} met a defect of the server; its log has the details"
+        ) from error
+    raise error

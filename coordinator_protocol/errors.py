@@ -1,8 +1,8 @@
 """What went wrong, as Kafka numbers it, and what the caller should do about it.
 
-Two facts travel in every reply: the error code (Kafka's number, so that tools and people recognise it) and the error class
-(the one action that helps). The class is decided here, per method, by one table; a client that meets a code it has never
-heard of still knows what to do.
+Two facts travel in every reply: the error code (Kafka's number, so that tools and people recognise it) and the error
+class (the one action that helps). The class is decided here, per method, by one table; a client that meets a code it
+has never heard of still knows what to do.
 
 Source: design 6; spec transactions 0 and 2; spec ecosystem 1; KIP-588, KIP-691, KIP-890, KIP-1050.
 """
@@ -153,8 +153,6 @@ class Method(StrEnum):
     CREATE_TOPICS = "CreateTopics"
     DELETE_TOPICS = "DeleteTopics"
     DESCRIBE_TOPICS = "DescribeTopics"
-    CREATE_PARTITIONS = "CreatePartitions"
-    DELETE_RECORDS = "DeleteRecords"
     PRODUCE = "Produce"
     FETCH = "Fetch"
     LIST_OFFSETS = "ListOffsets"
@@ -167,7 +165,6 @@ class Method(StrEnum):
     LIMITS = "Limits"
     ABORT_TRANSACTIONS = "AbortTransactions"
     FENCE_PRODUCERS = "FenceProducers"
-    DESCRIBE_SHARDS = "DescribeShards"
 
     SESSION = "Session"
 
@@ -225,14 +222,14 @@ REPEATABLE_METHODS: Final = frozenset(
         Method.RENEW_SNAPSHOT,
         Method.RELEASE_SNAPSHOT,
         Method.LIMITS,
-        Method.DESCRIBE_SHARDS,
         Method.SESSION,
     }
 )
 """Methods after which a lost answer needs no question: reads, and group membership.
 
-A join or heartbeat changes state, but each one states all the member wants, so sending it again is the right answer to not
-knowing. A second snapshot only costs a lease. Every other method is *mutating*: a lost answer is an unknown outcome.
+A join or heartbeat changes state, but each one states all the member wants, so sending it again is the right answer to
+not knowing. A second snapshot only costs a lease. Every other method is *mutating*: a lost answer is an unknown
+outcome.
 """
 
 _WITHIN_TRANSACTION: Final = frozenset(
@@ -246,8 +243,9 @@ _WITHIN_TRANSACTION: Final = frozenset(
 )
 """Methods that add to an open transaction: only here is "abort and go on" advice that can be followed.
 
-A method that *ends* transactions must never answer ABORT, or a client that obeys loops for ever (KAFKA-19250). The single
-exception is EndTxn with 120: a commit that names sequences the log does not hold (design 6). An abort never sends 120.
+A method that *ends* transactions must never answer ABORT, or a client that obeys loops for ever (KAFKA-19250). The
+single exception is EndTxn with 120: a commit that names sequences the log does not hold (design 6). An abort never
+sends 120.
 """
 
 _MUTATING: Final = frozenset(Method) - REPEATABLE_METHODS
@@ -368,8 +366,8 @@ _EXCEPTIONS: Final[tuple[_Rule, ...]] = (
         ),
         ErrorClass.UNKNOWN_OUTCOME,
     ),
-    # What spoils one transaction but not its producer: the topic went away, the membership the offsets rest on is over, a
-    # batch in front of this one failed, the producer's state expired in this partition.
+    # What spoils one transaction but not its producer: the topic went away, the membership the offsets rest on is over,
+    # a batch in front of this one failed, the producer's state expired in this partition.
     (
         _WITHIN_TRANSACTION,
         (
@@ -390,15 +388,15 @@ _EXCEPTIONS: Final[tuple[_Rule, ...]] = (
         ErrorClass.ABORT,
     ),
     ((Method.END_TXN,), (_C.TRANSACTION_ABORTABLE,), ErrorClass.ABORT),
-    # KIP-588: a partition cannot know whether the newer epoch is a rival or the producer's own timed-out transaction, so it
-    # sends the abortable 47; the coordinator, asked by the abort, knows and sends 90 if there is a rival.
+    # KIP-588: a partition cannot know whether the newer epoch is a rival or the producer's own timed-out transaction,
+    # so it sends the abortable 47; the coordinator, asked by the abort, knows and sends 90 if there is a rival.
     ((Method.PRODUCE, Method.TRANSACT), (_C.INVALID_PRODUCER_EPOCH,), ErrorClass.ABORT),
-    # The records are in the log, at an offset that is no longer cached: success with an unknown offset is the truth, and
-    # every other advice makes clients append them again (spec log 1.3, step 5). Only for Produce: a Transact that answers
-    # 46 was refused as a whole.
+    # The records are in the log, at an offset that is no longer cached: success with an unknown offset is the truth,
+    # and every other advice makes clients append them again (spec log 1.3, step 5). Only for Produce: a Transact that
+    # answers 46 was refused as a whole.
     ((Method.PRODUCE,), (_C.DUPLICATE_SEQUENCE_NUMBER,), ErrorClass.NONE),
-    # The bytes were damaged between the checksum and us, and the client still holds good ones. In Fetch the stored bytes
-    # are damaged, and fetching them again cannot help.
+    # The bytes were damaged between the checksum and us, and the client still holds good ones. In Fetch the stored
+    # bytes are damaged, and fetching them again cannot help.
     ((Method.PRODUCE, Method.TRANSACT), (_C.CORRUPT_MESSAGE,), ErrorClass.RETRY),
     # The marker's sender holds a stale map of the partitions (spec transactions 2.8).
     ((Method.WRITE_TXN_MARKERS,), (_C.UNKNOWN_TOPIC_OR_PARTITION, _C.UNKNOWN_TOPIC_ID), ErrorClass.REFRESH),
@@ -411,12 +409,7 @@ _DEFAULT: Final[Mapping[ErrorCode, ErrorClass]] = MappingProxyType(
 )
 
 _OVERRIDES: Final[Mapping[tuple[Method, ErrorCode], ErrorClass]] = MappingProxyType(
-    {
-        (method, code): error_class
-        for methods, codes, error_class in _EXCEPTIONS
-        for method in methods
-        for code in codes
-    }
+    {(method, code): error_class for methods, codes, error_class in _EXCEPTIONS for method in methods for code in codes}
 )
 
 

@@ -1,8 +1,8 @@
 """The marker: the control record that ends one transaction in one partition.
 
-Payload of its batch, big-endian: version u16, type i16 (the outcome), coordinator_epoch i32, txn_epoch i16, next_epoch i16,
-csn u64. The producer id stands in the batch header. Later versions may only add bytes at the end, so a reader takes a higher
-version and a longer value, as Kafka's readers do.
+Payload of its batch, big-endian: version u16, type i16 (the outcome), coordinator_epoch i32, txn_epoch i16, next_epoch
+i16, csn u64. The producer id stands in the batch header. Later versions may only add bytes at the end, so a reader
+takes a higher version and a longer value, as Kafka's readers do.
 
 Source: design 6 (csn) and 10; spec log 1.2 and 1.5; spec transactions 2.7.
 """
@@ -48,8 +48,8 @@ class MarkerPayload:
 class Marker:
     """The order to end the transaction `(producer_id, txn_epoch)`, sent unchanged however often it is sent.
 
-    `next_epoch` is the epoch the producer has afterwards: what is older is fenced in this partition. `csn` (commit sequence
-    number) was given when the outcome was decided, and tells a repeated marker from a stale one.
+    `next_epoch` is the epoch the producer has afterwards: what is older is fenced in this partition. `csn` (commit
+    sequence number) was given when the outcome was decided, and tells a repeated marker from a stale one.
     """
 
     producer_id: int
@@ -70,7 +70,8 @@ def encode_marker_payload(marker: Marker) -> bytes:
 def decode_marker_payload(payload: bytes | memoryview) -> MarkerPayload:
     """Return what a control batch says.
 
-    Raises: Refused (CORRUPT_MESSAGE) where it is too short, or holds a version, type or epoch that no writer ever wrote.
+    Raises: Refused (CORRUPT_MESSAGE) where it is too short, or holds a version, type or epoch that no writer ever
+    wrote.
     """
     if len(payload) < MARKER_BYTES:
         raise _corrupt(f"it has {len(payload)} bytes of at least {MARKER_BYTES}")
@@ -80,7 +81,9 @@ def decode_marker_payload(payload: bytes | memoryview) -> MarkerPayload:
     if not 0 <= outcome < len(_OUTCOMES):
         raise _corrupt(f"its type is {outcome}, neither abort (0) nor commit (1)")
     if coordinator_epoch < 0 or txn_epoch < 0 or next_epoch < 0:
-        raise _corrupt(f"its epochs are {coordinator_epoch} (coordinator), {txn_epoch} (transaction) and {next_epoch} (next)")
+        raise _corrupt(
+            f"its epochs are {coordinator_epoch} (coordinator), {txn_epoch} (transaction) and {next_epoch} (next)"
+        )
     return MarkerPayload(
         txn_epoch=txn_epoch,
         next_epoch=next_epoch,

@@ -22,5 +22,5 @@ def subtract_sequence(sequence: int, delta: int) -> int:
 
 
 def next_sequence(last: int) -> int:
-    """Return the sequence that must follow `last`; it is 0 where `last` is `NO_SEQUENCE`, so nothing was appended yet."""
+    """Return the sequence that must follow `last`: 0 where `last` is `NO_SEQUENCE`, nothing appended yet."""
     return (last + 1) & SEQUENCE_MAX

@@ -1,0 +1,44 @@
+"""The limits: the design's numbers, and no nonsense in their place."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator_protocol.limits import Limits
+
+
+def test_the_defaults_are_the_designs() -> None:
+    limits = Limits()
+    assert limits.transactional_id_bytes_max == 1000
+    assert limits.partitions_per_transaction_max == 10_000
+    assert limits.batch_bytes_max == 2**20
+    assert limits.message_bytes_max == 2**24
+    assert limits.transaction_max_timeout_ms == 900_000
+    assert limits.fused_participants_max == 500
+    assert limits.parked_wait_ms_max == 30_000
+
+
+def test_the_last_epoch_is_kept_for_one_more_fence() -> None:
+    limits = Limits()
+    assert not limits.is_exhausted(32765)
+    assert limits.is_exhausted(32766)
+    assert limits.is_exhausted(32767)
+
+
+def test_a_test_may_lower_the_last_epoch_to_see_producer_ids_rotate() -> None:
+    limits = Limits(producer_epoch_max=3)
+    assert [limits.is_exhausted(epoch) for epoch in range(4)] == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"producer_epoch_max": 1}, "producer_epoch_max is 1"),
+        ({"producer_epoch_max": 32768}, "producer_epoch_max is 32768"),
+        ({"partitions_per_transaction_max": 0}, "partitions_per_transaction_max is 0"),
+        ({"batch_bytes_max": 16 * 2**20}, "batch_bytes_max"),
+    ],
+)
+def test_a_limit_that_makes_no_sense_is_named(change: dict[str, int], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Limits(**change)

@@ -1,0 +1,53 @@
+"""Sequence numbers: plain addition in a world that has 2^31 numbers."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator_protocol.sequences import NO_SEQUENCE, SEQUENCE_MAX, add_sequence, next_sequence, subtract_sequence
+
+sequences = st.integers(0, SEQUENCE_MAX) | st.integers(0, 5) | st.integers(SEQUENCE_MAX - 5, SEQUENCE_MAX)
+
+
+def test_zero_follows_the_largest_sequence() -> None:
+    assert next_sequence(SEQUENCE_MAX) == 0
+    assert add_sequence(SEQUENCE_MAX, 1) == 0
+    assert add_sequence(SEQUENCE_MAX - 1, 3) == 1
+
+
+def test_the_largest_sequence_precedes_zero() -> None:
+    assert subtract_sequence(0, 1) == SEQUENCE_MAX
+    assert subtract_sequence(2, 5) == SEQUENCE_MAX - 2
+
+
+def test_the_first_sequence_is_zero() -> None:
+    assert next_sequence(NO_SEQUENCE) == 0
+
+
+@given(sequences, sequences)
+def test_addition_is_kafkas(sequence: int, delta: int) -> None:
+    wraps = sequence > SEQUENCE_MAX - delta
+    expected = delta - (SEQUENCE_MAX - sequence) - 1 if wraps else sequence + delta
+    assert add_sequence(sequence, delta) == expected
+
+
+@given(sequences, sequences)
+def test_subtraction_is_kafkas(sequence: int, delta: int) -> None:
+    expected = SEQUENCE_MAX - (delta - sequence) + 1 if sequence < delta else sequence - delta
+    assert subtract_sequence(sequence, delta) == expected
+
+
+@given(sequences, sequences)
+def test_subtraction_undoes_addition(sequence: int, delta: int) -> None:
+    assert subtract_sequence(add_sequence(sequence, delta), delta) == sequence
+
+
+@given(sequences, st.lists(st.integers(1, 1000), max_size=10))
+def test_batches_follow_each_other_without_gap(first: int, counts: list[int]) -> None:
+    at = first
+    for count in counts:
+        last = add_sequence(at, count - 1)
+        assert subtract_sequence(last, count - 1) == at
+        at = next_sequence(last)
+    assert at == (first + sum(counts)) % 2**31

@@ -1,7 +1,7 @@
 """The numbers past which a request is refused, in one value that every part is given and the Limits RPC tells to
 clients.
 
-Source: design 6 (limits) and 5 (parking, fused); spec transactions 0 and 5.
+Source: design 6 (limits) and 5 (fused); spec transactions 0 and 5.
 """
 
 from __future__ import annotations
@@ -60,9 +60,6 @@ class Limits:
 
     fused_participants_max: int = 500
     """Partitions and groups up to which a transaction may end in one batch and one flush; above, in two phases."""
-
-    parked_wait_ms_max: int = 30_000
-    """Longest wait of a request that brought no deadline and met a busy transaction or group."""
 
     def __post_init__(self) -> None:
         for limit in fields(self):

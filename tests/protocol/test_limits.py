@@ -15,7 +15,6 @@ def test_the_defaults_are_the_designs() -> None:
     assert limits.message_bytes_max == 2**24
     assert limits.transaction_max_timeout_ms == 900_000
     assert limits.fused_participants_max == 500
-    assert limits.parked_wait_ms_max == 30_000
 
 
 def test_the_last_epoch_is_kept_for_one_more_fence() -> None:

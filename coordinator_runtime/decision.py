@@ -30,7 +30,7 @@ class ShardKey(NamedTuple):
     """Address of one shard."""
 
     coordinator: Coordinator
-    index: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,8 @@ class Unpark:
 
 
 Effect = object
-"""A frozen value. ArmTimer, CancelTimer and Unpark are the runtime's own; for others a handler is registered by type."""
+"""A frozen value. ArmTimer, CancelTimer and Unpark are the runtime's own; for others a handler is registered by
+type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class Decision:
 class Shard(Protocol):
     """A slice of state. Pure: no clock, no I/O, no randomness; state changes in `replay` and nowhere else."""
 
-    def replay(self, value: Any) -> None:
+    def replay(self, value: Any) -> None:  # noqa: ANN401  each shard narrows it to its own records
         """Apply one record value. Total and deterministic: the stored newest records, replayed on an empty shard,
         give an equal shard."""
         ...

@@ -166,7 +166,11 @@ def all_of(parts: Sequence[Pending[T]]) -> Pending[list[T]]:
         except Exception as error:  # noqa: BLE001  the first error is the reply
             together.fail(error)
 
-    together.on_cancel(lambda: [part.cancel() for part in parts] and None)
+    def cancel() -> None:
+        for part in parts:
+            part.cancel()
+
+    together.on_cancel(cancel)
     if not parts:
         finish()
     for part in parts:

@@ -98,7 +98,18 @@ class TransactionVerifier(Protocol):
         ...
 
 
+class PartitionSequences(Protocol):
+    """What the transaction coordinator asks the log before a commit. The partition log implements it."""
+
+    def check_last_sequence(self, ordinal: int, producer_id: int, producer_epoch: int, last_sequence: int) -> Operation:
+        """Refuses with TRANSACTION_ABORTABLE unless the last record that this producer appended to the partition in
+        this epoch has this sequence number."""
+        ...
+
+
 class Permission(StrEnum):
+    """What a caller wants to do."""
+
     READ = "read"
     WRITE = "write"
     DESCRIBE = "describe"
@@ -109,6 +120,8 @@ class Permission(StrEnum):
 
 
 class ResourceType(StrEnum):
+    """What permissions are given on."""
+
     TRANSACTIONAL_ID = "transactional_id"
     TOPIC = "topic"
     GROUP = "group"

@@ -74,6 +74,8 @@ class Rows(Protocol):
 
 
 class EncodedRecord(NamedTuple):
+    """One record as bytes."""
+
     record_type: int
     key: bytes
     value: bytes | None
@@ -85,7 +87,9 @@ class EncodedRecord(NamedTuple):
 class StateCodec(Protocol):
     """Bytes of one coordinator's record values."""
 
-    def encode(self, value: Any) -> EncodedRecord: ...
+    def encode(self, value: Any) -> EncodedRecord | None:  # noqa: ANN401  each codec narrows it to its own records
+        """None for a change that is remembered in memory only."""
+        ...
 
     def decode(self, record_type: int, key: bytes, value: bytes) -> object | None:
         """None for a record type that this version does not know: it is skipped."""
@@ -101,6 +105,8 @@ class StateRows:
 
     def stage(self, record: Record, turn: Turn, staged: StagedRows) -> None:
         encoded = self._encode(record.value)
+        if encoded is None:
+            return
         coordinator, index = record.shard
         state_key = _STATE_PREFIX.pack(coordinator, index, encoded.record_type) + encoded.key
         if encoded.value is None:
@@ -134,7 +140,7 @@ class StateRows:
             if value is not None:
                 yield value
 
-    def _encode(self, value: object) -> EncodedRecord:
+    def _encode(self, value: object) -> EncodedRecord | None:
         if isinstance(value, ShardEpoch):
             epoch = runtime_pb2.ShardEpochValue(coordinator_epoch=value.coordinator_epoch)
             return EncodedRecord(SHARD_EPOCH_TYPE, b"", epoch.SerializeToString(), has_history=False)

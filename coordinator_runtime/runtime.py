@@ -23,7 +23,18 @@ from typing import Any
 
 from coordinator_protocol.errors import ErrorCode, Refused, UnknownOutcome
 from coordinator_runtime.clock import Clock
-from coordinator_runtime.decision import ArmTimer, CancelTimer, Coordinator, Effect, Operation, Record, Shard, ShardKey, Turn, Unpark
+from coordinator_runtime.decision import (
+    ArmTimer,
+    CancelTimer,
+    Coordinator,
+    Effect,
+    Operation,
+    Record,
+    Shard,
+    ShardKey,
+    Turn,
+    Unpark,
+)
 from coordinator_runtime.parking import ParkedCall, Parking
 from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import CallContext
@@ -124,15 +135,17 @@ class Runtime:
         """The shard is loaded and serves from now on."""
         self._shards[key] = shard
 
-    def shard(self, key: ShardKey) -> Any:
+    def shard(self, key: ShardKey) -> Any:  # noqa: ANN401  the caller knows the class by the coordinator
         """The loaded shard, for reads of durable state. Raises Refused NOT_COORDINATOR."""
         shard = self._shards.get(key)
         if shard is None:
-            raise Refused(ErrorCode.NOT_COORDINATOR, f"shard {key.index} is not served here; find the coordinator again")
+            raise Refused(
+                ErrorCode.NOT_COORDINATOR, f"shard {key.number} is not served here; find the coordinator again"
+            )
         return shard
 
     def shards(self, coordinator: Coordinator) -> list[Any]:
-        """All loaded shards of a coordinator, in order of their index."""
+        """All loaded shards of a coordinator, in order of their number."""
         return [shard for key, shard in sorted(self._shards.items()) if key.coordinator is coordinator]
 
     def handle_effect(self, effect_type: type, handler: Callable[[Any], None]) -> None:
@@ -145,7 +158,12 @@ class Runtime:
     # Writing
 
     def write(
-        self, operation: Operation, context: CallContext = INTERNAL, *, park_key: Hashable | None = None, is_urgent: bool = False
+        self,
+        operation: Operation,
+        context: CallContext = INTERNAL,
+        *,
+        park_key: Hashable | None = None,
+        is_urgent: bool = False,
     ) -> Pending[Any]:
         """Perform an operation. The reply comes when everything that it rests on is durable.
 
@@ -158,11 +176,14 @@ class Runtime:
         if self._failure is not None:
             return failed(Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the server is stopping; try again shortly"))
         if self._undurable_bytes > self.limits.undurable_bytes_max and not is_urgent:
-            return failed(Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too much is waiting for the disk; try again shortly"))
-        can_park = park_key is not None and not context.immediate_51 and len(self._parking) < self.limits.parked_calls_max
-        if can_park and self._parking.is_waiting(park_key):
-            self._park(park_key, operation, context, reply)
-        elif not self._attempt(operation, context, reply, can_park=can_park):
+            return failed(
+                Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too much is waiting for the disk; try again shortly")
+            )
+        can_park = (
+            park_key is not None and not context.immediate_51 and len(self._parking) < self.limits.parked_calls_max
+        )
+        is_behind_others = can_park and self._parking.is_waiting(park_key)
+        if is_behind_others or not self._attempt(operation, context, reply, can_park=can_park):
             self._park(park_key, operation, context, reply)
         return reply
 
@@ -241,7 +262,9 @@ class Runtime:
         self._sealed.append(group)
         self._open = _OpenGroup(group.version + 1)
         group.size_bytes = group.rows.size_bytes
-        self._hand_over(CommitGroup(group.version, group.rows.mutations(), group.rows.deleted_ranges(), group.size_bytes))
+        self._hand_over(
+            CommitGroup(group.version, group.rows.mutations(), group.rows.deleted_ranges(), group.size_bytes)
+        )
 
     def on_durable(self, version: int) -> None:
         """Everything up to this version is on disk: show it, answer, and start the effects."""

@@ -35,7 +35,8 @@ class Family(IntEnum):
     PARTITIONS = 5
     """(partition ordinal u32) -> log start and log end."""
     COORDINATOR_STATE = 6
-    """(coordinator u8, shard u16, record type u8, key) -> newest value: the compacted log, which alone rebuilds a shard."""
+    """(coordinator u8, shard u16, record type u8, key) -> newest value: the compacted log, which alone rebuilds a
+    shard."""
     COORDINATOR_LOG = 7
     """(coordinator u8, shard u16, log offset u64) -> one historical record."""
 
@@ -71,8 +72,8 @@ class StoreRefused(Exception):
 
 
 class Store(Protocol):
-    """Ordered families of bytes. Methods may be called from two threads: `write` and `sync` from the commit thread only,
-    the others from the loop thread."""
+    """Ordered families of bytes. Methods may be called from two threads: `write` and `sync` from the commit thread
+    only, the others from the loop thread."""
 
     def write(self, groups: Sequence[CommitGroup]) -> None:
         """Apply the groups in their order, atomically as one batch, without waiting for the disk.

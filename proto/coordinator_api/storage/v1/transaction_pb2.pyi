@@ -42,6 +42,7 @@ class TransactionValue(_message.Message):
     INIT_PRODUCER_ID_FIELD_NUMBER: _builtins.int
     INIT_PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     CAUSE_FIELD_NUMBER: _builtins.int
+    TXN_EPOCH_FIELD_NUMBER: _builtins.int
     producer_id: _builtins.int
     producer_epoch: _builtins.int
     last_producer_epoch: _builtins.int
@@ -65,6 +66,8 @@ class TransactionValue(_message.Message):
     init_producer_epoch: _builtins.int
     cause: _builtins.str
     """Why the last transition happened: client, timeout, fence, topic_deleted, admin."""
+    txn_epoch: _builtins.int
+    """In a Prepare state: the epoch under which the transaction's records were written; -1 otherwise."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Partition ordinals."""
@@ -94,14 +97,36 @@ class TransactionValue(_message.Message):
         init_producer_id: _builtins.int = ...,
         init_producer_epoch: _builtins.int = ...,
         cause: _builtins.str = ...,
+        txn_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "client_txn_version", b"client_txn_version", "csn", b"csn", "groups", b"groups", "init_producer_epoch", b"init_producer_epoch", "init_producer_id", b"init_producer_id", "init_request_id", b"init_request_id", "last_producer_epoch", b"last_producer_epoch", "last_update_ms", b"last_update_ms", "next_producer_epoch", b"next_producer_epoch", "next_producer_id", b"next_producer_id", "partitions", b"partitions", "prev_producer_id", b"prev_producer_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "start_ms", b"start_ms", "state", b"state", "txn_timeout_ms", b"txn_timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "client_txn_version", b"client_txn_version", "csn", b"csn", "groups", b"groups", "init_producer_epoch", b"init_producer_epoch", "init_producer_id", b"init_producer_id", "init_request_id", b"init_request_id", "last_producer_epoch", b"last_producer_epoch", "last_update_ms", b"last_update_ms", "next_producer_epoch", b"next_producer_epoch", "next_producer_id", b"next_producer_id", "partitions", b"partitions", "prev_producer_id", b"prev_producer_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "start_ms", b"start_ms", "state", b"state", "txn_epoch", b"txn_epoch", "txn_timeout_ms", b"txn_timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TransactionValue: _TypeAlias = TransactionValue  # noqa: Y015
+
+@_typing.final
+class CsnValue(_message.Message):
+    """Value of record type CSN: the last commit sequence number that was given."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CSN_FIELD_NUMBER: _builtins.int
+    csn: _builtins.int
+    def __init__(
+        self,
+        *,
+        csn: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["csn", b"csn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CsnValue: _TypeAlias = CsnValue  # noqa: Y015
 
 @_typing.final
 class ProducerIdBlockValue(_message.Message):

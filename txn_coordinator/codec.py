@@ -1,0 +1,108 @@
+"""Bytes of the transaction coordinator's records (storage/v1/transaction.proto). The only protobuf user in here besides
+the edge."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from coordinator_api.storage.v1 import transaction_pb2 as storage
+from coordinator_runtime.rows import EncodedRecord
+from txn_coordinator.records import (
+    CsnGiven,
+    ProducerIdBlockTaken,
+    ProducerIdGiven,
+    TransactionChanged,
+    TransactionForgotten,
+)
+from txn_coordinator.state import Identity, InitAnswer, Transaction, TransactionState
+
+TRANSACTION_TYPE: Final = 1
+PRODUCER_ID_BLOCK_TYPE: Final = 1
+CSN_TYPE: Final = 2
+
+
+class TransactionCodec:
+    """Records of the TRANSACTIONS shards; the key is the transactional id in UTF-8."""
+
+    def encode(self, value: TransactionChanged | TransactionForgotten) -> EncodedRecord:
+        if isinstance(value, TransactionForgotten):
+            return EncodedRecord(TRANSACTION_TYPE, value.transactional_id.encode(), None)
+        transaction = value.transaction
+        return EncodedRecord(TRANSACTION_TYPE, transaction.transactional_id.encode(), _encode(transaction))
+
+    def decode(self, record_type: int, key: bytes, value: bytes) -> TransactionChanged | None:
+        if record_type != TRANSACTION_TYPE:
+            return None
+        return TransactionChanged(_decode(key.decode(), storage.TransactionValue.FromString(value)))
+
+
+class CountersCodec:
+    """Records of the COUNTERS shard. No history: only the newest value means anything."""
+
+    def encode(self, value: ProducerIdBlockTaken | ProducerIdGiven | CsnGiven) -> EncodedRecord | None:
+        match value:
+            case ProducerIdGiven():
+                return None
+            case ProducerIdBlockTaken(next_unassigned_producer_id=block_end):
+                block = storage.ProducerIdBlockValue(next_unassigned_producer_id=block_end)
+                return EncodedRecord(PRODUCER_ID_BLOCK_TYPE, b"", block.SerializeToString(), has_history=False)
+            case CsnGiven(csn=csn):
+                return EncodedRecord(CSN_TYPE, b"", storage.CsnValue(csn=csn).SerializeToString(), has_history=False)
+
+    def decode(self, record_type: int, key: bytes, value: bytes) -> ProducerIdBlockTaken | CsnGiven | None:
+        if record_type == PRODUCER_ID_BLOCK_TYPE:
+            return ProducerIdBlockTaken(storage.ProducerIdBlockValue.FromString(value).next_unassigned_producer_id)
+        if record_type == CSN_TYPE:
+            return CsnGiven(storage.CsnValue.FromString(value).csn)
+        return None
+
+
+def _encode(transaction: Transaction) -> bytes:
+    init = transaction.init
+    return storage.TransactionValue(
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        last_producer_epoch=transaction.last_producer_epoch,
+        prev_producer_id=transaction.prev_producer_id,
+        next_producer_id=transaction.next_producer_id,
+        next_producer_epoch=transaction.next_producer_epoch,
+        txn_timeout_ms=transaction.txn_timeout_ms,
+        state=transaction.state,
+        partitions=sorted(transaction.partitions),
+        groups=sorted(transaction.groups),
+        start_ms=transaction.start_ms,
+        last_update_ms=transaction.last_update_ms,
+        client_txn_version=transaction.client_txn_version,
+        txn_epoch=transaction.txn_epoch,
+        csn=transaction.csn,
+        init_request_id=b"" if init is None else init.request_id,
+        init_producer_id=-1 if init is None else init.identity.producer_id,
+        init_producer_epoch=-1 if init is None else init.identity.producer_epoch,
+        cause=transaction.cause,
+    ).SerializeToString()
+
+
+def _decode(transactional_id: str, value: storage.TransactionValue) -> Transaction:
+    init = None
+    if value.init_producer_id != -1:
+        init = InitAnswer(value.init_request_id, Identity(value.init_producer_id, value.init_producer_epoch))
+    return Transaction(
+        transactional_id=transactional_id,
+        producer_id=value.producer_id,
+        producer_epoch=value.producer_epoch,
+        last_producer_epoch=value.last_producer_epoch,
+        prev_producer_id=value.prev_producer_id,
+        next_producer_id=value.next_producer_id,
+        next_producer_epoch=value.next_producer_epoch,
+        txn_timeout_ms=value.txn_timeout_ms,
+        state=TransactionState(value.state),
+        partitions=frozenset(value.partitions),
+        groups=frozenset(value.groups),
+        start_ms=value.start_ms,
+        last_update_ms=value.last_update_ms,
+        client_txn_version=value.client_txn_version,
+        txn_epoch=value.txn_epoch,
+        csn=value.csn,
+        init=init,
+        cause=value.cause,
+    )

@@ -1,0 +1,221 @@
+"""Between the messages of TransactionService and the values of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from coordinator_api.v1 import common_pb2, transaction_pb2
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
+from coordinator_protocol.marker import Outcome
+from coordinator_runtime.edge import PartitionName, partition_name, partition_names, set_error
+from coordinator_runtime.ports import Authorizer, CallContext, PartitionRef, Permission, ResourceType, TopicCatalog
+from txn_coordinator.rules import EndRequest, InitRequest
+from txn_coordinator.service import EndTxn, Listing, TransactionFilter
+from txn_coordinator.shard import Ended
+from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction
+
+_INT16_MAX = 2**15 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedPartitions:
+    """Partitions of a request: those that exist, and why the others were refused."""
+
+    names: Sequence[PartitionName]
+    found: dict[PartitionName, PartitionRef]
+    refused: dict[PartitionName, Refused]
+
+    @property
+    def ordinals(self) -> frozenset[int]:
+        return frozenset(found.ordinal for found in self.found.values())
+
+
+def identity(producer_id: int, producer_epoch: int) -> Identity:
+    """Raises Refused INVALID_REQUEST for what can never be an identity."""
+    if producer_id < 0 or not 0 <= producer_epoch <= _INT16_MAX:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"producer id {producer_id} with epoch {producer_epoch} is no identity; use what InitProducerId answered",
+        )
+    return Identity(producer_id, producer_epoch)
+
+
+def init_request(message: transaction_pb2.InitProducerIdRequest, context: CallContext) -> InitRequest:
+    """The request, after the checks of spec transactions 2.2, rows 3, 6 and 7."""
+    if message.enable_2pc:
+        raise Refused(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "two-phase commit with outside participants is switched off",
+        )
+    if message.keep_prepared:
+        raise Refused(ErrorCode.UNSUPPORTED_VERSION, "keep_prepared is not supported by this server version")
+    return InitRequest(
+        transactional_id=message.transactional_id,
+        txn_timeout_ms=message.transaction_timeout_ms,
+        expected=expected_identity(message),
+        request_id=context.request_id,
+        client_txn_version=context.client_txn_version,
+    )
+
+
+def expected_identity(message: transaction_pb2.InitProducerIdRequest) -> Identity | None:
+    """The identity that a recovering producer shows; absent and -1 mean the same, as in Kafka."""
+    producer_id = message.expected_producer_id if message.HasField("expected_producer_id") else NO_PRODUCER_ID
+    epoch = message.expected_producer_epoch if message.HasField("expected_producer_epoch") else NO_EPOCH
+    if (producer_id == NO_PRODUCER_ID) != (epoch == NO_EPOCH):
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            "expected_producer_id and expected_producer_epoch belong together: give both, or neither",
+        )
+    return None if producer_id == NO_PRODUCER_ID else identity(producer_id, epoch)
+
+
+def init_response(found: Identity) -> transaction_pb2.InitProducerIdResponse:
+    return transaction_pb2.InitProducerIdResponse(producer_id=found.producer_id, producer_epoch=found.producer_epoch)
+
+
+def resolve_partitions(topics: Iterable[common_pb2.TopicPartitions], catalog: TopicCatalog) -> ResolvedPartitions:
+    """Look every partition up. Raises Refused INVALID_REQUEST for names that are malformed or repeated."""
+    names = partition_names(topics)
+    found: dict[PartitionName, PartitionRef] = {}
+    refused: dict[PartitionName, Refused] = {}
+    for name in names:
+        try:
+            found[name] = catalog.resolve(name.topic, name.topic_id, name.partition)
+        except Refused as refusal:
+            refused[name] = refusal
+    return ResolvedPartitions(names, found, refused)
+
+
+def not_attempted_response(resolved: ResolvedPartitions) -> transaction_pb2.AddPartitionsToTxnResponse:
+    """Some partitions do not exist: they say so, and the others were not attempted (spec transactions 2.3)."""
+    not_attempted = Refused(
+        ErrorCode.OPERATION_NOT_ATTEMPTED, "another partition of the request was refused; nothing was added"
+    )
+    response = transaction_pb2.AddPartitionsToTxnResponse()
+    set_error(response, Method.ADD_PARTITIONS_TO_TXN, next(iter(resolved.refused.values())))
+    for name in resolved.names:
+        _add_result(response, name, resolved.refused.get(name, not_attempted))
+    return response
+
+
+def added_response(resolved: ResolvedPartitions) -> transaction_pb2.AddPartitionsToTxnResponse:
+    response = transaction_pb2.AddPartitionsToTxnResponse()
+    for name in resolved.names:
+        _add_result(response, name, None)
+    return response
+
+
+def verified_response(
+    resolved: ResolvedPartitions, members: frozenset[int]
+) -> transaction_pb2.AddPartitionsToTxnResponse:
+    """TRANSACTION_ABORTABLE for partitions that are not in the open transaction."""
+    absent = Refused(ErrorCode.TRANSACTION_ABORTABLE, "the partition is not in the open transaction")
+    response = transaction_pb2.AddPartitionsToTxnResponse()
+    for name, found in resolved.found.items():
+        _add_result(response, name, None if found.ordinal in members else absent)
+    return response
+
+
+def refused_response(
+    resolved: ResolvedPartitions, error: CoordinatorError
+) -> transaction_pb2.AddPartitionsToTxnResponse:
+    """The coordinator's error, copied to every partition (spec transactions 2.3)."""
+    response = transaction_pb2.AddPartitionsToTxnResponse()
+    set_error(response, Method.ADD_PARTITIONS_TO_TXN, error)
+    for name in resolved.names:
+        _add_result(response, name, error)
+    return response
+
+
+def _add_result(
+    response: transaction_pb2.AddPartitionsToTxnResponse, name: PartitionName, error: CoordinatorError | None
+) -> None:
+    result = response.results.add(topic=name.topic, topic_id=name.topic_id, partition=name.partition)
+    if error is not None:
+        set_error(result, Method.ADD_PARTITIONS_TO_TXN, error)
+
+
+def end_txn(message: transaction_pb2.EndTxnRequest, context: CallContext, catalog: TopicCatalog) -> EndTxn:
+    request = EndRequest(
+        transactional_id=message.transactional_id,
+        identity=identity(message.producer_id, message.producer_epoch),
+        outcome=Outcome.COMMIT if message.committed else Outcome.ABORT,
+        client_txn_version=context.client_txn_version,
+    )
+    # An abort needs nothing to be there, so what the client sent is only looked at for a commit.
+    claimed = message.last_sequences if message.committed else ()
+    return EndTxn(request=request, last_sequences=[_last_sequence(last, catalog) for last in claimed])
+
+
+def _last_sequence(message: transaction_pb2.LastSequence, catalog: TopicCatalog) -> tuple[int, int]:
+    name = partition_name(message.topic, message.topic_id, message.partition)
+    if message.sequence < 0:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"last sequence {message.sequence} is negative; leave the entry out")
+    return catalog.resolve(name.topic, name.topic_id, name.partition).ordinal, message.sequence
+
+
+def end_response(ended: Ended, context: CallContext) -> transaction_pb2.EndTxnResponse:
+    """Version 1 keeps its identity and is told none (spec transactions 2.6)."""
+    if context.client_txn_version < 2:
+        return transaction_pb2.EndTxnResponse(csn=ended.csn)
+    return transaction_pb2.EndTxnResponse(
+        producer_id=ended.next_identity.producer_id, producer_epoch=ended.next_identity.producer_epoch, csn=ended.csn
+    )
+
+
+def transaction_filter(message: transaction_pb2.ListTransactionsRequest) -> TransactionFilter:
+    return TransactionFilter(
+        states=message.state_filters,
+        producer_ids=message.producer_id_filters,
+        open_longer_than_ms=message.duration_ms if message.HasField("duration_ms") else -1,
+        id_pattern=message.transactional_id_pattern,
+    )
+
+
+def list_response(listing: Listing) -> transaction_pb2.ListTransactionsResponse:
+    response = transaction_pb2.ListTransactionsResponse(unknown_state_filters=listing.unknown_states)
+    for transaction in listing.transactions:
+        response.transactions.add(
+            transactional_id=transaction.transactional_id,
+            producer_id=transaction.producer_id,
+            state=transaction.state.api_name,
+            start_ms=transaction.start_ms,
+        )
+    return response
+
+
+def fill_description(
+    description: transaction_pb2.TransactionDescription,
+    transaction: Transaction,
+    partitions: frozenset[int],
+    catalog: TopicCatalog,
+) -> None:
+    """The description of one id. Partitions of deleted topics are left out: they have no name any more."""
+    description.state = transaction.state.api_name
+    description.transaction_timeout_ms = transaction.txn_timeout_ms
+    description.start_ms = transaction.start_ms
+    description.producer_id = transaction.producer_id
+    description.producer_epoch = transaction.producer_epoch
+    description.groups.extend(sorted(transaction.groups))
+    description.last_update_ms = transaction.last_update_ms
+    description.csn = transaction.csn
+    named = [found for ordinal in partitions if (found := catalog.by_ordinal(ordinal)) is not None]
+    by_topic: dict[str, common_pb2.TopicPartitions] = {}
+    for found in sorted(named, key=lambda each: (each.topic, each.partition)):
+        if found.topic not in by_topic:
+            by_topic[found.topic] = description.topics.add(topic=found.topic, topic_id=found.topic_id)
+        by_topic[found.topic].partitions.append(found.partition)
+
+
+def visible_to(listing: Listing, context: CallContext, authorizer: Authorizer) -> Listing:
+    """The listing without the ids that the caller may not know of (spec transactions 2.8)."""
+    allowed = [
+        transaction
+        for transaction in listing.transactions
+        if authorizer.is_allowed(
+            context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id
+        )
+    ]
+    return Listing(allowed, listing.unknown_states)

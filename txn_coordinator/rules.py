@@ -1,0 +1,348 @@
+"""Every decision about one transactional id, as pure functions of its state and the request.
+
+They return the next state, or raise Refused with Kafka's code, in the order of checks that the specification lists.
+They do not know shards, markers or storage: `shard` gathers what they need and turns their results into records.
+
+An EndTxn may legally show three epochs (spec transactions 2.6): the stored one ("current"); the one before the bump that
+this very EndTxn made ("bump-retry"); and the last one before the producer id was rotated ("overflow-retry").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.limits import Limits
+from coordinator_protocol.marker import Marker, Outcome
+from txn_coordinator.state import (
+    IDLE,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    PREPARED,
+    Identity,
+    InitAnswer,
+    Transaction,
+    TransactionState,
+    step,
+)
+
+AllocateProducerId = Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitRequest:
+    """InitProducerId with a transactional id, its arguments checked."""
+
+    transactional_id: str
+    txn_timeout_ms: int
+    expected: Identity | None = None
+    request_id: bytes = b""
+    client_txn_version: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndRequest:
+    """EndTxn, its arguments checked."""
+
+    transactional_id: str
+    identity: Identity
+    outcome: Outcome
+    client_txn_version: int = 2
+
+
+def check_init_arguments(request: InitRequest, limits: Limits) -> None:
+    """Spec transactions 2.2, row 8."""
+    if not 0 < request.txn_timeout_ms <= limits.transaction_max_timeout_ms:
+        raise Refused(
+            ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+            f"transaction_timeout_ms is {request.txn_timeout_ms}; it must be 1 to {limits.transaction_max_timeout_ms}",
+        )
+
+
+def is_init_repeated(current: Transaction, request: InitRequest) -> bool:
+    """True when this very request was answered before: it gets the same answer and changes nothing, so a delayed first
+    attempt cannot fence the retry that overtook it (design 6)."""
+    return bool(request.request_id) and current.init is not None and current.init.request_id == request.request_id
+
+
+def check_expected(current: Transaction, expected: Identity | None, limits: Limits) -> None:
+    """Spec transactions 2.2, row 12: the identity a recovering producer shows must be one that this id had."""
+    if expected is None or current.producer_epoch == NO_EPOCH or expected.producer_id == current.producer_id:
+        return
+    if expected.producer_id == current.prev_producer_id and limits.is_exhausted(expected.producer_epoch):
+        return
+    raise _fenced(current, expected)
+
+
+def initialise(
+    current: Transaction, request: InitRequest, *, now_ms: int, limits: Limits, allocate: AllocateProducerId
+) -> Transaction:
+    """The id after a successful InitProducerId; nothing may be open (spec transactions 2.2, rows Empty and Complete).
+
+    Raises Refused PRODUCER_FENCED where the expected identity is an old one."""
+    assert current.state in IDLE, "an open transaction is ended before its id is initialised"
+    expected = request.expected
+    epoch, last = current.producer_epoch, current.last_producer_epoch
+    producer_id, prev_producer_id = current.producer_id, current.prev_producer_id
+    shown = None if expected is None else expected.producer_epoch
+    if shown is not None and shown == last and last != NO_EPOCH:
+        pass  # The reply to the call that made the bump was lost: no second bump. Must precede the exhaustion check.
+    elif limits.is_exhausted(epoch) and shown in (None, epoch):
+        prev_producer_id, producer_id = producer_id, allocate()
+        last = NO_EPOCH if shown is None else epoch
+        epoch = 0
+    elif shown is None:
+        epoch, last, prev_producer_id = epoch + 1, NO_EPOCH, NO_PRODUCER_ID
+    elif epoch in (NO_EPOCH, shown):
+        epoch, last = epoch + 1, epoch
+    else:
+        assert expected is not None
+        raise _fenced(current, expected)
+    return step(
+        current,
+        TransactionState.EMPTY,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        last_producer_epoch=last,
+        prev_producer_id=prev_producer_id,
+        txn_timeout_ms=request.txn_timeout_ms,
+        partitions=frozenset(),
+        groups=frozenset(),
+        start_ms=-1,
+        last_update_ms=now_ms,
+        client_txn_version=request.client_txn_version,
+        init=InitAnswer(request.request_id, Identity(producer_id, epoch)),
+        cause="init",
+    )
+
+
+def check_init_on_open(current: Transaction, expected: Identity | None) -> None:
+    """Spec transactions 2.2, row Ongoing [D]: a zombie with an old epoch must not abort the live owner's
+    transaction."""
+    if expected is not None and expected.producer_epoch not in (current.producer_epoch, current.last_producer_epoch):
+        raise _fenced(current, expected)
+
+
+def check_not_prepared(current: Transaction) -> None:
+    """What has been decided must be finished first, whoever asks for whatever (spec transactions 2.6 [D])."""
+    if current.state in PREPARED:
+        raise Refused(
+            ErrorCode.CONCURRENT_TRANSACTIONS,
+            f"the last transaction of {current.transactional_id!r} is decided and being completed; try again",
+        )
+
+
+def check_identity(current: Transaction, identity: Identity) -> None:
+    """The producer must be exactly the current one; higher epochs are refused too (spec transactions 3.1)."""
+    if identity.producer_id != current.producer_id:
+        raise _wrong_producer_id(current, identity)
+    if identity.producer_epoch != current.producer_epoch:
+        raise _fenced(current, identity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Additions:
+    """What a request wants in the transaction."""
+
+    partitions: frozenset[int] = frozenset()
+    groups: frozenset[str] = frozenset()
+
+
+def add(
+    current: Transaction,
+    identity: Identity,
+    additions: Additions,
+    *,
+    now_ms: int,
+    limits: Limits,
+    client_txn_version: int,
+) -> Transaction | None:
+    """The transaction with the additions, opened if none was open; None when it has them already and nothing needs to
+    be written (spec transactions 2.3)."""
+    check_not_prepared(current)
+    check_identity(current, identity)
+    is_open = current.state is TransactionState.ONGOING
+    if is_open and additions.partitions <= current.partitions and additions.groups <= current.groups:
+        return None
+    partitions = current.partitions | additions.partitions
+    groups = current.groups | additions.groups
+    if len(partitions) + len(groups) > limits.partitions_per_transaction_max:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"the transaction would have {len(partitions) + len(groups)} partitions and groups; "
+            f"at most {limits.partitions_per_transaction_max} are allowed",
+        )
+    return step(
+        current,
+        TransactionState.ONGOING,
+        partitions=partitions,
+        groups=groups,
+        start_ms=current.start_ms if is_open else now_ms,
+        last_update_ms=now_ms,
+        client_txn_version=client_txn_version,
+        cause="add",
+    )
+
+
+def verify(current: Transaction, identity: Identity, partitions: frozenset[int]) -> frozenset[int]:
+    """Those of the partitions that are in the open transaction (spec transactions 2.3, verify_only)."""
+    check_identity(current, identity)
+    check_not_prepared(current)
+    return partitions & current.partitions if current.state is TransactionState.ONGOING else frozenset()
+
+
+class EndVerdict(Enum):
+    """What an EndTxn means for the state it finds."""
+
+    PREPARE = auto()
+    """Decide the outcome now."""
+    REPEATED = auto()
+    """It was decided and completed by an earlier attempt: answer as then."""
+
+
+def end(current: Transaction, request: EndRequest, limits: Limits) -> EndVerdict:
+    """Judge an EndTxn (spec transactions 2.6, both tables)."""
+    if request.client_txn_version >= 2:
+        return _end_v2(current, request, limits)
+    check_identity(current, request.identity)
+    check_not_prepared(current)
+    if current.state is TransactionState.ONGOING:
+        return EndVerdict.PREPARE
+    if current.state is not TransactionState.EMPTY and current.outcome is request.outcome:
+        return EndVerdict.REPEATED
+    raise _nothing_to_end(current, request)
+
+
+def _end_v2(current: Transaction, request: EndRequest, limits: Limits) -> EndVerdict:
+    check_not_prepared(current)
+    shown = request.identity
+    is_overflow_retry = (
+        current.prev_producer_id == shown.producer_id
+        and limits.is_exhausted(shown.producer_epoch)
+        and current.producer_epoch == 0
+    )
+    if shown.producer_id != current.producer_id and not is_overflow_retry:
+        raise _wrong_producer_id(current, shown)
+    is_complete = current.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+    is_current = shown == current.identity
+    is_retry = is_overflow_retry or (
+        shown.producer_id == current.producer_id and current.producer_epoch == shown.producer_epoch + 1
+    )
+    if not is_current and not (is_complete and is_retry):
+        raise _fenced(current, shown)
+    if current.state is TransactionState.ONGOING:
+        return EndVerdict.PREPARE
+    if is_current:
+        if request.outcome is Outcome.ABORT:
+            return (
+                EndVerdict.PREPARE
+            )  # The client does not know whether anything was added: an empty abort, with a bump.
+        raise _nothing_to_end(current, request)
+    if current.outcome is request.outcome:
+        return EndVerdict.REPEATED
+    if current.outcome is Outcome.ABORT:
+        # Only the server can have aborted at this epoch, by timeout or for a newer instance (KAFKA-20785).
+        raise Refused(
+            ErrorCode.PRODUCER_FENCED,
+            f"the transaction was aborted by the server (cause: {current.cause}); it can no longer be committed",
+        )
+    raise _nothing_to_end(current, request)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a transaction is to end, and why."""
+
+    outcome: Outcome
+    bumps_epoch: bool
+    """True for clients of version 2, and for every abort by the server: the next transaction has a new epoch."""
+    cause: str
+
+
+def prepare(
+    current: Transaction, ending: Ending, *, csn: int, now_ms: int, limits: Limits, allocate: AllocateProducerId
+) -> Transaction:
+    """The decided transaction. If the ending bumps the epoch, it carries the epoch that fences the old one, and at
+    exhaustion the producer id to go on with (spec transactions 3.3 - 3.5)."""
+    changes: dict[str, int] = {}
+    if ending.bumps_epoch:
+        changes = {
+            "producer_epoch": min(current.producer_epoch + 1, limits.producer_epoch_max),
+            "last_producer_epoch": current.producer_epoch,
+        }
+        if limits.is_exhausted(current.producer_epoch):
+            changes["next_producer_id"] = allocate()
+            changes["next_producer_epoch"] = 0
+    return step(
+        current,
+        TransactionState.PREPARE_COMMIT if ending.outcome is Outcome.COMMIT else TransactionState.PREPARE_ABORT,
+        start_ms=current.start_ms if current.state is TransactionState.ONGOING else now_ms,
+        last_update_ms=now_ms,
+        txn_epoch=current.producer_epoch,
+        csn=csn,
+        cause=ending.cause,
+        **changes,
+    )
+
+
+def complete(prepared: Transaction, *, now_ms: int) -> Transaction:
+    """The transaction once every participant has its marker."""
+    assert prepared.state in PREPARED, "only what is decided can be completed"
+    is_rotated = prepared.next_producer_id != NO_PRODUCER_ID
+    return step(
+        prepared,
+        TransactionState.COMPLETE_COMMIT
+        if prepared.state is TransactionState.PREPARE_COMMIT
+        else TransactionState.COMPLETE_ABORT,
+        producer_id=prepared.next_producer_id if is_rotated else prepared.producer_id,
+        producer_epoch=prepared.next_producer_epoch if is_rotated else prepared.producer_epoch,
+        prev_producer_id=prepared.producer_id if is_rotated else prepared.prev_producer_id,
+        next_producer_id=NO_PRODUCER_ID,
+        next_producer_epoch=NO_EPOCH,
+        partitions=frozenset(),
+        groups=frozenset(),
+        last_update_ms=now_ms,
+        txn_epoch=NO_EPOCH,
+    )
+
+
+def marker_of(prepared: Transaction, coordinator_epoch: int) -> Marker:
+    """The marker that tells every participant; sent again unchanged, but for the epoch of the coordinator."""
+    return Marker(
+        producer_id=prepared.producer_id,
+        txn_epoch=prepared.txn_epoch,
+        next_epoch=prepared.producer_epoch,
+        coordinator_epoch=coordinator_epoch,
+        outcome=prepared.outcome,
+        csn=prepared.csn,
+    )
+
+
+def is_due(current: Transaction, *, identity: Identity, start_ms: int) -> bool:
+    """True when a timer armed for this transaction still concerns the one that is open now (spec transactions 5)."""
+    return current.state is TransactionState.ONGOING and current.identity == identity and current.start_ms == start_ms
+
+
+def _nothing_to_end(current: Transaction, request: EndRequest) -> Refused:
+    return Refused(
+        ErrorCode.INVALID_TXN_STATE,
+        f"cannot {request.outcome.name.lower()}: no transaction of {current.transactional_id!r} is open "
+        f"(state {current.state.api_name})",
+    )
+
+
+def _wrong_producer_id(current: Transaction, shown: Identity) -> Refused:
+    return Refused(
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        f"{current.transactional_id!r} does not belong to producer id {shown.producer_id}; call InitProducerId again",
+    )
+
+
+def _fenced(current: Transaction, shown: Identity) -> Refused:
+    return Refused(
+        ErrorCode.PRODUCER_FENCED,
+        f"epoch {shown.producer_epoch} of producer id {shown.producer_id} is not the current one of "
+        f"{current.transactional_id!r}: a newer instance, a timeout or an administrator took over",
+    )

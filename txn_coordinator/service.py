@@ -1,0 +1,212 @@
+"""What the transaction coordinator does for its callers: one method per use case, each a Pending reply.
+
+The service finds the shard, writes the operation, and says what a call does when it meets a transaction that is being
+completed. Who may call, and how requests look on the wire, is the servicer's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.hashing import shard_of
+from coordinator_protocol.limits import Limits
+from coordinator_protocol.names import check_transactional_id
+from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
+from coordinator_runtime.pending import Pending, failed, settled
+from coordinator_runtime.ports import CallContext, PartitionSequences
+from coordinator_runtime.runtime import Runtime
+from txn_coordinator import rules
+from txn_coordinator.counters import COUNTERS, CountersShard
+from txn_coordinator.marker_sender import MarkerSender
+from txn_coordinator.shard import AbortStarted, Ended, TransactionShard, park_key
+from txn_coordinator.state import Identity, Transaction, TransactionState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionFilter:
+    """What ListTransactions keeps; all of it must hold (spec transactions 2.8)."""
+
+    states: Sequence[str] = ()
+    """API names; empty = all. Names that do not exist match nothing."""
+    producer_ids: Sequence[int] = ()
+    open_longer_than_ms: int = -1
+    """Negative = any duration, also of ids without a transaction."""
+    id_pattern: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Transactional ids that matched, and the state names that do not exist."""
+
+    transactions: Sequence[Transaction]
+    unknown_states: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTxn:
+    """EndTxn as the edge hands it in: the request, and what the client claims to have sent."""
+
+    request: rules.EndRequest
+    last_sequences: Sequence[tuple[int, int]] = field(default=())
+    """(partition ordinal, last sequence number sent in this transaction)."""
+
+
+class TransactionService:
+    """Use cases of the transaction coordinator. Replies come when everything they rest on is durable."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        limits: Limits,
+        shard_count: int,
+        sender: MarkerSender,
+        sequences: PartitionSequences,
+    ) -> None:
+        self._runtime = runtime
+        self._limits = limits
+        self._shard_count = shard_count
+        self._sender = sender
+        self._sequences = sequences
+
+    def shard_key(self, transactional_id: str) -> ShardKey:
+        return ShardKey(Coordinator.TRANSACTIONS, shard_of(transactional_id, self._shard_count))
+
+    def new_producer_id(self, context: CallContext) -> Pending[Identity]:
+        """InitProducerId without a transactional id: an identity nobody had before."""
+
+        def decide(shard: CountersShard, _turn: Turn) -> Decision:
+            producer_id, records = shard.next_producer_id()
+            return Decision(reply=Identity(producer_id, 0), records=records)
+
+        return self._runtime.write(Operation(COUNTERS, decide), context)
+
+    def init_producer_id(self, request: rules.InitRequest, context: CallContext) -> Pending[Identity]:
+        """The identity to go on with; every older one is fenced. Aborts an open transaction first, and waits for its
+        markers where they take a phase of their own."""
+        check_transactional_id(request.transactional_id)
+        rules.check_init_arguments(request, self._limits)
+        may_abort_and_init = not context.immediate_51
+        operation = Operation(
+            self.shard_key(request.transactional_id),
+            lambda shard, turn: shard.decide_init(request, turn, may_abort_and_init=may_abort_and_init),
+        )
+        return self._init(operation, request.transactional_id, context)
+
+    def _init(self, operation: Operation, transactional_id: str, context: CallContext) -> Pending[Identity]:
+        def after(reply: Identity | AbortStarted) -> Pending[Identity]:
+            if isinstance(reply, Identity):
+                return settled(reply)
+            if context.immediate_51:
+                return failed(
+                    Refused(
+                        ErrorCode.CONCURRENT_TRANSACTIONS,
+                        f"the open transaction of {transactional_id!r} is being aborted first; call again",
+                    )
+                )
+            return self._init(operation, transactional_id, context)
+
+        return self._write(operation, transactional_id, context).then(after)
+
+    def add_to_transaction(
+        self, transactional_id: str, identity: Identity, additions: rules.Additions, context: CallContext
+    ) -> Pending[bool]:
+        """The partitions and groups are in the transaction, which is open from then on."""
+        check_transactional_id(transactional_id)
+        operation = Operation(
+            self.shard_key(transactional_id),
+            lambda shard, turn: shard.decide_add(
+                transactional_id, identity, additions, turn, client_txn_version=context.client_txn_version
+            ),
+        )
+        return self._write(operation, transactional_id, context)
+
+    def verify_partitions(
+        self, transactional_id: str, identity: Identity, partitions: frozenset[int], context: CallContext
+    ) -> Pending[frozenset[int]]:
+        """Those of the partitions that are in the open transaction."""
+        check_transactional_id(transactional_id)
+        operation = Operation(
+            self.shard_key(transactional_id),
+            lambda shard, _turn: shard.decide_verify(transactional_id, identity, partitions),
+        )
+        return self._write(operation, transactional_id, context)
+
+    def end_txn(self, command: EndTxn, context: CallContext) -> Pending[Ended]:
+        """The outcome is durable, and the identity for the next transaction is known."""
+        request = command.request
+        check_transactional_id(request.transactional_id)
+        checks = tuple(
+            self._sequences.check_last_sequence(
+                ordinal, request.identity.producer_id, request.identity.producer_epoch, last
+            )
+            for ordinal, last in command.last_sequences
+        )
+        operation = Operation(
+            self.shard_key(request.transactional_id),
+            lambda shard, turn: shard.decide_end(request, turn, checks=checks),
+        )
+        return self._write(operation, request.transactional_id, context, is_urgent=True)
+
+    def describe(self, transactional_id: str) -> Transaction:
+        """The durable state of an id; in a Prepare state only with the partitions that have no marker yet.
+
+        Raises Refused TRANSACTIONAL_ID_NOT_FOUND."""
+        check_transactional_id(transactional_id)
+        shard: TransactionShard = self._runtime.shard(self.shard_key(transactional_id))
+        transaction = shard.durable(transactional_id)
+        if transaction is None:
+            raise Refused(
+                ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+                f"transactional id {transactional_id!a} has never been initialised",
+            )
+        return transaction
+
+    def partitions_waiting(self, transaction: Transaction) -> frozenset[int]:
+        """Partitions of the transaction; of a decided one, those whose marker is not durable yet."""
+        waiting = self._sender.waiting_partitions(transaction.transactional_id, transaction.csn)
+        return transaction.partitions if waiting is None else transaction.partitions & waiting
+
+    def list(self, wanted: TransactionFilter, now_ms: int) -> Listing:
+        """Durable transactions that match. Raises Refused INVALID_REGULAR_EXPRESSION."""
+        known = {state.api_name: state for state in TransactionState}
+        unknown = [name for name in wanted.states if name not in known and name != "Dead"]
+        states = {known[name] for name in wanted.states if name in known}
+        matches_id = _id_matcher(wanted.id_pattern)
+
+        def matches(transaction: Transaction) -> bool:
+            is_open = transaction.start_ms != -1
+            return (
+                (not wanted.states or transaction.state in states)
+                and (not wanted.producer_ids or transaction.producer_id in wanted.producer_ids)
+                and (
+                    wanted.open_longer_than_ms < 0
+                    or (is_open and now_ms - transaction.start_ms > wanted.open_longer_than_ms)
+                )
+                and matches_id(transaction.transactional_id)
+            )
+
+        found = sorted(filter(matches, self._all_durable()), key=lambda transaction: transaction.transactional_id)
+        return Listing(found, unknown)
+
+    def _all_durable(self) -> Iterable[Transaction]:
+        for shard in self._runtime.shards(Coordinator.TRANSACTIONS):
+            yield from shard.durable_transactions()
+
+    def _write(
+        self, operation: Operation, transactional_id: str, context: CallContext, *, is_urgent: bool = False
+    ) -> Pending:  # type: ignore[type-arg]  # the reply type is the operation's
+        return self._runtime.write(operation, context, park_key=park_key(transactional_id), is_urgent=is_urgent)
+
+
+def _id_matcher(pattern: str) -> Callable[[str], bool]:
+    if not pattern:
+        return lambda _transactional_id: True
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, f"{pattern!a} is no regular expression: {error}") from None
+    return lambda transactional_id: compiled.fullmatch(transactional_id) is not None

@@ -1,0 +1,138 @@
+"""TransactionService on the wire: authorise, map in, call the use case, map out. Decisions are elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coordinator_api.v1 import transaction_pb2
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
+from coordinator_protocol.names import check_group_id, check_transactional_id
+from coordinator_runtime.authorization import require
+from coordinator_runtime.clock import Clock
+from coordinator_runtime.edge import set_error
+from coordinator_runtime.pending import Pending, settled
+from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType, TopicCatalog
+from txn_coordinator import edge
+from txn_coordinator.rules import Additions
+from txn_coordinator.service import TransactionService
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAddress:
+    """How clients reach this server."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class TransactionServicer:
+    """One method per RPC; errors of a whole call are raised or carried by the Pending, and answered by the
+    dispatcher."""
+
+    def __init__(
+        self,
+        service: TransactionService,
+        *,
+        catalog: TopicCatalog,
+        authorizer: Authorizer,
+        clock: Clock,
+        address: NodeAddress,
+    ) -> None:
+        self._service = service
+        self._catalog = catalog
+        self._authorizer = authorizer
+        self._clock = clock
+        self._address = address
+
+    def FindCoordinator(
+        self, request: transaction_pb2.FindCoordinatorRequest, context: CallContext
+    ) -> Pending[transaction_pb2.FindCoordinatorResponse]:
+        response = transaction_pb2.FindCoordinatorResponse()
+        for key in request.keys:
+            found = response.coordinators.add(key=key)
+            try:
+                self._locate(request.key_type, key, found, context)
+            except Refused as refusal:
+                set_error(found, Method.FIND_COORDINATOR, refusal)
+        return settled(response)
+
+    def InitProducerId(
+        self, request: transaction_pb2.InitProducerIdRequest, context: CallContext
+    ) -> Pending[transaction_pb2.InitProducerIdResponse]:
+        if not request.HasField("transactional_id"):
+            require(self._authorizer, context, Permission.WRITE, ResourceType.CLUSTER, "idempotent producers")
+            edge.expected_identity(request)
+            return self._service.new_producer_id(context).map(edge.init_response)
+        self._may_write(request.transactional_id, context)
+        init = edge.init_request(request, context)
+        return self._service.init_producer_id(init, context).map(edge.init_response)
+
+    def AddPartitionsToTxn(
+        self, request: transaction_pb2.AddPartitionsToTxnRequest, context: CallContext
+    ) -> Pending[transaction_pb2.AddPartitionsToTxnResponse]:
+        self._may_write(request.transactional_id, context)
+        check_transactional_id(request.transactional_id)
+        identity = edge.identity(request.producer_id, request.producer_epoch)
+        resolved = edge.resolve_partitions(request.topics, self._catalog)
+        for found in resolved.found.values():
+            require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, found.topic)
+        if resolved.refused:
+            return settled(edge.not_attempted_response(resolved))
+
+        def refused(error: Exception) -> transaction_pb2.AddPartitionsToTxnResponse:
+            if not isinstance(error, CoordinatorError):
+                raise error
+            return edge.refused_response(resolved, error)
+
+        if request.verify_only:
+            verified = self._service.verify_partitions(request.transactional_id, identity, resolved.ordinals, context)
+            return verified.map(lambda members: edge.verified_response(resolved, members)).recover(refused)
+        additions = Additions(partitions=resolved.ordinals)
+        added = self._service.add_to_transaction(request.transactional_id, identity, additions, context)
+        return added.map(lambda _added: edge.added_response(resolved)).recover(refused)
+
+    def EndTxn(
+        self, request: transaction_pb2.EndTxnRequest, context: CallContext
+    ) -> Pending[transaction_pb2.EndTxnResponse]:
+        self._may_write(request.transactional_id, context)
+        command = edge.end_txn(request, context, self._catalog)
+        return self._service.end_txn(command, context).map(lambda ended: edge.end_response(ended, context))
+
+    def DescribeTransactions(
+        self, request: transaction_pb2.DescribeTransactionsRequest, context: CallContext
+    ) -> Pending[transaction_pb2.DescribeTransactionsResponse]:
+        response = transaction_pb2.DescribeTransactionsResponse()
+        for transactional_id in request.transactional_ids:
+            description = response.transactions.add(transactional_id=transactional_id)
+            try:
+                self._describe(transactional_id, description, context)
+            except Refused as refusal:
+                set_error(description, Method.DESCRIBE_TRANSACTIONS, refusal)
+        return settled(response)
+
+    def ListTransactions(
+        self, request: transaction_pb2.ListTransactionsRequest, context: CallContext
+    ) -> Pending[transaction_pb2.ListTransactionsResponse]:
+        listing = self._service.list(edge.transaction_filter(request), self._clock.wall_ms())
+        visible = edge.visible_to(listing, context, self._authorizer)
+        return settled(edge.list_response(visible))
+
+    def _describe(
+        self, transactional_id: str, description: transaction_pb2.TransactionDescription, context: CallContext
+    ) -> None:
+        require(self._authorizer, context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        transaction = self._service.describe(transactional_id)
+        edge.fill_description(description, transaction, self._service.partitions_waiting(transaction), self._catalog)
+
+    def _locate(self, key_type: int, key: str, found: transaction_pb2.Coordinator, context: CallContext) -> None:
+        if key_type != transaction_pb2.COORDINATOR_KEY_TYPE_TRANSACTION:
+            check_group_id(key)
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "this server version coordinates no consumer groups yet")
+        check_transactional_id(key)
+        require(self._authorizer, context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
+        found.node_id, found.host, found.port = self._address.node_id, self._address.host, self._address.port
+        found.shard = self._service.shard_key(key).index
+
+    def _may_write(self, transactional_id: str, context: CallContext) -> None:
+        require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)

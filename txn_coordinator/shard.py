@@ -1,0 +1,335 @@
+"""One shard of transactional ids: looks up, asks the rules, and says what follows.
+
+Every `decide_*` method is the body of an operation: it changes nothing and returns a Decision. A decided outcome
+follows one of two paths with the same steps (design 5):
+- fused: PREPARE, a marker in every participant, COMPLETE, all joined in this operation and this batch;
+- split: PREPARE alone; once it is durable the marker sender writes the markers, and then COMPLETE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.limits import Limits
+from coordinator_protocol.marker import Marker, Outcome
+from coordinator_runtime.decision import (
+    ArmTimer,
+    CancelTimer,
+    Decision,
+    Effect,
+    Operation,
+    Record,
+    ShardKey,
+    Turn,
+    Unpark,
+)
+from coordinator_runtime.ports import MarkerPort
+from coordinator_runtime.rows import ShardEpoch
+from coordinator_runtime.timeline import Journal, TimelineMap
+from txn_coordinator import rules
+from txn_coordinator.counters import CountersShard
+from txn_coordinator.records import TransactionChanged, TransactionForgotten
+from txn_coordinator.state import PREPARED, Identity, Transaction, TransactionState
+
+
+class TwoPhase(StrEnum):
+    """How an outcome travels from PREPARE to COMPLETE."""
+
+    FUSED = "fused"
+    """In one batch where all participants are local and few enough: one flush per commit."""
+    SPLIT = "split"
+    """In three: needed for participants elsewhere, and to watch the phases."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendMarkers:
+    """Effect: PREPARE is durable; every participant must get the marker, then the id its COMPLETE."""
+
+    shard: ShardKey
+    transactional_id: str
+    marker: Marker
+    partitions: frozenset[int]
+    groups: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class AbortStarted:
+    """Reply to an InitProducerId that met an open transaction and must wait for its markers: nothing was
+    initialised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Reply to EndTxn: the outcome is durable."""
+
+    next_identity: Identity
+    csn: int
+
+
+def park_key(transactional_id: str) -> tuple[str, str]:
+    """What calls that meet a transaction being completed wait for."""
+    return ("transaction", transactional_id)
+
+
+_TIMEOUT_CAUSE: Final = "timeout"
+
+
+class TransactionShard:
+    """Transactions by transactional id. See the module for the path of an outcome."""
+
+    def __init__(
+        self,
+        key: ShardKey,
+        journal: Journal,
+        *,
+        counters: CountersShard,
+        markers: MarkerPort,
+        limits: Limits,
+        two_phase: TwoPhase,
+    ) -> None:
+        self.key = key
+        self.coordinator_epoch = 0
+        self._counters = counters
+        self._markers = markers
+        self._limits = limits
+        self._two_phase = two_phase
+        self._transactions: TimelineMap[str, Transaction] = TimelineMap(journal)
+
+    # Reading
+
+    def durable(self, transactional_id: str) -> Transaction | None:
+        return self._transactions.durable(transactional_id)
+
+    def durable_transactions(self) -> Iterable[Transaction]:
+        return (transaction for _, transaction in self._transactions.durable_items())
+
+    def open_touching(self, ordinals: frozenset[int]) -> list[Transaction]:
+        """Open transactions, live state, with one of these partitions."""
+        return [
+            transaction
+            for transaction in self._transactions.values()
+            if transaction.state is TransactionState.ONGOING and transaction.partitions & ordinals
+        ]
+
+    # Deciding
+
+    def decide_init(self, request: rules.InitRequest, turn: Turn, *, may_abort_and_init: bool) -> Decision:
+        """InitProducerId. An open transaction is aborted first; with `may_abort_and_init`, and if the abort can be
+        fused, the initialisation is joined to it. Otherwise the reply is AbortStarted."""
+        current = self._transactions.get(request.transactional_id)
+        allocation = _Allocation(self._counters)
+        if current is None:
+            current = Transaction(
+                transactional_id=request.transactional_id,
+                producer_id=allocation.take(),
+                txn_timeout_ms=request.txn_timeout_ms,
+                last_update_ms=turn.now_ms,
+            )
+        elif rules.is_init_repeated(current, request):
+            assert current.init is not None
+            return Decision(reply=current.init.identity)
+        rules.check_not_prepared(current)
+        rules.check_expected(current, request.expected, self._limits)
+        if current.state is TransactionState.ONGOING:
+            rules.check_init_on_open(current, request.expected)
+            return self._abort_before_init(current, request, turn, may_abort_and_init=may_abort_and_init)
+        initialised = rules.initialise(
+            current, request, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take
+        )
+        return Decision(reply=initialised.identity, records=(*allocation.records, self._changed(initialised)))
+
+    def _abort_before_init(
+        self, current: Transaction, request: rules.InitRequest, turn: Turn, *, may_abort_and_init: bool
+    ) -> Decision:
+        decision = self._decide_outcome(current, _abort("fence"), turn, reply=AbortStarted())
+        if not (may_abort_and_init and self._is_fused(current)):
+            return decision
+        again = Operation(self.key, lambda shard, later: shard.decide_init(request, later, may_abort_and_init=False))
+        return Decision(decision.reply, decision.records, (*decision.joins, again), decision.effects)
+
+    def decide_add(
+        self,
+        transactional_id: str,
+        identity: Identity,
+        additions: rules.Additions,
+        turn: Turn,
+        *,
+        client_txn_version: int,
+    ) -> Decision:
+        """Add partitions or groups to the transaction, opening it if none is open."""
+        current = self._known(transactional_id, identity)
+        added = rules.add(
+            current,
+            identity,
+            additions,
+            now_ms=turn.now_ms,
+            limits=self._limits,
+            client_txn_version=client_txn_version,
+        )
+        if added is None:
+            return Decision(reply=True)
+        effects: tuple[Effect, ...] = ()
+        if current.state is not TransactionState.ONGOING:
+            effects = (self._timeout_of(added, delay_ms=added.txn_timeout_ms),)
+        return Decision(reply=True, records=(self._changed(added),), effects=effects)
+
+    def decide_verify(self, transactional_id: str, identity: Identity, partitions: frozenset[int]) -> Decision:
+        """Which of the partitions are in the open transaction; writes nothing."""
+        return Decision(reply=rules.verify(self._known(transactional_id, identity), identity, partitions))
+
+    def decide_end(self, request: rules.EndRequest, turn: Turn, *, checks: tuple[Operation, ...] = ()) -> Decision:
+        """EndTxn. `checks` are joined first and refuse the whole request, nothing written."""
+        current = self._known(request.transactional_id, request.identity)
+        if rules.end(current, request, self._limits) is rules.EndVerdict.REPEATED:
+            return Decision(reply=Ended(current.identity, current.csn))
+        ending = rules.Ending(request.outcome, bumps_epoch=request.client_txn_version >= 2, cause="client")
+        return self._decide_outcome(current, ending, turn, checks=checks)
+
+    def decide_abort(
+        self, transactional_id: str, identity: Identity, start_ms: int, turn: Turn, *, cause: str
+    ) -> Decision:
+        """Abort by the server: a timeout, a deleted topic, an administrator. Does nothing unless the very transaction
+        that it was meant for is still open (spec transactions 9, row 15)."""
+        current = self._transactions.get(transactional_id)
+        if current is None or not rules.is_due(current, identity=identity, start_ms=start_ms):
+            return Decision()
+        return self._decide_outcome(current, _abort(cause), turn)
+
+    def decide_complete(self, transactional_id: str, csn: int, turn: Turn) -> Decision:
+        """Every participant has its marker: COMPLETE. Does nothing when the outcome `csn` is complete already."""
+        current = self._transactions.get(transactional_id)
+        if current is None or current.state not in PREPARED or current.csn != csn:
+            return Decision()
+        completed = rules.complete(current, now_ms=turn.now_ms)
+        return Decision(records=(self._changed(completed),), effects=(Unpark(park_key(transactional_id)),))
+
+    def _decide_outcome(
+        self,
+        current: Transaction,
+        ending: rules.Ending,
+        turn: Turn,
+        *,
+        checks: tuple[Operation, ...] = (),
+        reply: object | None = None,
+    ) -> Decision:
+        """PREPARE, and what follows from it. The only place where an outcome is decided."""
+        allocation = _Allocation(self._counters)
+        csn, csn_given = self._counters.next_csn()
+        prepared = rules.prepare(
+            current, ending, csn=csn, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take
+        )
+        # The client's next identity is that of the planned COMPLETE record, never the fencing epoch (KAFKA-18660).
+        planned = rules.complete(prepared, now_ms=turn.now_ms)
+        decision = Decision(
+            reply=Ended(planned.identity, csn) if reply is None else reply,
+            records=(*allocation.records, csn_given, self._changed(prepared)),
+            joins=checks,
+            effects=(CancelTimer(_timer_key(current.transactional_id)),),
+        )
+        return (
+            self._finish_here(decision, prepared) if self._is_fused(current) else self._finish_later(decision, prepared)
+        )
+
+    def _finish_here(self, decision: Decision, prepared: Transaction) -> Decision:
+        marker = rules.marker_of(prepared, self.coordinator_epoch)
+        joins = (
+            *decision.joins,
+            *(self._markers.partition_marker(ordinal, marker) for ordinal in sorted(prepared.partitions)),
+            *(self._markers.group_marker(group, marker) for group in sorted(prepared.groups)),
+            complete_operation(self.key, prepared.transactional_id, prepared.csn),
+        )
+        return Decision(decision.reply, decision.records, joins, decision.effects)
+
+    def _finish_later(self, decision: Decision, prepared: Transaction) -> Decision:
+        return Decision(
+            decision.reply, decision.records, decision.joins, (*decision.effects, self._send_markers(prepared))
+        )
+
+    # Changing
+
+    def replay(self, value: TransactionChanged | TransactionForgotten | ShardEpoch) -> None:
+        match value:
+            case TransactionChanged(transaction=transaction):
+                self._transactions.put(transaction.transactional_id, transaction)
+            case TransactionForgotten(transactional_id=transactional_id):
+                self._transactions.remove(transactional_id)
+            case ShardEpoch(coordinator_epoch=coordinator_epoch):
+                self.coordinator_epoch = coordinator_epoch
+
+    def on_loaded(self, turn: Turn) -> Decision:
+        """Open transactions go on, their timeout counted from their stored start; decided ones are finished."""
+        effects: list[Effect] = []
+        for transaction in self._transactions.values():
+            if transaction.state is TransactionState.ONGOING:
+                left_ms = transaction.start_ms + transaction.txn_timeout_ms - turn.now_ms
+                effects.append(self._timeout_of(transaction, delay_ms=min(max(left_ms, 0), transaction.txn_timeout_ms)))
+            elif transaction.state in PREPARED:
+                effects.append(self._send_markers(transaction))
+        return Decision(effects=tuple(effects))
+
+    # Helpers
+
+    def _known(self, transactional_id: str, identity: Identity) -> Transaction:
+        current = self._transactions.get(transactional_id)
+        if current is None:
+            raise Refused(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                f"{transactional_id!r} with producer id {identity.producer_id} is not known; call InitProducerId first",
+            )
+        return current
+
+    def _is_fused(self, transaction: Transaction) -> bool:
+        return (
+            self._two_phase is TwoPhase.FUSED and transaction.participant_count <= self._limits.fused_participants_max
+        )
+
+    def _changed(self, transaction: Transaction) -> Record:
+        return Record(self.key, TransactionChanged(transaction), cause=transaction.cause)
+
+    def _send_markers(self, prepared: Transaction) -> SendMarkers:
+        marker = rules.marker_of(prepared, self.coordinator_epoch)
+        return SendMarkers(self.key, prepared.transactional_id, marker, prepared.partitions, prepared.groups)
+
+    def _timeout_of(self, transaction: Transaction, *, delay_ms: int) -> ArmTimer:
+        operation = abort_operation(self.key, transaction, cause=_TIMEOUT_CAUSE)
+        # One more millisecond: the deadline itself still belongs to the client (strictly later, spec transactions 5).
+        return ArmTimer(_timer_key(transaction.transactional_id), delay_ms + 1, operation)
+
+
+class _Allocation:
+    """Producer ids that one decision takes, with the records that make them taken. At most one is ever needed."""
+
+    def __init__(self, counters: CountersShard) -> None:
+        self._counters = counters
+        self.records: tuple[Record, ...] = ()
+
+    def take(self) -> int:
+        assert not self.records, "one decision needs at most one producer id"
+        producer_id, self.records = self._counters.next_producer_id()
+        return producer_id
+
+
+def abort_operation(key: ShardKey, transaction: Transaction, *, cause: str) -> Operation:
+    """Aborts exactly this open transaction, if it still is open when the operation runs."""
+    transactional_id, identity, start_ms = transaction.transactional_id, transaction.identity, transaction.start_ms
+    return Operation(
+        key, lambda shard, turn: shard.decide_abort(transactional_id, identity, start_ms, turn, cause=cause)
+    )
+
+
+def complete_operation(key: ShardKey, transactional_id: str, csn: int) -> Operation:
+    """COMPLETE for the outcome `csn`, once every marker is written."""
+    return Operation(key, lambda shard, turn: shard.decide_complete(transactional_id, csn, turn))
+
+
+def _abort(cause: str) -> rules.Ending:
+    """An abort by the server."""
+    return rules.Ending(Outcome.ABORT, bumps_epoch=True, cause=cause)
+
+
+def _timer_key(transactional_id: str) -> tuple[str, str]:
+    return ("transaction_timeout", transactional_id)

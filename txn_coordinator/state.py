@@ -1,0 +1,142 @@
+"""The state of one transactional id, and the table of its legal steps.
+
+A transaction is decided by a durable Prepare state and finished by markers in every participant; then it is Complete
+and the next one may open. The table is the law: a step that is not in it is a bug of ours, never a client's error, and
+every change of `state` goes through `step`.
+
+    Empty ----> Ongoing ----> PrepareCommit ----> CompleteCommit ---+
+      ^            ^   \\----> PrepareAbort -----> CompleteAbort ----+
+      |            +--------------- next transaction --------------- |
+      +------------------------------ InitProducerId ----------------+
+
+What each state answers:
+- Empty: identity exists, nothing is open. Adding opens; a commit is INVALID_TXN_STATE.
+- Ongoing: accepts adds and data; its end is the client's, the timeout's, or a newer instance's.
+- PrepareCommit, PrepareAbort: the outcome is durable and can never change. Everything waits (CONCURRENT_TRANSACTIONS).
+- CompleteCommit, CompleteAbort: every marker is durable. Like Empty, and answers retries of the end it remembers.
+
+Source: spec transactions 1.1 - 1.3. Persisted numbers are the spec's; Dead and PrepareEpochFence of Kafka do not exist
+here, because a decision is made and replayed in one step and never pends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from coordinator_protocol.marker import Outcome
+
+NO_PRODUCER_ID: Final = -1
+NO_EPOCH: Final = -1
+
+
+class TransactionState(IntEnum):
+    """States with their stored numbers."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+
+    @property
+    def api_name(self) -> str:
+        """The name that users see and filter by, for example "PrepareCommit"."""
+        return _API_NAMES[self]
+
+
+_API_NAMES: Final = {state: state.name.title().replace("_", "") for state in TransactionState}
+
+IDLE: Final = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
+"""No transaction is open and none is being finished."""
+
+PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+"""The outcome is decided, markers are under way."""
+
+LEGAL_STEPS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
+    TransactionState.EMPTY: frozenset(
+        {TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_ABORT}
+    ),
+    TransactionState.ONGOING: frozenset(
+        {TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT}
+    ),
+    TransactionState.PREPARE_COMMIT: frozenset({TransactionState.COMPLETE_COMMIT}),
+    TransactionState.PREPARE_ABORT: frozenset({TransactionState.COMPLETE_ABORT}),
+    TransactionState.COMPLETE_COMMIT: frozenset(
+        {TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_ABORT}
+    ),
+    TransactionState.COMPLETE_ABORT: frozenset(
+        {TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_ABORT}
+    ),
+}
+
+
+class Identity(NamedTuple):
+    """What a producer shows with every request."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class InitAnswer:
+    """What the last InitProducerId was answered, so that its repetition gets the same answer (design 6)."""
+
+    request_id: bytes
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """Everything known about one transactional id. A complete snapshot: the newest stored one is enough."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int = NO_EPOCH
+    """-1 only inside the operation that creates the id. In a Prepare state already the epoch after the bump."""
+    last_producer_epoch: int = NO_EPOCH
+    """The epoch before the last bump that was made on the client's own behalf; -1 = a new instance took over."""
+    prev_producer_id: int = NO_PRODUCER_ID
+    """The producer id before the last rotation, while a retry may still name it."""
+    next_producer_id: int = NO_PRODUCER_ID
+    """In a Prepare state: the producer id to switch to at completion, because the epoch is exhausted."""
+    next_producer_epoch: int = NO_EPOCH
+    txn_timeout_ms: int
+    state: TransactionState = TransactionState.EMPTY
+    partitions: frozenset[int] = frozenset()
+    """Ordinals of the partitions in the transaction; empty unless Ongoing or Prepare."""
+    groups: frozenset[str] = frozenset()
+    """Groups with offsets in the transaction; empty unless Ongoing or Prepare."""
+    start_ms: int = -1
+    last_update_ms: int
+    client_txn_version: int = 2
+    txn_epoch: int = NO_EPOCH
+    """In a Prepare state: the epoch under which the transaction's records were written, which its markers name."""
+    csn: int = 0
+    """Commit sequence number of the last decided outcome; 0 = none."""
+    init: InitAnswer | None = None
+    cause: str = ""
+    """Why the last step was taken."""
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.producer_id, self.producer_epoch)
+
+    @property
+    def participant_count(self) -> int:
+        return len(self.partitions) + len(self.groups)
+
+    @property
+    def outcome(self) -> Outcome:
+        """The decided outcome. Only in Prepare and Complete states."""
+        assert self.state not in (TransactionState.EMPTY, TransactionState.ONGOING), "nothing is decided yet"
+        committed = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+        return Outcome.COMMIT if self.state in committed else Outcome.ABORT
+
+
+def step(transaction: Transaction, to: TransactionState, **changes: Any) -> Transaction:  # noqa: ANN401  for replace
+    """The only way to change `state`: asserts that the step is legal."""
+    assert to in LEGAL_STEPS[transaction.state], f"{transaction.state.api_name} -> {to.api_name} is no legal step"
+    return replace(transaction, state=to, **changes)

@@ -1,0 +1,83 @@
+"""The transaction coordinator's side of the ports: what the partition log may ask and cause.
+
+Each answer is an operation that the log joins to its append, so the check and the append are one step and no
+transaction can be left hanging in between (spec log-and-runtime 1.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
+from coordinator_runtime.ports import Membership
+from coordinator_runtime.runtime import Runtime
+from txn_coordinator.rules import Additions
+from txn_coordinator.shard import TransactionShard, abort_operation
+from txn_coordinator.state import Identity
+
+
+class CoordinatorVerifier:
+    """Implements `coordinator_runtime.ports.TransactionVerifier`."""
+
+    def __init__(self, runtime: Runtime, shard_of_id: Callable[[str], ShardKey]) -> None:
+        self._runtime = runtime
+        self._shard_of_id = shard_of_id
+
+    def verify(self, membership: Membership, ordinal: int) -> Operation:
+        """For clients of version 1: the partition must have been added before."""
+
+        def decide(shard: TransactionShard, _turn: Turn) -> Decision:
+            with _DataPlaneCodes():
+                decision = shard.decide_verify(membership.transactional_id, _identity(membership), frozenset({ordinal}))
+            if ordinal not in decision.reply:
+                raise Refused(
+                    ErrorCode.INVALID_TXN_STATE,
+                    "the partition is not in the transaction; call AddPartitionsToTxn before Produce, or use client "
+                    "version 2, which adds it by itself",
+                )
+            return Decision()
+
+        return Operation(self._shard_of_id(membership.transactional_id), decide)
+
+    def add(self, membership: Membership, ordinal: int) -> Operation:
+        """For clients of version 2: the partition joins the transaction with its first batch."""
+
+        def decide(shard: TransactionShard, turn: Turn) -> Decision:
+            with _DataPlaneCodes():
+                decision = shard.decide_add(
+                    membership.transactional_id,
+                    _identity(membership),
+                    Additions(partitions=frozenset({ordinal})),
+                    turn,
+                    client_txn_version=2,
+                )
+            return Decision(records=decision.records, joins=decision.joins, effects=decision.effects)
+
+        return Operation(self._shard_of_id(membership.transactional_id), decide)
+
+    def abort_touching(self, ordinals: Sequence[int]) -> Sequence[Operation]:
+        """Aborts of every open transaction with one of these partitions. Looks at every open transaction: topics are
+        deleted rarely, and an index by partition would cost every commit."""
+        wanted = frozenset(ordinals)
+        return [
+            abort_operation(shard.key, transaction, cause="topic_deleted")
+            for shard in self._runtime.shards(Coordinator.TRANSACTIONS)
+            for transaction in shard.open_touching(wanted)
+        ]
+
+
+class _DataPlaneCodes:
+    """Fencing has another code on the data plane: a batch may be late for reasons that are not a newer instance, so it
+    is INVALID_PRODUCER_EPOCH there, which lets the producer abort and go on (KIP-588; spec transactions 2.9)."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, error_type: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, Refused) and error.code is ErrorCode.PRODUCER_FENCED:
+            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, error.message) from error
+
+
+def _identity(membership: Membership) -> Identity:
+    return Identity(membership.producer_id, membership.producer_epoch)

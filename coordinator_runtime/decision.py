@@ -54,6 +54,13 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardEpoch:
+    """The shard was opened once more. Markers carry the epoch, so that a forgotten process is refused (design 9)."""
+
+    coordinator_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One question to one shard. `decide(shard, turn)` returns a Decision or raises Refused, and changes nothing."""
 

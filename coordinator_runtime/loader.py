@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from coordinator_runtime.decision import Coordinator, Decision, Operation, Record, Shard, ShardKey
-from coordinator_runtime.rows import ShardEpoch
+from coordinator_runtime.decision import Coordinator, Decision, Operation, Record, Shard, ShardEpoch, ShardKey
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from coordinator_api.storage.v1 import runtime_pb2
-from coordinator_runtime.decision import Record, ShardKey, Turn
+from coordinator_runtime.decision import Record, ShardEpoch, ShardKey, Turn
 from coordinator_runtime.store import Family, KeyRange, Mutation, Store
 
 _STATE_PREFIX = struct.Struct(">BHB")
@@ -22,13 +21,6 @@ _LOG_KEY = struct.Struct(">BHQ")
 
 SHARD_EPOCH_TYPE = 0
 """Record type of ShardEpoch in every coordinator; packages number their own types from 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardEpoch:
-    """The shard was opened once more. Markers carry the epoch, so that a forgotten process is refused (design 9)."""
-
-    coordinator_epoch: int
 
 
 class StagedRows:

@@ -19,6 +19,9 @@ from txn_coordinator.shard import SendMarkers, complete_operation
 RETRY_MS_FIRST: Final = 10
 RETRY_MS_MAX: Final = 1_000
 
+Participant = int | str
+"""A partition ordinal, or the id of a group."""
+
 
 class _Job:
     """One decided transaction: the participants whose marker is not durable yet."""
@@ -34,6 +37,13 @@ class _Job:
     @property
     def is_done(self) -> bool:
         return not self.partitions and not self.groups
+
+    def forget(self, participant: Participant) -> None:
+        """The participant has its marker."""
+        if isinstance(participant, int):
+            self.partitions.discard(participant)
+        else:
+            self.groups.discard(participant)
 
 
 class MarkerSender:
@@ -69,14 +79,14 @@ class MarkerSender:
         for participant, operation in list(self._missing(job)):
             self._write(job, participant, operation)
 
-    def _missing(self, job: _Job) -> Iterator[tuple[int | str, Operation]]:
+    def _missing(self, job: _Job) -> Iterator[tuple[Participant, Operation]]:
         marker = job.order.marker
         for ordinal in sorted(job.partitions):
             yield ordinal, self._markers.partition_marker(ordinal, marker)
         for group in sorted(job.groups):
             yield group, self._markers.group_marker(group, marker)
 
-    def _write(self, job: _Job, participant: int | str, operation: Operation) -> None:
+    def _write(self, job: _Job, participant: Participant, operation: Operation) -> None:
         def on_written(written: Pending[object]) -> None:
             try:
                 written.result()
@@ -84,8 +94,7 @@ class MarkerSender:
                 self.failed_markers += 1
                 self._retry_later(job)
                 return
-            job.partitions.discard(participant)  # type: ignore[arg-type]  # an int is a partition, a str a group
-            job.groups.discard(participant)  # type: ignore[arg-type]  # as above
+            job.forget(participant)
             if job.is_done:
                 self._complete(job)
 

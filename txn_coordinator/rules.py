@@ -3,8 +3,8 @@
 They return the next state, or raise Refused with Kafka's code, in the order of checks that the specification lists.
 They do not know shards, markers or storage: `shard` gathers what they need and turns their results into records.
 
-An EndTxn may legally show three epochs (spec transactions 2.6): the stored one ("current"); the one before the bump that
-this very EndTxn made ("bump-retry"); and the last one before the producer id was rotated ("overflow-retry").
+An EndTxn may legally show three epochs (spec transactions 2.6): the stored one ("current"); the one before the bump
+that this very EndTxn made ("bump-retry"); and the last one before the producer id was rotated ("overflow-retry").
 """
 
 from __future__ import annotations

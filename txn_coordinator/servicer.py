@@ -132,7 +132,7 @@ class TransactionServicer:
         check_transactional_id(key)
         require(self._authorizer, context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
         found.node_id, found.host, found.port = self._address.node_id, self._address.host, self._address.port
-        found.shard = self._service.shard_key(key).index
+        found.shard = self._service.shard_key(key).number
 
     def _may_write(self, transactional_id: str, context: CallContext) -> None:
         require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)

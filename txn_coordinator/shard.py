@@ -23,12 +23,12 @@ from coordinator_runtime.decision import (
     Effect,
     Operation,
     Record,
+    ShardEpoch,
     ShardKey,
     Turn,
     Unpark,
 )
 from coordinator_runtime.ports import MarkerPort
-from coordinator_runtime.rows import ShardEpoch
 from coordinator_runtime.timeline import Journal, TimelineMap
 from txn_coordinator import rules
 from txn_coordinator.counters import CountersShard

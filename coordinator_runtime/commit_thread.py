@@ -61,7 +61,8 @@ class CommitThread:
     def submit(self, group: CommitGroup) -> None:
         """Hand a group over and never wait: a fraction of a microsecond, a few when the thread must be woken.
 
-        Versions must follow each other. After a failure groups are dropped: their outcome is unknown to whoever waits for them."""
+        Versions must follow each other. After a failure groups are dropped: whoever waits for one must treat its
+        outcome as unknown."""
         assert not self._is_closed, "a group was handed over after close"
         self._handed_over.put(group)
 

@@ -1,0 +1,217 @@
+"""What the store on RocksDB finds after a crash, what it refuses to open, and what a refusal leaves untouched."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rocksdict import Options, Rdict
+
+from coordinator_runtime.durable_mark import DurableMark
+from coordinator_runtime.rocks import FORMAT_VERSION, RocksStore, open_read_only, open_store
+from coordinator_runtime.store import CommitGroup, Family, StoreFailed, StoreRefused
+
+SHARDS = 64
+FAMILIES = [family for family in Family if family is not Family.META]
+GROUPS = 400
+
+
+def write_groups(store: RocksStore, count: int) -> None:
+    """Groups that put their version into every family, so that a family which misses one gives itself away."""
+    for version in range(store.version() + 1, store.version() + count + 1):
+        row = version.to_bytes(8, "big")
+        store.write([CommitGroup(version, [(family, row, row * 10) for family in FAMILIES])])
+
+
+def copy_of_crashed(tmp_path: Path, *, durable: int, groups: int = GROUPS) -> Path:
+    """What a kill leaves: the files of an open store, `groups` of them synced, `durable` of them in the mark."""
+    crashed = tmp_path / "crashed"
+    store = open_store(tmp_path / "running", shard_count=SHARDS)
+    write_groups(store, groups)
+    store.sync()
+    store.durable_mark.write(durable)
+    shutil.copytree(tmp_path / "running", crashed)
+    store.close()
+    return crashed
+
+
+def log_file(directory: Path) -> Path:
+    return max((directory / "store").glob("*.log"), key=lambda path: path.stat().st_size)
+
+
+def cut(path: Path, byte_count: int) -> None:
+    stored = path.read_bytes()
+    path.write_bytes(stored[: len(stored) - byte_count])
+
+
+def damage_middle(path: Path) -> None:
+    stored = bytearray(path.read_bytes())
+    middle = len(stored) // 2
+    stored[middle : middle + 64] = b"\xff" * 64
+    path.write_bytes(stored)
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Every file but the lock, which an attempt to open may touch."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file() and path != directory / "LOCK"
+    }
+
+
+def test_a_killed_process_loses_nothing_it_has_written(tmp_path: Path) -> None:
+    store = open_store(copy_of_crashed(tmp_path, durable=GROUPS), shard_count=SHARDS)
+    assert store.version() == GROUPS
+    store.close()
+
+
+@pytest.mark.parametrize("byte_count", [1, 100, 50_000])
+def test_a_cut_log_gives_a_clean_prefix_over_all_families(tmp_path: Path, byte_count: int) -> None:
+    crashed = copy_of_crashed(tmp_path, durable=0)
+    cut(log_file(crashed), byte_count)
+    store = open_store(crashed, shard_count=SHARDS)
+    recovered = store.version()
+    assert 0 < recovered < GROUPS
+    expected = [version.to_bytes(8, "big") for version in range(1, recovered + 1)]
+    for family in FAMILIES:
+        assert [key for key, _ in store.scan(family, b"", b"\xff" * 9)] == expected, family
+    store.close()
+
+
+@pytest.mark.parametrize("harm", [lambda path: cut(path, 100), damage_middle], ids=["cut", "damaged"])
+def test_less_than_was_durable_is_refused_and_left_as_it_is(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    crashed = copy_of_crashed(tmp_path, durable=GROUPS)
+    harm(log_file(crashed))
+    before = contents(crashed)
+    message = rf"recovered up to group version \d+, but version {GROUPS} had been durable.* --accept-data-loss"
+    for _ in range(2):
+        with pytest.raises(StoreRefused, match=message):
+            open_store(crashed, shard_count=SHARDS)
+    assert contents(crashed) == before
+
+
+def test_a_loss_that_is_accepted_once_is_accepted_for_good(tmp_path: Path) -> None:
+    crashed = copy_of_crashed(tmp_path, durable=GROUPS)
+    damage_middle(log_file(crashed))
+    store = open_store(crashed, shard_count=SHARDS, accept_data_loss=True)
+    recovered = store.version()
+    assert recovered < GROUPS
+    write_groups(store, 1)
+    store.close()
+    store = open_store(crashed, shard_count=SHARDS)
+    assert store.version() == recovered + 1
+    store.close()
+
+
+def test_accepting_a_loss_where_there_is_none_changes_nothing(tmp_path: Path) -> None:
+    store = open_store(copy_of_crashed(tmp_path, durable=GROUPS), shard_count=SHARDS, accept_data_loss=True)
+    assert store.version() == GROUPS
+    assert store.durable_mark.read() == GROUPS
+    store.close()
+
+
+def test_a_store_that_vanished_is_a_loss(tmp_path: Path) -> None:
+    crashed = copy_of_crashed(tmp_path, durable=7, groups=7)
+    shutil.rmtree(crashed / "store")
+    with pytest.raises(StoreRefused, match="recovered up to group version 0, but version 7 had been durable"):
+        open_store(crashed, shard_count=SHARDS)
+    store = open_store(crashed, shard_count=SHARDS, accept_data_loss=True)
+    assert store.version() == 0
+    store.close()
+
+
+def test_without_a_durable_mark_a_store_is_refused(tmp_path: Path) -> None:
+    crashed = copy_of_crashed(tmp_path, durable=7, groups=7)
+    (crashed / "durable_mark").unlink()
+    with pytest.raises(StoreRefused, match=r"durable mark .* is missing.* --accept-data-loss"):
+        open_store(crashed, shard_count=SHARDS)
+    store = open_store(crashed, shard_count=SHARDS, accept_data_loss=True)
+    assert store.version() == store.durable_mark.read() == 7
+    store.close()
+
+
+def test_closing_brings_the_durable_mark_up_to_date(tmp_path: Path) -> None:
+    store = open_store(tmp_path, shard_count=SHARDS)
+    write_groups(store, 5)
+    store.close()
+    mark = DurableMark(tmp_path / "durable_mark")
+    assert mark.read() == 5
+    mark.close()
+
+
+def test_another_number_of_shards_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    open_store(tmp_path, shard_count=SHARDS).close()
+    with pytest.raises(StoreRefused, match="made with 64 shards and cannot be opened with 16"):
+        open_store(tmp_path, shard_count=16)
+    open_store(tmp_path, shard_count=SHARDS).close()
+
+
+def test_a_newer_format_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    store = open_store(tmp_path, shard_count=SHARDS)
+    newer = FORMAT_VERSION + 1
+    store.write([CommitGroup(1, [(Family.META, b"format_version", newer.to_bytes(8, "big"))])])
+    store.close()
+    before = contents(tmp_path)
+    with pytest.raises(StoreRefused, match=f"has format {newer}, this program knows formats up to {FORMAT_VERSION}"):
+        open_store(tmp_path, shard_count=SHARDS)
+    with pytest.raises(StoreRefused, match=f"has format {newer}"):
+        open_read_only(tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_a_store_whose_making_was_cut_short_is_made_again(tmp_path: Path) -> None:
+    mark = DurableMark(tmp_path / "durable_mark")
+    mark.write(0)
+    mark.close()
+    bare = Rdict(str(tmp_path / "store"), Options(raw_mode=True))
+    bare.create_column_family("META", Options(raw_mode=True))
+    bare.close()
+    (tmp_path / "LOCK").touch()
+    with pytest.raises(StoreRefused, match="no finished store"):
+        open_read_only(tmp_path)
+    store = open_store(tmp_path, shard_count=SHARDS)
+    write_groups(store, 1)
+    store.close()
+    store = open_store(tmp_path, shard_count=SHARDS)
+    assert store.version() == 1
+    store.close()
+
+
+def test_a_place_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StoreRefused, match="cannot be made or used"):
+        open_store(tmp_path / "file" / "store", shard_count=SHARDS)
+
+
+def test_a_damaged_block_is_a_failure_and_not_the_end_of_the_rows(tmp_path: Path) -> None:
+    store = open_store(tmp_path, shard_count=SHARDS)
+    for version in range(1, 5):
+        rows = [(Family.LOG, (version * 1000 + n).to_bytes(4, "big"), bytes(200)) for n in range(500)]
+        store.write([CommitGroup(version, rows)])
+    store.close()
+    # Recovery moves the log into sorted files.
+    open_store(tmp_path, shard_count=SHARDS).close()
+    damage_middle(max((tmp_path / "store").glob("*.sst"), key=lambda path: path.stat().st_size))
+    store = open_store(tmp_path, shard_count=SHARDS)
+    with pytest.raises(StoreFailed, match="block checksum mismatch"):
+        list(store.scan(Family.LOG, b"", b"\xff" * 5))
+    with pytest.raises(StoreFailed, match="block checksum mismatch"):
+        store.write([CommitGroup(5, [(Family.LOG, b"a", b"")])])
+    store.close()
+
+
+def test_statistics_tell_where_the_bytes_are(tmp_path: Path) -> None:
+    store = open_store(tmp_path, shard_count=SHARDS)
+    empty = store.statistics()
+    store.write([CommitGroup(1, [(Family.LOG, b"a", bytes(100_000))])])
+    written = store.statistics()
+    assert written.wal_bytes >= empty.wal_bytes + 100_000
+    assert written.memtable_bytes > empty.memtable_bytes
+    assert written.write_stalls == 0
+    store.close()
+    store = open_store(tmp_path, shard_count=SHARDS)
+    assert store.statistics().sst_bytes >= 100_000
+    store.close()

@@ -1,0 +1,50 @@
+"""The one door of the client to time: everybody else takes `now_ms` as an argument, or this port."""
+
+from __future__ import annotations
+
+import time
+from queue import Empty, SimpleQueue
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    """Time, and the only two ways to let it pass."""
+
+    def wall_ms(self) -> int:
+        """Unix milliseconds: for timestamps of records only, because the clock may be set."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since an arbitrary moment, never going back: for deadlines."""
+        ...
+
+    def take(self, inbox: SimpleQueue[T], wait_ms: int) -> T | None:
+        """Return the oldest item, waiting up to `wait_ms` for one; None when the time is up."""
+        ...
+
+    def pause(self, wait_ms: int) -> None:
+        """Return after `wait_ms`."""
+        ...
+
+
+class SystemClock:
+    """The clocks of the machine."""
+
+    __slots__ = ()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    def take(self, inbox: SimpleQueue[T], wait_ms: int) -> T | None:
+        try:
+            return inbox.get(timeout=wait_ms / 1_000) if wait_ms > 0 else inbox.get_nowait()
+        except Empty:
+            return None
+
+    def pause(self, wait_ms: int) -> None:
+        time.sleep(max(0, wait_ms) / 1_000)

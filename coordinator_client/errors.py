@@ -1,0 +1,198 @@
+"""What users of the SDK can catch: one exception per action that helps, decided by the class in the server's reply.
+
+A code says what happened, in Kafka's numbers; the class says what to do, and it comes with the reply, so a code this
+client has never heard of is treated by its class. Retriable errors are handled inside: one reaches a user only when
+the deadline of the call has passed.
+
+Source: design 6; spec ecosystem 1; KIP-588, KIP-691, KIP-1050.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar, Final, Protocol
+
+from coordinator_protocol.errors import CoordinatorError, ErrorClass, ErrorCode, Method, error_class
+
+
+class TransactionError(Exception):
+    """Base of everything the SDK raises about a request: what happened, and what the caller can do."""
+
+    action: ClassVar[str] = "Read the reason; it says what to change."
+
+    def __init__(self, code: int, error_class: ErrorClass, reason: str) -> None:
+        super().__init__(code, error_class, reason)
+        self.code: int = known_code(code)
+        """Kafka's number; an `ErrorCode` where this client knows the number."""
+        self.error_class: ErrorClass = error_class
+        """The one action that helps, as the server decided it."""
+        self.reason: str = reason
+        """What happened, for people."""
+        self.may_have_committed: bool = False
+        """True where a commit was sent and its answer is not known: then nobody may claim that nothing happened."""
+
+    def __str__(self) -> str:
+        name = self.code.name if isinstance(self.code, ErrorCode) else "a code this client does not know"
+        return f"{name} ({int(self.code)}): {self.reason} - {self.action}"
+
+
+class Abortable(TransactionError):
+    """The transaction is over and nothing of it is visible; the same producer goes on with the next one."""
+
+    action = "The transaction is aborted: repeat its work in a new one with the same producer."
+
+
+class Recoverable(TransactionError):
+    """The producer's identity expired, not because of a rival; the producer gets a new one at its next transaction."""
+
+    action = "Repeat the work: the producer asks for a new identity by itself and goes on."
+
+
+class Fenced(TransactionError):
+    """A newer producer with the same transactional id runs. This one is closed, and nothing it sends counts any
+    more."""
+
+    action = "Stop this process: a newer one owns the transactional id."
+
+
+class Rejected(TransactionError):
+    """The request is wrong as it stands, nothing was changed, and sending it again cannot help."""
+
+    action = "Repair the call; sending it again cannot help."
+
+
+class Misconfigured(TransactionError):
+    """Settings, versions or permissions do not fit."""
+
+    action = "Change the configuration or the permissions, then start again."
+
+
+class OutcomeUnknown(TransactionError):
+    """The request may or may not have taken effect: no answer came before the deadline.
+
+    Do not repeat the work blindly. After a commit, `Producer.resolve_outcome` asks again under the same request id and
+    says whether it committed. A process that starts again with the same transactional id fences and aborts what is
+    still open.
+    """
+
+    action = "Do not send the work again before you know: call resolve_outcome(), or read the topic as read_committed."
+
+
+class Retriable(TransactionError):
+    """The server could not do it now and changed nothing. Reaches a user only after the deadline of the call."""
+
+    action = "Nothing was changed: try again later, or with a longer deadline."
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The transport has no answer for a request: what the status was, by its gRPC name, and what it said."""
+
+    status: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.status}: {self.detail}" if self.detail else self.status
+
+
+class Verdict(Protocol):
+    """The fields by which every reply, and every item of a reply, says how it went."""
+
+    @property
+    def error_code(self) -> int: ...
+    @property
+    def error_class(self) -> int: ...
+    @property
+    def error_message(self) -> str: ...
+
+
+_BY_CLASS: Final = MappingProxyType(
+    {
+        ErrorClass.RETRY: Retriable,
+        ErrorClass.REFRESH: Retriable,
+        ErrorClass.ABORT: Abortable,
+        ErrorClass.RECOVER: Recoverable,
+        ErrorClass.REJOIN: Recoverable,
+        ErrorClass.REJECTED: Rejected,
+        ErrorClass.FENCED: Fenced,
+        ErrorClass.MISCONFIGURED: Misconfigured,
+        ErrorClass.UNKNOWN_OUTCOME: OutcomeUnknown,
+    }
+)
+
+_CLASSES: Final = frozenset(ErrorClass)
+_CODES: Final = frozenset(ErrorCode)
+
+# The server refused these before it looked at the request, so the answer is definite. After every other status nobody
+# knows whether the request was carried out: also INTERNAL, which a broken stream and a defect of the server have in
+# common.
+_DEFINITE_STATUS: Final = MappingProxyType(
+    {
+        "UNAUTHENTICATED": (ErrorClass.MISCONFIGURED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        "PERMISSION_DENIED": (ErrorClass.MISCONFIGURED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        "UNIMPLEMENTED": (ErrorClass.MISCONFIGURED, ErrorCode.UNSUPPORTED_VERSION),
+        "INVALID_ARGUMENT": (ErrorClass.REJECTED, ErrorCode.INVALID_REQUEST),
+        "FAILED_PRECONDITION": (ErrorClass.REJECTED, ErrorCode.INVALID_REQUEST),
+        "NOT_FOUND": (ErrorClass.REJECTED, ErrorCode.INVALID_REQUEST),
+        "ALREADY_EXISTS": (ErrorClass.REJECTED, ErrorCode.INVALID_REQUEST),
+        "OUT_OF_RANGE": (ErrorClass.REJECTED, ErrorCode.INVALID_REQUEST),
+    }
+)
+
+
+def known_code(code: int) -> int:
+    """Return the code as an `ErrorCode` where this client knows it, else the plain number."""
+    return ErrorCode(code) if code in _CODES else code
+
+
+def class_of(method: Method, verdict: Verdict) -> ErrorClass:
+    """Return what to do about a reply; `ErrorClass.NONE` = it succeeded.
+
+    The class in the reply decides. A class this client does not know is replaced by its own table's answer for the
+    code, and a failure code that came without any class likewise: it must not be taken for a success.
+    """
+    code, number = verdict.error_code, verdict.error_class
+    if not code:
+        return ErrorClass.NONE
+    if number in _CLASSES and (number != ErrorClass.NONE or code not in _CODES):
+        return ErrorClass(number)
+    return error_class(method, ErrorCode(code) if code in _CODES else ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def failure(code: int, error_class: ErrorClass, reason: str) -> TransactionError:
+    """Return the exception for a class that is a failure."""
+    return _BY_CLASS[error_class](code, error_class, reason)
+
+
+def failure_of(method: Method, verdict: Verdict) -> TransactionError | None:
+    """Return the exception a reply stands for, or None where it succeeded."""
+    what = class_of(method, verdict)
+    if what is ErrorClass.NONE:
+        return None
+    return failure(verdict.error_code, what, f"{method}: {verdict.error_message or 'the server gave no reason'}")
+
+
+def definite_failure(method: Method, loss: Loss) -> TransactionError | None:
+    """Return the exception of a status that says the request was not carried out, or None where that is not known."""
+    found = _DEFINITE_STATUS.get(loss.status)
+    if found is None:
+        return None
+    what, code = found
+    return failure(code, what, f"{method}: the server answered {loss}")
+
+
+def refused_here(why: CoordinatorError, method: Method = Method.PRODUCE) -> TransactionError:
+    """Return the exception for a call that was refused before anything was sent."""
+    what = error_class(method, why.code)
+    return failure(why.code, what if what is ErrorClass.MISCONFIGURED else ErrorClass.REJECTED, why.message)
+
+
+def rejected(code: ErrorCode, reason: str) -> Rejected:
+    """Return the exception for a wrong call that this client noticed itself."""
+    return Rejected(code, ErrorClass.REJECTED, reason)
+
+
+def misconfigured(code: ErrorCode, reason: str) -> Misconfigured:
+    """Return the exception for a wrong setting that this client noticed itself."""
+    return Misconfigured(code, ErrorClass.MISCONFIGURED, reason)

@@ -1,0 +1,135 @@
+"""One request and its retries, without a clock or a socket: time comes in, and what to do next comes out.
+
+An exchange ends in one of three ways: with a reply, with a definite failure, or at its deadline. At the deadline it
+tells apart "the server said each time that it changed nothing" (Retriable) and "an attempt was lost" (OutcomeUnknown).
+Every attempt sends the same message with the same request id, so the server recognises the ones it has carried out
+already.
+
+Source: design 6 ("retries name themselves"); spec ecosystem 1 (5 ms -> 100 ms, jittered); KAFKA-7763 (always a
+deadline).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Generic
+
+from coordinator_client.errors import Loss, TransactionError, class_of, definite_failure, failure
+from coordinator_client.methods import ReplyT, RequestT, Rpc
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+
+PAUSE_MS_FIRST: Final = 5
+PAUSE_MS_MAX: Final = 100
+_DOUBLINGS_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """How long one exchange may take, and one attempt of it."""
+
+    total_ms: int
+    """From the first attempt to the last answer."""
+
+    attempt_ms: int = 30_000
+    """One attempt; an attempt without an answer is taken for lost after this. Smaller than the server's longest wait
+    for a busy transaction (30 s by default) only costs attempts: each one waits anew."""
+
+
+class Exchange(Generic[RequestT, ReplyT]):
+    """One logical request: due, in flight, or over."""
+
+    __slots__ = (
+        "_attempt_ends_ms",
+        "_attempt_ms",
+        "_cause",
+        "_ends_ms",
+        "_started_ms",
+        "attempts",
+        "due_ms",
+        "lost",
+        "request",
+        "rpc",
+    )
+
+    def __init__(
+        self,
+        rpc: Rpc[RequestT, ReplyT],
+        request: RequestT,
+        *,
+        deadlines: Deadlines,
+        now_ms: int,
+        due_ms: int | None = None,
+    ) -> None:
+        self.rpc = rpc
+        self.request = request
+        self.attempts = 0
+        self.lost = 0
+        """Attempts after which nobody knows whether the request was carried out."""
+        self.due_ms: int | None = now_ms if due_ms is None else max(now_ms, due_ms)
+        """When the next attempt may start; None while one is in flight."""
+        self._started_ms = now_ms
+        self._ends_ms = now_ms + deadlines.total_ms
+        self._attempt_ms = deadlines.attempt_ms
+        self._attempt_ends_ms = 0
+        self._cause: tuple[int, str] = (ErrorCode.REQUEST_TIMED_OUT, "no attempt was made")
+
+    def begin_attempt(self, now_ms: int) -> int:
+        """Note that an attempt starts now; return how many milliseconds it may take."""
+        assert self.due_ms is not None, "one attempt at a time"
+        timeout_ms = max(1, min(self._attempt_ms, self._ends_ms - now_ms))
+        self.attempts += 1
+        self.due_ms = None
+        self._attempt_ends_ms = now_ms + timeout_ms
+        return timeout_ms
+
+    def is_overdue(self, now_ms: int, *, grace_ms: int) -> bool:
+        """Whether the attempt in flight should have been answered, or reported lost, long ago."""
+        return self.due_ms is None and now_ms >= self._attempt_ends_ms + grace_ms
+
+    def wake_ms(self, *, grace_ms: int) -> int:
+        """When to look again, at the latest."""
+        return self._attempt_ends_ms + grace_ms if self.due_ms is None else self.due_ms
+
+    def on_answer(self, answer: ReplyT | Loss, *, now_ms: int, jitter: float) -> ReplyT | TransactionError | None:
+        """Return the reply that ends the exchange, the failure that ends it, or None: another attempt is due later.
+
+        A reply that is a failure for good is returned as the reply: whoever asked knows what its items mean.
+        """
+        if isinstance(answer, Loss):
+            return self._after_loss(answer, now_ms, jitter)
+        match class_of(self.rpc.method, answer):
+            case ErrorClass.UNKNOWN_OUTCOME:
+                self.lost += 1
+            case ErrorClass.RETRY | ErrorClass.REFRESH:
+                # One endpoint serves every key, so looking the coordinator up again would name the same one.
+                pass
+            case _:
+                return answer
+        self._cause = (answer.error_code, answer.error_message or "the server gave no reason")
+        return self._again(now_ms, jitter, answer.throttle_ms)
+
+    def _after_loss(self, loss: Loss, now_ms: int, jitter: float) -> TransactionError | None:
+        definite = definite_failure(self.rpc.method, loss)
+        if definite is not None:
+            return definite
+        if self.rpc.is_mutating:
+            self.lost += 1
+        timed_out = loss.status == "DEADLINE_EXCEEDED"
+        self._cause = (ErrorCode.REQUEST_TIMED_OUT if timed_out else ErrorCode.NETWORK_EXCEPTION, str(loss))
+        return self._again(now_ms, jitter, 0)
+
+    def _again(self, now_ms: int, jitter: float, throttle_ms: int) -> TransactionError | None:
+        longest_ms = min(PAUSE_MS_MAX, PAUSE_MS_FIRST << min(self.attempts - 1, _DOUBLINGS_MAX))
+        due_ms = now_ms + max(1, throttle_ms, round(longest_ms * (1 + jitter) / 2))
+        if due_ms >= self._ends_ms:
+            return self._given_up(now_ms)
+        self.due_ms = due_ms
+        return None
+
+    def _given_up(self, now_ms: int) -> TransactionError:
+        code, text = self._cause
+        reason = (
+            f"{self.rpc.method}: no definite answer within {now_ms - self._started_ms} ms "
+            f"and {self.attempts} attempts; the last one ended with: {text}"
+        )
+        return failure(code, ErrorClass.UNKNOWN_OUTCOME if self.lost else ErrorClass.RETRY, reason)

@@ -1,0 +1,82 @@
+"""The remote procedures as values: where each lives and what its answer is, so that one function can call all of
+them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_api.v1 import transaction_pb2 as txn
+from coordinator_api.v1.common_pb2 import RequestHeader
+from coordinator_protocol.errors import REPEATABLE_METHODS, Method
+
+
+class Request(Protocol):
+    """A request message: it carries the common header and can be written."""
+
+    @property
+    def header(self) -> RequestHeader: ...
+    def SerializeToString(self, *, deterministic: bool = ...) -> bytes: ...
+
+
+class Reply(Protocol):
+    """A reply message: the fields that every one of them has."""
+
+    @property
+    def error_code(self) -> int: ...
+    @property
+    def error_class(self) -> int: ...
+    @property
+    def error_message(self) -> str: ...
+    @property
+    def throttle_ms(self) -> int: ...
+
+
+RequestT = TypeVar("RequestT", bound=Request)
+ReplyT = TypeVar("ReplyT", bound=Reply)
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc(Generic[RequestT, ReplyT]):
+    """One remote procedure, with the types of its request and reply."""
+
+    method: Method
+    service: str
+    request_type: type[RequestT]
+    parse: Callable[[bytes], ReplyT]
+
+    @property
+    def path(self) -> str:
+        """The name under which gRPC finds it."""
+        return f"/coordinator_api.v1.{self.service}/{self.method}"
+
+    @property
+    def is_mutating(self) -> bool:
+        """Whether a lost answer leaves open what happened, so that only the same request under the same id may
+        follow."""
+        return self.method not in REPEATABLE_METHODS
+
+
+_TXN: Final = "TransactionService"
+_LOG: Final = "LogService"
+
+INIT_PRODUCER_ID: Final = Rpc(
+    Method.INIT_PRODUCER_ID, _TXN, txn.InitProducerIdRequest, txn.InitProducerIdResponse.FromString
+)
+END_TXN: Final = Rpc(Method.END_TXN, _TXN, txn.EndTxnRequest, txn.EndTxnResponse.FromString)
+DESCRIBE_TRANSACTIONS: Final = Rpc(
+    Method.DESCRIBE_TRANSACTIONS, _TXN, txn.DescribeTransactionsRequest, txn.DescribeTransactionsResponse.FromString
+)
+LIST_TRANSACTIONS: Final = Rpc(
+    Method.LIST_TRANSACTIONS, _TXN, txn.ListTransactionsRequest, txn.ListTransactionsResponse.FromString
+)
+CREATE_TOPICS: Final = Rpc(Method.CREATE_TOPICS, _LOG, log.CreateTopicsRequest, log.CreateTopicsResponse.FromString)
+DELETE_TOPICS: Final = Rpc(Method.DELETE_TOPICS, _LOG, log.DeleteTopicsRequest, log.DeleteTopicsResponse.FromString)
+DESCRIBE_TOPICS: Final = Rpc(
+    Method.DESCRIBE_TOPICS, _LOG, log.DescribeTopicsRequest, log.DescribeTopicsResponse.FromString
+)
+PRODUCE: Final = Rpc(Method.PRODUCE, _LOG, log.ProduceRequest, log.ProduceResponse.FromString)
+FETCH: Final = Rpc(Method.FETCH, _LOG, log.FetchRequest, log.FetchResponse.FromString)
+LIST_OFFSETS: Final = Rpc(Method.LIST_OFFSETS, _LOG, log.ListOffsetsRequest, log.ListOffsetsResponse.FromString)

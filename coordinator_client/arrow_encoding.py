@@ -1,0 +1,92 @@
+"""Record batches as Arrow: the only importer of `pyarrow` in the client, loaded by whoever asks for Arrow.
+
+The payload is one encapsulated Arrow IPC record-batch message, without the schema, which is fixed here and in the
+protocol. So a reader takes the columns as they lie in the bytes it received.
+
+Source: design 6 (encodings); spec spark 1.2 and 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+try:
+    import pyarrow as pa
+except ImportError as error:
+    raise ImportError(
+        "records in Arrow need pyarrow, which is not installed: install txn-coordinator[spark], "
+        "or use encoding='records'"
+    ) from error
+
+from coordinator_client.encodings import Row, corrupt
+
+HEADER_TYPE: Final = pa.struct([pa.field("key", pa.utf8(), nullable=False), pa.field("value", pa.binary())])
+HEADERS_TYPE: Final = pa.list_(pa.field("item", HEADER_TYPE, nullable=False))
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("timestamp_ms", pa.int64(), nullable=False),
+        pa.field("headers", HEADERS_TYPE),
+    ]
+)
+"""The one schema of Arrow v1. It can never change: the bytes do not name it."""
+
+
+def rows_to_arrow(rows: Sequence[Row]) -> pa.RecordBatch:
+    """Return the rows as one record batch of `SCHEMA`."""
+    keys, values, times, headers = zip(*rows, strict=True) if rows else ((), (), (), ())
+    columns = [
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.binary()),
+        pa.array(times, pa.int64()),
+        _header_column(headers),
+    ]
+    return pa.record_batch(columns, schema=SCHEMA)
+
+
+def encode_arrow(rows: Sequence[Row]) -> bytes:
+    """Return the rows as the payload of an Arrow v1 batch."""
+    payload: bytes = rows_to_arrow(rows).serialize().to_pybytes()
+    return payload
+
+
+def decode_arrow(payload: bytes, where: str) -> pa.RecordBatch:
+    """Return the columns of an unpacked Arrow v1 payload, as views of its bytes.
+
+    Every offset and text in it is checked, because a wrong one would make Arrow read outside the payload.
+    Raises: Rejected (CORRUPT_MESSAGE).
+    """
+    buffer = pa.py_buffer(payload)
+    try:
+        with pa.BufferReader(buffer) as source:
+            message = pa.ipc.read_message(source)
+            is_whole = source.tell() == len(payload)
+        batch = pa.ipc.read_record_batch(message, SCHEMA)
+        batch.validate(full=True)
+    except (pa.ArrowException, EOFError, OSError, ValueError) as error:
+        raise corrupt(f"{where}: its payload is no Arrow record batch of the agreed schema ({error})") from None
+    if not is_whole:
+        raise corrupt(f"{where}: other bytes follow its Arrow record batch")
+    headers = batch.column("headers").values
+    if batch.column("timestamp_ms").null_count or headers.null_count or headers.field("key").null_count:
+        # Arrow itself does not look whether a field that is declared without nulls has none.
+        raise corrupt(f"{where}: some of its records lack a timestamp, or a header lacks its key")
+    return batch
+
+
+def arrow_rows(batch: pa.RecordBatch) -> list[Row]:
+    """Return the records of a batch of `SCHEMA`, one by one."""
+    keys, values, times, headers = (column.to_pylist() for column in batch.columns)
+    pairs = [tuple((item["key"], item["value"]) for item in items) if items else () for items in headers]
+    return list(zip(keys, values, times, pairs, strict=True))
+
+
+def _header_column(headers: Sequence[tuple[tuple[str, bytes | None], ...]]) -> pa.Array:
+    if not any(headers):
+        # Most records have no headers; an empty list for each needs no Python object.
+        offsets = pa.array([0] * (len(headers) + 1), pa.int32())
+        return pa.ListArray.from_arrays(offsets, pa.array([], HEADER_TYPE), type=HEADERS_TYPE)
+    return pa.array([[{"key": name, "value": content} for name, content in items] for items in headers], HEADERS_TYPE)

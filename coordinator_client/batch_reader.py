@@ -1,0 +1,356 @@
+"""Ranges of partitions, fetched batch by batch: the layer below `read`, and what the Spark source stands on.
+
+A reader is given ranges with fixed bounds, so that it ends, and that reading the same range twice gives the same
+records: below the last stable offset every transaction is decided. It verifies what it gets (checksum, shape, count)
+and counts what the server hid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_api.v1.common_pb2 import (
+    ISOLATION_LEVEL_READ_COMMITTED,
+    ISOLATION_LEVEL_READ_UNCOMMITTED,
+    IsolationLevel,
+)
+from coordinator_client.connection import REQUEST_TIMEOUT_MS, Connection
+from coordinator_client.encodings import Row, checked_header, decode_rows, marker_of, unpack
+from coordinator_client.errors import TransactionError, class_of, failure, misconfigured, rejected
+from coordinator_client.exchange import PAUSE_MS_MAX, Deadlines
+from coordinator_client.methods import DESCRIBE_TOPICS, FETCH, LIST_OFFSETS
+from coordinator_protocol.batch import BatchHeader, Encoding
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.limits import MEBI
+from coordinator_protocol.marker import Marker
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+EARLIEST_MS: Final = -2
+LATEST_MS: Final = -1
+"""What ListOffsets takes in place of a time."""
+
+_ISOLATION_LEVELS: Final = MappingProxyType(
+    {
+        "read_committed": ISOLATION_LEVEL_READ_COMMITTED,
+        "read_uncommitted": ISOLATION_LEVEL_READ_UNCOMMITTED,
+    }
+)
+_NOTHING_CHANGED: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPartitionCount:
+    """A topic as a reader or writer needs it: the UUID keeps a recreated topic from being taken for the old one."""
+
+    name: str
+    topic_id: bytes
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRange:
+    """The offsets `start_offset` up to, not including, `end_offset` of one partition; no end = go on for ever."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int | None
+    topic_id: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchOptions:
+    """How to fetch. The defaults suit a scan of committed records."""
+
+    isolation: str = "read_committed"
+    """`read_committed`: up to the last stable offset, aborted records hidden. `read_uncommitted`: all that is
+    durable."""
+
+    is_raw: bool = False
+    """Also control batches and aborted records, for auditors."""
+
+    max_bytes: int = 4 * MEBI
+    """Most bytes in one answer. Smaller: more round trips. Larger: more memory, and a longer wait for the first
+    record."""
+
+    wait_ms: int = 500
+    """Longest wait of one fetch at the end of an endless range. Larger: fewer empty answers, slower reaction to a
+    close."""
+
+    patience_ms: int = 60_000
+    """How long a range may make no progress because of failures that pass, before the reader raises Retriable."""
+
+    def __post_init__(self) -> None:
+        isolation_level(self.isolation)
+        if min(self.max_bytes, self.wait_ms, self.patience_ms) < 1:
+            raise rejected(ErrorCode.INVALID_REQUEST, f"max_bytes, wait_ms and patience_ms must be positive: {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedBatch:
+    """A verified batch, and the part of it that lies in the range that was asked for."""
+
+    topic: str
+    partition: int
+    header: BatchHeader
+    payload: bytes
+    """Unpacked."""
+    marker: Marker | None
+    first_offset: int
+    """Of the first record in the range; batches come whole, so it may be above the batch's own."""
+    end_offset: int
+    """After the last record in the range."""
+
+    @property
+    def record_count(self) -> int:
+        """Records of the batch in the range."""
+        return self.end_offset - self.first_offset
+
+    @property
+    def where(self) -> str:
+        """The batch's place, for messages."""
+        return _place(self.topic, self.partition, self.header.base_offset)
+
+    def rows(self) -> list[Row]:
+        """Return the records in the range; none for a marker. Raises: Rejected (CORRUPT_MESSAGE)."""
+        if self.marker is not None:
+            return []
+        rows = decode_rows(self.payload, self.header.encoding, self.header.record_count, self.where)
+        return rows[self.first_offset - self.header.base_offset : self.end_offset - self.header.base_offset]
+
+    def as_arrow(self) -> pa.RecordBatch:
+        """Return the records in the range as one Arrow batch of the fixed schema (`arrow_encoding.SCHEMA`).
+
+        An Arrow payload is viewed, not copied. Raises: Rejected (CORRUPT_MESSAGE), ImportError without pyarrow.
+        """
+        from coordinator_client.arrow_encoding import decode_arrow, rows_to_arrow
+
+        if self.marker is not None or self.header.encoding is not Encoding.ARROW_V1:
+            return rows_to_arrow(self.rows())
+        batch = decode_arrow(self.payload, self.where)
+        if batch.num_rows != self.header.record_count:
+            raise rejected(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"{self.where}: it says that it holds {self.header.record_count} records and holds {batch.num_rows}",
+            )
+        return batch.slice(self.first_offset - self.header.base_offset, self.record_count)
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """An aborted transaction that a raw reader met: who, from where, and where its marker is."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    first_offset: int
+    marker_offset: int
+
+
+@dataclass(slots=True)
+class Hidden:
+    """What the server left out of the ranges so far, in records."""
+
+    aborted: int = 0
+    control: int = 0
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """Where one range stands."""
+
+    range: PartitionRange
+    next_offset: int
+
+    @property
+    def is_over(self) -> bool:
+        end = self.range.end_offset
+        return end is not None and self.next_offset >= end
+
+
+@dataclass(slots=True)
+class BatchReader:
+    """Iterates over the batches of some ranges; partitions take turns, each in the order of its offsets.
+
+    Raises while iterating: Rejected where an offset does not exist or stored bytes are damaged; Retriable after
+    `patience_ms` without progress.
+    """
+
+    connection: Connection
+    ranges: Sequence[PartitionRange]
+    options: FetchOptions = field(default_factory=FetchOptions)
+    hidden: Hidden = field(default_factory=Hidden, init=False)
+    aborted_transactions: set[AbortedTransaction] = field(default_factory=set, init=False)
+    """Only filled by raw reads."""
+    positions: dict[tuple[str, int], int] = field(default_factory=dict, init=False)
+    """Next offset of each partition, also where the records before it were hidden."""
+
+    def __iter__(self) -> Iterator[FetchedBatch]:
+        cursors = [_Cursor(asked, asked.start_offset) for asked in self.ranges]
+        self.positions = {(cursor.range.topic, cursor.range.partition): cursor.next_offset for cursor in cursors}
+        stuck_since_ms: int | None = None
+        while cursors := [cursor for cursor in cursors if not cursor.is_over]:
+            before = sum(cursor.next_offset for cursor in cursors)
+            reply = self._fetch(cursors)
+            problem: TransactionError | None = None
+            for cursor, result in zip(cursors, reply.results, strict=True):
+                problem = self._passing_failure(cursor, result) or problem
+                if not result.error_code:
+                    yield from self._batches(cursor, result)
+            now_ms = self.connection.clock.monotonic_ms()
+            if sum(cursor.next_offset for cursor in cursors) > before:
+                stuck_since_ms = None
+            elif problem is not None or all(cursor.range.end_offset is not None for cursor in cursors):
+                stuck_since_ms = now_ms if stuck_since_ms is None else stuck_since_ms
+                if now_ms - stuck_since_ms >= self.options.patience_ms:
+                    raise problem or _out_of_reach(cursors[0], self.options.patience_ms)
+                self.connection.clock.pause(PAUSE_MS_MAX)
+            # The bytes of an answer may be used up by the first partitions; who had none comes first next time.
+            cursors = cursors[1:] + cursors[:1]
+
+    def _fetch(self, cursors: Sequence[_Cursor]) -> log.FetchResponse:
+        request = log.FetchRequest(
+            header=self.connection.header(),
+            isolation_level=isolation_level(self.options.isolation),
+            max_wait_ms=self.options.wait_ms,
+            max_bytes=self.options.max_bytes,
+            raw=self.options.is_raw,
+        )
+        for cursor in cursors:
+            request.partitions.add(
+                topic=cursor.range.topic,
+                topic_id=cursor.range.topic_id,
+                partition=cursor.range.partition,
+                fetch_offset=cursor.next_offset,
+                end_offset=cursor.range.end_offset,
+            )
+        deadlines = Deadlines(total_ms=self.options.patience_ms, attempt_ms=self.options.wait_ms + REQUEST_TIMEOUT_MS)
+        reply = self.connection.ask(FETCH, request, deadlines=deadlines)
+        if len(reply.results) != len(cursors):
+            raise misconfigured(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"Fetch: {len(cursors)} partitions were asked for and {len(reply.results)} answered",
+            )
+        return reply
+
+    def _passing_failure(self, cursor: _Cursor, result: log.FetchResult) -> TransactionError | None:
+        what = class_of(Method.FETCH, result)
+        if what is ErrorClass.NONE:
+            return None
+        place = _place(cursor.range.topic, cursor.range.partition, cursor.next_offset)
+        error = failure(result.error_code, what, f"{Method.FETCH} {place}: {result.error_message}")
+        if what not in _NOTHING_CHANGED:
+            raise error
+        return error
+
+    def _batches(self, cursor: _Cursor, result: log.FetchResult) -> Iterator[FetchedBatch]:
+        topic, partition, end = cursor.range.topic, cursor.range.partition, cursor.range.end_offset
+        self._note_aborted(cursor, result)
+        self.hidden.aborted += result.aborted_records_hidden
+        self.hidden.control += result.control_records_hidden
+        for batch in result.batches:
+            where = _place(topic, partition, batch.base_offset)
+            header = checked_header(batch, where)
+            first = max(header.base_offset, cursor.next_offset)
+            after = header.last_offset + 1 if end is None else min(header.last_offset + 1, end)
+            if first >= after:
+                continue
+            marker = marker_of(batch)
+            payload = batch.payload if marker is not None else unpack(batch.payload, header.compression, where)
+            self._advance(cursor, after)
+            yield FetchedBatch(
+                topic=topic,
+                partition=partition,
+                header=header,
+                payload=payload,
+                marker=marker,
+                first_offset=first,
+                end_offset=after,
+            )
+        self._advance(cursor, result.next_offset)
+
+    def _advance(self, cursor: _Cursor, next_offset: int) -> None:
+        cursor.next_offset = max(cursor.next_offset, next_offset)
+        self.positions[cursor.range.topic, cursor.range.partition] = cursor.next_offset
+
+    def _note_aborted(self, cursor: _Cursor, result: log.FetchResult) -> None:
+        for aborted in result.aborted_transactions:
+            self.aborted_transactions.add(
+                AbortedTransaction(
+                    cursor.range.topic,
+                    cursor.range.partition,
+                    aborted.producer_id,
+                    aborted.first_offset,
+                    aborted.marker_offset,
+                )
+            )
+
+
+def topic_of(connection: Connection, topic: str, *, deadlines: Deadlines) -> TopicPartitionCount:
+    """Return the topic's UUID and number of partitions.
+
+    Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION) where it does not exist; Retriable at the deadline.
+    """
+    request = log.DescribeTopicsRequest(header=connection.header(), topics=[log.TopicName(name=topic)])
+    (found,) = connection.ask(DESCRIBE_TOPICS, request, deadlines=deadlines).topics
+    what = class_of(Method.DESCRIBE_TOPICS, found)
+    if what is not ErrorClass.NONE:
+        raise failure(found.error_code, what, f"{Method.DESCRIBE_TOPICS} {topic!r}: {found.error_message}")
+    return TopicPartitionCount(name=topic, topic_id=found.topic_id, partition_count=len(found.partitions))
+
+
+def list_offsets(
+    connection: Connection,
+    topic: TopicPartitionCount,
+    times_ms: dict[int, int],
+    *,
+    isolation: str,
+    deadlines: Deadlines,
+) -> dict[int, int]:
+    """Return the offset of each partition at a time, or at `EARLIEST_MS` or `LATEST_MS`; all taken at the same moment.
+
+    -1 where no record is that new. Raises: the TransactionError of the first partition that has one.
+    """
+    request = log.ListOffsetsRequest(header=connection.header(), isolation_level=isolation_level(isolation))
+    for partition, time_ms in times_ms.items():
+        request.partitions.add(topic=topic.name, topic_id=topic.topic_id, partition=partition, timestamp_ms=time_ms)
+    reply = connection.ask(LIST_OFFSETS, request, deadlines=deadlines)
+    offsets = {}
+    for partition, result in zip(times_ms, reply.results, strict=True):
+        what = class_of(Method.LIST_OFFSETS, result)
+        if what is not ErrorClass.NONE:
+            raise failure(
+                result.error_code, what, f"{Method.LIST_OFFSETS} {topic.name}-{partition}: {result.error_message}"
+            )
+        offsets[partition] = result.offset
+    return offsets
+
+
+def isolation_level(isolation: str) -> IsolationLevel.ValueType:
+    """Return the wire's number for a name. Raises: Rejected (INVALID_REQUEST)."""
+    found = _ISOLATION_LEVELS.get(isolation)
+    if found is None:
+        raise rejected(
+            ErrorCode.INVALID_REQUEST, f"isolation is {isolation!r} and must be one of {', '.join(_ISOLATION_LEVELS)}"
+        )
+    return found
+
+
+def _out_of_reach(cursor: _Cursor, patience_ms: int) -> TransactionError:
+    place = _place(cursor.range.topic, cursor.range.partition, cursor.next_offset)
+    return failure(
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorClass.RETRY,
+        f"{Method.FETCH} {place}: nothing to read came within {patience_ms} ms; the range ends at "
+        f"{cursor.range.end_offset}, which an open transaction may still hold back",
+    )
+
+
+def _place(topic: str, partition: int, offset: int) -> str:
+    return f"{topic}-{partition} at offset {offset}"

@@ -1,0 +1,285 @@
+"""Payloads of record batches: written here, read here, and never looked into by the server.
+
+Two encodings: `records.v1`, the protobuf message `Records`, which any generated stub can build; and Arrow v1, one Arrow
+IPC message of a fixed schema, which Spark reads without touching a row. Compression is gzip or none; what else the wire
+can name is refused by name, so that nobody gets bytes he cannot read.
+
+Source: design 6 (record batch).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
+from google.protobuf.message import DecodeError
+
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_client.errors import TransactionError, rejected
+from coordinator_protocol.batch import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    Compression,
+    Encoding,
+    TimestampType,
+    batch_crc,
+    compression_of,
+    encoding_of,
+)
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.limits import MEBI
+from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
+from coordinator_protocol.sequences import NO_SEQUENCE
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+Row: TypeAlias = tuple[bytes | None, bytes | None, int, Headers]
+"""One record: key, value, timestamp in Unix milliseconds, headers."""
+
+ENCODING_NAMES: Final = MappingProxyType({"records": Encoding.RECORDS_V1, "arrow": Encoding.ARROW_V1})
+COMPRESSION_NAMES: Final = MappingProxyType({"none": Compression.NONE, "gzip": Compression.GZIP})
+
+UNPACKED_BYTES_MAX: Final = 256 * MEBI
+"""A batch that unpacks to more is refused: a few KiB of gzip could otherwise fill the memory of every reader."""
+
+ROW_OVERHEAD_BYTES: Final = 32
+"""Upper bound of what either encoding adds to the bytes of one record without headers."""
+
+HEADER_OVERHEAD_BYTES: Final = 24
+"""Upper bound of what either encoding adds to the bytes of one header."""
+
+BATCH_OVERHEAD_BYTES: Final = 2_048
+"""Upper bound of what a batch has besides its records: our header, Arrow's description, its padding, gzip's frame."""
+
+_GZIP: Final = 16 + zlib.MAX_WBITS
+_GZIP_LEVEL: Final = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchStamp:
+    """What a batch gets when it is sent for the first time, and keeps over all retries. -1 = no producer."""
+
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    base_sequence: int = NO_SEQUENCE
+    is_transactional: bool = False
+
+
+def row_bytes_max(row: Row) -> int:
+    """Return an upper bound of what the record adds to the payload, before compression."""
+    key, value, _, headers = row
+    size = ROW_OVERHEAD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
+    for name, content in headers:
+        # A character takes at most four bytes in UTF-8, three of those that Python counts as one in most texts.
+        size += HEADER_OVERHEAD_BYTES + 4 * len(name) + (len(content) if content else 0)
+    return size
+
+
+def build_batch(
+    rows: Sequence[Row], *, encoding: Encoding, compression: Compression, stamp: BatchStamp
+) -> log.RecordBatch:
+    """Return the batch as it goes over the wire, checksum included.
+
+    Raises: Misconfigured (UNSUPPORTED_COMPRESSION_TYPE), ImportError where Arrow is asked for and not installed.
+    """
+    payload = compress(_ENCODERS[encoding](rows), compression)
+    times = [row[2] for row in rows]
+    header = BatchHeader(
+        base_offset=0,
+        record_count=len(rows),
+        base_timestamp_ms=times[0],
+        # The wire asks for the first and the largest; a first one that is the largest is both.
+        max_timestamp_ms=max(times),
+        producer_id=stamp.producer_id,
+        producer_epoch=stamp.producer_epoch,
+        base_sequence=stamp.base_sequence,
+        encoding=encoding,
+        compression=compression,
+        is_transactional=stamp.is_transactional,
+    )
+    batch = log.RecordBatch(
+        record_count=header.record_count,
+        base_timestamp_ms=header.base_timestamp_ms,
+        max_timestamp_ms=header.max_timestamp_ms,
+        is_transactional=header.is_transactional,
+        encoding=log.Encoding.ValueType(encoding),
+        compression=log.Compression.ValueType(compression),
+        crc32c=batch_crc(header, payload),
+        payload=payload,
+    )
+    if stamp.producer_id != NO_PRODUCER_ID:
+        batch.producer_id = stamp.producer_id
+        batch.producer_epoch = stamp.producer_epoch
+        batch.base_sequence = stamp.base_sequence
+    return batch
+
+
+def header_of(batch: log.RecordBatch) -> BatchHeader:
+    """Return the header of a batch as the wire carries it, unchecked but of known kinds.
+
+    Raises: Refused where encoding or compression has a number this version does not know.
+    """
+    return BatchHeader(
+        base_offset=batch.base_offset,
+        record_count=batch.record_count,
+        base_timestamp_ms=batch.base_timestamp_ms,
+        max_timestamp_ms=batch.max_timestamp_ms,
+        producer_id=batch.producer_id if batch.HasField("producer_id") else NO_PRODUCER_ID,
+        producer_epoch=batch.producer_epoch if batch.HasField("producer_epoch") else NO_PRODUCER_EPOCH,
+        base_sequence=batch.base_sequence if batch.HasField("base_sequence") else NO_SEQUENCE,
+        encoding=Encoding.CONTROL if batch.is_control else encoding_of(batch.encoding),
+        compression=compression_of(batch.compression),
+        timestamp_type=TimestampType(1 if batch.timestamp_type else 0),
+        is_transactional=batch.is_transactional,
+        is_control=batch.is_control,
+    )
+
+
+def marker_of(batch: log.RecordBatch) -> Marker | None:
+    """Return the marker of a control batch, None of any other."""
+    if not batch.is_control:
+        return None
+    return Marker(
+        producer_id=batch.producer_id,
+        txn_epoch=batch.marker.txn_epoch,
+        next_epoch=batch.marker.next_epoch,
+        coordinator_epoch=batch.marker.coordinator_epoch,
+        outcome=Outcome.COMMIT if batch.marker.committed else Outcome.ABORT,
+        csn=batch.marker.csn,
+    )
+
+
+def checked_header(batch: log.RecordBatch, where: str) -> BatchHeader:
+    """Return the header of a fetched batch, after its checksum was found right.
+
+    Raises: Rejected (CORRUPT_MESSAGE and kin) that says where the batch stands and what is wrong.
+    """
+    try:
+        header = header_of(batch)
+    except Refused as why:
+        raise rejected(why.code, f"{where}: {why.message}") from None
+    if not batch.HasField("crc32c"):
+        raise corrupt(f"{where}: it came without a checksum")
+    marker = marker_of(batch)
+    # A control batch may come without the bytes of its marker: the fields say the same, and the checksum covers them.
+    covered = batch.payload if marker is None or batch.payload else encode_marker_payload(marker)
+    found = batch_crc(header, covered)
+    if found != batch.crc32c:
+        raise corrupt(f"{where}: the checksum says {batch.crc32c:#010x} and the bytes say {found:#010x}")
+    if header.record_count < 1:
+        raise corrupt(f"{where}: it says that it holds {header.record_count} records")
+    return header
+
+
+def compress(payload: bytes, compression: Compression) -> bytes:
+    """Return the payload packed as named. Raises: Rejected (UNSUPPORTED_COMPRESSION_TYPE)."""
+    if compression is Compression.NONE:
+        return payload
+    if compression is Compression.GZIP:
+        return zlib.compress(payload, level=_GZIP_LEVEL, wbits=_GZIP)
+    raise _unsupported(compression)
+
+
+def unpack(payload: bytes, compression: Compression, where: str) -> bytes:
+    """Return the payload as it was before compression.
+
+    Raises: Rejected with UNSUPPORTED_COMPRESSION_TYPE, or CORRUPT_MESSAGE where the bytes are damaged, cut off, or
+    unpack to more than `UNPACKED_BYTES_MAX`.
+    """
+    if compression is Compression.NONE:
+        return payload
+    if compression is not Compression.GZIP:
+        raise _unsupported(compression, where)
+    unpacker = zlib.decompressobj(wbits=_GZIP)
+    try:
+        plain = unpacker.decompress(payload, UNPACKED_BYTES_MAX)
+    except zlib.error as error:
+        raise corrupt(f"{where}: its gzip payload cannot be unpacked ({error})") from None
+    if unpacker.unconsumed_tail:
+        raise corrupt(f"{where}: its payload unpacks to more than {UNPACKED_BYTES_MAX} bytes")
+    if not unpacker.eof or unpacker.unused_data:
+        raise corrupt(f"{where}: its gzip payload is cut off or followed by other bytes")
+    return plain
+
+
+def decode_rows(payload: bytes, encoding: Encoding, record_count: int, where: str) -> list[Row]:
+    """Return the records of an unpacked payload.
+
+    Raises: Rejected (CORRUPT_MESSAGE) where they are not `record_count` records of that encoding.
+    """
+    rows = _DECODERS[encoding](payload, where)
+    if len(rows) != record_count:
+        raise corrupt(f"{where}: it says that it holds {record_count} records and holds {len(rows)}")
+    return rows
+
+
+def corrupt(reason: str) -> TransactionError:
+    """Return the error for stored bytes that are not what was written."""
+    return rejected(ErrorCode.CORRUPT_MESSAGE, reason)
+
+
+def encode_records(rows: Sequence[Row]) -> bytes:
+    """Return the rows as a serialized `Records` message."""
+    message = log.Records()
+    add = message.records.add
+    for key, value, timestamp_ms, headers in rows:
+        record = add(key=key, value=value, timestamp_ms=timestamp_ms)
+        for name, content in headers:
+            record.headers.add(key=name, value=content)
+    return message.SerializeToString()
+
+
+def decode_records(payload: bytes, where: str) -> list[Row]:
+    """Return the rows of a serialized `Records` message. Raises: Rejected (CORRUPT_MESSAGE)."""
+    message = log.Records()
+    try:
+        message.ParseFromString(payload)
+    except DecodeError as error:
+        raise corrupt(f"{where}: its payload is no Records message ({error})") from None
+    return [
+        (
+            record.key if record.HasField("key") else None,
+            record.value if record.HasField("value") else None,
+            record.timestamp_ms,
+            _headers(record),
+        )
+        for record in message.records
+    ]
+
+
+def _headers(record: log.Record) -> Headers:
+    if not record.headers:
+        return ()
+    return tuple((header.key, header.value if header.HasField("value") else None) for header in record.headers)
+
+
+def _encode_arrow(rows: Sequence[Row]) -> bytes:
+    from coordinator_client.arrow_encoding import encode_arrow
+
+    return encode_arrow(rows)
+
+
+def _decode_arrow(payload: bytes, where: str) -> list[Row]:
+    from coordinator_client.arrow_encoding import arrow_rows, decode_arrow
+
+    return arrow_rows(decode_arrow(payload, where))
+
+
+def _unsupported(compression: Compression, where: str = "the batch") -> TransactionError:
+    return rejected(
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        f"{where}: the compression {compression.name} ({int(compression)}) is not built into this client, "
+        "only NONE and GZIP are",
+    )
+
+
+# Arrow is imported by the first batch that needs it: a producer of plain records neither has nor loads it.
+_ENCODERS: Final[MappingProxyType[Encoding, Callable[[Sequence[Row]], bytes]]] = MappingProxyType(
+    {Encoding.RECORDS_V1: encode_records, Encoding.ARROW_V1: _encode_arrow}
+)
+_DECODERS: Final[MappingProxyType[Encoding, Callable[[bytes, str], list[Row]]]] = MappingProxyType(
+    {Encoding.RECORDS_V1: decode_records, Encoding.ARROW_V1: _decode_arrow}
+)

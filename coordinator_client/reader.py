@@ -1,0 +1,217 @@
+"""`read`: the records of a topic, one by one, committed ones only unless asked otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias, TypedDict, Unpack
+
+from coordinator_client.batch_reader import (
+    EARLIEST_MS,
+    LATEST_MS,
+    BatchReader,
+    FetchedBatch,
+    FetchOptions,
+    PartitionRange,
+    TopicPartitionCount,
+    list_offsets,
+    topic_of,
+)
+from coordinator_client.connection import Connection, connection_to
+from coordinator_client.encodings import Headers
+from coordinator_client.errors import refused_here, rejected
+from coordinator_client.exchange import Deadlines
+from coordinator_protocol.errors import ErrorCode, Method, Refused
+from coordinator_protocol.marker import Marker
+from coordinator_protocol.names import check_topic_name
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+
+Position: TypeAlias = str | Mapping[int, int]
+"""`earliest`, `latest`, or an offset for each partition."""
+
+
+class ReadRecord(NamedTuple):
+    """A record where it lies in the log. With `marker`, it is the end of a transaction, which only raw reads show."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    marker: Marker | None = None
+
+
+class ReadOptions(TypedDict, total=False):
+    """What `read` takes by name; `ReadPlan` says what each means."""
+
+    isolation: str
+    partitions: Collection[int] | None
+    start: Position
+    end: Position | None
+    follow: bool
+    raw: bool
+    patience_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPlan:
+    """What to read. Refused at construction where it contradicts itself."""
+
+    isolation: str = "read_committed"
+    """`read_committed` (default): up to the last stable offset, nothing of open or aborted transactions.
+    `read_uncommitted`: every durable record."""
+
+    partitions: Collection[int] | None = None
+    """Numbers of partitions. Default: all of the topic."""
+
+    start: Position = EARLIEST
+    """Where to begin: `earliest`, `latest`, or the first offset for each partition; partitions without one begin at
+    the earliest."""
+
+    end: Position | None = LATEST
+    """Where to stop: `latest` = the end as it is at the start of the read, taken once for all partitions; or an offset
+    for each partition, which is not included. Ignored with `follow` if it is `latest`; None only with `follow`."""
+
+    follow: bool = False
+    """Go on waiting for new records at the end, for ever unless `end` gives offsets."""
+
+    raw: bool = False
+    """Also aborted records and the markers that end transactions, for auditors."""
+
+    patience_ms: int = 60_000
+    """How long the server may be out of reach before `Retriable` is raised."""
+
+    def __post_init__(self) -> None:
+        for name, position in (("start", self.start), ("end", self.end)):
+            _check_position(name, position)
+        if self.end is None and not self.follow:
+            raise rejected(ErrorCode.INVALID_REQUEST, "a read without an end never stops: say so with follow=True")
+        if self.end == EARLIEST:
+            raise rejected(
+                ErrorCode.INVALID_REQUEST, "a read that ends at 'earliest' is empty; say 'latest' or offsets"
+            )
+
+    @property
+    def fetch_options(self) -> FetchOptions:
+        """How the batches are fetched."""
+        return FetchOptions(isolation=self.isolation, is_raw=self.raw, patience_ms=self.patience_ms)
+
+
+def read(topic: str, endpoint: str | Connection, **options: Unpack[ReadOptions]) -> Iterator[ReadRecord]:
+    """Return the records of a topic: each partition in the order of its offsets, partitions in turns.
+
+    Options by name: `isolation`, `partitions`, `start`, `end`, `follow`, `raw`, `patience_ms` (see `ReadPlan`). Without
+    `follow` the end is taken once, so the iteration ends even while others write. A connection made here is closed
+    with the iterator.
+
+    Raises: Rejected at the call for wrong arguments, and while iterating for a topic or offset that does not exist or
+    stored bytes that are damaged; Retriable where the server stays out of reach.
+    """
+    plan = ReadPlan(**options)
+    fetching = plan.fetch_options
+    try:
+        check_topic_name(topic)
+    except Refused as why:
+        raise refused_here(why, Method.FETCH) from None
+    connection, is_own = connection_to(endpoint)
+
+    def records() -> Iterator[ReadRecord]:
+        try:
+            for batch in BatchReader(connection, plan_ranges(connection, topic, plan), fetching):
+                yield from _records(batch)
+        finally:
+            if is_own:
+                connection.close()
+
+    return records()
+
+
+def plan_ranges(connection: Connection, topic: str, plan: ReadPlan) -> list[PartitionRange]:
+    """Return the exact range of every partition that the plan asks for; the ends are those of this moment.
+
+    Raises: Rejected where the topic, a partition or an end does not exist; Retriable at the deadline.
+    """
+    deadlines = Deadlines(total_ms=plan.patience_ms)
+    described = topic_of(connection, topic, deadlines=deadlines)
+    partitions = _chosen(described, plan.partitions)
+
+    def offsets(time_ms: int) -> dict[int, int]:
+        wanted = dict.fromkeys(partitions, time_ms)
+        return list_offsets(connection, described, wanted, isolation=plan.isolation, deadlines=deadlines)
+
+    earliest = offsets(EARLIEST_MS)
+    latest = offsets(LATEST_MS)
+    starts = _positions(plan.start, partitions, earliest=earliest, latest=latest)
+    if plan.end is None or (plan.follow and plan.end == LATEST):
+        ends: dict[int, int | None] = dict.fromkeys(partitions)
+    else:
+        ends = dict(_positions(plan.end, partitions, earliest=latest, latest=latest))
+    for partition, end in ends.items():
+        if end is not None and end > latest[partition] and not plan.follow:
+            raise rejected(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{topic}-{partition} ends at {latest[partition]} for {plan.isolation} and the read should go up "
+                f"to {end}; ask for less, or wait for it with follow=True",
+            )
+    return [
+        PartitionRange(
+            topic=topic,
+            topic_id=described.topic_id,
+            partition=partition,
+            start_offset=starts[partition],
+            end_offset=ends[partition],
+        )
+        for partition in partitions
+    ]
+
+
+def _records(batch: FetchedBatch) -> Iterator[ReadRecord]:
+    if batch.marker is not None:
+        times = batch.header.base_timestamp_ms
+        yield ReadRecord(batch.topic, batch.partition, batch.first_offset, times, None, None, (), batch.marker)
+        return
+    topic, partition = batch.topic, batch.partition
+    for offset, (key, value, timestamp_ms, headers) in enumerate(batch.rows(), start=batch.first_offset):
+        yield ReadRecord(topic, partition, offset, timestamp_ms, key, value, headers)
+
+
+def _chosen(topic: TopicPartitionCount, asked: Collection[int] | None) -> list[int]:
+    if asked is None:
+        return list(range(topic.partition_count))
+    for partition in asked:
+        if not 0 <= partition < topic.partition_count:
+            raise rejected(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{topic.name} has the partitions 0 to {topic.partition_count - 1}, and {partition} was asked for",
+            )
+    return sorted(set(asked))
+
+
+def _positions(
+    position: Position, partitions: list[int], *, earliest: dict[int, int], latest: dict[int, int]
+) -> dict[int, int]:
+    if isinstance(position, str):
+        return earliest if position == EARLIEST else latest
+    strangers = sorted(set(position) - set(partitions))
+    if strangers:
+        raise rejected(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"offsets are given for partitions that are not read: {strangers}"
+        )
+    return {partition: position.get(partition, earliest[partition]) for partition in partitions}
+
+
+def _check_position(name: str, position: Position | None) -> None:
+    if position is None or position in (EARLIEST, LATEST):
+        return
+    if isinstance(position, str):
+        raise rejected(
+            ErrorCode.INVALID_REQUEST,
+            f"{name} is {position!r} and must be 'earliest', 'latest' or a mapping from partitions to offsets",
+        )
+    wrong = {partition: offset for partition, offset in position.items() if offset < 0}
+    if wrong:
+        raise rejected(ErrorCode.INVALID_REQUEST, f"{name} has offsets below 0: {wrong}")

@@ -109,6 +109,8 @@ class Decision:
     """Performed after the records were replayed, in order, in the same batch. One refused join refuses everything."""
     effects: tuple[Effect, ...] = field(default=())
     """Started after durability, in order."""
+    events: tuple[object, ...] = ()
+    """What happened, as frozen values for observers (metrics, logs). Told once durable; they change nothing."""
 
 
 class Shard(Protocol):

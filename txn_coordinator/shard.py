@@ -9,7 +9,7 @@ follows one of two paths with the same steps (design 5):
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -32,6 +32,7 @@ from coordinator_runtime.ports import MarkerPort
 from coordinator_runtime.timeline import Journal, TimelineMap
 from txn_coordinator import rules
 from txn_coordinator.counters import CountersShard
+from txn_coordinator.events import TransactionStepped
 from txn_coordinator.records import TransactionChanged, TransactionForgotten
 from txn_coordinator.state import PREPARED, Identity, Transaction, TransactionState
 
@@ -122,6 +123,7 @@ class TransactionShard:
         fused, the initialisation is joined to it. Otherwise the reply is AbortStarted."""
         current = self._transactions.get(request.transactional_id)
         allocation = _Allocation(self._counters)
+        known = current
         if current is None:
             current = Transaction(
                 transactional_id=request.transactional_id,
@@ -140,7 +142,11 @@ class TransactionShard:
         initialised = rules.initialise(
             current, request, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take
         )
-        return Decision(reply=initialised.identity, records=(*allocation.records, self._changed(initialised)))
+        return Decision(
+            reply=initialised.identity,
+            records=(*allocation.records, self._changed(initialised)),
+            events=(TransactionStepped(known, initialised),),
+        )
 
     def _abort_before_init(
         self, current: Transaction, request: rules.InitRequest, turn: Turn, *, may_abort_and_init: bool
@@ -149,7 +155,7 @@ class TransactionShard:
         if not (may_abort_and_init and self._is_fused(current)):
             return decision
         again = Operation(self.key, lambda shard, later: shard.decide_init(request, later, may_abort_and_init=False))
-        return Decision(decision.reply, decision.records, (*decision.joins, again), decision.effects)
+        return replace(decision, joins=(*decision.joins, again))
 
     def decide_add(
         self,
@@ -175,7 +181,12 @@ class TransactionShard:
         effects: tuple[Effect, ...] = ()
         if current.state is not TransactionState.ONGOING:
             effects = (self._timeout_of(added, delay_ms=added.txn_timeout_ms),)
-        return Decision(reply=True, records=(self._changed(added),), effects=effects)
+        return Decision(
+            reply=True,
+            records=(self._changed(added),),
+            effects=effects,
+            events=(TransactionStepped(current, added),),
+        )
 
     def decide_verify(self, transactional_id: str, identity: Identity, partitions: frozenset[int]) -> Decision:
         """Which of the partitions are in the open transaction; writes nothing."""
@@ -184,7 +195,7 @@ class TransactionShard:
     def decide_end(self, request: rules.EndRequest, turn: Turn, *, checks: tuple[Operation, ...] = ()) -> Decision:
         """EndTxn. `checks` are joined first and refuse the whole request, nothing written."""
         current = self._known(request.transactional_id, request.identity)
-        if rules.end(current, request, self._limits) is rules.EndVerdict.REPEATED:
+        if rules.end(current, request) is rules.EndVerdict.REPEATED:
             return Decision(reply=Ended(current.identity, current.csn))
         ending = rules.Ending(request.outcome, bumps_epoch=request.client_txn_version >= 2, cause="client")
         return self._decide_outcome(current, ending, turn, checks=checks)
@@ -205,7 +216,11 @@ class TransactionShard:
         if current is None or current.state not in PREPARED or current.csn != csn:
             return Decision()
         completed = rules.complete(current, now_ms=turn.now_ms)
-        return Decision(records=(self._changed(completed),), effects=(Unpark(park_key(transactional_id)),))
+        return Decision(
+            records=(self._changed(completed),),
+            effects=(Unpark(park_key(transactional_id)),),
+            events=(TransactionStepped(current, completed),),
+        )
 
     def _decide_outcome(
         self,
@@ -229,6 +244,7 @@ class TransactionShard:
             records=(*allocation.records, csn_given, self._changed(prepared)),
             joins=checks,
             effects=(CancelTimer(_timer_key(current.transactional_id)),),
+            events=(TransactionStepped(current, prepared),),
         )
         return (
             self._finish_here(decision, prepared) if self._is_fused(current) else self._finish_later(decision, prepared)
@@ -242,12 +258,10 @@ class TransactionShard:
             *(self._markers.group_marker(group, marker) for group in sorted(prepared.groups)),
             complete_operation(self.key, prepared.transactional_id, prepared.csn),
         )
-        return Decision(decision.reply, decision.records, joins, decision.effects)
+        return replace(decision, joins=joins)
 
     def _finish_later(self, decision: Decision, prepared: Transaction) -> Decision:
-        return Decision(
-            decision.reply, decision.records, decision.joins, (*decision.effects, self._send_markers(prepared))
-        )
+        return replace(decision, effects=(*decision.effects, self._send_markers(prepared)))
 
     # Changing
 

@@ -7,6 +7,7 @@ transaction can be left hanging in between (spec log-and-runtime 1.4).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
@@ -52,7 +53,8 @@ class CoordinatorVerifier:
                     turn,
                     client_txn_version=2,
                 )
-            return Decision(records=decision.records, joins=decision.joins, effects=decision.effects)
+            # The reply of the operation is the append's.
+            return replace(decision, reply=None)
 
         return Operation(self._shard_of_id(membership.transactional_id), decide)
 

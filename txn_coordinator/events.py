@@ -1,0 +1,16 @@
+"""What happened to transactions, for observers: metrics and logs. Observers are told once it is durable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from txn_coordinator.state import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionStepped:
+    """A transactional id took one legal step, or appeared."""
+
+    before: Transaction | None
+    """None for a new id."""
+    after: Transaction

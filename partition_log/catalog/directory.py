@@ -1,0 +1,44 @@
+"""The catalog as others see it: names in, partitions out."""
+
+from __future__ import annotations
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.decision import ShardKey
+from coordinator_runtime.ports import PartitionRef
+from coordinator_runtime.runtime import Runtime
+from partition_log.catalog.shard import CatalogShard, partition_of
+from partition_log.catalog.state import CATALOG_KEY, PlacedPartition
+
+
+class TopicDirectory:
+    """Implements `coordinator_runtime.ports.TopicCatalog` on the catalog's shard. Made once that is loaded."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.shard: CatalogShard = runtime.shard(CATALOG_KEY)
+
+    def resolve(self, topic: str, topic_id: bytes, partition: int) -> PartitionRef:
+        """Raises Refused: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID."""
+        return self.place(topic, topic_id, partition).ref
+
+    def by_ordinal(self, ordinal: int) -> PartitionRef | None:
+        """None once the topic was deleted."""
+        placed = self.shard.placed(ordinal)
+        return None if placed is None else placed.ref
+
+    def place(self, topic: str, topic_id: bytes, partition: int) -> PlacedPartition:
+        """A partition with the shard of its log. Raises Refused as `resolve`."""
+        placed = self.shard.placed(partition_of(self.shard.topic(topic, topic_id), partition))
+        assert placed is not None, "every partition of a topic that exists is placed"
+        return placed
+
+    def shard_of(self, ordinal: int) -> ShardKey | None:
+        """The shard that holds a partition's log, None once it was deleted."""
+        placed = self.shard.placed(ordinal)
+        return None if placed is None else placed.shard
+
+    def refuse_unresolved(self, topic: str) -> Refused:
+        """The refusal for a partition whose creation or deletion is not on disk yet."""
+        return Refused(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"the topic {topic} is being created or deleted at this moment; look it up again",
+        )

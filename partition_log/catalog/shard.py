@@ -1,0 +1,171 @@
+"""The shard of the catalog: finds topics and partitions, and decides on their creation and deletion."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.hashing import shard_of
+from coordinator_runtime.decision import Coordinator, Decision, Operation, Record, ShardKey, Turn
+from coordinator_runtime.ports import PartitionRef
+from coordinator_runtime.timeline import Journal, TimelineMap
+from partition_log.catalog.records import CatalogRecord, OrdinalsAllocated, TopicCreated, TopicDeleted
+from partition_log.catalog.rules import NewTopic
+from partition_log.catalog.state import CATALOG_KEY, ORDINAL_MAX, PlacedPartition, Topic
+
+_ONLY: Final = None
+"""Key of a map that holds one value."""
+
+
+class CatalogShard:
+    """Topics by name and by id, partitions by ordinal."""
+
+    def __init__(self, journal: Journal, *, shard_count: int) -> None:
+        self._shard_count = shard_count
+        self._topics: TimelineMap[str, Topic] = TimelineMap(journal)
+        self._names: TimelineMap[bytes, str] = TimelineMap(journal)
+        self._placed: TimelineMap[int, PlacedPartition] = TimelineMap(journal)
+        self._next_ordinal: TimelineMap[None, int] = TimelineMap(journal)
+
+    # Reading
+
+    def topic(self, name: str, topic_id: bytes) -> Topic:
+        """The topic of this name, of this id, or of both, from the live state.
+
+        Raises Refused: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID."""
+        return _find(name, topic_id, self._topics.get, self._names.get)
+
+    def durable_topic(self, name: str, topic_id: bytes) -> Topic:
+        """The same, from what is on disk."""
+        return _find(name, topic_id, self._topics.durable, self._names.durable)
+
+    def durable_topics(self) -> list[Topic]:
+        """All topics that are on disk, by name."""
+        return sorted((topic for _, topic in self._topics.durable_items()), key=lambda topic: topic.name)
+
+    def placed(self, ordinal: int) -> PlacedPartition | None:
+        """The partition of this ordinal, live; None once it is deleted."""
+        return self._placed.get(ordinal)
+
+    def ordinals_in(self, shard: ShardKey) -> list[int]:
+        """Partitions that live in a shard, ascending."""
+        return sorted(ordinal for ordinal, placed in self._placed.items() if placed.shard.number == shard.number)
+
+    # Deciding
+
+    def decide_create(self, wanted: NewTopic, topic_id: bytes, turn: Turn, *, validate_only: bool) -> Decision:
+        """Create a topic that has passed `rules.check_new_topic`. The reply is the Topic; with `validate_only` it has
+        no id and no ordinals yet. Raises Refused: TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS."""
+        if wanted.name in self._topics:
+            raise Refused(
+                ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {wanted.name} already; choose another name"
+            )
+        first = self._next_ordinal.get(_ONLY) or 0
+        if first + wanted.partition_count > ORDINAL_MAX:
+            raise Refused(ErrorCode.INVALID_PARTITIONS, "this server has given away all its partition ordinals")
+        if validate_only:
+            return Decision(reply=Topic(wanted.name, b"", (), turn.now_ms))
+        ordinals = tuple(range(first, first + wanted.partition_count))
+        topic = Topic(wanted.name, topic_id, ordinals, turn.now_ms)
+        return Decision(
+            reply=topic,
+            records=(
+                Record(CATALOG_KEY, OrdinalsAllocated(first + wanted.partition_count)),
+                Record(CATALOG_KEY, TopicCreated(topic), cause="create"),
+            ),
+            joins=tuple(
+                Operation(shard, lambda log, _turn, inside=inside: log.decide_create(inside))  # type: ignore[misc]
+                for shard, inside in self._by_shard(topic).items()
+            ),
+        )
+
+    def decide_delete(
+        self, name: str, topic_id: bytes, abort_touching: Callable[[Sequence[int]], Sequence[Operation]]
+    ) -> Decision:
+        """Abort every open transaction that touches the topic, then delete it, all in one operation. The reply is the
+        Topic that was deleted. Raises Refused as `topic`."""
+        topic = self.topic(name, topic_id)
+        delete = Operation(CATALOG_KEY, lambda catalog, _turn: catalog.decide_delete_now(topic))
+        return Decision(reply=topic, joins=(*abort_touching(topic.partition_ordinals), delete))
+
+    def decide_delete_now(self, topic: Topic) -> Decision:
+        """The second half: no transaction touches the topic any more."""
+        return Decision(
+            records=(Record(CATALOG_KEY, TopicDeleted(topic.name), cause="delete"),),
+            joins=tuple(
+                Operation(shard, lambda log, _turn, inside=inside: log.decide_delete(inside))  # type: ignore[misc]
+                for shard, inside in self._by_shard(topic).items()
+            ),
+        )
+
+    def on_loaded(self, turn: Turn) -> Decision:
+        """The catalog owes nothing."""
+        return Decision()
+
+    # Changing
+
+    def replay(self, value: CatalogRecord) -> None:
+        match value:
+            case TopicCreated(topic):
+                self._topics.put(topic.name, topic)
+                self._names.put(topic.topic_id, topic.name)
+                for partition, ordinal in enumerate(topic.partition_ordinals):
+                    ref = PartitionRef(topic.name, topic.topic_id, partition, ordinal)
+                    self._placed.put(ordinal, PlacedPartition(ref, self._log_shard(topic.name, partition)))
+            case TopicDeleted(name):
+                deleted = self._topics.get(name)
+                assert deleted is not None, "only a topic that exists is deleted"
+                self._topics.remove(name)
+                self._names.remove(deleted.topic_id)
+                for ordinal in deleted.partition_ordinals:
+                    self._placed.remove(ordinal)
+            case OrdinalsAllocated(next_ordinal):
+                self._next_ordinal.put(_ONLY, next_ordinal)
+
+    def _log_shard(self, topic: str, partition: int) -> ShardKey:
+        return ShardKey(Coordinator.LOG, shard_of(f"{topic}-{partition}", self._shard_count))
+
+    def _by_shard(self, topic: Topic) -> dict[ShardKey, list[int]]:
+        by_shard: dict[ShardKey, list[int]] = defaultdict(list)
+        for partition, ordinal in enumerate(topic.partition_ordinals):
+            by_shard[self._log_shard(topic.name, partition)].append(ordinal)
+        return by_shard
+
+
+def _find(
+    name: str,
+    topic_id: bytes,
+    by_name: Callable[[str], Topic | None],
+    name_of: Callable[[bytes], str | None],
+) -> Topic:
+    if not topic_id:
+        topic = by_name(name)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!a:.300}; create it first")
+        return topic
+    found = name_of(topic_id)
+    named = by_name(name or found or "")
+    if named is not None and named.topic_id == topic_id:
+        return named
+    if named is not None or found is not None:
+        raise Refused(
+            ErrorCode.INCONSISTENT_TOPIC_ID,
+            f"the topic {name!a:.300} does not have the id {topic_id.hex()}: it was deleted and created again, or "
+            "another topic was meant; look it up again",
+        )
+    raise Refused(
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        f"there is no topic with the id {topic_id.hex()}: it was deleted; look it up by name",
+    )
+
+
+def partition_of(topic: Topic, partition: int) -> int:
+    """Ordinal of a topic's partition. Raises Refused: UNKNOWN_TOPIC_OR_PARTITION."""
+    if not 0 <= partition < len(topic.partition_ordinals):
+        raise Refused(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"the topic {topic.name} has no partition {partition}: it has {len(topic.partition_ordinals)}, from 0",
+        )
+    return topic.partition_ordinals[partition]

@@ -1,0 +1,34 @@
+"""What the catalog knows, as frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.ports import PartitionRef
+
+CATALOG_KEY: Final = ShardKey(Coordinator.CATALOG, 0)
+"""Address of the only shard of the catalog."""
+
+ORDINAL_MAX: Final = 2**32 - 2
+"""Ordinals are 32 bits in every stored key, and the one after the last must still fit as the end of a range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic. One that is deleted and created again has another id and other ordinals."""
+
+    name: str
+    topic_id: bytes
+    partition_ordinals: tuple[int, ...]
+    """By partition number."""
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPartition:
+    """A partition and the shard that holds its log."""
+
+    ref: PartitionRef
+    shard: ShardKey

@@ -1,0 +1,185 @@
+"""Keys and values of the partition log in the store. All integers are big-endian; those in keys are unsigned, so that
+byte order is numeric order.
+
+```
+LOG         ordinal u32, last offset u64                            -> stored batch
+TIME_INDEX  ordinal u32, max timestamp + 1 u64, last offset u64     -> first offset u64
+PRODUCERS   ordinal u32, producer id u64                            -> producer entry
+OUTCOMES    ordinal u32, outcome u8, producer id u64, marker offset u64 -> ended transaction
+PARTITIONS  ordinal u32                                             -> head
+```
+A batch lies under its last offset, so that one forward seek to any offset lands on the batch that holds it. Outcomes
+lie by producer: a reader asks "was this batch's transaction aborted?", and finds the answer with one seek, however many
+transactions ended in between. Heads, producers and outcomes start with a version byte.
+
+Source: spec log-and-runtime 5.1 and 1.6.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from coordinator_protocol.marker import Outcome
+from partition_log.state import (
+    BATCHES_CACHED_MAX,
+    CachedBatch,
+    EndedTransaction,
+    IndexProgress,
+    LastMarker,
+    OpenTransaction,
+    PartitionHead,
+    ProducerEntry,
+    TimeIndexEntry,
+)
+
+VALUE_VERSION: Final = 1
+
+_ORDINAL: Final = struct.Struct(">I")
+_ORDINAL_AND_NUMBER: Final = struct.Struct(">IQ")
+_TIME_INDEX_KEY: Final = struct.Struct(">IQQ")
+_OUTCOME_PREFIX: Final = struct.Struct(">IB")
+_OUTCOME_KEY: Final = struct.Struct(">IBQQ")
+
+_NUMBER: Final = struct.Struct(">Q")
+_HEAD: Final = struct.Struct(">BqqqIqqIIq")
+_PRODUCER: Final = struct.Struct(">BhiqqqhbQB")
+_CACHED_BATCHES: Final = tuple(struct.Struct(">" + "iiq" * count) for count in range(BATCHES_CACHED_MAX + 1))
+_OUTCOME: Final = struct.Struct(">BhqQ")
+
+_NOTHING: Final = -1
+"""Stands for an absent value where only 0 and above have a meaning."""
+
+
+class UnknownVersion(Exception):
+    """A stored value was written by a newer program; this one must not serve it."""
+
+
+def log_key(ordinal: int, last_offset: int) -> bytes:
+    """Key of the batch that ends at the offset; also where a scan for an offset starts."""
+    return _ORDINAL_AND_NUMBER.pack(ordinal, last_offset)
+
+
+def producer_key(ordinal: int, producer_id: int) -> bytes:
+    """Key of a producer's entry."""
+    return _ORDINAL_AND_NUMBER.pack(ordinal, producer_id)
+
+
+def producer_id_of(key: bytes) -> int:
+    """The producer id in a key of PRODUCERS."""
+    producer_id: int = _ORDINAL_AND_NUMBER.unpack(key)[1]
+    return producer_id
+
+
+def partition_key(ordinal: int) -> bytes:
+    """Key of a partition's head, and the prefix of all its rows in the other families."""
+    return _ORDINAL.pack(ordinal)
+
+
+def time_index_key(ordinal: int, max_timestamp_ms: int, last_offset: int) -> bytes:
+    """Key of a stretch of the log. One is added to the timestamp because -1, none, is the smallest one."""
+    return _TIME_INDEX_KEY.pack(ordinal, max_timestamp_ms + 1, last_offset)
+
+
+def outcome_prefix(ordinal: int, outcome: Outcome) -> bytes:
+    """Prefix of all transactions of a partition that ended so."""
+    return _OUTCOME_PREFIX.pack(ordinal, outcome)
+
+
+def outcome_key(ordinal: int, outcome: Outcome, producer_id: int, marker_offset: int) -> bytes:
+    """Key of an ended transaction; also where a scan for the producer's markers from an offset on starts."""
+    return _OUTCOME_KEY.pack(ordinal, outcome, producer_id, marker_offset)
+
+
+def encode_time_index(entry: TimeIndexEntry) -> bytes:
+    """Value of a stretch; the rest is in its key."""
+    return _NUMBER.pack(entry.first_offset)
+
+
+def decode_time_index(value: bytes) -> int:
+    """First offset of the stretch."""
+    first_offset: int
+    (first_offset,) = _NUMBER.unpack(value)
+    return first_offset
+
+
+def encode_head(head: PartitionHead) -> bytes:
+    """Value of a partition."""
+    index = head.index
+    return _HEAD.pack(
+        VALUE_VERSION,
+        head.log_start_offset,
+        head.log_end_offset,
+        head.last_stable_offset,
+        head.open_transactions,
+        head.last_abort_offset,
+        index.first_offset,
+        index.size_bytes,
+        index.batch_count,
+        index.max_timestamp_ms,
+    )
+
+
+def decode_head(value: bytes) -> PartitionHead:
+    """Raises UnknownVersion."""
+    _check_version(value)
+    _, start, end, stable, open_transactions, last_abort, *index = _HEAD.unpack(value)
+    return PartitionHead(start, end, stable, open_transactions, last_abort, IndexProgress(*index))
+
+
+def encode_producer(entry: ProducerEntry) -> bytes:
+    """Value of a producer."""
+    opened, marker = entry.open_transaction, entry.last_marker
+    fixed = _PRODUCER.pack(
+        VALUE_VERSION,
+        entry.epoch,
+        entry.coordinator_epoch,
+        entry.last_append_ms,
+        _NOTHING if opened is None else opened.first_offset,
+        _NOTHING if opened is None else opened.started_ms,
+        _NOTHING if marker is None else marker.txn_epoch,
+        _NOTHING if marker is None else marker.outcome,
+        0 if marker is None else marker.csn,
+        len(entry.batches),
+    )
+    numbers: list[int] = []
+    for batch in entry.batches:
+        numbers += (batch.base_sequence, batch.last_sequence, batch.base_offset)
+    return fixed + _CACHED_BATCHES[len(entry.batches)].pack(*numbers)
+
+
+def decode_producer(value: bytes) -> ProducerEntry:
+    """Raises UnknownVersion."""
+    _check_version(value)
+    _, epoch, coordinator_epoch, last_ms, first_offset, started_ms, txn_epoch, outcome, csn, count = (
+        _PRODUCER.unpack_from(value)
+    )
+    numbers = _CACHED_BATCHES[count].unpack_from(value, _PRODUCER.size)
+    return ProducerEntry(
+        epoch,
+        coordinator_epoch,
+        last_ms,
+        tuple(CachedBatch(*numbers[at : at + 3]) for at in range(0, 3 * count, 3)),
+        None if first_offset == _NOTHING else OpenTransaction(first_offset, started_ms),
+        None if outcome == _NOTHING else LastMarker(txn_epoch, Outcome(outcome), csn),
+    )
+
+
+def encode_outcome(ended: EndedTransaction) -> bytes:
+    """Value of an ended transaction; the rest is in its key."""
+    return _OUTCOME.pack(VALUE_VERSION, ended.txn_epoch, ended.first_offset, ended.csn)
+
+
+def decode_outcome(key: bytes, value: bytes) -> EndedTransaction:
+    """Raises UnknownVersion."""
+    _check_version(value)
+    _, outcome, producer_id, marker_offset = _OUTCOME_KEY.unpack(key)
+    _, txn_epoch, first_offset, csn = _OUTCOME.unpack(value)
+    return EndedTransaction(producer_id, txn_epoch, first_offset, marker_offset, Outcome(outcome), csn)
+
+
+def _check_version(value: bytes) -> None:
+    if value[0] != VALUE_VERSION:
+        raise UnknownVersion(
+            f"a stored value has version {value[0]} and this program knows {VALUE_VERSION}: start a newer one"
+        )

@@ -1,0 +1,76 @@
+"""Changes of a partition, as frozen values.
+
+A record carries the state that results from it, not only what happened: so it is stored and replayed without looking
+anything up, and the rows that a load finds are records of the same kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coordinator_protocol.batch import NO_PRODUCER_ID
+from partition_log.state import EndedTransaction, PartitionHead, ProducerEntry, TimeIndexEntry
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCreated:
+    """A partition exists, and is empty."""
+
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDeleted:
+    """A partition is gone with everything in it."""
+
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAppended:
+    """A client's batch is in the log."""
+
+    ordinal: int
+    last_offset: int
+    batch: bytes
+    """Stored form, with its offset."""
+    head: PartitionHead
+    producer_id: int = NO_PRODUCER_ID
+    producer: ProducerEntry | None = None
+    """None for a batch of no producer."""
+    indexed: TimeIndexEntry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerAppended:
+    """A control batch is in the log, and its producer has no open transaction here any more."""
+
+    ordinal: int
+    offset: int
+    batch: bytes
+    head: PartitionHead
+    producer_id: int
+    producer: ProducerEntry
+    ended: EndedTransaction | None = None
+    """None where the transaction had no records here."""
+    indexed: TimeIndexEntry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRestored:
+    """A partition as its stored row has it."""
+
+    ordinal: int
+    head: PartitionHead
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRestored:
+    """A producer as its stored row has it. Those with open transactions come in order of their first offsets."""
+
+    ordinal: int
+    producer_id: int
+    producer: ProducerEntry
+
+
+LogRecord = PartitionCreated | PartitionDeleted | BatchAppended | MarkerAppended | PartitionRestored | ProducerRestored

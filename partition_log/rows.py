@@ -1,0 +1,105 @@
+"""How the partition log is stored: every record as the rows that it changes, and back.
+
+A load reads the rows of heads and producers and no batch, so it takes as long as there are partitions and producers,
+however long the logs are.
+
+Source: spec log-and-runtime D6 and 5.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from coordinator_runtime.decision import Record, ShardKey, Turn
+from coordinator_runtime.rows import StagedRows
+from coordinator_runtime.store import Family, Store
+from partition_log import codec
+from partition_log.records import (
+    BatchAppended,
+    LogRecord,
+    MarkerAppended,
+    PartitionCreated,
+    PartitionDeleted,
+    PartitionRestored,
+    ProducerRestored,
+)
+from partition_log.state import EMPTY_HEAD, TimeIndexEntry
+
+_FAMILIES: Final = (Family.PARTITIONS, Family.LOG, Family.TIME_INDEX, Family.PRODUCERS, Family.OUTCOMES)
+
+
+class LogRows:
+    """Implements `coordinator_runtime.rows.Rows`. `ordinals_in` says which partitions live in a shard; it is asked
+    during `load`, so the topic catalog is loaded first."""
+
+    def __init__(self, ordinals_in: Callable[[ShardKey], Iterable[int]]) -> None:
+        self._ordinals_in = ordinals_in
+
+    def stage(self, record: Record, turn: Turn, staged: StagedRows) -> None:
+        value = record.value
+        match value:
+            case BatchAppended():
+                _stage_batch(value, staged)
+            case MarkerAppended():
+                _stage_marker(value, staged)
+            case PartitionCreated(ordinal):
+                staged.put(Family.PARTITIONS, codec.partition_key(ordinal), codec.encode_head(EMPTY_HEAD))
+            case PartitionDeleted(ordinal):
+                start, end = codec.partition_key(ordinal), codec.partition_key(ordinal + 1)
+                for family in _FAMILIES:
+                    staged.delete_range(family, start, end)
+            case _:
+                raise AssertionError(f"{type(value).__name__} comes from the store and does not go there")
+
+    def load(self, store: Store, shard: ShardKey) -> Iterator[LogRecord]:
+        for ordinal in self._ordinals_in(shard):
+            stored = store.get(Family.PARTITIONS, codec.partition_key(ordinal))
+            assert stored is not None, f"partition {ordinal} is in the catalog and not in the store"
+            yield PartitionRestored(ordinal, codec.decode_head(stored))
+            yield from _load_producers(store, ordinal)
+
+
+def _stage_batch(record: BatchAppended, staged: StagedRows) -> None:
+    ordinal = record.ordinal
+    staged.put(Family.LOG, codec.log_key(ordinal, record.last_offset), record.batch)
+    staged.put(Family.PARTITIONS, codec.partition_key(ordinal), codec.encode_head(record.head))
+    if record.producer is not None:
+        key = codec.producer_key(ordinal, record.producer_id)
+        staged.put(Family.PRODUCERS, key, codec.encode_producer(record.producer))
+    if record.indexed is not None:
+        _stage_index(ordinal, record.indexed, staged)
+
+
+def _stage_marker(record: MarkerAppended, staged: StagedRows) -> None:
+    ordinal = record.ordinal
+    staged.put(Family.LOG, codec.log_key(ordinal, record.offset), record.batch)
+    staged.put(Family.PARTITIONS, codec.partition_key(ordinal), codec.encode_head(record.head))
+    producer_key = codec.producer_key(ordinal, record.producer_id)
+    staged.put(Family.PRODUCERS, producer_key, codec.encode_producer(record.producer))
+    ended = record.ended
+    if ended is not None:
+        key = codec.outcome_key(ordinal, ended.outcome, ended.producer_id, ended.marker_offset)
+        staged.put(Family.OUTCOMES, key, codec.encode_outcome(ended))
+    if record.indexed is not None:
+        _stage_index(ordinal, record.indexed, staged)
+
+
+def _stage_index(ordinal: int, entry: TimeIndexEntry, staged: StagedRows) -> None:
+    key = codec.time_index_key(ordinal, entry.max_timestamp_ms, entry.last_offset)
+    staged.put(Family.TIME_INDEX, key, codec.encode_time_index(entry))
+
+
+def _load_producers(store: Store, ordinal: int) -> list[ProducerRestored]:
+    """All producers of a partition; those with open transactions in order of their first offsets."""
+    found = [
+        ProducerRestored(ordinal, codec.producer_id_of(key), codec.decode_producer(value))
+        for key, value in store.scan(Family.PRODUCERS, codec.partition_key(ordinal), codec.partition_key(ordinal + 1))
+    ]
+    found.sort(key=_first_unstable_offset)
+    return found
+
+
+def _first_unstable_offset(restored: ProducerRestored) -> int:
+    opened = restored.producer.open_transaction
+    return -1 if opened is None else opened.first_offset

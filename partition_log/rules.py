@@ -1,0 +1,246 @@
+"""What a partition does with a batch or a marker: pure decisions on frozen values.
+
+The order of the checks is part of the contract. A duplicate is recognised before anything else, because its records are
+in the log whatever happened since. A stale epoch comes before membership, or a producer whose transaction timed out
+would be told that it has a bug (KAFKA-19690). Membership comes before sequences, so that no record gets in without a
+transaction that will end it.
+
+Source: spec log-and-runtime 1.3 and 1.5, with the csn of design 6 in place of the `last_marker` rows; spec transactions
+2.9.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.marker import Marker
+from coordinator_protocol.sequences import next_sequence
+from partition_log.state import (
+    BATCHES_CACHED_MAX,
+    NO_COORDINATOR_EPOCH,
+    CachedBatch,
+    IndexProgress,
+    LastMarker,
+    OpenTransaction,
+    PartitionConfig,
+    ProducerEntry,
+    TimeIndexEntry,
+)
+
+_NEWLY_KEPT: Final = 1 - BATCHES_CACHED_MAX
+
+
+class AppendVerdict(Enum):
+    """What to do with a batch that is neither refused nor a duplicate."""
+
+    APPEND = "append"
+    ADMIT = "admit"
+    """It would open its transaction here: the transaction coordinator must admit it first, in the same operation."""
+
+
+class MarkerVerdict(Enum):
+    """What to do with a marker that is not refused. Only APPEND writes; the others are success all the same."""
+
+    APPEND = "append"
+    REPEATED = "repeated"
+    """This very marker is in the log."""
+    STALE = "stale"
+    """It belongs to an older transaction, which has ended here."""
+
+
+def judge_append(
+    entry: ProducerEntry | None, batch: BatchHeader, *, is_admitted: bool, log_start_offset: int
+) -> AppendVerdict | CachedBatch:
+    """Whether a client's batch may be appended; a cached batch is the answer to a duplicate.
+
+    `is_admitted`: the transaction coordinator has just said that the partition is in the batch's open transaction.
+
+    Raises Refused: INVALID_PRODUCER_EPOCH, CONCURRENT_TRANSACTIONS, OUT_OF_ORDER_SEQUENCE_NUMBER,
+    DUPLICATE_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID, INVALID_TXN_STATE."""
+    if batch.producer_id == NO_PRODUCER_ID:
+        return AppendVerdict.APPEND
+    if entry is not None:
+        duplicate = _find_duplicate(entry, batch)
+        if duplicate is not None:
+            return duplicate
+        _check_epoch(entry, batch)
+    has_open = entry is not None and entry.open_transaction is not None
+    if batch.is_transactional:
+        if has_open:
+            _check_same_transaction(entry, batch)
+        elif not is_admitted:
+            return AppendVerdict.ADMIT
+    _check_sequence(entry, batch, log_start_offset)
+    if has_open and not batch.is_transactional:
+        raise Refused(
+            ErrorCode.INVALID_TXN_STATE,
+            f"producer {batch.producer_id} has a transaction open in this partition: send the batch as part of it, or "
+            "end it first",
+        )
+    return AppendVerdict.APPEND
+
+
+def _find_duplicate(entry: ProducerEntry, batch: BatchHeader) -> CachedBatch | None:
+    if batch.producer_epoch != entry.epoch:
+        return None
+    base_sequence, last_sequence = batch.base_sequence, batch.last_sequence
+    for cached in entry.batches:
+        if cached.base_sequence == base_sequence and cached.last_sequence == last_sequence:
+            return cached
+    return None
+
+
+def _check_epoch(entry: ProducerEntry, batch: BatchHeader) -> None:
+    if batch.producer_epoch < entry.epoch:
+        raise Refused(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"epoch {batch.producer_epoch} of producer {batch.producer_id} is over, the partition has seen epoch "
+            f"{entry.epoch}: abort the transaction and go on with the epoch that the coordinator gives you",
+        )
+
+
+def _check_same_transaction(entry: ProducerEntry | None, batch: BatchHeader) -> None:
+    """A newer epoch writes while the marker of the older one is still on its way (KAFKA-18575): mixing the two would
+    give the newer records the older outcome."""
+    assert entry is not None, "an open transaction has an entry"
+    if batch.producer_epoch != entry.epoch:
+        raise Refused(
+            ErrorCode.CONCURRENT_TRANSACTIONS,
+            f"the transaction of epoch {entry.epoch} of producer {batch.producer_id} is still being completed in this "
+            "partition; try again",
+        )
+
+
+def _check_sequence(entry: ProducerEntry | None, batch: BatchHeader, log_start_offset: int) -> None:
+    first = batch.base_sequence
+    if entry is None:
+        if first != 0:
+            raise Refused(
+                ErrorCode.UNKNOWN_PRODUCER_ID,
+                f"this partition knows nothing of producer {batch.producer_id}, so sequence {first} cannot be checked "
+                f"(the log starts at offset {log_start_offset}): abort the transaction, or get a new epoch with "
+                "InitProducerId, and start at sequence 0",
+            )
+        return
+    if batch.producer_epoch > entry.epoch:
+        if first != 0:
+            raise _out_of_order(batch, f"epoch {batch.producer_epoch} is new here and starts at sequence 0")
+        return
+    if first == next_sequence(entry.last_sequence):
+        return
+    # Only what lies between 0 and the last sequence is known to be in the log. Beyond a wrap nothing is known, and to
+    # call a batch a duplicate that was never appended would lose it.
+    if first <= batch.last_sequence <= entry.last_sequence:
+        raise Refused(
+            ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+            f"sequences {first} to {batch.last_sequence} of producer {batch.producer_id} are in the log already, at an "
+            "offset that is no longer remembered: go on with the next batch",
+        )
+    raise _out_of_order(batch, f"the next sequence is {next_sequence(entry.last_sequence)}")
+
+
+def _out_of_order(batch: BatchHeader, expected: str) -> Refused:
+    return Refused(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"sequence {batch.base_sequence} of producer {batch.producer_id} does not follow: {expected}. A batch before "
+        "it was lost or refused; send that one first",
+    )
+
+
+def entry_after_append(
+    entry: ProducerEntry | None, batch: BatchHeader, *, base_offset: int, now_ms: int
+) -> ProducerEntry:
+    """The producer's entry once the batch is appended at `base_offset`."""
+    cached = CachedBatch(batch.base_sequence, batch.last_sequence, base_offset)
+    open_transaction = entry.open_transaction if entry is not None else None
+    if batch.is_transactional and open_transaction is None:
+        open_transaction = OpenTransaction(base_offset, now_ms)
+    if entry is None:
+        return ProducerEntry(batch.producer_epoch, NO_COORDINATOR_EPOCH, now_ms, (cached,), open_transaction)
+    batches = (*entry.batches[_NEWLY_KEPT:], cached) if entry.epoch == batch.producer_epoch else (cached,)
+    return ProducerEntry(
+        batch.producer_epoch, entry.coordinator_epoch, now_ms, batches, open_transaction, entry.last_marker
+    )
+
+
+def judge_marker(entry: ProducerEntry | None, marker: Marker) -> MarkerVerdict:
+    """Whether a marker is appended. One for an unknown producer is: it may be all that fences a late batch.
+
+    Raises Refused: TRANSACTION_COORDINATOR_FENCED; INVALID_TXN_STATE where a marker contradicts the log, which no
+    correct coordinator sends."""
+    if entry is None:
+        return MarkerVerdict.APPEND
+    if marker.coordinator_epoch < entry.coordinator_epoch:
+        raise Refused(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            f"the marker comes from coordinator epoch {marker.coordinator_epoch}, and epoch {entry.coordinator_epoch} "
+            "has taken over; stop sending",
+        )
+    if entry.last_marker is not None and marker.csn <= entry.last_marker.csn:
+        return _judge_seen(entry.last_marker, marker)
+    if entry.open_transaction is None:
+        return MarkerVerdict.APPEND if marker.txn_epoch >= entry.epoch else MarkerVerdict.STALE
+    if marker.txn_epoch > entry.epoch:
+        raise _contradiction(marker, f"the transaction of epoch {entry.epoch} is open here and its marker is missing")
+    return MarkerVerdict.APPEND if marker.txn_epoch == entry.epoch else MarkerVerdict.STALE
+
+
+def _judge_seen(last: LastMarker, marker: Marker) -> MarkerVerdict:
+    if marker.csn < last.csn:
+        return MarkerVerdict.STALE
+    if marker.txn_epoch != last.txn_epoch or marker.outcome is not last.outcome:
+        raise _contradiction(marker, f"it ended epoch {last.txn_epoch} with {last.outcome.name} before")
+    return MarkerVerdict.REPEATED
+
+
+def _contradiction(marker: Marker, what: str) -> Refused:
+    return Refused(
+        ErrorCode.INVALID_TXN_STATE,
+        f"marker {marker.csn} ({marker.outcome.name}, producer {marker.producer_id}, epoch {marker.txn_epoch}) "
+        f"contradicts the log: {what}. This is a defect of the coordinator",
+    )
+
+
+def entry_after_marker(entry: ProducerEntry | None, marker: Marker, *, now_ms: int) -> ProducerEntry:
+    """The producer's entry once the marker is appended. A marker that raises the epoch starts sequences anew; one that
+    does not (client version 1) lets them run on."""
+    last_marker = LastMarker(marker.txn_epoch, marker.outcome, marker.csn)
+    if entry is None:
+        return ProducerEntry(marker.next_epoch, marker.coordinator_epoch, now_ms, (), None, last_marker)
+    batches = entry.batches if marker.next_epoch <= entry.epoch else ()
+    return ProducerEntry(
+        max(entry.epoch, marker.next_epoch), marker.coordinator_epoch, now_ms, batches, None, last_marker
+    )
+
+
+def check_last_sequence(
+    entry: ProducerEntry | None, *, producer_id: int, producer_epoch: int, last_sequence: int
+) -> None:
+    """Return only if this is the last sequence of the producer's open transaction (EndTxn.last_sequences).
+
+    Raises Refused: TRANSACTION_ABORTABLE."""
+    held = "no record of this transaction"
+    if entry is not None and entry.epoch == producer_epoch and entry.open_transaction is not None:
+        if entry.last_sequence == last_sequence:
+            return
+        held = f"records up to sequence {entry.last_sequence}"
+    raise Refused(
+        ErrorCode.TRANSACTION_ABORTABLE,
+        f"producer {producer_id} says that it last sent sequence {last_sequence}, and the log holds {held}: a batch "
+        "was lost or refused; abort the transaction and send it again",
+    )
+
+
+def index_after(
+    index: IndexProgress, *, last_offset: int, size_bytes: int, max_timestamp_ms: int, config: PartitionConfig
+) -> tuple[IndexProgress, TimeIndexEntry | None]:
+    """Progress of the time index after one more batch, and the entry that it completed."""
+    newest_ms = max(index.max_timestamp_ms, max_timestamp_ms)
+    size_bytes += index.size_bytes
+    batch_count = index.batch_count + 1
+    if size_bytes < config.index_interval_bytes and batch_count < config.index_interval_batches:
+        return IndexProgress(index.first_offset, size_bytes, batch_count, newest_ms), None
+    return IndexProgress(last_offset + 1, 0, 0, newest_ms), TimeIndexEntry(newest_ms, index.first_offset, last_offset)

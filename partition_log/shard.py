@@ -1,0 +1,302 @@
+"""One shard of partitions: looks up, asks the rules, and says what follows.
+
+Every `decide_*` method is the body of an operation: it changes nothing and returns a Decision. A partition has one way
+in for records and markers alike, so the order of the log is the order of the decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from coordinator_protocol.batch import (
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP_MS,
+    BatchHeader,
+    Encoding,
+    encode_batch,
+    with_base_offset,
+)
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
+from coordinator_runtime.decision import Decision, Operation, Record, ShardKey, Turn
+from coordinator_runtime.timeline import Journal, TimelineMap
+from partition_log import rules
+from partition_log.records import (
+    BatchAppended,
+    LogRecord,
+    MarkerAppended,
+    PartitionCreated,
+    PartitionDeleted,
+    PartitionRestored,
+    ProducerRestored,
+)
+from partition_log.rules import AppendVerdict, MarkerVerdict
+from partition_log.state import (
+    EMPTY_HEAD,
+    CachedBatch,
+    EndedTransaction,
+    OpenTransaction,
+    PartitionConfig,
+    PartitionHead,
+    ProducerEntry,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """A client's batch on its way into a partition; its shape has been checked."""
+
+    ordinal: int
+    header: BatchHeader
+    encoded: bytes
+    """Stored form, at offset 0."""
+    admission: Callable[[], Operation] | None = None
+    """Makes the operation that refuses unless the partition is, or now becomes, part of the batch's transaction. Needed
+    for transactional batches."""
+    is_admitted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Reply to an append: the batch is in the log, durable."""
+
+    base_offset: int
+    log_start_offset: int
+    is_duplicate: bool = False
+    """It had been there before; nothing was written."""
+
+
+class _Partition:
+    """The part of a partition's state that has keys of its own."""
+
+    __slots__ = ("ongoing", "producers")
+
+    def __init__(self, journal: Journal) -> None:
+        self.producers: TimelineMap[int, ProducerEntry] = TimelineMap(journal)
+        self.ongoing: TimelineMap[int, OpenTransaction] = TimelineMap(journal, keys_ascend=True)
+        """Open transactions by first offset, ascending: the first one is what the last stable offset waits for."""
+
+
+_UNKNOWN: Final = "this partition does not exist, or its topic was deleted a moment ago; look the topic up again"
+
+
+class LogShard:
+    """Partitions by ordinal. See the module for the rules of the house."""
+
+    def __init__(self, key: ShardKey, journal: Journal, config: PartitionConfig | None = None) -> None:
+        self.key = key
+        self._journal = journal
+        self._config = config if config is not None else PartitionConfig()
+        self._heads: TimelineMap[int, PartitionHead] = TimelineMap(journal)
+        self._partitions: TimelineMap[int, _Partition] = TimelineMap(journal)
+
+    # Reading
+
+    def durable_head(self, ordinal: int) -> PartitionHead | None:
+        """All positions of a partition as they are on disk; None if there is no such partition on disk."""
+        return self._heads.durable(ordinal)
+
+    def is_readable(self, ordinal: int) -> bool:
+        """False once a deletion is under way: then the store may have lost rows that the durable head still counts."""
+        return ordinal in self._heads
+
+    def durable_producers(self, ordinal: int) -> list[tuple[int, ProducerEntry]]:
+        """Producer ids and entries of a partition as they are on disk, by producer id."""
+        partition = self._partitions.durable(ordinal)
+        return [] if partition is None else sorted(partition.producers.durable_items(), key=lambda item: item[0])
+
+    # Deciding
+
+    def decide_append(self, append: Append, turn: Turn) -> Decision:
+        """Append a client's batch. The reply is Appended. Raises Refused as `rules.judge_append`, and
+        UNKNOWN_TOPIC_OR_PARTITION."""
+        partition, head = self._partition(append.ordinal), self._heads.get(append.ordinal)
+        if partition is None or head is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _UNKNOWN)
+        batch = append.header
+        entry = None if batch.producer_id == NO_PRODUCER_ID else partition.producers.get(batch.producer_id)
+        verdict = rules.judge_append(
+            entry, batch, is_admitted=append.is_admitted, log_start_offset=head.log_start_offset
+        )
+        if verdict is AppendVerdict.APPEND:
+            return self._append(append, partition, head, entry, turn)
+        if isinstance(verdict, CachedBatch):
+            return Decision(reply=Appended(verdict.base_offset, head.log_start_offset, is_duplicate=True))
+        assert append.admission is not None, "a transactional batch comes with its admission"
+        admitted = replace(append, is_admitted=True)
+        again = Operation(self.key, lambda shard, later: shard.decide_append(admitted, later))
+        return Decision(joins=(append.admission(), again))
+
+    def _append(
+        self, append: Append, partition: _Partition, head: PartitionHead, entry: ProducerEntry | None, turn: Turn
+    ) -> Decision:
+        batch, base_offset = append.header, head.log_end_offset
+        producer: ProducerEntry | None = None
+        opens = False
+        if batch.producer_id != NO_PRODUCER_ID:
+            producer = rules.entry_after_append(entry, batch, base_offset=base_offset, now_ms=turn.now_ms)
+            opens = batch.is_transactional and (entry is None or entry.open_transaction is None)
+        end_offset = base_offset + batch.record_count
+        index, indexed = rules.index_after(
+            head.index,
+            last_offset=end_offset - 1,
+            size_bytes=len(append.encoded),
+            max_timestamp_ms=batch.max_timestamp_ms,
+            config=self._config,
+        )
+        extended = PartitionHead(
+            head.log_start_offset,
+            end_offset,
+            # With a transaction open the bound stands still; one that opens now does so exactly at the bound.
+            head.last_stable_offset if opens or partition.ongoing else end_offset,
+            head.open_transactions + opens,
+            head.last_abort_offset,
+            index,
+        )
+        record = BatchAppended(
+            append.ordinal,
+            end_offset - 1,
+            with_base_offset(append.encoded, base_offset),
+            extended,
+            batch.producer_id,
+            producer,
+            indexed,
+        )
+        reply = Appended(base_offset, head.log_start_offset)
+        return Decision(reply=reply, records=(Record(self.key, record),))
+
+    def decide_marker(self, ordinal: int, marker: Marker, turn: Turn) -> Decision:
+        """End a transaction in a partition. No reply; success for a partition that was deleted, because what the marker
+        would have decided is gone. Raises Refused as `rules.judge_marker`."""
+        partition, head = self._partition(ordinal), self._heads.get(ordinal)
+        if partition is None or head is None:
+            return Decision()
+        entry = partition.producers.get(marker.producer_id)
+        if rules.judge_marker(entry, marker) is not MarkerVerdict.APPEND:
+            return Decision()
+        offset = head.log_end_offset
+        opened = entry.open_transaction if entry is not None else None
+        ended = None
+        if opened is not None:
+            ended = EndedTransaction(
+                marker.producer_id, marker.txn_epoch, opened.first_offset, offset, marker.outcome, marker.csn
+            )
+        batch = _control_batch(marker, offset, turn.now_ms)
+        index, indexed = rules.index_after(
+            head.index,
+            last_offset=offset,
+            size_bytes=len(batch),
+            # A marker is no record: to search by time must not end at one.
+            max_timestamp_ms=NO_TIMESTAMP_MS,
+            config=self._config,
+        )
+        extended = PartitionHead(
+            head.log_start_offset,
+            offset + 1,
+            _first_unstable_without(partition, ended, offset + 1),
+            head.open_transactions - (ended is not None),
+            offset if ended is not None and ended.outcome is Outcome.ABORT else head.last_abort_offset,
+            index,
+        )
+        producer = rules.entry_after_marker(entry, marker, now_ms=turn.now_ms)
+        record = MarkerAppended(ordinal, offset, batch, extended, marker.producer_id, producer, ended, indexed)
+        return Decision(records=(Record(self.key, record),))
+
+    def decide_check_last_sequence(
+        self, ordinal: int, producer_id: int, producer_epoch: int, last_sequence: int
+    ) -> Decision:
+        """Nothing, or Refused as `rules.check_last_sequence`."""
+        partition = self._partition(ordinal)
+        entry = None if partition is None else partition.producers.get(producer_id)
+        rules.check_last_sequence(
+            entry, producer_id=producer_id, producer_epoch=producer_epoch, last_sequence=last_sequence
+        )
+        return Decision()
+
+    def decide_create(self, ordinals: Iterable[int]) -> Decision:
+        """Make empty partitions."""
+        return Decision(records=tuple(Record(self.key, PartitionCreated(ordinal)) for ordinal in ordinals))
+
+    def decide_delete(self, ordinals: Iterable[int]) -> Decision:
+        """Drop partitions with everything in them."""
+        return Decision(records=tuple(Record(self.key, PartitionDeleted(ordinal)) for ordinal in ordinals))
+
+    def on_loaded(self, turn: Turn) -> Decision:
+        """A partition owes nothing: what a crash left open, the transaction coordinator ends."""
+        return Decision()
+
+    # Changing
+
+    def replay(self, value: LogRecord) -> None:
+        match value:
+            case BatchAppended() | MarkerAppended():
+                self._replay_appended(value)
+            case PartitionCreated(ordinal):
+                self._put(ordinal, EMPTY_HEAD)
+            case PartitionRestored(ordinal, head):
+                self._put(ordinal, head)
+            case ProducerRestored(ordinal, producer_id, producer):
+                self._put_producer(self._existing(ordinal), producer_id, producer)
+            case PartitionDeleted(ordinal):
+                self._heads.remove(ordinal)
+                self._partitions.remove(ordinal)
+
+    def _replay_appended(self, value: BatchAppended | MarkerAppended) -> None:
+        before, head = self._heads.get(value.ordinal), value.head
+        partition = self._existing(value.ordinal)
+        assert before is not None, f"partition {value.ordinal} has no head"
+        assert before.last_stable_offset <= head.last_stable_offset, "the last stable offset never goes back"
+        self._heads.put(value.ordinal, head)
+        if value.producer is not None:
+            self._put_producer(partition, value.producer_id, value.producer)
+        oldest = next(partition.ongoing.values(), None)
+        stable_offset = head.log_end_offset if oldest is None else oldest.first_offset
+        assert head.last_stable_offset == stable_offset, "all before the oldest open transaction is stable, and no more"
+
+    def _put(self, ordinal: int, head: PartitionHead) -> None:
+        assert ordinal not in self._heads, f"partition {ordinal} exists already: ordinals are never used again"
+        self._heads.put(ordinal, head)
+        self._partitions.put(ordinal, _Partition(self._journal))
+
+    def _put_producer(self, partition: _Partition, producer_id: int, producer: ProducerEntry) -> None:
+        before = partition.producers.get(producer_id)
+        was_open = before.open_transaction if before is not None else None
+        is_open = producer.open_transaction
+        if was_open is not None and is_open is None:
+            partition.ongoing.remove(was_open.first_offset)
+        elif was_open is None and is_open is not None:
+            partition.ongoing.put(is_open.first_offset, is_open)
+        partition.producers.put(producer_id, producer)
+
+    def _partition(self, ordinal: int) -> _Partition | None:
+        return self._partitions.get(ordinal)
+
+    def _existing(self, ordinal: int) -> _Partition:
+        partition = self._partitions.get(ordinal)
+        assert partition is not None, f"partition {ordinal} is written and does not exist"
+        return partition
+
+
+def _first_unstable_without(partition: _Partition, ended: EndedTransaction | None, end_offset: int) -> int:
+    """The last stable offset once this transaction is not open any more."""
+    for still_open in partition.ongoing.values():
+        if ended is None or still_open.first_offset != ended.first_offset:
+            return still_open.first_offset
+    return end_offset
+
+
+def _control_batch(marker: Marker, offset: int, now_ms: int) -> bytes:
+    header = BatchHeader(
+        base_offset=offset,
+        record_count=1,
+        base_timestamp_ms=now_ms,
+        max_timestamp_ms=now_ms,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.txn_epoch,
+        encoding=Encoding.CONTROL,
+        is_transactional=True,
+        is_control=True,
+    )
+    return encode_batch(header, encode_marker_payload(marker))

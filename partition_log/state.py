@@ -1,0 +1,131 @@
+"""What a partition remembers, as frozen values.
+
+The records of a partition lie in the store. In memory is only what an append, a marker or a reader needs to decide: the
+positions of the log, and one entry per producer that has written here. A partition without producers costs about a
+kilobyte.
+
+Source: spec log-and-runtime 1.1, 1.3 and 1.7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from coordinator_protocol.batch import NO_TIMESTAMP_MS
+from coordinator_protocol.marker import Outcome
+from coordinator_protocol.sequences import NO_SEQUENCE
+
+BATCHES_CACHED_MAX: Final = 5
+"""Batches per producer that are recognised when they come again: as many as Kafka's producers have in flight."""
+
+NO_COORDINATOR_EPOCH: Final = -1
+NO_OFFSET: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class CachedBatch:
+    """One of the last batches of a producer: enough to answer its repetition."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction with records here and no marker yet. Its epoch is that of its producer's entry."""
+
+    first_offset: int
+    started_ms: int
+    """Wall time of its first append here, for people and for what finds hanging transactions."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastMarker:
+    """The newest marker of a producer; what comes with the same csn or a smaller one was sent before."""
+
+    txn_epoch: int
+    outcome: Outcome
+    csn: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerEntry:
+    """What a partition knows of one producer id."""
+
+    epoch: int
+    """Smaller epochs are fenced."""
+    coordinator_epoch: int = NO_COORDINATOR_EPOCH
+    last_append_ms: int = 0
+    """Wall time of the last append or marker. Expiration counts from here, so a marker keeps the fence (KAFKA-9144)."""
+    batches: tuple[CachedBatch, ...] = ()
+    """Batches of this epoch, oldest first, five at most. Empty: the next sequence is 0."""
+    open_transaction: OpenTransaction | None = None
+    last_marker: LastMarker | None = None
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the newest record of this epoch, or -1."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+
+@dataclass(frozen=True, slots=True)
+class IndexProgress:
+    """The stretch of the log that has no row in the time index yet."""
+
+    first_offset: int = 0
+    size_bytes: int = 0
+    batch_count: int = 0
+    max_timestamp_ms: int = NO_TIMESTAMP_MS
+    """Largest timestamp of a record in the whole log, markers left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionHead:
+    """All positions of a partition at one moment. The durable reading is what readers get: its `log_end_offset` is the
+    high watermark. Always log start <= last stable offset <= log end."""
+
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    last_stable_offset: int = 0
+    """First offset of the oldest open transaction, else the log end. The record AT it is not stable."""
+    open_transactions: int = 0
+    last_abort_offset: int = NO_OFFSET
+    """Offset of the newest abort marker that ended a transaction: readers beyond it need not look for aborted ones."""
+    index: IndexProgress = IndexProgress()
+
+
+EMPTY_HEAD: Final = PartitionHead()
+
+
+@dataclass(frozen=True, slots=True)
+class TimeIndexEntry:
+    """A finished stretch of the log: before its end, no record is newer than `max_timestamp_ms`."""
+
+    max_timestamp_ms: int
+    """Of the log from its start up to here, so that entries ascend in both columns."""
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndedTransaction:
+    """A transaction that had records here, and how it ended. Visible records are those of committed ones."""
+
+    producer_id: int
+    txn_epoch: int
+    first_offset: int
+    marker_offset: int
+    outcome: Outcome
+    csn: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionConfig:
+    """How densely partitions are indexed by time. A search reads at most one stretch."""
+
+    index_interval_bytes: int = 1 << 20
+    """Too small: a row for every batch. Too large: long searches."""
+    index_interval_batches: int = 256
+    """Bounds the headers that one search reads: about a millisecond."""

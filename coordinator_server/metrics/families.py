@@ -1,0 +1,114 @@
+"""Every metric this server exports: name, type, labels and meaning, in one table.
+
+`docs/metrics.md` is written from it, and a test demands that a real run produces each one. Names and labels follow spec
+ecosystem 3; never a label by transactional id, producer or member, of which there are too many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Kind(StrEnum):
+    """Prometheus types."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric. Names are complete, with prefix and unit; counters end in `_total`."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    meaning: str
+
+
+def _counter(name: str, labels: tuple[str, ...], meaning: str) -> Family:
+    return Family(name, Kind.COUNTER, labels, meaning)
+
+
+def _gauge(name: str, labels: tuple[str, ...], meaning: str) -> Family:
+    return Family(name, Kind.GAUGE, labels, meaning)
+
+
+def _histogram(name: str, labels: tuple[str, ...], meaning: str) -> Family:
+    return Family(name, Kind.HISTOGRAM, labels, meaning)
+
+
+_PARTITION: Final = ("topic", "partition")
+
+FAMILIES: Final = (
+    _gauge("txn_build_info", ("version", "python"), "Always 1; the labels say what runs."),
+    _gauge("txn_config_info", ("node_id", "two_phase"), "Always 1; the labels say how it is set up."),
+    _gauge("txn_config_transaction_max_timeout_seconds", (), "Longest transaction timeout that producers may ask for."),
+    _gauge("txn_coordinator_transactions", ("state",), "Transactional ids in each state."),
+    _gauge("txn_coordinator_transactional_ids", (), "Transactional ids that are known; watch its growth."),
+    _counter("txn_coordinator_producer_ids_allocated_total", (), "Producer ids that were given away."),
+    _counter(
+        "txn_coordinator_init_total",
+        ("result",),
+        "InitProducerId by what it did: new id, bump of the epoch, reuse (a retry), rotate (new producer id).",
+    ),
+    _counter("txn_coordinator_epoch_rotations_total", (), "Producer ids replaced because their epochs were used up."),
+    _counter(
+        "txn_coordinator_completed_total",
+        ("outcome", "cause"),
+        "Finished transactions. Cause: client, timeout, fence (a newer instance), topic_deleted, admin.",
+    ),
+    _histogram("txn_coordinator_open_to_end_seconds", ("outcome",), "First partition added until the outcome."),
+    _histogram("txn_coordinator_end_to_complete_seconds", ("outcome",), "Outcome decided until COMPLETE."),
+    _histogram("txn_coordinator_partitions_per_txn", (), "Partitions and groups of finished transactions."),
+    _gauge("txn_coordinator_oldest_open_age_seconds", (), "Age of the oldest open transaction; 0 = none is open."),
+    _gauge("txn_coordinator_oldest_prepare_age_seconds", (), "Age of the oldest outcome that is not complete."),
+    _counter(
+        "txn_coordinator_fenced_total",
+        ("reason",),
+        "Producers fenced off. Reason: newer_init, timeout, admin, topic_deleted (what fenced them) and epoch "
+        "(refused because they came with an old one), zombie_produce (refused in a partition).",
+    ),
+    _gauge("txn_coordinator_parked_calls", (), "Calls that wait for a transaction to be completed."),
+    _counter("txn_coordinator_concurrent_waits_total", (), "Calls that had to wait so."),
+    _counter("txn_coordinator_markers_total", ("kind",), "Markers written to partitions (commit, abort)."),
+    _counter("txn_coordinator_marker_retries_total", (), "Markers that were refused and sent again."),
+    _gauge("txn_coordinator_markers_pending", (), "Markers that are decided but not durable (split mode)."),
+    _gauge("txn_partition_high_watermark", _PARTITION, "End of the durable log."),
+    _gauge("txn_partition_log_start_offset", _PARTITION, "First offset that can be read."),
+    _gauge("txn_partition_last_stable_offset", _PARTITION, "End for committed readers."),
+    _gauge("txn_partition_lso_lag_records", _PARTITION, "High watermark minus last stable offset."),
+    _gauge("txn_partition_open_transactions", _PARTITION, "Transactions with records here and no marker yet."),
+    _gauge("txn_partitions_omitted", (), "Partitions beyond the configured number, which have no gauges of their own."),
+    _counter("txn_partition_appended_records_total", ("topic", "kind"), "Records appended (data, control)."),
+    _counter("txn_partition_appended_bytes_total", ("topic", "kind"), "Bytes appended (data, control)."),
+    _counter(
+        "txn_read_records_total",
+        ("topic", "isolation", "result"),
+        "Records read, and hidden from readers (served, aborted_skipped, control_skipped).",
+    ),
+    _gauge("txn_runtime_shards", ("coordinator", "state"), "Shards by state."),
+    _gauge("txn_runtime_load_seconds", (), "How long the last load took."),
+    _gauge("txn_runtime_undurable_bytes", (), "Bytes staged or being written."),
+    _gauge("txn_runtime_commit_queue_groups", (), "Commit groups that wait for the disk."),
+    _histogram("txn_runtime_group_rows", (), "Rows per commit group: what one flush is shared by."),
+    _histogram("txn_runtime_flush_seconds", (), "Group sealed until durable."),
+    _histogram("txn_runtime_event_loop_lag_seconds", (), "How late the loop runs what is due."),
+    _gauge("txn_runtime_timers", (), "Armed timers."),
+    _counter("txn_store_written_bytes_total", (), "Keys and values handed to the store."),
+    _gauge("txn_store_size_bytes", (), "Sorted files of the store."),
+    _gauge("txn_store_wal_bytes", (), "Write-ahead log of the store."),
+    _gauge("txn_store_memtable_bytes", (), "Memory for what is in no sorted file yet."),
+    _gauge("txn_store_pending_compaction_bytes", (), "What the store still has to compact."),
+    _counter("txn_store_write_stalls_total", (), "Writes that waited because compaction lags behind."),
+    _counter("txn_rpc_requests_total", ("method",), "Calls that were answered."),
+    _counter("txn_rpc_errors_total", ("method", "error"), "Calls answered with an error, by its name."),
+    _histogram("txn_rpc_seconds", ("method",), "Time on the server, waits included."),
+    _gauge("txn_rpc_in_flight", (), "Calls without an answer yet."),
+    _counter("txn_rpc_rejected_total", ("reason",), "Calls refused for want of room, or because the server stops."),
+)
+
+BY_NAME: Final = {family.name: family for family in FAMILIES}

@@ -6,6 +6,8 @@ clients do not retry CANCELLED. Two servers on one port would share its connecti
 
 from __future__ import annotations
 
+import errno
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -53,31 +55,35 @@ class AddressRefused(Exception):
 
 
 class GrpcTransport:
-    """A gRPC server for one handler. Make it inside a running event loop."""
+    """A gRPC server for one handler. Make it inside a running event loop; then `bind`, `start`, at last `stop`."""
 
-    def __init__(self, handler: Handler, services: Sequence[str], clock: Clock, options: GrpcOptions) -> None:
+    def __init__(self, services: Sequence[str], clock: Clock, options: GrpcOptions) -> None:
         self._services = services
+        self._clock = clock
         self._server = aio.server(options=_channel_options(options.message_bytes_max))
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if options.has_reflection:
             names = (*services, health.SERVICE_NAME, reflection.SERVICE_NAME)
             reflection.enable_server_reflection(names, self._server)
-        # Last, because it takes every name that nobody before it knew.
-        self._server.add_generic_rpc_handlers((_Calls(handler, clock),))
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port, which differs from the one asked for only if that was 0.
+    def bind(self, host: str, port: int) -> int:
+        """Take the port, without serving it yet; returns it, which differs from the one asked for only if that was 0.
 
-        The process counts as alive ("" in the health service) and its services as not ready. Raises AddressRefused."""
-        await self.set_ready(False)
+        Raises AddressRefused."""
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        _try_to_bind(host, port, address)
         try:
-            bound_port = self._server.add_insecure_port(address)
+            return self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise AddressRefused(f"cannot listen on {address}: {error}") from error
+
+    async def start(self, handler: Handler) -> None:
+        """Serve. The health service says that the process is alive ("") and its services are not ready."""
+        # Last of the handlers, because it takes every name that nobody before it knew.
+        self._server.add_generic_rpc_handlers((_Calls(handler, self._clock),))
+        await self.set_ready(False)
         await self._server.start()
-        return bound_port
 
     async def set_ready(self, is_ready: bool) -> None:
         """Tell the health service whether the services take work."""
@@ -92,6 +98,18 @@ class GrpcTransport:
     async def stop(self, grace_ms: int) -> None:
         """Take no further calls and wait for those under way; what is left after the grace is cancelled."""
         await self._server.stop(grace_ms / 1000)
+
+
+def _try_to_bind(host: str, port: int, address: str) -> None:
+    """Ask the system itself first: gRPC only says that it could not, not why."""
+    try:
+        family, kind, protocol, _, resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as attempt:
+            attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            attempt.bind(resolved)
+    except OSError as error:
+        hint = f": choose another port, or stop what listens on {address}" if error.errno == errno.EADDRINUSE else ""
+        raise AddressRefused(f"cannot listen on {address}: {error.strerror}{hint}") from error
 
 
 class _Calls(grpc.GenericRpcHandler):

@@ -92,7 +92,20 @@ class Dispatcher:
         self._table = table
         self._admission = admission
         self._message_bytes_max = message_bytes_max
+        self._unanswered: set[Pending[Message]] = set()
         self.gate = Gate.LOADING
+
+    @property
+    def unanswered_calls(self) -> int:
+        return len(self._unanswered)
+
+    def refuse_unanswered(self) -> None:
+        """Answer every call that still waits (parked, long polls) with what the gate says.
+
+        For a server that stops, once everything staged was answered: no call is left that a repetition would harm."""
+        assert self.gate.value is not None, "only a closed gate has something to say"
+        for pending in list(self._unanswered):
+            pending.fail(Refused(*self.gate.value))
 
     def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]:
         codec = self._table.get(method)
@@ -117,8 +130,13 @@ class Dispatcher:
         pending: Pending[Message] = codec.serve(request, call_context(request.header, call))
         if not pending.is_settled:
             self._admission.enter(codec.method)
-            pending.on_settled(lambda _settled: self._admission.leave(codec.method))
+            self._unanswered.add(pending)
+            pending.on_settled(lambda settled: self._leave(codec.method, settled))
         return pending
+
+    def _leave(self, method: Method, pending: Pending[Message]) -> None:
+        self._admission.leave(method)
+        self._unanswered.discard(pending)
 
     def _serialised(self, method: str, message: Message) -> bytes:
         body = message.SerializeToString()

@@ -1,0 +1,74 @@
+"""`txnctl`: every command of the product. No traceback reaches a user."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from coordinator_server.commands.dev import dev
+from coordinator_server.commands.serve import serve
+from coordinator_server.exit_status import CommandFailed, ExitStatus
+
+TRACEBACK_VARIABLE = "TXNCTL_TRACEBACK"
+"""Set to anything, a defect of the program shows its traceback."""
+
+app = typer.Typer(
+    name="txnctl",
+    help="Transactions over gRPC: run a server, and look at one.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(serve)
+app.command()(dev)
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"txnctl {version('txn-coordinator')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Transactions over gRPC: run a server, and look at one."""
+
+
+def main() -> None:
+    """Entry point of the `txnctl` program."""
+    # gRPC writes its own lines to stderr for what we report in words.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    try:
+        app()
+    except CommandFailed as failure:
+        _complain(failure.message)
+        sys.exit(failure.status)
+    except KeyboardInterrupt:
+        sys.exit(128 + 2)
+    except Exception as defect:
+        if TRACEBACK_VARIABLE in os.environ:
+            raise
+        _complain(
+            f"this is a defect of txnctl, please report it: {type(defect).__name__}: {defect}\n"
+            f"set {TRACEBACK_VARIABLE}=1 to see where it happened"
+        )
+        sys.exit(ExitStatus.FAILED)
+
+
+def _complain(message: str) -> None:
+    for line in message.splitlines():
+        print(f"txnctl: {line}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

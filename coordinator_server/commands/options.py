@@ -1,0 +1,44 @@
+"""Options that several commands share, so that they are spelled and explained once."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+import typer
+
+from coordinator_server.output import OutputFormat
+
+SERVER_VARIABLE: Final = "TXNCTL_SERVER"
+DEFAULT_SERVER: Final = "127.0.0.1:7070"
+
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+def parse_duration_ms(text: str) -> int:
+    """A time span such as 500ms, 30s, 5m, 2h or 7d, in milliseconds."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is no time span: write 500ms, 30s, 5m, 2h or 7d")
+    return round(float(found[1]) * _UNITS_MS[found[2]])
+
+
+Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="table for people, json or yaml for programs.")]
+Server = Annotated[
+    str,
+    typer.Option(
+        "--server", "-s", metavar="HOST:PORT", envvar=SERVER_VARIABLE, help="The server to ask; or unix:PATH."
+    ),
+]
+Patience = Annotated[
+    int,
+    typer.Option(
+        "--timeout",
+        metavar="SPAN",
+        parser=parse_duration_ms,
+        help="How long to wait for an answer, as in 500ms or 30s.",
+    ),
+]
+DEFAULT_PATIENCE: Final = "10s"
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and say what would be done; change nothing.")]

@@ -1,0 +1,90 @@
+"""`txnctl serve`: run a server on a directory that lasts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coordinator_server.exit_status import CommandFailed, ExitStatus
+
+if TYPE_CHECKING:
+    from coordinator_server.config import Address, Config
+
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", metavar="DIR", help="Directory of the store; made if missing.")
+]
+Listen = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one. [default: 127.0.0.1:7070]"),
+]
+TwoPhaseName = Annotated[
+    str | None,
+    typer.Option(
+        "--two-phase", metavar="fused|split", help="One flush per commit, or three steps that can be watched."
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Any other setting by its name in the configuration; repeatable."),
+]
+
+
+def serve(
+    data_dir: DataDir = None,
+    listen: Listen = None,
+    config_file: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="TOML file with settings; flags and TXN_* win.")
+    ] = None,
+    two_phase: TwoPhaseName = None,
+    accept_data_loss: Annotated[
+        bool, typer.Option("--accept-data-loss", help="Start although durable data is missing from the store.")
+    ] = False,
+    settings: Settings = None,
+) -> None:
+    """Run a server on a directory that lasts.
+
+    Ends with status 0 after SIGTERM or Ctrl-C, 3 if the directory is refused, 4 if the address is, 70 if the store
+    fails.
+    """
+    flags = parse_settings(settings or [])
+    given = {
+        "data_dir": data_dir,
+        "listen": listen,
+        "two_phase": two_phase,
+        "accept_data_loss": accept_data_loss or None,
+    }
+    flags |= {name: value for name, value in given.items() if value is not None}
+    run_server(load_settings(config_file, flags))
+
+
+def parse_settings(settings: list[str]) -> dict[str, object]:
+    """NAME=VALUE of every --set. Raises CommandFailed."""
+    parsed: dict[str, object] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name:
+            raise CommandFailed(ExitStatus.USAGE, f"--set {setting}: write NAME=VALUE, as in --set shard_count=64")
+        parsed[name.replace("-", "_")] = value
+    return parsed
+
+
+def load_settings(file: Path | None, flags: dict[str, object]) -> Config:
+    """The configuration of all sources. Raises CommandFailed."""
+    from coordinator_server.config import ConfigRefused, load_config
+
+    try:
+        return load_config(file, flags).config
+    except ConfigRefused as refusal:
+        raise CommandFailed(ExitStatus.USAGE, str(refusal)) from refusal
+
+
+def run_server(config: Config) -> None:
+    """Run until the end of the process. Raises CommandFailed if it cannot start."""
+    from coordinator_server.process import end_process, run
+
+    def announce(address: Address) -> None:
+        typer.echo(f"txnctl: serving gRPC on {address}, data in {config.data_dir}")
+
+    end_process(run(config, announce))

@@ -1,0 +1,299 @@
+"""What an operator can set: one frozen model, and where each value came from.
+
+A value is taken from the first of: flags, the environment (`TXN_` and the name in capitals), the TOML file, default.
+Unknown names are errors in all of them, because a misspelt limit that is silently ignored is found in an outage.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple, Self
+
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from coordinator_protocol.limits import EPOCH_MAX, MEBI, Limits
+from coordinator_runtime.rocks import StoreOptions
+from coordinator_runtime.runtime import RuntimeLimits
+from coordinator_server.admission import AdmissionLimits
+from coordinator_server.logs import LogFormat, LogLevel
+from txn_coordinator.shard import TwoPhase
+
+ENVIRONMENT_PREFIX: Final = "TXN_"
+CONFIG_FILE_VARIABLE: Final = "TXN_CONFIG"
+"""Names the TOML file where no flag does."""
+
+PORT_MAX: Final = 65_535
+
+
+class Address(NamedTuple):
+    """Where to listen, or to be found."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """HOST:PORT, with an IPv6 host in brackets. Raises ValueError with what is wrong."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
+        raise ValueError(f"{text!r} is no HOST:PORT with a port from 0 to {PORT_MAX}")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{text!r} is no HOST:PORT: write an IPv6 host in brackets, as in [::1]:{port}")
+    if not host:
+        raise ValueError(f"{text!r} names no host: write 127.0.0.1:{port} for this machine, 0.0.0.0:{port} for all")
+    return Address(host, int(port))
+
+
+def _checked_address(text: str) -> str:
+    parse_address(text)
+    return text
+
+
+AddressText = Annotated[str, AfterValidator(_checked_address)]
+Positive = Annotated[int, Field(ge=1)]
+
+
+class Config(BaseSettings):
+    """Everything that can be set. Units are in the names: `_ms` milliseconds, `_bytes` bytes."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True
+    )
+
+    data_dir: Path
+    """Directory of the store; made if missing; one process at a time. No default: data must not land just anywhere."""
+
+    listen: AddressText = "127.0.0.1:7070"
+    """HOST:PORT that the gRPC server listens on; port 0 takes a free one. Anything but a loopback host lets others
+    in, and there is no authentication yet."""
+
+    advertised: AddressText | None = None
+    """HOST:PORT that FindCoordinator tells clients, where it differs from `listen` (behind a proxy, in a container)."""
+
+    node_id: Annotated[int, Field(ge=0)] = 1
+    """Number of this server in answers of FindCoordinator."""
+
+    shard_count: Annotated[int, Field(ge=1, le=65_536)] = 64
+    """Slices of coordinator state and partitions. Fixed when the directory is made: every key's place depends on it, so
+    another number is refused at start."""
+
+    two_phase: TwoPhase = TwoPhase.FUSED
+    """fused: PREPARE, markers and COMPLETE in one flush where that is possible. split: always three steps, each durable
+    before the next; slower, for participants elsewhere and for watching the phases."""
+
+    reflection: bool = False
+    """Whether gRPC tools may ask for the names and messages of the services."""
+
+    accept_data_loss: bool = False
+    """Start although the store holds less than was reported durable. What is missing is lost for good; set it once,
+    after the backup was looked for."""
+
+    transaction_max_timeout_ms: Positive = 900_000
+    """Longest transaction timeout a producer may ask for. Too small: long jobs are refused. Too large: a dead producer
+    holds back every committed reader of its partitions for that long."""
+
+    batch_bytes_max: Positive = MEBI
+    """Largest record batch. Too small: producers split theirs. Too large: one batch holds up everybody's commit."""
+
+    message_bytes_max: Positive = 16 * MEBI
+    """Largest gRPC request and response. Must be larger than batch_bytes_max; clients must allow as much."""
+
+    partitions_per_transaction_max: Positive = 10_000
+    """Partitions and groups in one transaction. Too large: its PREPARE record and its markers hold up everybody."""
+
+    partitions_per_topic_max: Positive = 10_000
+    """Partitions of one topic. An idle one costs up to 64 KiB of memory."""
+
+    fused_participants_max: Positive = 500
+    """Partitions and groups up to which a transaction may end in one flush; above, it ends in two phases."""
+
+    producer_epoch_max: Annotated[int, Field(ge=2, le=EPOCH_MAX)] = EPOCH_MAX
+    """Largest producer epoch. Small ones are for tests that want to see producer ids rotate."""
+
+    parked_wait_ms_max: Positive = 30_000
+    """Longest wait of a call without a deadline behind a transaction that is being completed."""
+
+    parked_calls_max: Positive = 10_000
+    """Calls that may wait so; beyond, CONCURRENT_TRANSACTIONS is answered at once."""
+
+    calls_in_work_max: Positive = 4_096
+    """Calls without an answer beyond which others are told to come again (THROTTLING_QUOTA_EXCEEDED). Too small: bursts
+    are refused that would have passed. Too large: when the disk stalls, memory and waiting grow."""
+
+    reserved_calls: Annotated[int, Field(ge=0)] = 1_024
+    """More calls in work that only EndTxn may use: it frees what others wait for."""
+
+    long_polls_max: Positive = 10_000
+    """Fetch calls that may wait for records at the same time."""
+
+    group_bytes_max: Positive = MEBI
+    """Size at which a commit group is closed early. Larger: writing it holds the server for longer (1 MiB: 2 ms)."""
+
+    undurable_bytes_max: Positive = 64 * MEBI
+    """Bytes that may wait for the disk; beyond, new work is told to come again."""
+
+    write_buffer_bytes: Positive = 64 * MEBI
+    """Memory of the store for what is in no sorted file yet. Too small: stalls. Too large: memory, slower recovery."""
+
+    block_cache_bytes: Positive = 32 * MEBI
+    """Memory of the store for blocks that were read. Too small: old records are decompressed again and again."""
+
+    wal_bytes_max: Positive = 256 * MEBI
+    """Size at which the store's write-ahead log is trimmed. Too small: many small files. Too large: slower recovery."""
+
+    drain_ms_max: Positive = 10_000
+    """Longest that a shutdown waits for what was staged; then it ends as a crash would, and the next start recovers."""
+
+    log_format: LogFormat = LogFormat.AUTO
+    """json, console, or auto: console in a terminal and json elsewhere."""
+
+    log_level: LogLevel = LogLevel.INFO
+    """debug, info, warning or error."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # `load_config` reads the sources itself, because it must say which one a value came from.
+        return (init_settings,)
+
+    @model_validator(mode="after")
+    def _limits_make_sense_together(self) -> Self:
+        self.limits()
+        return self
+
+    def limits(self) -> Limits:
+        """The bounds of requests, as all parts of the server are given them."""
+        return Limits(
+            partitions_per_transaction_max=self.partitions_per_transaction_max,
+            partitions_per_topic_max=self.partitions_per_topic_max,
+            batch_bytes_max=self.batch_bytes_max,
+            message_bytes_max=self.message_bytes_max,
+            transaction_max_timeout_ms=self.transaction_max_timeout_ms,
+            producer_epoch_max=self.producer_epoch_max,
+            fused_participants_max=self.fused_participants_max,
+        )
+
+    def runtime_limits(self) -> RuntimeLimits:
+        """The bounds of the runtime's queues."""
+        return RuntimeLimits(
+            group_bytes_max=self.group_bytes_max,
+            undurable_bytes_max=self.undurable_bytes_max,
+            parked_ms_max=self.parked_wait_ms_max,
+            parked_calls_max=self.parked_calls_max,
+        )
+
+    def admission_limits(self) -> AdmissionLimits:
+        """The bounds of calls under way."""
+        return AdmissionLimits(self.calls_in_work_max, self.reserved_calls, self.long_polls_max)
+
+    def store_options(self) -> StoreOptions:
+        """Memory and log size of the store."""
+        return StoreOptions(
+            write_buffer_bytes=self.write_buffer_bytes,
+            block_cache_bytes=self.block_cache_bytes,
+            wal_bytes_max=self.wal_bytes_max,
+        )
+
+
+class ConfigRefused(Exception):
+    """The configuration is wrong. The message says where, line by line, and what would be right."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """A configuration, and for every name where its value came from: "default", "file PATH", "environment VARIABLE" or
+    "flag"."""
+
+    config: Config
+    origins: Mapping[str, str]
+
+
+def load_config(file: Path | None, flags: Mapping[str, object]) -> LoadedConfig:
+    """The configuration from all its sources. `flags` holds only what was given.
+
+    Raises ConfigRefused: a file that cannot be read, unknown names, values that make no sense."""
+    if file is None and CONFIG_FILE_VARIABLE in os.environ:
+        file = Path(os.environ[CONFIG_FILE_VARIABLE])
+    layers: list[tuple[str, Mapping[str, object]]] = []
+    if file is not None:
+        layers.append((f"file {file}", _read_file(file)))
+    _check_environment(os.environ)
+    layers.extend(
+        (f"environment {ENVIRONMENT_PREFIX}{name.upper()}", {name: value})
+        for name, value in EnvSettingsSource(Config)().items()
+    )
+    layers.append(("flag", flags))
+    values: dict[str, object] = {}
+    origins = dict.fromkeys(Config.model_fields, "default")
+    for origin, layer in layers:
+        for name, value in layer.items():
+            values[name] = value
+            origins[name] = origin
+    try:
+        return LoadedConfig(Config.model_validate(values), origins)
+    except ValidationError as error:
+        raise ConfigRefused("\n".join(_complaints(error, origins))) from error
+
+
+def _read_file(file: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigRefused(f"the configuration file {file} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigRefused(f"the configuration file {file} is no TOML: {error}") from error
+
+
+def _check_environment(environment: Iterable[str]) -> None:
+    known = {ENVIRONMENT_PREFIX + name.upper() for name in Config.model_fields} | {CONFIG_FILE_VARIABLE}
+    unknown = sorted(name for name in environment if name.startswith(ENVIRONMENT_PREFIX) and name.upper() not in known)
+    if unknown:
+        raise ConfigRefused(
+            "\n".join(f"the environment variable {name} is unknown{near_miss(name, known)}" for name in unknown)
+        )
+
+
+def _complaints(error: ValidationError, origins: Mapping[str, str]) -> Iterable[str]:
+    for problem in error.errors(include_url=False):
+        name = str(problem["loc"][0]) if problem["loc"] else ""
+        if problem["type"] == "extra_forbidden":
+            yield f"{name} ({origins[name]}) is unknown{near_miss(name, Config.model_fields)}"
+        elif problem["type"] == "missing":
+            variable = ENVIRONMENT_PREFIX + name.upper()
+            yield f"{name} is not set: give --{name.replace('_', '-')}, {variable} or a line in the file"
+        elif name:
+            yield f"{name} = {problem['input']!r} ({origins[name]}): {_plain(problem['msg'])}"
+        else:
+            yield _plain(problem["msg"])
+
+
+def _plain(message: str) -> str:
+    return message.removeprefix("Value error, ")
+
+
+def near_miss(name: str, known: Iterable[str]) -> str:
+    """A hint for a misspelt name, empty if nothing is near."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]}?" if near else ""

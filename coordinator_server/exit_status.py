@@ -1,0 +1,30 @@
+"""What `txnctl` ends with, and the error that a user reads instead of a traceback."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitStatus(IntEnum):
+    """Exit statuses of every command; documented, so that scripts can rely on them."""
+
+    OK = 0
+    PROBLEM = 1
+    """The command ran, and what it looked at is not as it should be; or it was refused by the server."""
+    USAGE = 2
+    """A wrong flag, argument or configuration. Nothing was done."""
+    STORE_REFUSED = 3
+    """The directory cannot be used: in use, another shard count, a newer format, durable data missing, damaged."""
+    ADDRESS_REFUSED = 4
+    """The server cannot listen where it was told to."""
+    FAILED = 70
+    """The store failed while the server ran, or a defect ended it. Starting again recovers what was acknowledged."""
+
+
+class CommandFailed(Exception):
+    """Ends a command with one message for the user: what is wrong, and what to do."""
+
+    def __init__(self, status: ExitStatus, message: str) -> None:
+        super().__init__(status, message)
+        self.status = status
+        self.message = message

@@ -1,0 +1,212 @@
+"""The life of one server process: open, load, serve, drain or fail, end.
+
+Fail-stop: once the store could not write or sync, nobody knows what is on disk. Waiters are told so, the process ends
+at once without touching the store again, and the next start recovers what had been acknowledged (design 5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, Protocol
+
+import structlog
+import uvloop
+
+from coordinator_runtime.clock import Clock, SystemClock
+from coordinator_runtime.rocks import open_store
+from coordinator_runtime.store import Store, StoreRefused
+from coordinator_server.build import Server, build, load, service_names
+from coordinator_server.config import Address, Config, parse_address
+from coordinator_server.exit_status import CommandFailed, ExitStatus
+from coordinator_server.grpc_transport import AddressRefused, GrpcOptions, GrpcTransport
+from coordinator_server.logs import configure_logs
+from coordinator_server.transport import Gate
+
+ANSWERS_LEAVE_MS: Final = 500
+"""How long answers that were given may take to leave the process when it ends."""
+
+_log = structlog.get_logger("server")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStore:
+    """A store, and how the commit thread notes that it is durable up to a version."""
+
+    store: Store
+    mark_durable: Callable[[int], None]
+
+
+class StoreOpener(Protocol):
+    """Opens the store that the configuration names. Raises StoreRefused."""
+
+    def __call__(self, config: Config) -> OpenStore: ...
+
+
+class Announce(Protocol):
+    """Called once the server takes work, with the address that it listens on."""
+
+    def __call__(self, address: Address) -> None: ...
+
+
+def open_rocks_store(config: Config) -> OpenStore:
+    """The embedded store in the data directory. Raises StoreRefused."""
+    store = open_store(
+        config.data_dir,
+        shard_count=config.shard_count,
+        accept_data_loss=config.accept_data_loss,
+        options=config.store_options(),
+    )
+    return OpenStore(store, store.durable_mark.write)
+
+
+def run(config: Config, announce: Announce, opener: StoreOpener = open_rocks_store) -> ExitStatus:
+    """Serve until a signal or a failure ends it. Returns OK after a clean shutdown, FAILED after a failure.
+
+    Raises CommandFailed where the server cannot start. After FAILED the caller must use `end_process`."""
+    if not __debug__:
+        raise CommandFailed(
+            ExitStatus.USAGE,
+            "the server does not run with python -O: its assertions keep a defect from becoming wrong data",
+        )
+    configure_logs(config.log_format, config.log_level)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_Process(config, announce, SystemClock()).live(opener))
+
+
+def end_process(status: ExitStatus) -> NoReturn:
+    """End the process. After a failure no destructor runs, so that nothing touches the store again."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if status is ExitStatus.FAILED:
+        os._exit(status)
+    sys.exit(status)
+
+
+class _Process:
+    """One server from open to end."""
+
+    def __init__(self, config: Config, announce: Announce, clock: Clock) -> None:
+        self._config = config
+        self._announce = announce
+        self._clock = clock
+        self._stop: asyncio.Future[signal.Signals | Exception] = asyncio.Future()
+
+    async def live(self, opener: StoreOpener) -> ExitStatus:
+        try:
+            opened = opener(self._config)
+        except StoreRefused as refusal:
+            raise CommandFailed(ExitStatus.STORE_REFUSED, str(refusal)) from refusal
+        try:
+            transport, address = self._bind()
+        except BaseException:
+            opened.store.close()
+            raise
+        server = build(
+            self._config,
+            opened.store,
+            mark_durable=opened.mark_durable,
+            clock=self._clock,
+            address=self._advertised(address),
+            on_failure=self._fail,
+        )
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
+        await transport.start(server.dispatcher)
+        if await self._unless_stopped(self._get_ready(server, transport, address)):
+            await self._stop
+        reason = self._stop.result()
+        if isinstance(reason, Exception):
+            return await self._give_up(transport, reason)
+        return await self._drain(server, transport, reason)
+
+    def _bind(self) -> tuple[GrpcTransport, Address]:
+        wanted = parse_address(self._config.listen)
+        options = GrpcOptions(self._config.message_bytes_max, has_reflection=self._config.reflection)
+        transport = GrpcTransport(service_names(), self._clock, options)
+        try:
+            return transport, Address(wanted.host, transport.bind(wanted.host, wanted.port))
+        except AddressRefused as refusal:
+            raise CommandFailed(ExitStatus.ADDRESS_REFUSED, str(refusal)) from refusal
+
+    def _advertised(self, address: Address) -> Address:
+        advertised = self._config.advertised
+        return address if advertised is None else parse_address(advertised)
+
+    async def _get_ready(self, server: Server, transport: GrpcTransport, address: Address) -> None:
+        began_ms = self._clock.monotonic_ms()
+        server.commits.start()
+        await load(server)
+        _log.info("loaded", elapsed_ms=self._clock.monotonic_ms() - began_ms, **server.counts())
+        server.dispatcher.gate = Gate.SERVING
+        await transport.set_ready(True)
+        if not is_loopback(address.host):
+            _log.warning(
+                "open_to_others", listen=str(address), advice="there is no authentication: let trusted networks in only"
+            )
+        _log.info("serving", listen=str(address), data_dir=str(self._config.data_dir), two_phase=self._config.two_phase)
+        self._announce(address)
+
+    async def _drain(self, server: Server, transport: GrpcTransport, reason: signal.Signals) -> ExitStatus:
+        """Take nothing new, make durable and answer what was staged, close."""
+        _log.info("drain", signal=reason.name, unanswered_calls=server.dispatcher.unanswered_calls)
+        await transport.announce_stop()
+        server.dispatcher.gate = Gate.DRAINING
+        try:
+            async with asyncio.timeout(self._config.drain_ms_max / 1000):
+                await server.driver.drain()
+        except TimeoutError:
+            return await self._give_up(
+                transport, TimeoutError(f"the disk took longer than {self._config.drain_ms_max} ms")
+            )
+        server.dispatcher.refuse_unanswered()
+        await transport.stop(ANSWERS_LEAVE_MS)
+        server.commits.close()
+        server.store.close()
+        _log.info("stopped")
+        return ExitStatus.OK
+
+    async def _give_up(self, transport: GrpcTransport, failure: Exception) -> ExitStatus:
+        """Fail-stop. The runtime has told the waiters that their outcome is unknown; let these answers leave."""
+        _log.error(
+            "fail_stop",
+            failure=str(failure),
+            advice="nothing acknowledged is lost; check the disk (space, errors), then start again to recover",
+        )
+        await transport.announce_stop()
+        await transport.stop(ANSWERS_LEAVE_MS)
+        return ExitStatus.FAILED
+
+    async def _unless_stopped(self, work: Coroutine[None, None, None]) -> bool:
+        """Do the work; False if a reason to stop came first."""
+        task = asyncio.get_running_loop().create_task(work)
+        awaited: set[asyncio.Future[Any]] = {task, self._stop}
+        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+            return True
+        task.cancel()
+        return False
+
+    def _fail(self, failure: Exception) -> None:
+        if not self._stop.done():
+            self._stop.set_result(failure)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if self._stop.done():
+            # Who asks twice does not want to wait. It is a crash like any other: the next start recovers.
+            os._exit(128 + number)
+        self._stop.set_result(number)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens on the host."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

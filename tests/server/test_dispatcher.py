@@ -1,0 +1,189 @@
+"""The dispatcher and admission: bytes in, bytes out, and who is let in."""
+
+from __future__ import annotations
+
+import pytest
+import structlog
+
+from coordinator_api.v1 import common_pb2, transaction_pb2
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, Refused
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import CallContext
+from coordinator_server.admission import Admission, AdmissionLimits
+from coordinator_server.transport import CallStatus, Dispatcher, Gate, TransportError, codec_table
+from tests.server.fake_servicer import (
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    LIST_TRANSACTIONS,
+    SERVICE,
+    FakeTransactionServicer,
+)
+
+CALL = CallContext(host="10.0.0.1")
+LIMITS = AdmissionLimits(calls_in_work_max=2, reserved_calls=1, long_polls_max=1)
+
+
+@pytest.fixture
+def servicer() -> FakeTransactionServicer:
+    return FakeTransactionServicer()
+
+
+@pytest.fixture
+def dispatcher(servicer: FakeTransactionServicer) -> Dispatcher:
+    admission = Admission(LIMITS, lambda: 0)
+    dispatcher = Dispatcher(codec_table([(SERVICE, servicer)]), admission, message_bytes_max=50_000)
+    dispatcher.gate = Gate.SERVING
+    return dispatcher
+
+
+def transport_error(pending: Pending[bytes]) -> TransportError:
+    with pytest.raises(TransportError) as error:
+        pending.result()
+    return error.value
+
+
+def end(dispatcher: Dispatcher) -> Pending[bytes]:
+    return dispatcher(END_TXN, b"", CALL)
+
+
+def response_of(pending: Pending[bytes]) -> transaction_pb2.EndTxnResponse:
+    return transaction_pb2.EndTxnResponse.FromString(pending.result())
+
+
+def test_a_request_reaches_its_servicer_with_the_context_of_its_header(
+    dispatcher: Dispatcher, servicer: FakeTransactionServicer
+) -> None:
+    request = transaction_pb2.FindCoordinatorRequest(
+        header=common_pb2.RequestHeader(client_id="loader-1"), keys=["a", "b"]
+    )
+    body = dispatcher(FIND_COORDINATOR, request.SerializeToString(), CALL).result()
+    found = transaction_pb2.FindCoordinatorResponse.FromString(body)
+    assert [coordinator.key for coordinator in found.coordinators] == ["a", "b"]
+    assert servicer.contexts == [CallContext(host="10.0.0.1", client_id="loader-1")]
+
+
+def test_a_bad_header_is_answered_in_band(dispatcher: Dispatcher) -> None:
+    request = transaction_pb2.FindCoordinatorRequest(header=common_pb2.RequestHeader(request_id=b"x"))
+    body = dispatcher(FIND_COORDINATOR, request.SerializeToString(), CALL).result()
+    found = transaction_pb2.FindCoordinatorResponse.FromString(body)
+    assert (found.error_code, found.error_class) == (ErrorCode.INVALID_REQUEST, ErrorClass.REJECTED)
+
+
+def test_bytes_that_are_no_message_are_an_invalid_argument(dispatcher: Dispatcher) -> None:
+    error = transport_error(dispatcher(END_TXN, b"\xff\xff\xff", CALL))
+    assert error.status is CallStatus.INVALID_ARGUMENT
+    assert "3 bytes were sent that are no coordinator_api.v1.EndTxnRequest" in error.message
+
+
+def test_text_that_is_no_utf_8_is_an_invalid_argument(dispatcher: Dispatcher) -> None:
+    error = transport_error(dispatcher(END_TXN, b"\x12\x01\xff", CALL))
+    assert error.status is CallStatus.INVALID_ARGUMENT
+
+
+def test_an_unknown_method_is_named(dispatcher: Dispatcher) -> None:
+    error = transport_error(dispatcher("/coordinator_api.v1.TransactionService/Commit", b"", CALL))
+    assert error.status is CallStatus.UNIMPLEMENTED
+    assert "no method '/coordinator_api.v1.TransactionService/Commit'" in error.message
+
+
+def test_a_defect_is_logged_once_and_not_shown_to_the_caller(dispatcher: Dispatcher) -> None:
+    with structlog.testing.capture_logs() as lines:
+        error = transport_error(dispatcher(f"/{SERVICE.full_name}/DescribeTransactions", b"", CALL))
+    assert error.status is CallStatus.INTERNAL
+    assert "secret" not in error.message
+    assert [line["event"] for line in lines] == ["defect"]
+    assert isinstance(lines[0]["exc_info"], KeyError)
+
+
+def test_an_answer_that_is_too_large_says_so(dispatcher: Dispatcher) -> None:
+    error = transport_error(dispatcher(LIST_TRANSACTIONS, b"", CALL))
+    assert error.status is CallStatus.RESOURCE_EXHAUSTED
+    assert "at most 50000 are allowed" in error.message
+
+
+def test_a_servicer_that_lacks_a_method_is_found_when_the_table_is_made() -> None:
+    with pytest.raises(AssertionError, match=r"object lacks coordinator_api\.v1\.TransactionService"):
+        codec_table([(SERVICE, object())])
+
+
+@pytest.mark.parametrize(
+    ("gate", "code"),
+    [
+        (Gate.LOADING, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        (Gate.DRAINING, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+def test_a_closed_gate_answers_in_band(dispatcher: Dispatcher, gate: Gate, code: ErrorCode) -> None:
+    dispatcher.gate = gate
+    assert response_of(end(dispatcher)).error_code == code
+
+
+def test_waiting_calls_are_answered_when_the_server_stops(
+    dispatcher: Dispatcher, servicer: FakeTransactionServicer
+) -> None:
+    waiting = end(dispatcher)
+    dispatcher.gate = Gate.DRAINING
+    dispatcher.refuse_unanswered()
+    assert response_of(waiting).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert dispatcher.unanswered_calls == 0
+    servicer.waiting[0].succeed(transaction_pb2.EndTxnResponse(csn=1))
+    assert response_of(waiting).csn == 0
+
+
+def test_a_cancelled_call_is_passed_on_to_the_inside(dispatcher: Dispatcher, servicer: FakeTransactionServicer) -> None:
+    end(dispatcher).cancel()
+    assert servicer.waiting[0].is_cancelled
+    assert servicer.cancelled.is_set()
+
+
+def test_beyond_the_bound_calls_are_told_to_come_again(
+    dispatcher: Dispatcher, servicer: FakeTransactionServicer
+) -> None:
+    waiting = [dispatcher(INIT_PRODUCER_ID, b"", CALL) for _ in range(3)]
+    refused = transaction_pb2.InitProducerIdResponse.FromString(waiting[2].result())
+    assert refused.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert refused.throttle_ms > 0
+    assert "2 calls are in work" in refused.error_message
+    assert len(servicer.initialising) == 2
+
+
+def test_ending_a_transaction_finds_room_that_others_do_not(
+    dispatcher: Dispatcher, servicer: FakeTransactionServicer
+) -> None:
+    for _ in range(2):
+        dispatcher(INIT_PRODUCER_ID, b"", CALL)
+    ending = [end(dispatcher) for _ in range(2)]
+    assert not ending[0].is_settled
+    assert response_of(ending[1]).error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    servicer.waiting[0].succeed(transaction_pb2.EndTxnResponse(csn=1))
+    assert response_of(ending[0]).csn == 1
+    assert not end(dispatcher).is_settled
+
+
+def test_reads_that_are_answered_at_once_need_no_room(dispatcher: Dispatcher) -> None:
+    for _ in range(10):
+        found = dispatcher(FIND_COORDINATOR, b"", CALL)
+        assert found.is_settled
+
+
+def test_parked_calls_are_not_in_work() -> None:
+    parked = 0
+    admission = Admission(LIMITS, lambda: parked)
+    for _ in range(2):
+        admission.enter(Method.INIT_PRODUCER_ID)
+    with pytest.raises(Refused):
+        admission.check(Method.INIT_PRODUCER_ID)
+    parked = 1
+    admission.check(Method.INIT_PRODUCER_ID)
+    assert admission.calls_in_work == 1
+
+
+def test_long_polls_have_a_bound_of_their_own() -> None:
+    admission = Admission(LIMITS, lambda: 0)
+    admission.enter(Method.FETCH)
+    with pytest.raises(Refused, match="1 readers wait for records"):
+        admission.check(Method.FETCH)
+    assert admission.calls_in_work == 0
+    admission.leave(Method.FETCH)
+    admission.check(Method.FETCH)

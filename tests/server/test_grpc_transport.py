@@ -1,0 +1,252 @@
+"""The gRPC adapter on a real port: deadlines, cancellation, garbage, sizes, bursts, health and reflection."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+import grpc
+import pytest
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from coordinator_api.v1 import common_pb2, transaction_pb2, transaction_pb2_grpc
+from coordinator_protocol.errors import ErrorCode
+from coordinator_runtime.clock import SystemClock
+from coordinator_server.admission import Admission, AdmissionLimits
+from coordinator_server.grpc_transport import AddressRefused, GrpcOptions, GrpcTransport, host_of
+from coordinator_server.transport import Dispatcher, Gate, codec_table
+from tests.server.fake_servicer import END_TXN, SERVICE, FakeTransactionServicer
+
+HOST = "127.0.0.1"
+DEADLINE_SECONDS = 30.0
+MESSAGE_BYTES_MAX = 100_000
+BURST = 4_000
+
+
+@dataclass
+class Served:
+    """A transport on a free port, and what is behind it."""
+
+    transport: GrpcTransport
+    dispatcher: Dispatcher
+    servicer: FakeTransactionServicer
+    channel: aio.Channel
+    port: int
+
+    @property
+    def stub(self) -> transaction_pb2_grpc.TransactionServiceAsyncStub:
+        return transaction_pb2_grpc.TransactionServiceStub(self.channel)
+
+    async def end_txn_arrived(self, count: int = 1) -> None:
+        """Return once that many EndTxn stand in the servicer."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while len(self.servicer.waiting) < count:
+                await self.servicer.arrived.wait()
+                self.servicer.arrived.clear()
+
+
+@asynccontextmanager
+async def serve(limits: AdmissionLimits | None = None, *, has_reflection: bool = False) -> AsyncIterator[Served]:
+    servicer = FakeTransactionServicer()
+    admission = Admission(limits or AdmissionLimits(), lambda: 0)
+    dispatcher = Dispatcher(codec_table([(SERVICE, servicer)]), admission, message_bytes_max=MESSAGE_BYTES_MAX)
+    dispatcher.gate = Gate.SERVING
+    options = GrpcOptions(MESSAGE_BYTES_MAX, has_reflection=has_reflection)
+    transport = GrpcTransport([SERVICE.full_name], SystemClock(), options)
+    port = transport.bind(HOST, 0)
+    await transport.start(dispatcher)
+    async with aio.insecure_channel(f"{HOST}:{port}") as channel:
+        yield Served(transport, dispatcher, servicer, channel, port)
+    await transport.stop(0)
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    async with serve() as one:
+        yield one
+
+
+async def failure(call: aio.UnaryUnaryCall[bytes, bytes]) -> grpc.RpcError:
+    with pytest.raises(aio.AioRpcError) as error:
+        await call
+    return error.value
+
+
+async def test_a_call_goes_there_and_back_with_host_and_client_id(served: Served) -> None:
+    request = transaction_pb2.FindCoordinatorRequest(header=common_pb2.RequestHeader(client_id="me"), keys=["a"])
+    response = await served.stub.FindCoordinator(request)
+    assert [found.key for found in response.coordinators] == ["a"]
+    (context,) = served.servicer.contexts
+    assert (context.host, context.client_id, context.deadline_ms) == (HOST, "me", None)
+
+
+async def test_the_deadline_of_a_call_reaches_the_inside_on_our_clock(served: Served) -> None:
+    before_ms = SystemClock().monotonic_ms()
+    await served.stub.FindCoordinator(transaction_pb2.FindCoordinatorRequest(), timeout=20)
+    (context,) = served.servicer.contexts
+    assert context.deadline_ms is not None
+    assert before_ms + 10_000 < context.deadline_ms <= SystemClock().monotonic_ms() + 20_000
+
+
+async def test_a_caller_that_gives_up_cancels_inside_and_leaves_its_neighbours_alone(served: Served) -> None:
+    calls = [served.stub.EndTxn(transaction_pb2.EndTxnRequest()) for _ in range(3)]
+    await served.end_txn_arrived(3)
+    calls[1].cancel()
+    await asyncio.wait_for(served.servicer.cancelled.wait(), DEADLINE_SECONDS)
+    for csn, pending in enumerate(served.servicer.waiting):
+        pending.succeed(transaction_pb2.EndTxnResponse(csn=csn + 1))
+    responses = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(responses[1], asyncio.CancelledError)
+    answered = {response.csn for response in responses if isinstance(response, transaction_pb2.EndTxnResponse)}
+    assert len(answered) == 2
+    assert (await served.stub.FindCoordinator(transaction_pb2.FindCoordinatorRequest())) is not None
+
+
+async def test_a_deadline_that_passes_cancels_inside(served: Served) -> None:
+    error = await failure(served.stub.EndTxn(transaction_pb2.EndTxnRequest(), timeout=0.2))
+    assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    await asyncio.wait_for(served.servicer.cancelled.wait(), DEADLINE_SECONDS)
+
+
+async def test_bytes_that_are_no_message_are_an_invalid_argument(served: Served) -> None:
+    error = await failure(served.channel.unary_unary(END_TXN)(b"\xff\xff\xff"))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "no coordinator_api.v1.EndTxnRequest" in error.details()
+
+
+async def test_an_unknown_method_is_unimplemented(served: Served) -> None:
+    error = await failure(served.channel.unary_unary("/coordinator_api.v1.Nobody/Knows")(b""))
+    assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert "/coordinator_api.v1.Nobody/Knows" in error.details()
+
+
+async def test_a_defect_is_internal_and_says_nothing_of_the_inside(served: Served) -> None:
+    error = await failure(served.stub.DescribeTransactions(transaction_pb2.DescribeTransactionsRequest()))
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert "secret" not in error.details()
+    assert "KeyError" not in error.details()
+
+
+async def test_an_oversize_message_is_refused_and_the_server_goes_on(served: Served) -> None:
+    request = transaction_pb2.EndTxnRequest(transactional_id="x" * (MESSAGE_BYTES_MAX + 1))
+    error = await failure(served.stub.EndTxn(request))
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert str(MESSAGE_BYTES_MAX) in error.details()
+    await served.stub.FindCoordinator(transaction_pb2.FindCoordinatorRequest())
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        bytes(range(256)) * 64,
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 4096,
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 200,
+    ],
+    ids=["http1", "noise", "broken http2 frames", "tls hello"],
+)
+async def test_garbage_on_the_port_hurts_nobody(served: Served, garbage: bytes) -> None:
+    reader, writer = await asyncio.open_connection(HOST, served.port)
+    writer.write(garbage)
+    await writer.drain()
+    writer.write_eof()
+    # The server may answer or cut the line, as long as it lets go of it.
+    with suppress(ConnectionResetError):
+        await asyncio.wait_for(reader.read(), DEADLINE_SECONDS)
+    writer.close()
+    await served.stub.FindCoordinator(transaction_pb2.FindCoordinatorRequest(), timeout=DEADLINE_SECONDS)
+
+
+@pytest.mark.slow
+async def test_none_of_4000_calls_at_once_is_cancelled_by_the_transport(served: Served) -> None:
+    calls = [served.stub.FindCoordinator(transaction_pb2.FindCoordinatorRequest()) for _ in range(BURST)]
+    responses = await asyncio.gather(*calls, return_exceptions=True)
+    assert [response for response in responses if isinstance(response, BaseException)] == []
+
+
+@pytest.mark.slow
+async def test_4000_calls_that_wait_at_once_are_taken_or_told_in_band_to_come_again() -> None:
+    limits = AdmissionLimits(calls_in_work_max=900, reserved_calls=100)
+    async with serve(limits) as served:
+        calls = [served.stub.EndTxn(transaction_pb2.EndTxnRequest()) for _ in range(BURST)]
+        refused = 0
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            for answered in asyncio.as_completed(calls):
+                response = await answered
+                assert response.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+                refused += 1
+                if refused == BURST - 1000:
+                    break
+        assert len(served.servicer.waiting) == 1000
+        for pending in served.servicer.waiting:
+            pending.succeed(transaction_pb2.EndTxnResponse(csn=1))
+        responses = await asyncio.gather(*calls)
+    assert sum(response.csn == 1 for response in responses) == 1000
+
+
+async def test_health_tells_alive_from_ready_and_says_when_the_server_goes(served: Served) -> None:
+    health = health_pb2_grpc.HealthStub(served.channel)
+    status = health_pb2.HealthCheckResponse
+
+    async def ask(service: str) -> int:
+        return (await health.Check(health_pb2.HealthCheckRequest(service=service))).status
+
+    assert (await ask(""), await ask(SERVICE.full_name)) == (status.SERVING, status.NOT_SERVING)
+    await served.transport.set_ready(True)
+    assert (await ask(""), await ask(SERVICE.full_name)) == (status.SERVING, status.SERVING)
+    await served.transport.announce_stop()
+    assert (await ask(""), await ask(SERVICE.full_name)) == (status.NOT_SERVING, status.NOT_SERVING)
+
+
+async def test_reflection_lists_the_services_only_if_switched_on(served: Served) -> None:
+    assert await listed_services(served.channel) is None
+    async with serve(has_reflection=True) as reflecting:
+        names = await listed_services(reflecting.channel)
+    assert names is not None
+    assert SERVICE.full_name in names
+
+
+async def listed_services(channel: aio.Channel) -> set[str] | None:
+    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+
+    def requests() -> Iterator[reflection_pb2.ServerReflectionRequest]:
+        yield reflection_pb2.ServerReflectionRequest(list_services="")
+
+    try:
+        answers = [answer async for answer in stub.ServerReflectionInfo(requests())]
+    except aio.AioRpcError as error:
+        if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+            raise
+        return None
+    return {service.name for service in answers[0].list_services_response.service}
+
+
+async def test_a_port_in_use_is_refused_with_the_reason() -> None:
+    with socket.create_server((HOST, 0)) as taken:
+        transport = GrpcTransport([], SystemClock(), GrpcOptions(MESSAGE_BYTES_MAX))
+        with pytest.raises(AddressRefused, match=r"Address already in use: choose another port"):
+            transport.bind(HOST, taken.getsockname()[1])
+
+
+async def test_an_address_of_another_machine_is_refused_with_the_reason() -> None:
+    transport = GrpcTransport([], SystemClock(), GrpcOptions(MESSAGE_BYTES_MAX))
+    with pytest.raises(AddressRefused, match="Cannot assign requested address"):
+        transport.bind("192.0.2.1", 7070)
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [
+        ("ipv4:10.0.0.1:5000", "10.0.0.1"),
+        ("ipv6:%5B::1%5D:5000", "::1"),
+        ("ipv6:[fe80::1]:5000", "fe80::1"),
+        ("unix:/tmp/socket", "unix:/tmp/socket"),
+    ],
+)
+def test_the_host_is_read_from_the_name_of_a_peer(peer: str, host: str) -> None:
+    assert host_of(peer) == host

@@ -23,6 +23,7 @@ from coordinator_client.encodings import Row, checked_header, decode_rows, marke
 from coordinator_client.errors import TransactionError, class_of, failure, misconfigured, rejected
 from coordinator_client.exchange import PAUSE_MS_MAX, Deadlines
 from coordinator_client.methods import DESCRIBE_TOPICS, FETCH, LIST_OFFSETS
+from coordinator_client.state import TopicPartitionCount
 from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 from coordinator_protocol.limits import MEBI
@@ -42,15 +43,6 @@ _ISOLATION_LEVELS: Final = MappingProxyType(
     }
 )
 _NOTHING_CHANGED: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicPartitionCount:
-    """A topic as a reader or writer needs it: the UUID keeps a recreated topic from being taken for the old one."""
-
-    name: str
-    topic_id: bytes
-    partition_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,10 +290,8 @@ def topic_of(connection: Connection, topic: str, *, deadlines: Deadlines) -> Top
     Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION) where it does not exist; Retriable at the deadline.
     """
     request = log.DescribeTopicsRequest(header=connection.header(), topics=[log.TopicName(name=topic)])
-    (found,) = connection.ask(DESCRIBE_TOPICS, request, deadlines=deadlines).topics
-    what = class_of(Method.DESCRIBE_TOPICS, found)
-    if what is not ErrorClass.NONE:
-        raise failure(found.error_code, what, f"{Method.DESCRIBE_TOPICS} {topic!r}: {found.error_message}")
+    reply = connection.ask(DESCRIBE_TOPICS, request, deadlines=deadlines, items=lambda reply: reply.topics)
+    (found,) = reply.topics
     return TopicPartitionCount(name=topic, topic_id=found.topic_id, partition_count=len(found.partitions))
 
 
@@ -315,21 +305,14 @@ def list_offsets(
 ) -> dict[int, int]:
     """Return the offset of each partition at a time, or at `EARLIEST_MS` or `LATEST_MS`; all taken at the same moment.
 
-    -1 where no record is that new. Raises: the TransactionError of the first partition that has one.
+    -1 where no record is that new. Raises: the TransactionError of the first partition that has one; Retriable at
+    the deadline.
     """
     request = log.ListOffsetsRequest(header=connection.header(), isolation_level=isolation_level(isolation))
     for partition, time_ms in times_ms.items():
         request.partitions.add(topic=topic.name, topic_id=topic.topic_id, partition=partition, timestamp_ms=time_ms)
-    reply = connection.ask(LIST_OFFSETS, request, deadlines=deadlines)
-    offsets = {}
-    for partition, result in zip(times_ms, reply.results, strict=True):
-        what = class_of(Method.LIST_OFFSETS, result)
-        if what is not ErrorClass.NONE:
-            raise failure(
-                result.error_code, what, f"{Method.LIST_OFFSETS} {topic.name}-{partition}: {result.error_message}"
-            )
-        offsets[partition] = result.offset
-    return offsets
+    reply = connection.ask(LIST_OFFSETS, request, deadlines=deadlines, items=lambda reply: reply.results)
+    return {partition: result.offset for partition, result in zip(times_ms, reply.results, strict=True)}
 
 
 def isolation_level(isolation: str) -> IsolationLevel.ValueType:

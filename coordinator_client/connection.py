@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
@@ -17,7 +17,7 @@ import grpc
 
 from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.clock import Clock, SystemClock
-from coordinator_client.errors import Loss, TransactionError, failure_of, misconfigured, refused_here, rejected
+from coordinator_client.errors import Loss, TransactionError, Verdict, misconfigured, refused_here, rejected
 from coordinator_client.exchange import Deadlines, Exchange
 from coordinator_client.identity import Chance, SystemChance
 from coordinator_client.methods import ReplyT, RequestT, Rpc
@@ -190,13 +190,21 @@ class Connection:
         """Return the header of a request from here; only requests that change something need an id."""
         return RequestHeader(client_id=self.client_id, request_id=request_id)
 
-    def ask(self, rpc: Rpc[RequestT, ReplyT], request: RequestT, *, deadlines: Deadlines) -> ReplyT:
+    def ask(
+        self,
+        rpc: Rpc[RequestT, ReplyT],
+        request: RequestT,
+        *,
+        deadlines: Deadlines,
+        items: Callable[[ReplyT], Iterable[Verdict]] | None = None,
+    ) -> ReplyT:
         """Send a request until it is answered for good, and return the successful reply.
 
+        `items` names the parts of the reply that can fail for themselves; the first one that did fails the call.
         Raises: the TransactionError that the reply stands for; Retriable or OutcomeUnknown at the deadline.
         """
         now_ms = self.clock.monotonic_ms()
-        exchange = Exchange(rpc, request, deadlines=deadlines, now_ms=now_ms)
+        exchange = Exchange(rpc, request, deadlines=deadlines, now_ms=now_ms, items=items)
         while True:
             answer = self.transport.ask(rpc, request, timeout_ms=exchange.begin_attempt(now_ms))
             now_ms = self.clock.monotonic_ms()
@@ -204,7 +212,7 @@ class Connection:
             if isinstance(end, TransactionError):
                 raise end
             if end is not None:
-                error = failure_of(rpc.method, end)
+                error = exchange.failure_of(end)
                 if error is not None:
                     raise error
                 return end

@@ -9,6 +9,7 @@ Source: design 6; spec ecosystem 1; KIP-588, KIP-691, KIP-1050.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Final, Protocol
@@ -31,6 +32,8 @@ class TransactionError(Exception):
         """What happened, for people."""
         self.may_have_committed: bool = False
         """True where a commit was sent and its answer is not known: then nobody may claim that nothing happened."""
+        self.lost_attempts: int = 0
+        """Attempts of the same request that got no answer before this one: one of them may have taken effect."""
 
     def __str__(self) -> str:
         name = self.code.name if isinstance(self.code, ErrorCode) else "a code this client does not know"
@@ -158,6 +161,11 @@ def class_of(method: Method, verdict: Verdict) -> ErrorClass:
     if number in _CLASSES and (number != ErrorClass.NONE or code not in _CODES):
         return ErrorClass(number)
     return error_class(method, ErrorCode(code) if code in _CODES else ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def first_failed(reply: Verdict, items: Iterable[Verdict]) -> Verdict:
+    """Return what decides about a reply with items: itself if it failed, else its first failed item, else itself."""
+    return reply if reply.error_code else next((item for item in items if item.error_code), reply)
 
 
 def failure(code: int, error_class: ErrorClass, reason: str) -> TransactionError:

@@ -11,10 +11,20 @@ deadline).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Generic
 
-from coordinator_client.errors import Loss, TransactionError, class_of, definite_failure, failure
+from coordinator_client.errors import (
+    Loss,
+    TransactionError,
+    Verdict,
+    class_of,
+    definite_failure,
+    failure,
+    failure_of,
+    first_failed,
+)
 from coordinator_client.methods import ReplyT, RequestT, Rpc
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 
@@ -46,6 +56,7 @@ class Exchange(Generic[RequestT, ReplyT]):
         "_started_ms",
         "attempts",
         "due_ms",
+        "items",
         "lost",
         "request",
         "rpc",
@@ -58,14 +69,17 @@ class Exchange(Generic[RequestT, ReplyT]):
         *,
         deadlines: Deadlines,
         now_ms: int,
-        due_ms: int | None = None,
+        items: Callable[[ReplyT], Iterable[Verdict]] | None = None,
     ) -> None:
+        """Start now. `items` picks the parts of a reply that succeed or fail for themselves: the first failed one then
+        decides about the whole, which suits requests that are repeated as a whole."""
         self.rpc = rpc
         self.request = request
         self.attempts = 0
         self.lost = 0
         """Attempts after which nobody knows whether the request was carried out."""
-        self.due_ms: int | None = now_ms if due_ms is None else max(now_ms, due_ms)
+        self.items = items
+        self.due_ms: int | None = now_ms
         """When the next attempt may start; None while one is in flight."""
         self._started_ms = now_ms
         self._ends_ms = now_ms + deadlines.total_ms
@@ -97,7 +111,8 @@ class Exchange(Generic[RequestT, ReplyT]):
         """
         if isinstance(answer, Loss):
             return self._after_loss(answer, now_ms, jitter)
-        match class_of(self.rpc.method, answer):
+        verdict = self.verdict_of(answer)
+        match class_of(self.rpc.method, verdict):
             case ErrorClass.UNKNOWN_OUTCOME:
                 self.lost += 1
             case ErrorClass.RETRY | ErrorClass.REFRESH:
@@ -105,8 +120,19 @@ class Exchange(Generic[RequestT, ReplyT]):
                 pass
             case _:
                 return answer
-        self._cause = (answer.error_code, answer.error_message or "the server gave no reason")
+        self._cause = (verdict.error_code, verdict.error_message or "the server gave no reason")
         return self._again(now_ms, jitter, answer.throttle_ms)
+
+    def verdict_of(self, reply: ReplyT) -> Verdict:
+        """Return the part of the reply that says how the request went."""
+        return reply if self.items is None else first_failed(reply, self.items(reply))
+
+    def failure_of(self, reply: ReplyT) -> TransactionError | None:
+        """Return the failure that the final reply stands for, or None where it succeeded."""
+        error = failure_of(self.rpc.method, self.verdict_of(reply))
+        if error is not None:
+            error.lost_attempts = self.lost
+        return error
 
     def _after_loss(self, loss: Loss, now_ms: int, jitter: float) -> TransactionError | None:
         definite = definite_failure(self.rpc.method, loss)
@@ -132,4 +158,6 @@ class Exchange(Generic[RequestT, ReplyT]):
             f"{self.rpc.method}: no definite answer within {now_ms - self._started_ms} ms "
             f"and {self.attempts} attempts; the last one ended with: {text}"
         )
-        return failure(code, ErrorClass.UNKNOWN_OUTCOME if self.lost else ErrorClass.RETRY, reason)
+        error = failure(code, ErrorClass.UNKNOWN_OUTCOME if self.lost else ErrorClass.RETRY, reason)
+        error.lost_attempts = self.lost
+        return error

@@ -1,0 +1,219 @@
+"""Administration: topics, and transactions seen from outside. Small typed calls for people, tools and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_api.v1 import transaction_pb2 as txn
+from coordinator_client.connection import Connection, connection_to
+from coordinator_client.errors import Rejected, refused_here
+from coordinator_client.exchange import Deadlines
+from coordinator_client.methods import (
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_TOPICS,
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
+)
+from coordinator_protocol.errors import ErrorCode, Method, Refused
+from coordinator_protocol.names import check_topic_name, check_transactional_id
+
+DEADLINE_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDescription:
+    """The positions of one partition. Offsets are half-open: the record at an end is not included."""
+
+    partition: int
+    log_start_offset: int
+    high_watermark: int
+    """End of the durable log."""
+    last_stable_offset: int
+    """Below it every transaction is decided: the end for read-committed readers."""
+    open_transactions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """A topic and its partitions, by number."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionDescription, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionListing:
+    """A transactional id in a list."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+    start_ms: int
+    """Unix milliseconds; -1 when no transaction was opened since the last InitProducerId."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionDescription:
+    """A transactional id in full."""
+
+    transactional_id: str
+    state: str
+    transaction_timeout_ms: int
+    start_ms: int
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[tuple[str, int], ...]
+    """(topic, partition) in the transaction; in a Prepare state only those without a marker yet."""
+    groups: tuple[str, ...]
+    csn: int
+    """Number of the last decided outcome; 0 = none was decided yet."""
+
+
+class Admin:
+    """Calls of an administrator to one server. Retries inside `deadline_ms`; close it, or use it in a `with`."""
+
+    def __init__(self, endpoint: str | Connection, *, client_id: str = "", deadline_ms: int = DEADLINE_MS) -> None:
+        self._connection, self._is_own = connection_to(endpoint, client_id=client_id)
+        self._deadlines = Deadlines(total_ms=deadline_ms)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection if it was made here."""
+        if self._is_own:
+            self._connection.close()
+
+    def create_topic(self, name: str, partition_count: int = 1, *, is_existing_ok: bool = False) -> TopicDescription:
+        """Create a topic and return it; durable when this returns.
+
+        `is_existing_ok`: a topic of that name with as many partitions is fine. Raises: Rejected with
+        TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION or INVALID_PARTITIONS.
+        """
+        _check_topic(name, Method.CREATE_TOPICS)
+        request = log.CreateTopicsRequest(
+            header=self._connection.header(self._connection.chance.request_id()),
+            topics=[log.NewTopic(name=name, partition_count=partition_count)],
+        )
+        try:
+            self._connection.ask(CREATE_TOPICS, request, deadlines=self._deadlines, items=lambda reply: reply.results)
+        except Rejected as error:
+            # The first attempt may have created it and lost its answer: then this is the topic that was asked for.
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or not (is_existing_ok or error.lost_attempts):
+                raise
+            existing = self.describe_topic(name)
+            if len(existing.partitions) != partition_count:
+                error.add_note(f"it has {len(existing.partitions)} partitions, {partition_count} were asked for")
+                raise
+            return existing
+        return self.describe_topic(name)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records; open transactions that touch it are aborted.
+
+        Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION) where it does not exist.
+        """
+        _check_topic(name, Method.DELETE_TOPICS)
+        request = log.DeleteTopicsRequest(
+            header=self._connection.header(self._connection.chance.request_id()), topics=[log.TopicName(name=name)]
+        )
+        try:
+            self._connection.ask(DELETE_TOPICS, request, deadlines=self._deadlines, items=lambda reply: reply.results)
+        except Rejected as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not error.lost_attempts:
+                raise
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """Return one topic. Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION) where it does not exist."""
+        (topic,) = self.describe_topics([name])
+        return topic
+
+    def describe_topics(self, names: Sequence[str] = ()) -> list[TopicDescription]:
+        """Return these topics in this order, or all topics by name. Raises: Rejected where one does not exist."""
+        for name in names:
+            _check_topic(name, Method.DESCRIBE_TOPICS)
+        request = log.DescribeTopicsRequest(
+            header=self._connection.header(), topics=[log.TopicName(name=name) for name in names]
+        )
+        reply = self._connection.ask(
+            DESCRIBE_TOPICS, request, deadlines=self._deadlines, items=lambda reply: reply.topics
+        )
+        return [
+            TopicDescription(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=tuple(
+                    PartitionDescription(
+                        partition=found.partition,
+                        log_start_offset=found.log_start_offset,
+                        high_watermark=found.high_watermark,
+                        last_stable_offset=found.last_stable_offset,
+                        open_transactions=found.open_transactions,
+                    )
+                    for found in topic.partitions
+                ),
+            )
+            for topic in reply.topics
+        ]
+
+    def list_transactions(self, *, states: Sequence[str] = (), pattern: str = "") -> list[TransactionListing]:
+        """Return the transactional ids in one of these states (default: any) whose whole id matches the pattern.
+
+        Raises: Rejected (INVALID_REGULAR_EXPRESSION).
+        """
+        request = txn.ListTransactionsRequest(
+            header=self._connection.header(), state_filters=states, transactional_id_pattern=pattern
+        )
+        reply = self._connection.ask(LIST_TRANSACTIONS, request, deadlines=self._deadlines)
+        return [
+            TransactionListing(
+                transactional_id=found.transactional_id,
+                producer_id=found.producer_id,
+                state=found.state,
+                start_ms=found.start_ms,
+            )
+            for found in reply.transactions
+        ]
+
+    def describe_transaction(self, transactional_id: str) -> TransactionDescription:
+        """Return what the coordinator knows. Raises: Rejected (TRANSACTIONAL_ID_NOT_FOUND)."""
+        try:
+            check_transactional_id(transactional_id)
+        except Refused as why:
+            raise refused_here(why, Method.DESCRIBE_TRANSACTIONS) from None
+        request = txn.DescribeTransactionsRequest(
+            header=self._connection.header(), transactional_ids=[transactional_id]
+        )
+        reply = self._connection.ask(
+            DESCRIBE_TRANSACTIONS, request, deadlines=self._deadlines, items=lambda reply: reply.transactions
+        )
+        (found,) = reply.transactions
+        return TransactionDescription(
+            transactional_id=found.transactional_id,
+            state=found.state,
+            transaction_timeout_ms=found.transaction_timeout_ms,
+            start_ms=found.start_ms,
+            producer_id=found.producer_id,
+            producer_epoch=found.producer_epoch,
+            partitions=tuple((topic.topic, partition) for topic in found.topics for partition in topic.partitions),
+            groups=tuple(found.groups),
+            csn=found.csn,
+        )
+
+
+def _check_topic(name: str, method: Method) -> None:
+    try:
+        check_topic_name(name)
+    except Refused as why:
+        raise refused_here(why, method) from None

@@ -1,0 +1,269 @@
+"""Records on their way into batches: one queue per partition, one batch of a partition on its way at a time.
+
+A batch is cut when it is full, or when somebody waits for it; nothing lingers. It is stamped with identity and
+sequence when it is sent for the first time, and keeps the stamp over all retries. Since the next batch of a partition
+waits for the answer to the one before, order and sequence numbers hold whatever is lost or retried.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_api.v1 import transaction_pb2 as txn
+from coordinator_client.encodings import BATCH_OVERHEAD_BYTES, BatchStamp, Row, build_batch, row_bytes_max
+from coordinator_client.errors import rejected
+from coordinator_client.state import Identity, TopicPartitionCount
+from coordinator_protocol.batch import Compression, Encoding
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.hashing import partition_for
+from coordinator_protocol.limits import MEBI
+from coordinator_protocol.sequences import add_sequence, subtract_sequence
+
+REQUEST_BYTES_MAX: Final = 12 * MEBI
+"""Payload of one Produce request; a message may have 16 MiB, and the rest is names and headers."""
+
+_KNOWN_KEYS_MAX: Final = 4_096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFormat:
+    """How batches are written."""
+
+    encoding: Encoding
+    compression: Compression
+    batch_bytes: int
+    """A batch is cut before it grows past this."""
+    record_bytes_max: int
+    """A record that alone is larger can never be sent."""
+    is_transactional: bool
+
+
+@dataclass(slots=True, eq=False)
+class SealedBatch:
+    """A batch that takes no more records."""
+
+    queue: PartitionQueue
+    rows: Sequence[Row]
+    size_bytes: int
+    base_sequence: int = -1
+    message: log.PartitionBatch | None = None
+    """Built when it is sent for the first time, the same for every attempt."""
+
+
+@dataclass(slots=True, eq=False)
+class PartitionQueue:
+    """What waits for one partition, in order."""
+
+    topic: TopicPartitionCount
+    partition: int
+    rows: list[Row] = field(default_factory=list)
+    size_bytes: int = BATCH_OVERHEAD_BYTES
+    sealed: deque[SealedBatch] = field(default_factory=deque)
+    in_flight: SealedBatch | None = None
+    next_sequence: int = 0
+
+    def seal(self) -> None:
+        """Cut the open batch."""
+        self.sealed.append(SealedBatch(self, self.rows, self.size_bytes))
+        self.rows, self.size_bytes = [], BATCH_OVERHEAD_BYTES
+
+    def drop_unsent(self) -> int:
+        """Forget what waits; return how many bytes that were."""
+        dropped = self.size_bytes - BATCH_OVERHEAD_BYTES
+        dropped += sum(batch.size_bytes - BATCH_OVERHEAD_BYTES for batch in self.sealed)
+        self.rows, self.size_bytes = [], BATCH_OVERHEAD_BYTES
+        self.sealed.clear()
+        return dropped
+
+
+class TopicWriter:
+    """Where the records of one topic go: by key as Kafka does, without a key in turns, batch by batch."""
+
+    __slots__ = ("_by_key", "_keyless", "queues", "topic")
+
+    def __init__(self, topic: TopicPartitionCount, *, first: float) -> None:
+        """`first` in [0, 1) chooses the partition where records without a key begin."""
+        self.topic = topic
+        self.queues = [PartitionQueue(topic, partition) for partition in range(topic.partition_count)]
+        self._keyless = int(first * topic.partition_count)
+        self._by_key: dict[bytes, PartitionQueue] = {}
+
+    def queue_for(self, key: bytes | None, partition: int | None) -> PartitionQueue:
+        """Return the queue for a record. Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION) for a number out of range."""
+        if partition is not None:
+            if not 0 <= partition < len(self.queues):
+                raise rejected(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"{self.topic.name} has the partitions 0 to {len(self.queues) - 1}, and {partition} was named",
+                )
+            return self.queues[partition]
+        if key is None:
+            return self.queues[self._keyless]
+        queue = self._by_key.get(key)
+        if queue is None:
+            # Keys repeat, and the hash takes longer in Python than everything else a send does.
+            if len(self._by_key) >= _KNOWN_KEYS_MAX:
+                self._by_key.clear()
+            queue = self._by_key[key] = self.queues[partition_for(key, len(self.queues))]
+        return queue
+
+    def after_seal(self, queue: PartitionQueue) -> None:
+        """Move records without a key on to the next partition, once the batch they shared is cut."""
+        if queue.partition == self._keyless:
+            self._keyless = (self._keyless + 1) % len(self.queues)
+
+
+class Accumulator:
+    """Every record that was taken and is not yet acknowledged."""
+
+    def __init__(self, batch_format: BatchFormat) -> None:
+        self._format = batch_format
+        self._writers: dict[str, TopicWriter] = {}
+        # Dictionaries as ordered sets: among ten thousand partitions, only those with something to do are looked at.
+        self._open: dict[PartitionQueue, TopicWriter] = {}
+        self._ready: dict[PartitionQueue, None] = {}
+        self._sent: dict[PartitionQueue, None] = {}
+        self.buffered_bytes = 0
+        """Upper bound of what the records that wait or are on their way take on the wire."""
+
+    def writer(self, topic: str) -> TopicWriter | None:
+        """Return the writer of a topic whose partitions are known."""
+        return self._writers.get(topic)
+
+    def learn(self, topic: TopicPartitionCount, *, first: float) -> None:
+        """Take records for this topic from now on."""
+        self._writers[topic.name] = TopicWriter(topic, first=first)
+
+    def forget(self, topic: str) -> None:
+        """Ask for the topic's partitions anew before the next record: it may have been deleted or created again."""
+        self._writers.pop(topic, None)
+
+    def append(self, writer: TopicWriter, row: Row, partition: int | None) -> bool:
+        """Take a record; return whether a batch became full and can be sent.
+
+        Raises: Rejected with MESSAGE_TOO_LARGE or UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        size = row_bytes_max(row)
+        if size + BATCH_OVERHEAD_BYTES > self._format.record_bytes_max:
+            raise rejected(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"the record takes up to {size} bytes and a batch of {self._format.record_bytes_max} must hold it with "
+                f"{BATCH_OVERHEAD_BYTES} of its own; store large values elsewhere and send a reference",
+            )
+        queue = writer.queue_for(row[0], partition)
+        has_sealed = False
+        # A record without a key goes on to the next partition here, whose batch may be full as well.
+        while queue.rows and queue.size_bytes + size > self._format.batch_bytes:
+            self._seal(writer, queue)
+            queue = writer.queue_for(row[0], partition)
+            has_sealed = True
+        if not queue.rows:
+            self._open[queue] = writer
+        queue.rows.append(row)
+        queue.size_bytes += size
+        self.buffered_bytes += size
+        return has_sealed
+
+    def seal_all(self) -> None:
+        """Cut every open batch."""
+        for queue, writer in list(self._open.items()):
+            self._seal(writer, queue)
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether a batch can be sent now."""
+        return bool(self._ready)
+
+    def take(self, identity: Identity) -> list[SealedBatch]:
+        """Return the batches of the next request, stamped: at most one of each partition that waits for no answer."""
+        taken: list[SealedBatch] = []
+        size_bytes = 0
+        for queue in list(self._ready):
+            size_bytes += queue.sealed[0].size_bytes
+            if taken and size_bytes > REQUEST_BYTES_MAX:
+                break
+            del self._ready[queue]
+            taken.append(self._stamped(queue, identity))
+        return taken
+
+    def settle(self, batch: SealedBatch) -> None:
+        """Let go of a batch that is in the log, or never will be; its partition can go on."""
+        batch.queue.in_flight = None
+        self.buffered_bytes -= batch.size_bytes - BATCH_OVERHEAD_BYTES
+        if batch.queue.sealed:
+            self._ready[batch.queue] = None
+
+    def take_back_sequence(self, batch: SealedBatch) -> None:
+        """Use the sequence numbers of a batch again that certainly is not in the log, so that no gap is left."""
+        batch.queue.next_sequence = batch.base_sequence
+
+    def drop_unsent(self) -> None:
+        """Forget what waits; what is on its way stays."""
+        for queue in [*self._open, *self._with_sealed()]:
+            self.buffered_bytes -= queue.drop_unsent()
+        self._open.clear()
+        self._ready.clear()
+
+    def drop(self) -> None:
+        """Forget everything that waits or is on its way."""
+        self.drop_unsent()
+        for queue in self._sent:
+            queue.in_flight = None
+        self.buffered_bytes = 0
+
+    def restart_sequences(self) -> None:
+        """Begin at 0 in every partition, as every new identity must."""
+        for queue in self._sent:
+            queue.next_sequence = 0
+        # What is still on its way keeps the stamp it has, and its partition waits for it.
+        self._sent = {queue: None for queue in self._sent if queue.in_flight is not None}
+
+    def last_sequences(self) -> list[txn.LastSequence]:
+        """Return what was sent last to each partition under this identity, for the server to check a commit against."""
+        return [
+            txn.LastSequence(
+                topic=queue.topic.name,
+                topic_id=queue.topic.topic_id,
+                partition=queue.partition,
+                sequence=subtract_sequence(queue.next_sequence, 1),
+            )
+            for queue in self._sent
+        ]
+
+    def _with_sealed(self) -> list[PartitionQueue]:
+        return [*self._ready, *(queue for queue in self._sent if queue.sealed)]
+
+    def _seal(self, writer: TopicWriter, queue: PartitionQueue) -> None:
+        del self._open[queue]
+        queue.seal()
+        writer.after_seal(queue)
+        if queue.in_flight is None:
+            self._ready[queue] = None
+
+    def _stamped(self, queue: PartitionQueue, identity: Identity) -> SealedBatch:
+        batch = queue.sealed.popleft()
+        batch.base_sequence = queue.next_sequence
+        queue.next_sequence = add_sequence(queue.next_sequence, len(batch.rows))
+        queue.in_flight = batch
+        self._sent[queue] = None
+        stamp = BatchStamp(
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=batch.base_sequence,
+            is_transactional=self._format.is_transactional,
+        )
+        batch.message = log.PartitionBatch(
+            topic=queue.topic.name,
+            topic_id=queue.topic.topic_id,
+            partition=queue.partition,
+            batch=build_batch(
+                batch.rows, encoding=self._format.encoding, compression=self._format.compression, stamp=stamp
+            ),
+        )
+        # From here on the message stands for the records.
+        batch.rows = ()
+        return batch

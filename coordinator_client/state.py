@@ -1,0 +1,83 @@
+"""Frozen values of the client: topics, a producer's identity, and its status with the table of legal steps.
+
+```
+UNINITIALISED --> INITIALISING --> READY --> IN_TRANSACTION --> COMMITTING --> READY
+      ^                              ^            |   |             |
+      | (identity expired)           |            |   v             v (refused)
+      +------- from any of them      |            | MUST_ABORT <----+
+                                     |            v   |
+                                     +-------- ABORTING          CLOSED <-- from any of them (fenced)
+```
+A plain idempotent producer knows UNINITIALISED, INITIALISING, READY and CLOSED only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a producer is to the server: every batch and every end of a transaction carries it."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPartitionCount:
+    """A topic as readers and writers need it: the UUID keeps a recreated topic from being taken for the old one."""
+
+    name: str
+    topic_id: bytes
+    partition_count: int
+
+
+class ProducerStatus(StrEnum):
+    """What a producer can do next."""
+
+    UNINITIALISED = "UNINITIALISED"
+    """It has no identity, or lost it: the next use asks for one."""
+    INITIALISING = "INITIALISING"
+    """InitProducerId is on its way."""
+    READY = "READY"
+    """It has an identity and no open transaction; a plain producer sends in this status."""
+    IN_TRANSACTION = "IN_TRANSACTION"
+    """Records are taken and sent."""
+    MUST_ABORT = "MUST_ABORT"
+    """A send failed or a commit was refused: nothing but an abort can follow."""
+    COMMITTING = "COMMITTING"
+    """EndTxn(commit) was sent. Without an answer by the deadline the producer stays here: the outcome is not known."""
+    ABORTING = "ABORTING"
+    """EndTxn(abort) was sent. Without an answer by the deadline it is sent again before the next transaction."""
+    CLOSED = "CLOSED"
+    """It is fenced, misconfigured or was closed: nothing is sent any more."""
+
+
+_S = ProducerStatus
+
+STEPS: Final[Mapping[ProducerStatus, frozenset[ProducerStatus]]] = MappingProxyType(
+    {
+        _S.UNINITIALISED: frozenset({_S.INITIALISING, _S.CLOSED}),
+        _S.INITIALISING: frozenset({_S.READY, _S.UNINITIALISED, _S.CLOSED}),
+        _S.READY: frozenset({_S.IN_TRANSACTION, _S.UNINITIALISED, _S.CLOSED}),
+        # An end of a transaction that never reached the server needs no request: straight back to READY.
+        _S.IN_TRANSACTION: frozenset(
+            {_S.MUST_ABORT, _S.COMMITTING, _S.ABORTING, _S.READY, _S.UNINITIALISED, _S.CLOSED}
+        ),
+        _S.MUST_ABORT: frozenset({_S.ABORTING, _S.READY, _S.UNINITIALISED, _S.CLOSED}),
+        _S.COMMITTING: frozenset({_S.READY, _S.MUST_ABORT, _S.UNINITIALISED, _S.CLOSED}),
+        _S.ABORTING: frozenset({_S.READY, _S.UNINITIALISED, _S.CLOSED}),
+        _S.CLOSED: frozenset(),
+    }
+)
+
+
+def step(status: ProducerStatus, to: ProducerStatus) -> ProducerStatus:
+    """Return the new status; an illegal step is a bug of this package."""
+    assert to in STEPS[status], f"a producer cannot go from {status} to {to}"
+    return to

@@ -204,11 +204,12 @@ class TransactionShard:
         self, transactional_id: str, identity: Identity, start_ms: int, turn: Turn, *, cause: str
     ) -> Decision:
         """Abort by the server: a timeout, a deleted topic, an administrator. Does nothing unless the very transaction
-        that it was meant for is still open (spec transactions 9, row 15)."""
+        that it was meant for is still open (spec transactions 9, row 15). No reply: it may be joined to something that
+        has one."""
         current = self._transactions.get(transactional_id)
         if current is None or not rules.is_due(current, identity=identity, start_ms=start_ms):
             return Decision()
-        return self._decide_outcome(current, _abort(cause), turn)
+        return replace(self._decide_outcome(current, _abort(cause), turn), reply=None)
 
     def decide_complete(self, transactional_id: str, csn: int, turn: Turn) -> Decision:
         """Every participant has its marker: COMPLETE. Does nothing when the outcome `csn` is complete already."""

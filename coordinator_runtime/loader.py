@@ -21,11 +21,11 @@ def load_shard(runtime: Runtime, store: Store, key: ShardKey, shard: Shard) -> N
     """Replay what the store holds of a shard and let it serve. Raises whatever a damaged record raises: then the shard
     does not serve, and no half-read state is shown."""
     coordinator_epoch = 0
-    for value in runtime.rows(key.coordinator).load(store, key):
-        if isinstance(value, ShardEpoch):
-            coordinator_epoch = value.coordinator_epoch
-        shard.replay(value)
-    runtime.journal.make_durable(runtime.journal.position())
+    with runtime.journal.loading():
+        for value in runtime.rows(key.coordinator).load(store, key):
+            if isinstance(value, ShardEpoch):
+                coordinator_epoch = value.coordinator_epoch
+            shard.replay(value)
     runtime.add_shard(key, shard)
     if key.coordinator in WITH_EPOCH:
         _open_epoch(runtime, key, coordinator_epoch + 1)

@@ -14,24 +14,25 @@ class ParkedCall:
     """One waiting call. `attempt` tries it and says whether it is through (answered, or staged); `give_up` answers it
     with the refusal it waits for to go away."""
 
-    __slots__ = ("attempt", "give_up", "is_dropped")
+    __slots__ = ("attempt", "give_up")
 
     def __init__(self, attempt: Callable[[], bool], give_up: Callable[[], None]) -> None:
         self.attempt = attempt
         self.give_up = give_up
-        self.is_dropped = False
 
 
 class Parking:
     """Queues of parked calls by key."""
 
-    __slots__ = ("_queues",)
+    __slots__ = ("_calls", "_queues", "_retrying")
 
     def __init__(self) -> None:
         self._queues: dict[Hashable, deque[ParkedCall]] = {}
+        self._retrying: set[Hashable] = set()
+        self._calls = 0
 
     def __len__(self) -> int:
-        return sum(len(queue) for queue in self._queues.values())
+        return self._calls
 
     def is_waiting(self, key: Hashable) -> bool:
         """True when a call under this key must queue behind others."""
@@ -39,32 +40,42 @@ class Parking:
 
     def park(self, key: Hashable, call: ParkedCall) -> None:
         self._queues.setdefault(key, deque()).append(call)
+        self._calls += 1
 
     def drop(self, key: Hashable, call: ParkedCall) -> None:
-        """The caller gave up: the call changes nothing any more."""
-        call.is_dropped = True
+        """The caller gave up: take its call out, wherever it stands."""
         queue = self._queues.get(key)
         if queue is not None and call in queue:
-            queue.remove(call)
-            if not queue:
-                del self._queues[key]
+            self._leave(key, queue, call)
 
     def retry(self, key: Hashable) -> None:
-        """Try the calls of a key in order until one is still in the way of itself."""
-        queue = self._queues.get(key)
-        while queue:
-            call = queue[0]
-            if not call.is_dropped and not call.attempt():
-                return
-            # The attempt may have dropped or requeued calls of the same key, so look at the queue anew.
-            if queue and queue[0] is call:
-                queue.popleft()
-        if queue is not None and self._queues.get(key) is queue:
+        """Try the calls of a key in order until one still meets what it waits for.
+
+        An attempt may answer its caller, who may call again at once, under the same key: that call parks at the end
+        and is reached here. Until an attempt is over its call keeps its place, so that nothing can overtake it."""
+        if key in self._retrying:
+            return
+        self._retrying.add(key)
+        try:
+            while (queue := self._queues.get(key)) is not None:
+                call = queue[0]
+                if not call.attempt():
+                    return
+                if call in queue:
+                    self._leave(key, queue, call)
+        finally:
+            self._retrying.discard(key)
+
+    def _leave(self, key: Hashable, queue: deque[ParkedCall], call: ParkedCall) -> None:
+        queue.remove(call)
+        self._calls -= 1
+        if not queue and self._queues.get(key) is queue:
             del self._queues[key]
 
     def give_up_all(self) -> None:
         """The server stops: answer everybody."""
         queues, self._queues = self._queues, {}
+        self._calls = 0
         for queue in queues.values():
             for call in queue:
                 call.give_up()

@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
+from coordinator_protocol.errors import UnknownOutcome
+
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -75,17 +77,32 @@ class Pending(Generic[T]):
 
     def map(self, function: Callable[[T], U]) -> Pending[U]:
         """The same reply with its value transformed; errors pass through."""
-        return self.then(lambda value: settled(function(value)))
-
-    def then(self, function: Callable[[T], Pending[U]]) -> Pending[U]:
-        """Go on with another pending reply. An exception of the function becomes the reply's error."""
         following: Pending[U] = Pending()
         following.on_cancel(self.cancel)
 
         def go_on(first: Pending[T]) -> None:
             try:
-                second = function(first.result())
+                following.succeed(function(first.result()))
             except Exception as error:  # noqa: BLE001  the error is the reply; whoever awaits it sees it
+                following.fail(error)
+
+        self.on_settled(go_on)
+        return following
+
+    def then(self, function: Callable[[T], Pending[U]]) -> Pending[U]:
+        """Go on with another pending reply. An exception of the function becomes the reply's error.
+
+        When the caller has given up by then, the function is not called: nothing new is started for nobody."""
+        following: Pending[U] = Pending()
+        following.on_cancel(self.cancel)
+
+        def go_on(first: Pending[T]) -> None:
+            if following.is_cancelled:
+                following.fail(UnknownOutcome("the caller gave up after the first of several steps; ask again"))
+                return
+            try:
+                second = function(first.result())
+            except Exception as error:  # noqa: BLE001  as in `map`
                 following.fail(error)
                 return
             following.on_cancel(second.cancel)
@@ -105,7 +122,7 @@ class Pending(Generic[T]):
                 return
             try:
                 following.succeed(function(first._error))
-            except Exception as error:  # noqa: BLE001  as in `then`
+            except Exception as error:  # noqa: BLE001  as in `map`
                 following.fail(error)
 
         self.on_settled(go_on)

@@ -46,6 +46,12 @@ class StagedRows:
         """Applied after all puts of the group."""
         self._deleted_ranges.append((family, start, end))
 
+    def merge(self, later: StagedRows) -> None:
+        """Take over the rows of one operation, once all of them are there."""
+        self._rows.update(later._rows)
+        self._deleted_ranges.extend(later._deleted_ranges)
+        self.size_bytes += later.size_bytes
+
     def mutations(self) -> list[Mutation]:
         return [(family, key, value) for (family, key), value in self._rows.items()]
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from coordinator_protocol.errors import ErrorCode, Refused, UnknownOutcome
@@ -46,6 +47,9 @@ from coordinator_runtime.timers import Timers
 INTERNAL = CallContext(principal="server", client_id="", host="")
 """The context of operations that the server starts itself."""
 
+EXPIRE_AGAIN_MS = 1_000
+"""Pause before a timer's operation is tried again after it was refused."""
+
 
 @dataclass(frozen=True, slots=True)
 class RuntimeLimits:
@@ -68,10 +72,11 @@ _Answer = tuple[Pending[Any], Any, Exception | None]
 class _Work:
     """What one operation and its joins have gathered so far."""
 
-    __slots__ = ("effects", "records", "reply", "shards")
+    __slots__ = ("effects", "events", "records", "reply", "shards")
 
     def __init__(self) -> None:
         self.records: list[Record] = []
+        self.events: list[object] = []
         self.effects: list[Effect] = []
         self.shards: set[ShardKey] = set()
         self.reply: Any = None
@@ -80,13 +85,14 @@ class _Work:
 class _OpenGroup:
     """A group being built, and after `seal` the answers that wait for it."""
 
-    __slots__ = ("answers", "effects", "position", "rows", "shards", "size_bytes", "version")
+    __slots__ = ("answers", "effects", "events", "position", "rows", "shards", "size_bytes", "version")
 
     def __init__(self, version: int) -> None:
         self.version = version
         self.rows = StagedRows()
         self.answers: list[_Answer] = []
         self.effects: list[tuple[Effect, int]] = []
+        self.events: list[tuple[object, Turn]] = []
         self.shards: set[ShardKey] = set()
         self.position = 0
         self.size_bytes = 0
@@ -122,6 +128,10 @@ class Runtime:
         self._failure: Exception | None = None
         self.on_work: Callable[[], None] = lambda: None
         """Called when `seal` or `next_deadline_ms` may have something new; the driver schedules it."""
+        self.on_event: Callable[[object, Turn], None] = lambda _event, _turn: None
+        """Told of everything that happened, once it is durable, with who asked for it and when."""
+        self.on_defect: Callable[[Exception], None] = lambda _defect: None
+        """Called with a bug of ours in an operation that the server started itself: nobody else would hear of it."""
 
     # Building
 
@@ -179,9 +189,7 @@ class Runtime:
             return failed(
                 Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too much is waiting for the disk; try again shortly")
             )
-        can_park = (
-            park_key is not None and not context.immediate_51 and len(self._parking) < self.limits.parked_calls_max
-        )
+        can_park = park_key is not None and not context.immediate_51
         is_behind_others = can_park and self._parking.is_waiting(park_key)
         if is_behind_others or not self._attempt(operation, context, reply, can_park=can_park):
             self._park(park_key, operation, context, reply)
@@ -194,17 +202,23 @@ class Runtime:
         work = _Work()
         try:
             self._perform(operation, turn, work)
+            rows = self._rows_of(work, turn)
         except Refused as refusal:
             self.journal.roll_back(savepoint)
             if can_park and refusal.code is ErrorCode.CONCURRENT_TRANSACTIONS:
                 return False
-            self._answer_when_durable(work.shards, (reply, None, refusal))
+            self._answer_when_durable(work, (reply, None, refusal))
             return True
         except Exception as defect:  # noqa: BLE001  our bug: this operation fails alone, the state is as before it
             self.journal.roll_back(savepoint)
             reply.fail(defect)
+            if context is INTERNAL:
+                self.on_defect(defect)
             return True
-        self._accept(work, turn, reply)
+        if work.records:
+            self._accept(work, rows, turn, reply)
+        else:
+            self._answer_when_durable(work, (reply, work.reply, None), work.effects)
         return True
 
     def _perform(self, operation: Operation, turn: Turn, work: _Work) -> None:
@@ -216,23 +230,28 @@ class Runtime:
             work.shards.add(record.shard)
             work.records.append(record)
         work.effects.extend(decision.effects)
+        work.events.extend(decision.events)
         if decision.reply is not None:
             work.reply = decision.reply
         for join in decision.joins:
             self._perform(join, turn, work)
 
-    def _accept(self, work: _Work, turn: Turn, reply: Pending[Any]) -> None:
-        if not work.records:
-            self._answer_when_durable(work.shards, (reply, work.reply, None))
-            self._start_effects([(effect, self.clock.monotonic_ms()) for effect in work.effects])
-            return
-        group = self._open
-        before = group.rows.size_bytes
+    def _rows_of(self, work: _Work, turn: Turn) -> StagedRows:
+        """What the operation stores. Apart from the open group, so that a record that cannot be encoded spoils only its
+        own operation."""
+        rows = StagedRows()
         for record in work.records:
-            self._rows[record.shard.coordinator].stage(record, turn, group.rows)
+            self._rows[record.shard.coordinator].stage(record, turn, rows)
+        return rows
+
+    def _accept(self, work: _Work, rows: StagedRows, turn: Turn, reply: Pending[Any]) -> None:
+        group = self._open
+        group.events.extend((event, turn) for event in work.events)
+        group.rows.merge(rows)
+        for record in work.records:
             self._last_version[record.shard] = group.version
             group.shards.add(record.shard)
-        self._undurable_bytes += group.rows.size_bytes - before
+        self._undurable_bytes += rows.size_bytes
         group.answers.append((reply, work.reply, None))
         now_ms = self.clock.monotonic_ms()
         group.effects.extend((effect, now_ms) for effect in work.effects)
@@ -242,15 +261,19 @@ class Runtime:
         else:
             self.on_work()
 
-    def _answer_when_durable(self, shards: Iterable[ShardKey], answer: _Answer) -> None:
-        """Answer once everything that the shards hold is durable; at once if it is."""
-        basis = max((self._last_version.get(key, 0) for key in shards), default=0)
+    def _answer_when_durable(self, work: _Work, answer: _Answer, effects: Iterable[Effect] = ()) -> None:
+        """Answer, and start the effects, once everything that the shards hold is durable; at once if it is."""
+        now_ms = self.clock.monotonic_ms()
+        timed_effects = [(effect, now_ms) for effect in effects]
+        basis = max((self._last_version.get(key, 0) for key in work.shards), default=0)
         if basis <= self._durable_version:
             _give(answer)
-        elif basis == self._open.version:
-            self._open.answers.append(answer)
-        else:
-            self._sealed[basis - self._sealed[0].version].answers.append(answer)
+            self._start_effects(timed_effects)
+            return
+        is_open = basis == self._open.version
+        group = self._open if is_open else self._sealed[basis - self._sealed[0].version]
+        group.answers.append(answer)
+        group.effects.extend(timed_effects)
 
     # Committing
 
@@ -276,6 +299,8 @@ class Runtime:
             for answer in group.answers:
                 _give(answer)
             self._start_effects(group.effects)
+            for event, turn in group.events:
+                self.on_event(event, turn)
             for listener in self._durable_listeners:
                 listener(group.shards)
         self.on_work()
@@ -303,8 +328,7 @@ class Runtime:
     def _start_effects(self, effects: list[tuple[Effect, int]]) -> None:
         for effect, decided_ms in effects:
             if isinstance(effect, ArmTimer):
-                operation = effect.operation
-                self._timers.arm(effect.key, decided_ms + effect.delay_ms, lambda op=operation: self._expire(op))  # type: ignore[misc]
+                self._timers.arm(effect.key, decided_ms + effect.delay_ms, partial(self._expire, effect))
             elif isinstance(effect, CancelTimer):
                 self._timers.cancel(effect.key)
             elif isinstance(effect, Unpark):
@@ -324,6 +348,7 @@ class Runtime:
 
         def leave() -> None:
             self._timers.cancel(timer_key)
+            reply.on_cancel(_nothing)
 
         def attempt() -> bool:
             if self._attempt(operation, context, reply, can_park=True):
@@ -337,6 +362,9 @@ class Runtime:
             reply.fail(refusal)
 
         call = ParkedCall(attempt, give_up)
+        if len(self._parking) >= self.limits.parked_calls_max:
+            reply.fail(refusal)
+            return
         self._parking.park(key, call)
         reply.on_cancel(give_up)
         latest_ms = self.clock.monotonic_ms() + self.limits.parked_ms_max
@@ -364,9 +392,19 @@ class Runtime:
         for action in self._timers.due(self.clock.monotonic_ms()):
             action()
 
-    def _expire(self, operation: Operation) -> None:
-        """A timeout takes the same path as a request. Its refusal means that somebody else was quicker."""
-        self.write(operation, is_urgent=True)
+    def _expire(self, timer: ArmTimer) -> None:
+        """A timeout takes the same path as a request. When somebody else was quicker it does nothing and succeeds; when
+        it fails, its reason still stands and it comes again."""
+
+        def expire_again(_error: Exception) -> None:
+            if self._failure is None and not self._timers.is_armed(timer.key):
+                self.arm(timer.key, EXPIRE_AGAIN_MS, partial(self._expire, timer))
+
+        self.write(timer.operation, is_urgent=True).recover(expire_again)
+
+
+def _nothing() -> None:
+    """What a cancelled caller can still change once its operation is staged."""
 
 
 def _give(answer: _Answer) -> None:

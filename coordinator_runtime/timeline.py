@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final, Generic, TypeVar
 
 K = TypeVar("K")
@@ -31,12 +32,23 @@ _ABSENT: Final = _Absent()
 class Journal:
     """The undo journal of one runtime: what every change replaced, in order."""
 
-    __slots__ = ("_entries", "_first")
+    __slots__ = ("_entries", "_first", "is_loading")
 
     def __init__(self) -> None:
         self._entries: deque[tuple[TimelineMap[Any, Any], Any, Any]] = deque()
         self._first = 0
         """Position of the oldest entry; positions never repeat."""
+        self.is_loading = False
+        """Changes are read back from the store: durable as they are made, and never taken back."""
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """While a shard is replayed from the store. Others may have undurable changes at that moment, and keep them."""
+        self.is_loading = True
+        try:
+            yield
+        finally:
+            self.is_loading = False
 
     def position(self) -> int:
         """Where the next change will be noted: a savepoint."""
@@ -124,6 +136,8 @@ class TimelineMap(Generic[K, V]):
                 yield key, oldest
 
     def _note(self, key: K, old: V | _Absent) -> None:
+        if self._journal.is_loading:
+            return
         replaced = self._replaced.get(key)
         if replaced is None:
             self._replaced[key] = deque((old,))

@@ -41,6 +41,9 @@ class Timers:
     def cancel(self, key: Hashable) -> None:
         self._armed.pop(key, None)
 
+    def is_armed(self, key: Hashable) -> bool:
+        return key in self._armed
+
     def next_deadline_ms(self) -> int | None:
         """When `due` will next have something to give; None when nothing is armed."""
         while self._heap:

@@ -1,0 +1,62 @@
+"""A runtime driven by hand: no loop, no thread, and nothing is durable until the test says so."""
+
+from __future__ import annotations
+
+from coordinator_runtime.clock import Clock
+from coordinator_runtime.runtime import Runtime, RuntimeLimits
+from coordinator_runtime.store import CommitGroup, Store
+
+_ROUNDS_MAX = 10_000
+
+
+class HandDriver:
+    """Owns a runtime over a store and plays its commit thread.
+
+    A defect in an operation that the server started itself is raised by the next `flush`: no test may overlook it."""
+
+    def __init__(self, store: Store, clock: Clock, limits: RuntimeLimits | None = None) -> None:
+        self.store = store
+        self.handed_over: list[CommitGroup] = []
+        """Sealed groups that are not written yet."""
+        self.defects: list[Exception] = []
+        self.runtime = Runtime(
+            clock=clock, durable_version=store.version(), hand_over=self.handed_over.append, limits=limits
+        )
+        self.runtime.on_defect = self.defects.append
+
+    def flush(self) -> bool:
+        """Make durable what is staged; False when there was nothing. What follows from it stays staged."""
+        self.runtime.seal()
+        self._raise_defects()
+        if not self.handed_over:
+            return False
+        groups = list(self.handed_over)
+        self.handed_over.clear()
+        self.store.write(groups)
+        self.store.sync()
+        self.runtime.on_durable(groups[-1].version)
+        self._raise_defects()
+        return True
+
+    def settle(self) -> None:
+        """Flush until nothing follows any more. Time stands still."""
+        for _ in range(_ROUNDS_MAX):
+            if not self.flush():
+                return
+        raise AssertionError(f"still not settled after {_ROUNDS_MAX} flushes")
+
+    def write_unsynced(self, kept_groups: int) -> None:
+        """What a crash leaves: the first `kept_groups` of what was staged reached the store, the rest is lost."""
+        self.runtime.seal()
+        self.store.write(self.handed_over[:kept_groups])
+        self.handed_over.clear()
+
+    @property
+    def undurable_groups(self) -> int:
+        """Groups that a crash may lose, the open one included."""
+        self.runtime.seal()
+        return len(self.handed_over)
+
+    def _raise_defects(self) -> None:
+        if self.defects:
+            raise self.defects[0]

@@ -1,0 +1,1 @@
+"""The runtime by itself: staging, durability, parking, timers, timelines."""

@@ -1,0 +1,161 @@
+"""Effects start after durability, in order; timers expire once, on the monotonic clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator_protocol.errors import ErrorCode
+from coordinator_runtime.decision import ArmTimer, CancelTimer
+from coordinator_runtime.runtime import EXPIRE_AGAIN_MS
+from coordinator_runtime.timers import Timers
+from tests.runtime.ledger import Ledger, look, put, put_unless, refuse, remove
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An effect that only wants to be heard."""
+
+    word: str
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger()
+
+
+@pytest.fixture
+def heard(ledger: Ledger) -> list[str]:
+    words: list[str] = []
+    ledger.runtime.handle_effect(Said, lambda said: words.append(said.word))
+    return words
+
+
+class TestEffects:
+    def test_an_effect_starts_when_its_operation_is_durable(self, ledger: Ledger, heard: list[str]) -> None:
+        ledger.runtime.write(put("a", 1, effects=(Said("one"), Said("two"))))
+        ledger.runtime.seal()
+        assert heard == []
+        ledger.driver.flush()
+        assert heard == ["one", "two"]
+
+    def test_an_effect_without_records_waits_for_the_state_it_was_decided_on(
+        self, ledger: Ledger, heard: list[str]
+    ) -> None:
+        ledger.runtime.write(put("a", 1, effects=(Said("first"),)))
+        ledger.runtime.write(look("a", effects=(Said("second"),)))
+        assert heard == []
+        ledger.driver.flush()
+        assert heard == ["first", "second"]
+
+    def test_an_effect_without_records_on_durable_state_starts_at_once(self, ledger: Ledger, heard: list[str]) -> None:
+        ledger.runtime.write(look("a", effects=(Said("now"),)))
+        assert heard == ["now"]
+
+    def test_a_refused_operation_has_no_effects(self, ledger: Ledger, heard: list[str]) -> None:
+        ledger.runtime.write(put("a", 1, effects=(Said("never"),), joins=(refuse(),)))
+        ledger.driver.settle()
+        assert heard == []
+
+    def test_answers_come_before_effects(self, ledger: Ledger, heard: list[str]) -> None:
+        ledger.runtime.write(put("a", 1, effects=(Said("effect"),))).on_settled(lambda _reply: heard.append("answer"))
+        ledger.driver.flush()
+        assert heard == ["answer", "effect"]
+
+
+class TestTimers:
+    def test_a_timer_expires_after_its_delay_counted_from_the_decision(self, ledger: Ledger) -> None:
+        ledger.runtime.write(put("a", 1, effects=(ArmTimer("t", 100, put("expired", 1)),)))
+        ledger.clock.advance(40)
+        ledger.driver.flush()
+        ledger.tick(59)
+        assert "expired" not in ledger.first.live()
+        ledger.tick(1)
+        assert "expired" in ledger.first.live()
+
+    def test_a_cancelled_timer_does_not_expire(self, ledger: Ledger) -> None:
+        ledger.runtime.write(put("a", 1, effects=(ArmTimer("t", 100, put("expired", 1)),)))
+        ledger.runtime.write(put("a", 2, effects=(CancelTimer("t"),)))
+        ledger.driver.flush()
+        ledger.tick(1000)
+        assert ledger.first.live() == {"a": 2}
+
+    def test_a_step_of_the_wall_clock_moves_no_deadline(self, ledger: Ledger) -> None:
+        ledger.runtime.write(put("a", 1, effects=(ArmTimer("t", 100, put("expired", 1)),)))
+        ledger.driver.flush()
+        ledger.clock.step_wall(1_000_000)
+        ledger.tick(99)
+        ledger.clock.step_wall(-2_000_000)
+        assert "expired" not in ledger.first.live()
+        ledger.tick(1)
+        assert "expired" in ledger.first.live()
+
+    def test_an_expiry_that_is_refused_comes_again(self, ledger: Ledger) -> None:
+        """Or a timeout that met a passing refusal would leave its transaction open for ever."""
+        expiry = put_unless("expired", 1, busy="busy")
+        ledger.runtime.write(put("busy", 1, effects=(ArmTimer("t", 100, expiry),)))
+        ledger.driver.flush()
+        ledger.tick(100)
+        ledger.runtime.write(remove("busy"))
+        ledger.driver.flush()
+        ledger.tick(EXPIRE_AGAIN_MS - 1)
+        assert "expired" not in ledger.first.live()
+        ledger.tick(1)
+        assert "expired" in ledger.first.live()
+
+    def test_an_expiry_that_was_refused_gives_way_to_a_timer_armed_since(self, ledger: Ledger) -> None:
+        ledger.runtime.write(put("a", 1, effects=(ArmTimer("t", 100, refuse(ErrorCode.INVALID_TXN_STATE)),)))
+        ledger.driver.flush()
+        ledger.runtime.write(put("a", 2))
+        ledger.tick(100)  # refused, and the refusal waits for the write above
+        ledger.runtime.arm("t", 5_000, lambda: None)
+        ledger.driver.flush()
+        ledger.tick(EXPIRE_AGAIN_MS)
+        assert ledger.runtime.next_deadline_ms() == ledger.clock.monotonic_ms() + 5_000 - EXPIRE_AGAIN_MS
+
+
+class TestTheHeap:
+    @given(
+        st.lists(
+            st.one_of(
+                st.tuples(st.just("arm"), st.integers(0, 5), st.integers(0, 50)),
+                st.tuples(st.just("cancel"), st.integers(0, 5), st.just(0)),
+                st.tuples(st.just("pass"), st.just(0), st.integers(0, 30)),
+            ),
+            max_size=200,
+        )
+    )
+    def test_it_fires_what_a_plain_list_would_fire(self, steps: list[tuple[str, int, int]]) -> None:
+        timers = Timers()
+        fired: list[tuple[int, int]] = []
+        expected: list[tuple[int, int]] = []
+        model: dict[int, tuple[int, int]] = {}  # key -> deadline, order of arming
+        now_ms = 0
+        for order, (verb, key, number) in enumerate(steps):
+            if verb == "arm":
+                deadline_ms = now_ms + number
+                timers.arm(key, deadline_ms, lambda key=key, deadline_ms=deadline_ms: fired.append((key, deadline_ms)))  # type: ignore[misc]
+                model[key] = (deadline_ms, order)
+            elif verb == "cancel":
+                timers.cancel(key)
+                model.pop(key, None)
+            else:
+                now_ms += number
+                for action in timers.due(now_ms):
+                    action()
+                due = sorted((deadline, order, key) for key, (deadline, order) in model.items() if deadline <= now_ms)
+                for deadline, _order, key_due in due:
+                    expected.append((key_due, deadline))
+                    del model[key_due]
+            assert fired == expected
+            assert len(timers) == len(model)
+            assert timers.next_deadline_ms() == min((deadline for deadline, _ in model.values()), default=None)
+
+    def test_rearming_for_ever_does_not_grow_the_heap(self) -> None:
+        timers = Timers()
+        for number in range(10_000):
+            timers.arm("t", number, lambda: None)
+        assert len(timers._heap) < 200

@@ -7,8 +7,8 @@ crash every marker is sent again, and participants recognise a repetition by its
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 from coordinator_runtime.decision import Operation
 from coordinator_runtime.pending import Pending
@@ -19,6 +19,9 @@ from txn_coordinator.shard import SendMarkers, complete_operation
 RETRY_MS_FIRST: Final = 10
 RETRY_MS_MAX: Final = 1_000
 
+_Participant: TypeAlias = int | str
+"""A partition by its ordinal, or a group by its name."""
+
 Participant = int | str
 """A partition ordinal, or the id of a group."""
 
@@ -26,24 +29,18 @@ Participant = int | str
 class _Job:
     """One decided transaction: the participants whose marker is not durable yet."""
 
-    __slots__ = ("groups", "order", "partitions", "retry_ms")
+    __slots__ = ("in_flight", "is_retry_armed", "missing", "order", "retry_ms")
 
     def __init__(self, order: SendMarkers) -> None:
         self.order = order
-        self.partitions = set(order.partitions)
-        self.groups = set(order.groups)
+        self.missing: set[_Participant] = {*order.partitions, *order.groups}
+        self.in_flight: set[_Participant] = set()
+        self.is_retry_armed = False
         self.retry_ms = RETRY_MS_FIRST
 
     @property
-    def is_done(self) -> bool:
-        return not self.partitions and not self.groups
-
-    def forget(self, participant: Participant) -> None:
-        """The participant has its marker."""
-        if isinstance(participant, int):
-            self.partitions.discard(participant)
-        else:
-            self.groups.discard(participant)
+    def key(self) -> tuple[str, int]:
+        return (self.order.transactional_id, self.order.marker.csn)
 
 
 class MarkerSender:
@@ -60,58 +57,75 @@ class MarkerSender:
     def waiting_partitions(self, transactional_id: str, csn: int) -> frozenset[int] | None:
         """Ordinals without a durable marker yet; None when no such transaction is being finished here."""
         job = self._jobs.get((transactional_id, csn))
-        return None if job is None else frozenset(job.partitions)
+        if job is None:
+            return None
+        return frozenset(participant for participant in job.missing if isinstance(participant, int))
 
     @property
     def waiting_markers(self) -> int:
-        return sum(len(job.partitions) + len(job.groups) for job in self._jobs.values())
+        return sum(len(job.missing) for job in self._jobs.values())
 
     def _start(self, order: SendMarkers) -> None:
         job = _Job(order)
-        self._jobs[order.transactional_id, order.marker.csn] = job
+        self._jobs[job.key] = job
         self._send(job)
 
     def _send(self, job: _Job) -> None:
-        """Write every missing marker; a job without participants is complete at once."""
-        if job.is_done:
+        """Write every marker that is missing and not under way; a job without participants is complete at once."""
+        if not job.missing:
             self._complete(job)
             return
-        for participant, operation in list(self._missing(job)):
-            self._write(job, participant, operation)
+        for participant in sorted(job.missing - job.in_flight, key=_by_kind):
+            job.in_flight.add(participant)
+            self._runtime.write(self._marker_operation(job, participant), is_urgent=True).on_settled(
+                partial(self._on_written, job, participant)
+            )
 
-    def _missing(self, job: _Job) -> Iterator[tuple[Participant, Operation]]:
+    def _marker_operation(self, job: _Job, participant: _Participant) -> Operation:
         marker = job.order.marker
-        for ordinal in sorted(job.partitions):
-            yield ordinal, self._markers.partition_marker(ordinal, marker)
-        for group in sorted(job.groups):
-            yield group, self._markers.group_marker(group, marker)
+        if isinstance(participant, int):
+            return self._markers.partition_marker(participant, marker)
+        return self._markers.group_marker(participant, marker)
 
-    def _write(self, job: _Job, participant: Participant, operation: Operation) -> None:
-        def on_written(written: Pending[object]) -> None:
-            try:
-                written.result()
-            except Exception:  # noqa: BLE001  whatever it was, the outcome stands and the marker is owed
-                self.failed_markers += 1
-                self._retry_later(job)
-                return
-            job.forget(participant)
-            if job.is_done:
-                self._complete(job)
-
-        self._runtime.write(operation, is_urgent=True).on_settled(on_written)
+    def _on_written(self, job: _Job, participant: _Participant, written: Pending[object]) -> None:
+        job.in_flight.discard(participant)
+        try:
+            written.result()
+        except Exception:  # noqa: BLE001  whatever it was, the outcome stands and the marker is owed
+            self.failed_markers += 1
+            self._retry_later(job)
+            return
+        job.missing.discard(participant)
+        if not job.missing:
+            self._complete(job)
 
     def _retry_later(self, job: _Job) -> None:
-        key = ("markers", job.order.transactional_id, job.order.marker.csn)
-        self._runtime.arm(key, job.retry_ms, lambda: self._send(job))
+        if job.is_retry_armed:
+            return
+        job.is_retry_armed = True
+
+        def send_again() -> None:
+            job.is_retry_armed = False
+            self._send(job)
+
+        self._runtime.arm(("markers", *job.key), job.retry_ms, send_again)
         job.retry_ms = min(2 * job.retry_ms, RETRY_MS_MAX)
 
     def _complete(self, job: _Job) -> None:
         order = job.order
-        completed = self._runtime.write(
-            complete_operation(order.shard, order.transactional_id, order.marker.csn), is_urgent=True
-        )
+        operation = complete_operation(order.shard, order.transactional_id, order.marker.csn)
 
-        def on_completed(_result: Pending[object]) -> None:
-            self._jobs.pop((order.transactional_id, order.marker.csn), None)
+        def on_completed(completed: Pending[object]) -> None:
+            try:
+                completed.result()
+            except Exception:  # noqa: BLE001  COMPLETE is owed as the markers are
+                self._retry_later(job)
+                return
+            del self._jobs[job.key]
 
-        completed.on_settled(on_completed)
+        self._runtime.write(operation, is_urgent=True).on_settled(on_completed)
+
+
+def _by_kind(participant: _Participant) -> tuple[bool, _Participant]:
+    """Partitions first, each kind in its order."""
+    return (isinstance(participant, str), participant)

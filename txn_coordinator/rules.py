@@ -96,7 +96,7 @@ def initialise(
     elif shown is None:
         epoch, last, prev_producer_id = epoch + 1, NO_EPOCH, NO_PRODUCER_ID
     elif epoch in (NO_EPOCH, shown):
-        epoch, last = epoch + 1, epoch
+        epoch, last, prev_producer_id = epoch + 1, epoch, NO_PRODUCER_ID
     else:
         assert expected is not None
         raise _fenced(current, expected)
@@ -202,10 +202,10 @@ class EndVerdict(Enum):
     """It was decided and completed by an earlier attempt: answer as then."""
 
 
-def end(current: Transaction, request: EndRequest, limits: Limits) -> EndVerdict:
+def end(current: Transaction, request: EndRequest) -> EndVerdict:
     """Judge an EndTxn (spec transactions 2.6, both tables)."""
     if request.client_txn_version >= 2:
-        return _end_v2(current, request, limits)
+        return _end_v2(current, request)
     check_identity(current, request.identity)
     check_not_prepared(current)
     if current.state is TransactionState.ONGOING:
@@ -215,20 +215,19 @@ def end(current: Transaction, request: EndRequest, limits: Limits) -> EndVerdict
     raise _nothing_to_end(current, request)
 
 
-def _end_v2(current: Transaction, request: EndRequest, limits: Limits) -> EndVerdict:
+def _end_v2(current: Transaction, request: EndRequest) -> EndVerdict:
     check_not_prepared(current)
     shown = request.identity
-    is_overflow_retry = (
-        current.prev_producer_id == shown.producer_id
-        and limits.is_exhausted(shown.producer_epoch)
-        and current.producer_epoch == 0
-    )
+    # Only the client on whose behalf the epoch was bumped may ask again: for a new instance `last_producer_epoch` is
+    # erased, so an older holder can never take the new one's outcome for its own (spec transactions 3.2).
+    is_last = shown.producer_epoch == current.last_producer_epoch
+    is_overflow_retry = is_last and current.prev_producer_id == shown.producer_id and current.producer_epoch == 0
     if shown.producer_id != current.producer_id and not is_overflow_retry:
         raise _wrong_producer_id(current, shown)
     is_complete = current.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
     is_current = shown == current.identity
     is_retry = is_overflow_retry or (
-        shown.producer_id == current.producer_id and current.producer_epoch == shown.producer_epoch + 1
+        is_last and shown.producer_id == current.producer_id and current.producer_epoch == shown.producer_epoch + 1
     )
     if not is_current and not (is_complete and is_retry):
         raise _fenced(current, shown)
@@ -236,9 +235,8 @@ def _end_v2(current: Transaction, request: EndRequest, limits: Limits) -> EndVer
         return EndVerdict.PREPARE
     if is_current:
         if request.outcome is Outcome.ABORT:
-            return (
-                EndVerdict.PREPARE
-            )  # The client does not know whether anything was added: an empty abort, with a bump.
+            # The client does not know whether anything was added: an empty abort, with a bump.
+            return EndVerdict.PREPARE
         raise _nothing_to_end(current, request)
     if current.outcome is request.outcome:
         return EndVerdict.REPEATED
@@ -271,6 +269,9 @@ def prepare(
         changes = {
             "producer_epoch": min(current.producer_epoch + 1, limits.producer_epoch_max),
             "last_producer_epoch": current.producer_epoch,
+            # From here on nobody can still be retrying across the last rotation; a name kept longer would let a zombie
+            # of that id pass `check_expected` once the epochs meet again.
+            "prev_producer_id": NO_PRODUCER_ID,
         }
         if limits.is_exhausted(current.producer_epoch):
             changes["next_producer_id"] = allocate()

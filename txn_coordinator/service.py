@@ -22,7 +22,10 @@ from txn_coordinator import rules
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.shard import AbortStarted, Ended, TransactionShard, park_key
-from txn_coordinator.state import Identity, Transaction, TransactionState
+from txn_coordinator.state import IDLE, Identity, Transaction, TransactionState
+
+OPEN = frozenset(TransactionState) - IDLE
+"""States in which a transaction holds something up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +181,8 @@ class TransactionService:
         matches_id = _id_matcher(wanted.id_pattern)
 
         def matches(transaction: Transaction) -> bool:
-            is_open = transaction.start_ms != -1
+            # A completed transaction keeps its start, but nothing of it is open any more.
+            is_open = transaction.state in OPEN
             return (
                 (not wanted.states or transaction.state in states)
                 and (not wanted.producer_ids or transaction.producer_id in wanted.producer_ids)

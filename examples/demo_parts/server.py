@@ -1,0 +1,95 @@
+"""The server of the demo: a real `txnctl serve`, started, killed and started again on the same directory and port."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+START_SECONDS_MAX: Final = 60
+STOP_SECONDS_MAX: Final = 15
+PORTS: Final = range(20_000, 30_000)
+"""Below the ports that systems hand out: while the server is dead, nobody else may be given its port."""
+
+
+class ServerFailed(Exception):
+    """The server did not start, or ended on its own."""
+
+
+class Server:
+    """One server, over several lives."""
+
+    def __init__(self, directory: Path) -> None:
+        self.log = directory / "server.log"
+        self.starts = 0
+        self._data_dir = directory / "data"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.endpoint = f"127.0.0.1:{_free_port()}"
+
+    def start(self) -> float:
+        """Start it and return, once it takes work, how many seconds that took. Raises: ServerFailed."""
+        began = time.monotonic()
+        command = [sys.executable, "-m", "coordinator_server", "serve"]
+        command += ["--data-dir", str(self._data_dir), "--listen", self.endpoint]
+        with self.log.open("ab") as log:
+            # Its own process group: Ctrl-C in the terminal is for the demo, which then ends the server itself.
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, process_group=0)
+        self.starts += 1
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], START_SECONDS_MAX)
+        if not ready or not self._process.stdout.readline():
+            raise ServerFailed(f"the server did not start: see {self.log}")
+        return time.monotonic() - began
+
+    def check(self) -> None:
+        """Raises: ServerFailed where the server ended although nobody ended it."""
+        if self._process is None or self._process.poll() is not None:
+            raise ServerFailed(f"the server ended on its own: see {self.log}")
+
+    def kill(self) -> None:
+        """End it with SIGKILL, in the middle of whatever it does."""
+        self.check()
+        assert self._process is not None
+        self._process.kill()
+        status = self._process.wait()
+        self._forget()
+        if status != -signal.SIGKILL:
+            raise ServerFailed(f"the server ended with status {status} before it was killed: see {self.log}")
+
+    def stop(self) -> int | None:
+        """Ask it to finish and end; return its exit status, or None where it was not running."""
+        if self._process is None:
+            return None
+        self._process.terminate()
+        try:
+            return self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        if self._process is not None and self._process.stdout is not None:
+            self._process.stdout.close()
+        self._process = None
+
+
+def _free_port() -> int:
+    for port in random.sample(PORTS, k=100):
+        with socket.socket() as probe:
+            # As the server itself does: a port that a finished connection still lingers on is free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise ServerFailed(f"no free port found in {PORTS} on {os.uname().nodename}")

@@ -11,8 +11,7 @@ import ipaddress
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Coroutine
 from typing import Any, Final, NoReturn, Protocol
 
 import structlog
@@ -20,26 +19,17 @@ import uvloop
 
 from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_runtime.rocks import open_store
-from coordinator_runtime.store import Store, StoreRefused
-from coordinator_server.build import Server, build, load, service_names
+from coordinator_runtime.store import StoreRefused
+from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
 from coordinator_server.config import Address, Config, parse_address
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.grpc_transport import AddressRefused, GrpcOptions, GrpcTransport
 from coordinator_server.logs import configure_logs
-from coordinator_server.transport import Gate
 
 ANSWERS_LEAVE_MS: Final = 500
 """How long answers that were given may take to leave the process when it ends."""
 
 _log = structlog.get_logger("server")
-
-
-@dataclass(frozen=True, slots=True)
-class OpenStore:
-    """A store, and how the commit thread notes that it is durable up to a version."""
-
-    store: Store
-    mark_durable: Callable[[int], None]
 
 
 class StoreOpener(Protocol):
@@ -107,14 +97,7 @@ class _Process:
         except BaseException:
             opened.store.close()
             raise
-        server = build(
-            self._config,
-            opened.store,
-            mark_durable=opened.mark_durable,
-            clock=self._clock,
-            address=self._advertised(address),
-            on_failure=self._fail,
-        )
+        server = build(self._config, opened, self._clock, self._fail)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
         await transport.start(server.dispatcher)
@@ -128,7 +111,7 @@ class _Process:
     def _bind(self) -> tuple[GrpcTransport, Address]:
         wanted = parse_address(self._config.listen)
         options = GrpcOptions(self._config.message_bytes_max, has_reflection=self._config.reflection)
-        transport = GrpcTransport(service_names(), self._clock, options)
+        transport = GrpcTransport(SERVICE_NAMES, self._clock, options)
         try:
             return transport, Address(wanted.host, transport.bind(wanted.host, wanted.port))
         except AddressRefused as refusal:
@@ -141,9 +124,8 @@ class _Process:
     async def _get_ready(self, server: Server, transport: GrpcTransport, address: Address) -> None:
         began_ms = self._clock.monotonic_ms()
         server.commits.start()
-        await load(server)
-        _log.info("loaded", elapsed_ms=self._clock.monotonic_ms() - began_ms, **server.counts())
-        server.dispatcher.gate = Gate.SERVING
+        await load(server, self._config, self._advertised(address))
+        _log.info("loaded", elapsed_ms=self._clock.monotonic_ms() - began_ms)
         await transport.set_ready(True)
         if not is_loopback(address.host):
             _log.warning(
@@ -156,7 +138,7 @@ class _Process:
         """Take nothing new, make durable and answer what was staged, close."""
         _log.info("drain", signal=reason.name, unanswered_calls=server.dispatcher.unanswered_calls)
         await transport.announce_stop()
-        server.dispatcher.gate = Gate.DRAINING
+        server.dispatcher.close()
         try:
             async with asyncio.timeout(self._config.drain_ms_max / 1000):
                 await server.driver.drain()

@@ -56,22 +56,17 @@ class Codec:
     method: Method
     request_type: type[Message]
     response_type: type[Message]
-    serve: Callable[[Any, CallContext], Pending[Any]]
 
 
-def codec_table(services: Iterable[tuple[ServiceDescriptor, object]]) -> Mapping[str, Codec]:
-    """The table of every method of the services, by full name ("/package.Service/Method").
-
-    A servicer has one function per method, with the method's name; one that is missing is our bug."""
-    table = {}
-    for service, servicer in services:
-        for method in service.methods:
-            serve = getattr(servicer, method.name, None)
-            assert serve is not None, f"{type(servicer).__name__} lacks {service.full_name}.{method.name}"
-            table[f"/{service.full_name}/{method.name}"] = Codec(
-                Method(method.name), GetMessageClass(method.input_type), GetMessageClass(method.output_type), serve
-            )
-    return table
+def codec_table(services: Iterable[ServiceDescriptor]) -> Mapping[str, Codec]:
+    """The table of every method of the services, by full name ("/package.Service/Method")."""
+    return {
+        f"/{service.full_name}/{method.name}": Codec(
+            Method(method.name), GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+        )
+        for service in services
+        for method in service.methods
+    }
 
 
 class Gate(Enum):
@@ -88,12 +83,28 @@ class Dispatcher:
     Every call gets an answer of its own; a defect fails the call that met it and is logged here, once, with its
     traceback, while the caller reads INTERNAL and nothing of our inside."""
 
-    def __init__(self, table: Mapping[str, Codec], admission: Admission, *, message_bytes_max: int) -> None:
-        self._table = table
+    def __init__(self, services: Iterable[ServiceDescriptor], admission: Admission, *, message_bytes_max: int) -> None:
+        self._table = codec_table(services)
+        self._serve_functions: dict[Method, Callable[[Any, CallContext], Pending[Any]]] = {}
         self._admission = admission
         self._message_bytes_max = message_bytes_max
         self._unanswered: set[Pending[Message]] = set()
-        self.gate = Gate.LOADING
+        self._gate = Gate.LOADING
+
+    def open(self, servicers: Iterable[object]) -> None:
+        """Take work from now on. A servicer has one function per method, with the method's name."""
+        servicers = list(servicers)
+        for codec in self._table.values():
+            found = [
+                function for servicer in servicers if (function := getattr(servicer, codec.method, None)) is not None
+            ]
+            assert len(found) == 1, f"{codec.method} must have one servicer and has {len(found)}"
+            self._serve_functions[codec.method] = found[0]
+        self._gate = Gate.SERVING
+
+    def close(self) -> None:
+        """Take no new work; what is under way goes on."""
+        self._gate = Gate.DRAINING
 
     @property
     def unanswered_calls(self) -> int:
@@ -103,9 +114,9 @@ class Dispatcher:
         """Answer every call that still waits (parked, long polls) with what the gate says.
 
         For a server that stops, once everything staged was answered: no call is left that a repetition would harm."""
-        assert self.gate.value is not None, "only a closed gate has something to say"
+        assert self._gate.value is not None, "only a closed gate has something to say"
         for pending in list(self._unanswered):
-            pending.fail(Refused(*self.gate.value))
+            pending.fail(Refused(*self._gate.value))
 
     def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]:
         codec = self._table.get(method)
@@ -117,8 +128,8 @@ class Dispatcher:
         )
 
     def _serve(self, codec: Codec, body: bytes, call: CallContext) -> Pending[Message]:
-        if self.gate.value is not None:
-            raise Refused(*self.gate.value)
+        if self._gate.value is not None:
+            raise Refused(*self._gate.value)
         self._admission.check(codec.method)
         try:
             request: Any = codec.request_type.FromString(body)
@@ -127,7 +138,8 @@ class Dispatcher:
                 CallStatus.INVALID_ARGUMENT,
                 f"{len(body)} bytes were sent that are no {codec.request_type.DESCRIPTOR.full_name}: {error}",
             ) from error
-        pending: Pending[Message] = codec.serve(request, call_context(request.header, call))
+        serve = self._serve_functions[codec.method]
+        pending: Pending[Message] = serve(request, call_context(request.header, call))
         if not pending.is_settled:
             self._admission.enter(codec.method)
             self._unanswered.add(pending)

@@ -10,7 +10,7 @@ from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, Refused
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_server.admission import Admission, AdmissionLimits
-from coordinator_server.transport import CallStatus, Dispatcher, Gate, TransportError, codec_table
+from coordinator_server.transport import CallStatus, Dispatcher, TransportError
 from tests.server.fake_servicer import (
     END_TXN,
     FIND_COORDINATOR,
@@ -32,8 +32,8 @@ def servicer() -> FakeTransactionServicer:
 @pytest.fixture
 def dispatcher(servicer: FakeTransactionServicer) -> Dispatcher:
     admission = Admission(LIMITS, lambda: 0)
-    dispatcher = Dispatcher(codec_table([(SERVICE, servicer)]), admission, message_bytes_max=50_000)
-    dispatcher.gate = Gate.SERVING
+    dispatcher = Dispatcher([SERVICE], admission, message_bytes_max=50_000)
+    dispatcher.open([servicer])
     return dispatcher
 
 
@@ -102,28 +102,29 @@ def test_an_answer_that_is_too_large_says_so(dispatcher: Dispatcher) -> None:
     assert "at most 50000 are allowed" in error.message
 
 
-def test_a_servicer_that_lacks_a_method_is_found_when_the_table_is_made() -> None:
-    with pytest.raises(AssertionError, match=r"object lacks coordinator_api\.v1\.TransactionService"):
-        codec_table([(SERVICE, object())])
+def test_a_method_without_a_servicer_is_found_before_the_server_takes_work() -> None:
+    dispatcher = Dispatcher([SERVICE], Admission(LIMITS, lambda: 0), message_bytes_max=50_000)
+    with pytest.raises(AssertionError, match="FindCoordinator must have one servicer and has 0"):
+        dispatcher.open([object()])
 
 
-@pytest.mark.parametrize(
-    ("gate", "code"),
-    [
-        (Gate.LOADING, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-        (Gate.DRAINING, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-    ],
-)
-def test_a_closed_gate_answers_in_band(dispatcher: Dispatcher, gate: Gate, code: ErrorCode) -> None:
-    dispatcher.gate = gate
-    assert response_of(end(dispatcher)).error_code == code
+def test_a_server_that_loads_says_so_in_band() -> None:
+    dispatcher = Dispatcher([SERVICE], Admission(LIMITS, lambda: 0), message_bytes_max=50_000)
+    response = response_of(end(dispatcher))
+    assert (response.error_code, response.error_class) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorClass.RETRY)
+
+
+def test_a_server_that_stops_says_so_in_band(dispatcher: Dispatcher) -> None:
+    dispatcher.close()
+    response = response_of(end(dispatcher))
+    assert (response.error_code, response.error_class) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorClass.REFRESH)
 
 
 def test_waiting_calls_are_answered_when_the_server_stops(
     dispatcher: Dispatcher, servicer: FakeTransactionServicer
 ) -> None:
     waiting = end(dispatcher)
-    dispatcher.gate = Gate.DRAINING
+    dispatcher.close()
     dispatcher.refuse_unanswered()
     assert response_of(waiting).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert dispatcher.unanswered_calls == 0

@@ -19,7 +19,7 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.clock import SystemClock
 from coordinator_server.admission import Admission, AdmissionLimits
 from coordinator_server.grpc_transport import AddressRefused, GrpcOptions, GrpcTransport, host_of
-from coordinator_server.transport import Dispatcher, Gate, codec_table
+from coordinator_server.transport import Dispatcher
 from tests.server.fake_servicer import END_TXN, SERVICE, FakeTransactionServicer
 
 HOST = "127.0.0.1"
@@ -54,8 +54,8 @@ class Served:
 async def serve(limits: AdmissionLimits | None = None, *, has_reflection: bool = False) -> AsyncIterator[Served]:
     servicer = FakeTransactionServicer()
     admission = Admission(limits or AdmissionLimits(), lambda: 0)
-    dispatcher = Dispatcher(codec_table([(SERVICE, servicer)]), admission, message_bytes_max=MESSAGE_BYTES_MAX)
-    dispatcher.gate = Gate.SERVING
+    dispatcher = Dispatcher([SERVICE], admission, message_bytes_max=MESSAGE_BYTES_MAX)
+    dispatcher.open([servicer])
     options = GrpcOptions(MESSAGE_BYTES_MAX, has_reflection=has_reflection)
     transport = GrpcTransport([SERVICE.full_name], SystemClock(), options)
     port = transport.bind(HOST, 0)

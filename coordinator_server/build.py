@@ -1,0 +1,122 @@
+"""The composition root: every part of one server, made and joined here and nowhere else.
+
+`build` makes what needs no stored state, so that the server can listen and say that it loads. `load` brings the state
+back, makes the services on it, and opens the door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from coordinator_api.v1 import transaction_pb2
+from coordinator_runtime.clock import Clock
+from coordinator_runtime.commit_thread import CommitThread
+from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.driver import LoopDriver
+from coordinator_runtime.loader import load_shard, settle_debts
+from coordinator_runtime.ports import AllowAll
+from coordinator_runtime.rows import StateRows
+from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.store import Store, StoreFailed
+from coordinator_server.admission import Admission
+from coordinator_server.config import Address, Config
+from coordinator_server.markers import LocalMarkers, NoGroups
+from coordinator_server.transport import Dispatcher
+from partition_log.loading import load_partition_log
+from partition_log.markers import PartitionMarkers
+from txn_coordinator.codec import CountersCodec, TransactionCodec
+from txn_coordinator.counters import COUNTERS, CountersShard
+from txn_coordinator.marker_sender import MarkerSender
+from txn_coordinator.service import TransactionService
+from txn_coordinator.servicer import NodeAddress, TransactionServicer
+from txn_coordinator.shard import TransactionShard
+from txn_coordinator.verifier import CoordinatorVerifier
+
+SERVICES = (transaction_pb2.DESCRIPTOR.services_by_name["TransactionService"],)
+"""What this server serves. Every method of them has a servicer."""
+
+SERVICE_NAMES = tuple(service.full_name for service in SERVICES)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStore:
+    """A store, and how the commit thread notes that it is durable up to a version."""
+
+    store: Store
+    mark_durable: Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The parts that whoever runs the server holds on to."""
+
+    store: Store
+    runtime: Runtime
+    driver: LoopDriver
+    commits: CommitThread
+    dispatcher: Dispatcher
+
+
+def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[[Exception], None]) -> Server:
+    """A server that takes calls and answers them all with "loading". Call it on the loop that the server lives on;
+    `on_failure` is called there, once, when the store failed."""
+    store = opened.store
+
+    def on_commit_failure(failure: BaseException) -> None:
+        driver.failed_from_thread(failure if isinstance(failure, Exception) else StoreFailed(repr(failure)))
+
+    def on_durable(version: int) -> None:
+        driver.durable_from_thread(version)
+
+    commits = CommitThread(
+        store, clock, on_durable=on_durable, on_failure=on_commit_failure, mark_durable=opened.mark_durable
+    )
+    runtime = Runtime(
+        clock=clock, durable_version=store.version(), hand_over=commits.submit, limits=config.runtime_limits()
+    )
+    driver = LoopDriver(runtime, on_failure)
+    admission = Admission(config.admission_limits(), lambda: runtime.parked_calls)
+    dispatcher = Dispatcher(SERVICES, admission, message_bytes_max=config.message_bytes_max)
+    return Server(store, runtime, driver, commits, dispatcher)
+
+
+async def load(server: Server, config: Config, address: Address) -> None:
+    """Bring the state back and take work; returns once all of that is durable. The commit thread must run.
+
+    Raises whatever a damaged record raises: a server that cannot read its state does not serve."""
+    runtime, store, shard_count = server.runtime, server.store, config.shard_count
+    limits, authorizer = config.limits(), AllowAll()
+    transaction_shards = [ShardKey(Coordinator.TRANSACTIONS, number) for number in range(shard_count)]
+
+    directory = load_partition_log(runtime, store, shard_count=shard_count)
+    partition_markers = PartitionMarkers(directory)
+    markers = LocalMarkers(partition_markers, NoGroups())
+
+    counters = CountersShard(runtime.journal)
+    runtime.add_rows(Coordinator.COUNTERS, StateRows(CountersCodec()))
+    load_shard(runtime, store, COUNTERS, counters)
+    runtime.add_rows(Coordinator.TRANSACTIONS, StateRows(TransactionCodec()))
+    for key in transaction_shards:
+        shard = TransactionShard(
+            key, runtime.journal, counters=counters, markers=markers, limits=limits, two_phase=config.two_phase
+        )
+        load_shard(runtime, store, key, shard)
+
+    sender = MarkerSender(runtime, markers)
+    transactions = TransactionService(
+        runtime, limits=limits, shard_count=shard_count, sender=sender, sequences=partition_markers
+    )
+    CoordinatorVerifier(runtime, transactions.shard_key)
+    transaction_servicer = TransactionServicer(
+        transactions,
+        catalog=directory,
+        authorizer=authorizer,
+        clock=runtime.clock,
+        address=NodeAddress(config.node_id, address.host, address.port),
+    )
+
+    settle_debts(runtime, transaction_shards)
+    # A coordinator epoch is durable before the first request, so that no older process can pass for this one.
+    await server.driver.drain()
+    server.dispatcher.open([transaction_servicer])

@@ -90,6 +90,7 @@ class _Families:
 
     def __init__(self, database: Rdict) -> None:
         self._database = database
+        self._path = database.path()
         self._families = [database.get_column_family(family.name) for family in Family]
         self._open_scans: WeakSet[Generator[tuple[bytes, bytes], None, None]] = WeakSet()
         self._failure: BaseException | None = None
@@ -162,15 +163,22 @@ class _Families:
         """Remember the first failure, for every call that follows, and word it."""
         if self._failure is None:
             self._failure = cause
-        return StoreFailed(f"RocksDB in {self._database.path()} failed: {self._failure}")
+        return StoreFailed(f"RocksDB in {self._path} failed: {self._failure}")
 
     def _release(self) -> None:
-        """Close RocksDB. Its lock is held until the last iterator and family is gone, so those go first."""
+        """Close RocksDB. Its lock is held until the last iterator and family is gone, so those go first.
+
+        Raises StoreFailed if there was no failure before."""
         self._is_open = False
         for rows in list(self._open_scans):
             rows.close()
         self._families.clear()
-        self._database.close()
+        try:
+            self._database.close()
+        except Exception as error:
+            # Closed all the same. After a failure it repeats that failure, which was reported.
+            if self._failure is None:
+                raise self._failed(error) from error
 
 
 class ReadOnlyStore(_Families):
@@ -195,8 +203,10 @@ class ReadOnlyStore(_Families):
     def close(self) -> None:
         """Let others open the directory. Idempotent."""
         if self._is_open:
-            self._release()
-            self._lock.release()
+            try:
+                self._release()
+            finally:
+                self._lock.release()
 
 
 class RocksStore(_Families):
@@ -302,17 +312,17 @@ class RocksStore(_Families):
         if not self._is_open:
             return
         self._closing.set()
-        try:
+        with ExitStack() as last:
+            last.callback(self._lock.release)
+            last.callback(self.durable_mark.close)
+            last.callback(self._release)
+            last.callback(self._handles.clear)
             if self._failure is None:
                 self.sync()
-                self.durable_mark.write(self._version)
-        except OSError as error:
-            raise self._failed(error) from error
-        finally:
-            self._handles.clear()
-            self._release()
-            self.durable_mark.close()
-            self._lock.release()
+                try:
+                    self.durable_mark.write(self._version)
+                except OSError as error:
+                    raise self._failed(error) from error
 
 
 def open_store(

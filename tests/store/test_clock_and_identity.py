@@ -1,0 +1,71 @@
+"""The doors to time and chance, and the clock of the tests beside the real one."""
+
+from __future__ import annotations
+
+from string import ascii_lowercase, digits
+
+import pytest
+
+from coordinator_runtime.clock import Clock, SystemClock
+from coordinator_runtime.identity import new_uuid, random_token, uuid_bytes, uuid_text
+from tests.harness.manual_clock import ManualClock
+
+YEAR_2020_MS = 1_577_836_800_000
+YEAR_2200_MS = 7_258_118_400_000
+
+
+@pytest.mark.parametrize("clock", [SystemClock(), ManualClock()])
+def test_clocks_count_milliseconds(clock: Clock) -> None:
+    assert YEAR_2020_MS < clock.wall_ms() < YEAR_2200_MS
+    assert 0 <= clock.monotonic_ms() <= clock.monotonic_ms()
+
+
+def test_a_manual_clock_moves_only_by_hand() -> None:
+    clock = ManualClock(wall_ms=1000, monotonic_ms=5)
+    clock.advance(10)
+    assert (clock.wall_ms(), clock.monotonic_ms()) == (1010, 15)
+    clock.step_wall(-500)
+    assert (clock.wall_ms(), clock.monotonic_ms()) == (510, 15)
+    with pytest.raises(AssertionError, match="time does not go back"):
+        clock.advance(-1)
+
+
+def test_new_uuids_differ_and_their_text_leads_back() -> None:
+    made = {new_uuid() for _ in range(1000)}
+    assert len(made) == 1000
+    for value in made:
+        text = uuid_text(value)
+        assert len(text) == 22
+        assert not text.startswith("-")
+        assert uuid_bytes(text) == value
+
+
+def test_uuid_text_is_what_kafka_prints() -> None:
+    # Kafka's Uuid.ONE_UUID.
+    assert uuid_text((1).to_bytes(16, "big")) == "AAAAAAAAAAAAAAAAAAAAAQ"
+    assert uuid_bytes("AAAAAAAAAAAAAAAAAAAAAQ") == (1).to_bytes(16, "big")
+    assert uuid_text(b"\xff" * 16) == "_____________________w"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "AAAAAAAAAAAAAAAAAAAAA",
+        "AAAAAAAAAAAAAAAAAAAAAQ==",
+        "AAAAAAAAAAAAAAAAAAAAAR",
+        "AAAAAAAAAAA AAAAAAAAAQ",
+        "AAAAAAAAAA+AAAAAAAAAAQ",
+        "ÄAAAAAAAAAAAAAAAAAAAAQ",
+        "00000000-0000-0000-0000-000000000001",
+    ],
+)
+def test_what_is_no_uuid_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a UUID"):
+        uuid_bytes(text)
+
+
+def test_tokens_have_the_length_asked_for_and_differ() -> None:
+    made = {random_token(12) for _ in range(1000)}
+    assert len(made) == 1000
+    assert all(len(token) == 12 and set(token) <= set(ascii_lowercase + digits) for token in made)

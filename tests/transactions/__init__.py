@@ -1,0 +1,1 @@
+"""The transaction coordinator's rules, one at a time."""

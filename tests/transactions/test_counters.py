@@ -1,0 +1,94 @@
+"""Producer ids are never given twice, whatever a crash loses; csn counts decided outcomes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.decision import Coordinator, Decision, Operation
+from coordinator_runtime.loader import load_shard
+from coordinator_runtime.rows import StateRows
+from coordinator_runtime.timeline import Journal
+from tests.harness.hand_driver import HandDriver
+from tests.harness.manual_clock import ManualClock
+from tests.harness.memory_store import MemoryStore
+from txn_coordinator.codec import CountersCodec
+from txn_coordinator.counters import BLOCK_SIZE, COUNTERS, PRODUCER_ID_MAX, CountersShard
+from txn_coordinator.records import ProducerIdBlockTaken
+
+
+class Counters:
+    """The counters over a store that can crash."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.store = store
+        self.driver = HandDriver(store, ManualClock())
+        self.driver.runtime.add_rows(Coordinator.COUNTERS, StateRows(CountersCodec()))
+        self.shard = CountersShard(self.driver.runtime.journal)
+        load_shard(self.driver.runtime, store, COUNTERS, self.shard)
+
+    def take(self) -> list[int]:
+        """Take an id; it is in the list once it may be told."""
+        told: list[int] = []
+        self.driver.runtime.write(Operation(COUNTERS, _take)).map(told.append)
+        return told
+
+
+def _take(shard: CountersShard, _turn: object) -> Decision:
+    producer_id, records = shard.next_producer_id()
+    return Decision(reply=producer_id, records=records)
+
+
+@given(st.lists(st.sampled_from(("take", "flush", "crash", "crash keeping", "many")), max_size=20))
+@settings(max_examples=40, deadline=None)
+def test_no_id_is_told_twice(steps: list[str]) -> None:
+    counters = Counters(MemoryStore())
+    told: list[list[int]] = []
+    for step in steps:
+        match step:
+            case "take":
+                told.append(counters.take())
+            case "many":
+                told.extend(counters.take() for _ in range(BLOCK_SIZE // 2))
+            case "flush":
+                counters.driver.flush()
+            case _:
+                keep = counters.driver.undurable_groups if step == "crash keeping" else 0
+                counters.driver.write_unsynced(keep)
+                counters = Counters(counters.store.crash(kept_groups=keep))
+    ids = [producer_id for each in told for producer_id in each]
+    assert len(ids) == len(set(ids))
+    assert all(producer_id >= 0 for producer_id in ids)
+
+
+def test_ids_of_a_block_are_given_without_gaps() -> None:
+    counters = Counters(MemoryStore())
+    told = [counters.take() for _ in range(2 * BLOCK_SIZE + 1)]
+    counters.driver.settle()
+    assert [producer_id for each in told for producer_id in each] == list(range(2 * BLOCK_SIZE + 1))
+
+
+def test_a_refused_operation_gives_its_id_back() -> None:
+    counters = Counters(MemoryStore())
+
+    def take_and_refuse(shard: CountersShard, turn: object) -> Decision:
+        decision = _take(shard, turn)
+        return Decision(records=decision.records, joins=(Operation(COUNTERS, refuse),))
+
+    def refuse(_shard: CountersShard, _turn: object) -> Decision:
+        raise Refused(ErrorCode.INVALID_REQUEST, "refused by the test")
+
+    counters.driver.runtime.write(Operation(COUNTERS, take_and_refuse))
+    told = counters.take()
+    counters.driver.settle()
+    assert told == [0]
+
+
+def test_the_last_block_ends_before_ids_overflow() -> None:
+    shard = CountersShard(Journal())
+    shard.replay(ProducerIdBlockTaken(PRODUCER_ID_MAX - BLOCK_SIZE + 1))
+    with pytest.raises(Refused) as refused:
+        shard.next_producer_id()
+    assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -1,0 +1,164 @@
+"""Any stored state meets any request: a decision or a precise refusal, never a bug, and never a broken promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.marker import Outcome
+from coordinator_runtime.decision import Decision
+from tests.transactions.world_of_one import (
+    EXHAUSTED,
+    FRESH_PRODUCER_ID,
+    ID,
+    NOW_MS,
+    PREV_PRODUCER_ID,
+    PRODUCER_ID,
+    TURN,
+    ask,
+    changed,
+    shard_with,
+)
+from txn_coordinator import rules
+from txn_coordinator.codec import TransactionCodec
+from txn_coordinator.records import TransactionChanged
+from txn_coordinator.shard import TransactionShard, TwoPhase
+from txn_coordinator.state import (
+    LEGAL_STEPS,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    PREPARED,
+    Identity,
+    InitAnswer,
+    Transaction,
+    TransactionState,
+)
+
+EPOCHS = st.integers(0, EXHAUSTED)
+REFUSALS = {
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.PRODUCER_FENCED,
+}
+
+
+@st.composite
+def transactions(draw: st.DrawFn) -> Transaction:
+    """Every state with every history of epochs and producer ids that its fields can tell."""
+    state = draw(st.sampled_from(TransactionState))
+    is_open = state is TransactionState.ONGOING or state in PREPARED
+    epoch = draw(EPOCHS)
+    is_rotating = state in PREPARED and draw(st.booleans())
+    txn_epoch = NO_EPOCH
+    if state in PREPARED:
+        txn_epoch = draw(st.sampled_from((epoch, max(epoch - 1, 0))))
+    return Transaction(
+        transactional_id=ID,
+        producer_id=PRODUCER_ID,
+        producer_epoch=EXHAUSTED + 1 if is_rotating else epoch,
+        last_producer_epoch=draw(st.one_of(st.just(NO_EPOCH), EPOCHS)),
+        prev_producer_id=draw(st.sampled_from((NO_PRODUCER_ID, PREV_PRODUCER_ID))),
+        next_producer_id=8 if is_rotating else NO_PRODUCER_ID,
+        next_producer_epoch=0 if is_rotating else NO_EPOCH,
+        txn_timeout_ms=draw(st.integers(1, 900_000)),
+        state=state,
+        partitions=draw(st.frozensets(st.integers(0, 3))) if is_open else frozenset(),
+        groups=draw(st.frozensets(st.sampled_from("gh"))) if is_open else frozenset(),
+        start_ms=-1 if state is TransactionState.EMPTY else NOW_MS - 100,
+        last_update_ms=NOW_MS - 50,
+        client_txn_version=draw(st.sampled_from((1, 2))),
+        txn_epoch=txn_epoch,
+        csn=draw(st.integers(0, 5)),
+        init=draw(
+            st.one_of(
+                st.none(),
+                st.builds(
+                    InitAnswer,
+                    st.sampled_from((b"", b"r" * 16)),
+                    st.builds(Identity, st.just(PRODUCER_ID), EPOCHS),
+                ),
+            )
+        ),
+        cause=draw(st.sampled_from(("init", "client", "timeout"))),
+    )
+
+
+IDENTITIES = st.builds(Identity, st.sampled_from((PREV_PRODUCER_ID, PRODUCER_ID, 8, 99)), st.integers(0, EXHAUSTED + 1))
+Question = Callable[[TransactionShard], Decision]
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> Question:
+    identity = draw(IDENTITIES)
+    version = draw(st.sampled_from((1, 2)))
+    match draw(st.sampled_from(("end", "add", "verify", "init", "abort", "complete"))):
+        case "end":
+            end = rules.EndRequest(
+                transactional_id=ID,
+                identity=identity,
+                outcome=draw(st.sampled_from(Outcome)),
+                client_txn_version=version,
+            )
+            return lambda shard: shard.decide_end(end, TURN)
+        case "add":
+            additions = rules.Additions(partitions=draw(st.frozensets(st.integers(0, 5))))
+            return lambda shard: shard.decide_add(ID, identity, additions, TURN, client_txn_version=version)
+        case "verify":
+            return lambda shard: shard.decide_verify(ID, identity, frozenset({1}))
+        case "init":
+            init = rules.InitRequest(
+                transactional_id=ID,
+                txn_timeout_ms=1_000,
+                expected=draw(st.one_of(st.none(), st.just(identity))),
+                request_id=draw(st.sampled_from((b"", b"r" * 16, b"s" * 16))),
+            )
+            may = draw(st.booleans())
+            return lambda shard: shard.decide_init(init, TURN, may_abort_and_init=may)
+        case "abort":
+            return lambda shard: shard.decide_abort(ID, identity, NOW_MS - 100, TURN, cause="timeout")
+        case _:
+            csn = draw(st.integers(0, 5))
+            return lambda shard: shard.decide_complete(ID, csn, TURN)
+
+
+@given(transactions(), questions(), st.sampled_from(TwoPhase))
+@settings(max_examples=300, deadline=None)
+def test_every_state_answers_every_request(before: Transaction, question: Question, two_phase: TwoPhase) -> None:
+    shard = shard_with(before, two_phase=two_phase)
+    decision = ask(lambda: question(shard))
+    if isinstance(decision, int):
+        assert decision in REFUSALS
+        return
+    after = changed(decision)
+    if after is None:
+        return
+    assert after.state in LEGAL_STEPS[before.state]
+    _check_identity_grew(before, after)
+    if before.state in PREPARED:
+        assert after.outcome is before.outcome, "what is decided stays decided"
+    if after.state is TransactionState.EMPTY or after.state not in (TransactionState.ONGOING, *PREPARED):
+        assert not after.partitions
+        assert not after.groups
+    # Replaying the record gives the state that was decided, and its bytes give the record.
+    shard.replay(TransactionChanged(after))
+    encoded = TransactionCodec().encode(TransactionChanged(after))
+    assert encoded.value is not None
+    assert TransactionCodec().decode(encoded.record_type, encoded.key, encoded.value) == TransactionChanged(after)
+
+
+def _check_identity_grew(before: Transaction, after: Transaction) -> None:
+    """Epochs of a producer id never fall and never wrap; a new producer id is one that nobody had, at epoch 0."""
+    if after.producer_id == before.producer_id:
+        assert before.producer_epoch <= after.producer_epoch <= EXHAUSTED + 1
+        is_handed_out = after.state not in PREPARED
+        assert not is_handed_out or after.producer_epoch <= EXHAUSTED or before.state in PREPARED
+    else:
+        assert after.producer_id in (FRESH_PRODUCER_ID, before.next_producer_id)
+        assert after.producer_epoch == 0
+        assert after.prev_producer_id == before.producer_id
+    if after.next_producer_id != NO_PRODUCER_ID:
+        assert after.state in PREPARED

@@ -23,6 +23,7 @@ from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from coordinator_runtime.decision import Decision, Operation, Record, ShardKey, Turn
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
+from partition_log.events import PartitionGrew
 from partition_log.records import (
     BatchAppended,
     LogRecord,
@@ -164,8 +165,11 @@ class LogShard:
             producer,
             indexed,
         )
-        reply = Appended(base_offset, head.log_start_offset)
-        return Decision(reply=reply, records=(Record(self.key, record),))
+        return Decision(
+            reply=Appended(base_offset, head.log_start_offset),
+            records=(Record(self.key, record),),
+            events=(PartitionGrew(append.ordinal, batch.record_count, len(append.encoded)),),
+        )
 
     def decide_marker(self, ordinal: int, marker: Marker, turn: Turn) -> Decision:
         """End a transaction in a partition. No reply; success for a partition that was deleted, because what the marker
@@ -202,7 +206,10 @@ class LogShard:
         )
         producer = rules.entry_after_marker(entry, marker, now_ms=turn.now_ms)
         record = MarkerAppended(ordinal, offset, batch, extended, marker.producer_id, producer, ended, indexed)
-        return Decision(records=(Record(self.key, record),))
+        return Decision(
+            records=(Record(self.key, record),),
+            events=(PartitionGrew(ordinal, 1, len(batch), marker.outcome),),
+        )
 
     def decide_check_last_sequence(
         self, ordinal: int, producer_id: int, producer_epoch: int, last_sequence: int

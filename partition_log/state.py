@@ -10,6 +10,7 @@ Source: spec log-and-runtime 1.1, 1.3 and 1.7.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final
 
 from coordinator_protocol.batch import NO_TIMESTAMP_MS
@@ -97,6 +98,17 @@ class PartitionHead:
 
 
 EMPTY_HEAD: Final = PartitionHead()
+
+
+class Isolation(IntEnum):
+    """Which records a read may show; the numbers are on the wire."""
+
+    READ_COMMITTED = 0
+    READ_UNCOMMITTED = 1
+
+    def bound(self, head: PartitionHead) -> int:
+        """The offset that a read of this level may not reach."""
+        return head.last_stable_offset if self is Isolation.READ_COMMITTED else head.log_end_offset
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class CatalogShard:
                 self._names.put(topic.topic_id, topic.name)
                 for partition, ordinal in enumerate(topic.partition_ordinals):
                     ref = PartitionRef(topic.name, topic.topic_id, partition, ordinal)
-                    self._placed.put(ordinal, PlacedPartition(ref, self._log_shard(topic.name, partition)))
+                    self._placed.put(ordinal, PlacedPartition(ref, self.log_shard(topic.name, partition)))
             case TopicDeleted(name):
                 deleted = self._topics.get(name)
                 assert deleted is not None, "only a topic that exists is deleted"
@@ -124,13 +124,13 @@ class CatalogShard:
             case OrdinalsAllocated(next_ordinal):
                 self._next_ordinal.put(_ONLY, next_ordinal)
 
-    def _log_shard(self, topic: str, partition: int) -> ShardKey:
+    def log_shard(self, topic: str, partition: int) -> ShardKey:
         return ShardKey(Coordinator.LOG, shard_of(f"{topic}-{partition}", self._shard_count))
 
     def _by_shard(self, topic: Topic) -> dict[ShardKey, list[int]]:
         by_shard: dict[ShardKey, list[int]] = defaultdict(list)
         for partition, ordinal in enumerate(topic.partition_ordinals):
-            by_shard[self._log_shard(topic.name, partition)].append(ordinal)
+            by_shard[self.log_shard(topic.name, partition)].append(ordinal)
         return by_shard
 
 

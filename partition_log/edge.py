@@ -1,0 +1,291 @@
+"""Between the messages of LogService and the values of this package.
+
+What the wire can say and a batch cannot be, is refused for that batch alone: an unknown encoding with
+UNSUPPORTED_FOR_MESSAGE_FORMAT (a newer server may know it), an unknown compression with UNSUPPORTED_COMPRESSION_TYPE, a
+missing encoding or a control batch with INVALID_RECORD (no server takes it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from google.protobuf.message import Message
+
+from coordinator_api.v1 import log_pb2
+from coordinator_protocol.batch import (
+    HEADER_BYTES,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    TimestampType,
+    compression_of,
+    encoding_of,
+    stored_crc,
+)
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
+from coordinator_protocol.marker import Outcome, decode_marker_payload
+from coordinator_protocol.sequences import NO_SEQUENCE
+from coordinator_runtime.edge import partition_name, set_error
+from partition_log.catalog.rules import NewTopic
+from partition_log.requests import (
+    FetchItem,
+    FetchRequest,
+    FetchResult,
+    OffsetQuery,
+    OffsetResult,
+    ProduceItem,
+    ProduceRequest,
+    ProduceResult,
+    TopicDescription,
+    TopicName,
+    TopicResult,
+)
+from partition_log.state import Isolation
+
+FETCH_BYTES_DEFAULT: Final = 1 << 20
+
+_ISOLATIONS: Final = tuple(Isolation)
+_TIMESTAMP_TYPES: Final = tuple(TimestampType)
+
+
+def new_topics(message: log_pb2.CreateTopicsRequest) -> list[NewTopic]:
+    """The topics of a request, unchecked."""
+    return [NewTopic(topic.name, topic.partition_count, dict(topic.config)) for topic in message.topics]
+
+
+def topic_names(topics: Iterable[log_pb2.TopicName]) -> list[TopicName]:
+    """Raises Refused INVALID_REQUEST for a topic without a name, or with an id of a wrong length."""
+    # A topic is named like any of its partitions.
+    named = (partition_name(topic.name, topic.topic_id, 0) for topic in topics)
+    return [TopicName(name.topic, name.topic_id) for name in named]
+
+
+def produce_request(message: log_pb2.ProduceRequest) -> ProduceRequest:
+    """Raises Refused INVALID_REQUEST for a partition that has no name."""
+    return ProduceRequest(
+        message.transactional_id if message.HasField("transactional_id") else None,
+        tuple(_produce_item(item) for item in message.batches),
+    )
+
+
+def _produce_item(item: log_pb2.PartitionBatch) -> ProduceItem:
+    batch = item.batch
+    name = partition_name(item.topic, item.topic_id, item.partition)
+    try:
+        header: BatchHeader | Refused = _client_header(batch)
+    except Refused as refusal:
+        header = refusal
+    return ProduceItem(name, header, batch.payload, batch.crc32c if batch.HasField("crc32c") else None)
+
+
+def _client_header(batch: log_pb2.RecordBatch) -> BatchHeader:
+    if batch.encoding == log_pb2.ENCODING_UNSPECIFIED and not batch.is_control:
+        raise Refused(ErrorCode.INVALID_RECORD, "the batch does not say how its payload is encoded; name the encoding")
+    if not 0 <= batch.timestamp_type < len(_TIMESTAMP_TYPES):
+        raise Refused(
+            ErrorCode.INVALID_TIMESTAMP, f"timestamp type {batch.timestamp_type} is not known here; use CREATE_TIME"
+        )
+    return BatchHeader(
+        base_offset=batch.base_offset,
+        record_count=batch.record_count,
+        base_timestamp_ms=batch.base_timestamp_ms,
+        max_timestamp_ms=batch.max_timestamp_ms,
+        producer_id=batch.producer_id if batch.HasField("producer_id") else NO_PRODUCER_ID,
+        producer_epoch=batch.producer_epoch if batch.HasField("producer_epoch") else NO_PRODUCER_EPOCH,
+        base_sequence=batch.base_sequence if batch.HasField("base_sequence") else NO_SEQUENCE,
+        encoding=encoding_of(batch.encoding),
+        compression=compression_of(batch.compression),
+        timestamp_type=_TIMESTAMP_TYPES[batch.timestamp_type],
+        is_transactional=batch.is_transactional,
+        is_control=batch.is_control,
+    )
+
+
+def fetch_request(message: log_pb2.FetchRequest) -> FetchRequest:
+    """Raises Refused INVALID_REQUEST for negative numbers, and for a partition that has no name."""
+    numbers = {"max_wait_ms": message.max_wait_ms, "min_bytes": message.min_bytes, "max_bytes": message.max_bytes}
+    for item in message.partitions:
+        numbers["partition_max_bytes"] = item.partition_max_bytes
+        _check_not_negative(numbers)
+    _check_not_negative(numbers)
+    return FetchRequest(
+        tuple(_fetch_item(item) for item in message.partitions),
+        _isolation(message.isolation_level),
+        message.max_wait_ms,
+        message.min_bytes or 1,
+        message.max_bytes or FETCH_BYTES_DEFAULT,
+        message.raw,
+    )
+
+
+def _fetch_item(item: log_pb2.FetchPartition) -> FetchItem:
+    return FetchItem(
+        partition_name(item.topic, item.topic_id, item.partition),
+        item.fetch_offset,
+        item.end_offset if item.HasField("end_offset") else None,
+        item.partition_max_bytes,
+    )
+
+
+def _check_not_negative(numbers: dict[str, int]) -> None:
+    for name, number in numbers.items():
+        if number < 0:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is {number} and must not be negative")
+
+
+def offset_queries(message: log_pb2.ListOffsetsRequest) -> tuple[list[OffsetQuery], Isolation]:
+    """Raises Refused INVALID_REQUEST for a partition that has no name, or an unknown isolation level."""
+    queries = [
+        OffsetQuery(partition_name(item.topic, item.topic_id, item.partition), item.timestamp_ms)
+        for item in message.partitions
+    ]
+    return queries, _isolation(message.isolation_level)
+
+
+def _isolation(level: int) -> Isolation:
+    if not 0 <= level < len(_ISOLATIONS):
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"isolation level {level} is not known here; use READ_COMMITTED (0) or READ_UNCOMMITTED (1)",
+        )
+    return _ISOLATIONS[level]
+
+
+def create_topics_response(results: Sequence[TopicResult]) -> log_pb2.CreateTopicsResponse:
+    """What became of each topic."""
+    return log_pb2.CreateTopicsResponse(results=[_topic_result(Method.CREATE_TOPICS, result) for result in results])
+
+
+def delete_topics_response(results: Sequence[TopicResult]) -> log_pb2.DeleteTopicsResponse:
+    """What became of each topic."""
+    return log_pb2.DeleteTopicsResponse(results=[_topic_result(Method.DELETE_TOPICS, result) for result in results])
+
+
+def _topic_result(method: Method, result: TopicResult) -> log_pb2.TopicResult:
+    message = log_pb2.TopicResult(name=result.name, topic_id=result.topic_id, partition_count=result.partition_count)
+    _set_any(message, method, result.error)
+    return message
+
+
+def describe_topics_response(topics: Sequence[TopicDescription]) -> log_pb2.DescribeTopicsResponse:
+    """Topics with the positions of their partitions."""
+    return log_pb2.DescribeTopicsResponse(topics=[_topic_description(topic) for topic in topics])
+
+
+def _topic_description(topic: TopicDescription) -> log_pb2.TopicDescription:
+    message = log_pb2.TopicDescription(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            log_pb2.PartitionDescription(
+                partition=partition,
+                log_start_offset=head.log_start_offset,
+                high_watermark=head.log_end_offset,
+                last_stable_offset=head.last_stable_offset,
+                open_transactions=head.open_transactions,
+            )
+            for partition, head in enumerate(topic.heads)
+        ],
+    )
+    _set_any(message, Method.DESCRIBE_TOPICS, topic.error)
+    return message
+
+
+def produce_response(results: Sequence[ProduceResult]) -> log_pb2.ProduceResponse:
+    """What became of each batch."""
+    response = log_pb2.ProduceResponse()
+    for result in results:
+        message = response.results.add(
+            topic=result.name.topic,
+            topic_id=result.name.topic_id,
+            partition=result.name.partition,
+            base_offset=result.base_offset,
+            log_start_offset=result.log_start_offset,
+            is_duplicate=result.is_duplicate,
+        )
+        _set_any(message, Method.PRODUCE, result.error)
+    return response
+
+
+def fetch_response(results: Sequence[FetchResult]) -> log_pb2.FetchResponse:
+    """What was found in each partition."""
+    return log_pb2.FetchResponse(results=[_fetch_result(result) for result in results])
+
+
+def _fetch_result(result: FetchResult) -> log_pb2.FetchResult:
+    name, head = result.name, result.head
+    message = log_pb2.FetchResult(
+        topic=name.topic,
+        topic_id=name.topic_id,
+        partition=name.partition,
+        next_offset=result.next_offset,
+        aborted_records_hidden=result.aborted_records_hidden,
+        control_records_hidden=result.control_records_hidden,
+        aborted_transactions=[
+            log_pb2.AbortedTransaction(
+                producer_id=ended.producer_id, first_offset=ended.first_offset, marker_offset=ended.marker_offset
+            )
+            for ended in result.aborted
+        ],
+        batches=[_stored_batch(header, encoded) for header, encoded in result.batches],
+    )
+    if head is not None:
+        message.high_watermark = head.log_end_offset
+        message.last_stable_offset = head.last_stable_offset
+        message.log_start_offset = head.log_start_offset
+    _set_any(message, Method.FETCH, result.error)
+    return message
+
+
+def _stored_batch(header: BatchHeader, encoded: bytes) -> log_pb2.RecordBatch:
+    """A stored batch with the fields that it has; absent ones stay absent."""
+    has_producer = header.producer_id != NO_PRODUCER_ID
+    message = log_pb2.RecordBatch(
+        base_offset=header.base_offset,
+        record_count=header.record_count,
+        base_timestamp_ms=header.base_timestamp_ms,
+        max_timestamp_ms=header.max_timestamp_ms,
+        producer_id=header.producer_id if has_producer else None,
+        producer_epoch=header.producer_epoch if has_producer else None,
+        base_sequence=header.base_sequence if header.base_sequence != NO_SEQUENCE else None,
+        is_transactional=header.is_transactional,
+        encoding=header.encoding,  # type: ignore[arg-type]  # the numbers of these three are those of the wire
+        compression=header.compression,  # type: ignore[arg-type]
+        timestamp_type=header.timestamp_type,  # type: ignore[arg-type]
+        crc32c=stored_crc(encoded),
+        payload=encoded[HEADER_BYTES:],
+    )
+    if header.is_control:
+        marker = decode_marker_payload(message.payload)
+        message.is_control = True
+        message.marker.CopyFrom(
+            log_pb2.ControlMarker(
+                committed=marker.outcome is Outcome.COMMIT,
+                txn_epoch=marker.txn_epoch,
+                next_epoch=marker.next_epoch,
+                coordinator_epoch=marker.coordinator_epoch,
+                csn=marker.csn,
+            )
+        )
+    return message
+
+
+def list_offsets_response(results: Sequence[OffsetResult]) -> log_pb2.ListOffsetsResponse:
+    """The position for each query."""
+    response = log_pb2.ListOffsetsResponse()
+    for result in results:
+        message = response.results.add(
+            topic=result.name.topic,
+            topic_id=result.name.topic_id,
+            partition=result.name.partition,
+            offset=result.offset,
+            timestamp_ms=result.timestamp_ms,
+        )
+        _set_any(message, Method.LIST_OFFSETS, result.error)
+    return response
+
+
+def _set_any(message: Message, method: Method, error: CoordinatorError | None) -> None:
+    if error is not None:
+        set_error(message, method, error)

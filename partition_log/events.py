@@ -1,0 +1,30 @@
+"""What happened in partitions, for observers: metrics and logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coordinator_protocol.marker import Outcome
+from partition_log.state import Isolation
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionGrew:
+    """A batch is durable in a partition. Told by the runtime."""
+
+    ordinal: int
+    record_count: int
+    size_bytes: int
+    outcome: Outcome | None = None
+    """Of a marker; None for a client's batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsRead:
+    """What one fetch showed and hid of one topic. Told by the reader."""
+
+    topic: str
+    isolation: Isolation
+    served: int
+    aborted_hidden: int
+    control_hidden: int

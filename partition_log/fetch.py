@@ -1,0 +1,226 @@
+"""Fetch: reads now, or waits until there is something to read.
+
+A fetch that waits keeps what it has found. When the durable end of one of its partitions moves it reads on from there,
+so that a wait costs what is new and not what was seen before. It is answered when enough is visible, a limit or the end
+of a range is reached, a partition is in error, or its time is over; a caller that leaves takes its wait away.
+
+Source: spec log-and-runtime 2.1 and 2.3; KIP-98, KIP-392 (long poll of Kafka).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.decision import ShardKey
+from coordinator_runtime.edge import PartitionName
+from coordinator_runtime.pending import Pending, settled
+from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.store import Store
+from partition_log.catalog.directory import TopicDirectory
+from partition_log.catalog.state import PlacedPartition
+from partition_log.events import RecordsRead
+from partition_log.reading import Budget, PartitionRead
+from partition_log.requests import FetchItem, FetchRequest, FetchResult
+from partition_log.shard import LogShard
+from partition_log.state import PartitionHead
+
+Place = Callable[[PartitionName], PlacedPartition]
+"""Finds a partition that the caller may read. Raises Refused."""
+
+
+class _Position:
+    """One partition of a fetch: where it stands."""
+
+    __slots__ = ("error", "head", "name", "placed", "read")
+
+    def __init__(self, name: PartitionName, placed: PlacedPartition, read: PartitionRead) -> None:
+        self.name = name
+        self.placed = placed
+        self.read = read
+        self.head: PartitionHead | None = None
+        self.error: Refused | None = None
+
+    def result(self) -> FetchResult:
+        read, head = self.read, self.head
+        if self.error is not None or head is None:
+            return FetchResult(self.name, read.fetch_offset, head, error=self.error)
+        return FetchResult(
+            self.name,
+            read.next_offset,
+            head,
+            tuple(read.batches),
+            read.aborted_records_hidden,
+            read.control_records_hidden,
+            read.aborted_transactions(head),
+        )
+
+
+class _Fetch:
+    """A fetch under way."""
+
+    __slots__ = ("budget", "key", "positions", "refused", "reply", "request")
+
+    def __init__(self, request: FetchRequest, key: int) -> None:
+        self.request = request
+        self.key = ("fetch", key)
+        self.budget = Budget(request.bytes_max)
+        self.positions: list[_Position] = []
+        self.refused: list[tuple[int, FetchResult]] = []
+        """Partitions that were never there, with their places in the request."""
+        self.reply: Pending[list[FetchResult]] = Pending()
+
+    def is_satisfied(self) -> bool:
+        if self.refused or not self.positions or self.budget.is_spent or self.request.wait_ms_max == 0:
+            return True
+        visible_bytes = 0
+        for position in self.positions:
+            read = position.read
+            if position.error is not None or read.is_cut or read.is_complete():
+                return True
+            visible_bytes += read.visible_bytes
+        return visible_bytes >= self.request.bytes_min
+
+    def results(self) -> list[FetchResult]:
+        results = [position.result() for position in self.positions]
+        for place, result in self.refused:
+            results.insert(place, result)
+        return results
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Who waits for a partition, and the positions that they have seen."""
+
+    head: PartitionHead | None
+    fetches: dict[_Fetch, None] = field(default_factory=dict)
+
+
+class Fetcher:
+    """All fetches of a server, those that wait among them."""
+
+    def __init__(self, runtime: Runtime, store: Store, directory: TopicDirectory) -> None:
+        self._runtime = runtime
+        self._store = store
+        self._directory = directory
+        self._watches: dict[ShardKey, dict[int, _Watch]] = {}
+        self._fetch_count = 0
+        self.waiting_fetches = 0
+        self.on_read: Callable[[RecordsRead], None] = lambda _event: None
+        """Told what every answer showed and hid."""
+        runtime.on_durable_change(self._wake)
+
+    def fetch(self, request: FetchRequest, place: Place) -> Pending[list[FetchResult]]:
+        """One result per item, in the order asked. See the module for when the answer comes."""
+        self._fetch_count += 1
+        fetch = _Fetch(request, self._fetch_count)
+        for index, item in enumerate(request.items):
+            try:
+                fetch.positions.append(self._position(request, item, place(item.name)))
+            except Refused as refusal:
+                fetch.refused.append((index, FetchResult(item.name, item.fetch_offset, error=refusal)))
+        self._advance(fetch)
+        if fetch.is_satisfied():
+            return settled(self._results(fetch))
+        self._wait(fetch)
+        return fetch.reply
+
+    def _position(self, request: FetchRequest, item: FetchItem, placed: PlacedPartition) -> _Position:
+        ref = placed.ref
+        read = PartitionRead(
+            self._store,
+            ref.ordinal,
+            fetch_offset=item.fetch_offset,
+            end_offset=item.end_offset,
+            bytes_max=item.partition_bytes_max or request.bytes_max,
+            visibility=(request.isolation, request.is_raw),
+        )
+        return _Position(PartitionName(ref.topic, ref.topic_id, ref.partition), placed, read)
+
+    def _advance(self, fetch: _Fetch) -> None:
+        """Read on wherever there is something new."""
+        fetch.budget.renew_work()
+        for position in fetch.positions:
+            if position.error is None:
+                try:
+                    self._advance_position(position, fetch.budget)
+                except Refused as refusal:
+                    position.error = refusal
+
+    def _advance_position(self, position: _Position, budget: Budget) -> None:
+        shard: LogShard = self._runtime.shard(position.placed.shard)
+        ordinal = position.placed.ref.ordinal
+        head = shard.durable_head(ordinal)
+        if head is None:
+            raise self._directory.refuse_unresolved(position.name.topic)
+        if head is position.head or not shard.is_readable(ordinal):
+            # Rows may be gone that the durable head still counts: wait for the deletion to be durable too.
+            position.head = position.head or head
+            return
+        read, position.head = position.read, head
+        if not head.log_start_offset <= read.next_offset <= head.log_end_offset:
+            raise _out_of_range(read.next_offset, head)
+        read.advance(head, budget)
+
+    def _wait(self, fetch: _Fetch) -> None:
+        self.waiting_fetches += 1
+        for position in fetch.positions:
+            watches = self._watches.setdefault(position.placed.shard, {})
+            watch = watches.setdefault(position.placed.ref.ordinal, _Watch(position.head))
+            watch.fetches[fetch] = None
+        self._runtime.arm(fetch.key, fetch.request.wait_ms_max, lambda: self._answer(fetch))
+        fetch.reply.on_cancel(lambda: self._leave(fetch))
+
+    def _wake(self, keys: Iterable[ShardKey]) -> None:
+        """New durable state: let those read on whose partitions have moved."""
+        woken: dict[_Fetch, None] = {}
+        for key in keys:
+            watches = self._watches.get(key)
+            if watches is None:
+                continue
+            shard: LogShard = self._runtime.shard(key)
+            for ordinal, watch in watches.items():
+                head = shard.durable_head(ordinal)
+                if head is not watch.head:
+                    watch.head = head
+                    woken.update(watch.fetches)
+        for fetch in woken:
+            # Answering one caller may have made another one leave.
+            if not fetch.reply.is_settled and not fetch.reply.is_cancelled:
+                self._advance(fetch)
+                if fetch.is_satisfied():
+                    self._answer(fetch)
+
+    def _answer(self, fetch: _Fetch) -> None:
+        self._leave(fetch)
+        fetch.reply.succeed(self._results(fetch))
+
+    def _leave(self, fetch: _Fetch) -> None:
+        self.waiting_fetches -= 1
+        self._runtime.cancel(fetch.key)
+        # A request may name a partition twice.
+        for key, ordinal in {(position.placed.shard, position.placed.ref.ordinal) for position in fetch.positions}:
+            watch = self._watches[key][ordinal]
+            del watch.fetches[fetch]
+            if not watch.fetches:
+                del self._watches[key][ordinal]
+                if not self._watches[key]:
+                    del self._watches[key]
+
+    def _results(self, fetch: _Fetch) -> list[FetchResult]:
+        results = fetch.results()
+        for result in results:
+            if result.error is None:
+                served = sum(header.record_count for header, _encoded in result.batches)
+                hidden = result.aborted_records_hidden, result.control_records_hidden
+                self.on_read(RecordsRead(result.name.topic, fetch.request.isolation, served, *hidden))
+        return results
+
+
+def _out_of_range(offset: int, head: PartitionHead) -> Refused:
+    return Refused(
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        f"offset {offset} is not in the log, which goes from {head.log_start_offset} to {head.log_end_offset}: start "
+        "at one of its ends (ListOffsets), and find out why the position was lost",
+    )

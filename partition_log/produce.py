@@ -1,0 +1,176 @@
+"""Produce: every batch of a request is appended or refused by itself.
+
+A transactional batch and the membership of its partition in the transaction are one operation: the coordinator is asked
+inside it, so nothing can come in between and no record can be left in a transaction that nobody ends (KIP-890).
+
+Source: spec log-and-runtime 1.2 to 1.4; spec transactions 2.9.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from coordinator_protocol.batch import BatchHeader, check_client_batch, encode_batch, stored_crc
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
+from coordinator_protocol.limits import Limits
+from coordinator_protocol.names import check_transactional_id
+from coordinator_runtime.decision import Decision, Operation, Turn
+from coordinator_runtime.edge import PartitionName
+from coordinator_runtime.pending import Pending, all_of, settled
+from coordinator_runtime.ports import CallContext, Membership, TransactionVerifier
+from coordinator_runtime.runtime import Runtime
+from partition_log.catalog.state import PlacedPartition
+from partition_log.requests import ProduceItem, ProduceRequest, ProduceResult
+from partition_log.shard import Append, Appended, LogShard
+from partition_log.state import NO_OFFSET
+
+Place = Callable[[PartitionName], PlacedPartition]
+"""Finds a partition that the caller may write. Raises Refused."""
+
+Hold = Callable[[Refused], Pending[Appended]]
+"""Refuses once the state of the catalog that the refusal rests on is durable."""
+
+
+class Appender:
+    """Appends batches of clients."""
+
+    def __init__(self, runtime: Runtime, verifier: TransactionVerifier, limits: Limits) -> None:
+        self._runtime = runtime
+        self._verifier = verifier
+        self._batch_bytes_max = limits.batch_bytes_max
+
+    def produce(
+        self, request: ProduceRequest, context: CallContext, *, place: Place, hold: Hold
+    ) -> Pending[list[ProduceResult]]:
+        """One result per item, in the order sent, once everything that they rest on is durable.
+
+        Raises Refused for the whole request, nothing appended: INVALID_REQUEST (transactional batches without an id, or
+        others with one), INVALID_PRODUCER_ID_MAPPING (transactional batches of several producers)."""
+        _check_transaction(request)
+        found: list[PlacedPartition | Refused] = []
+        for item in request.items:
+            try:
+                found.append(place(item.name))
+            except Refused as refusal:
+                found.append(refusal)
+        times_named = Counter(placed.ref.ordinal for placed in found if isinstance(placed, PlacedPartition))
+        results: list[Pending[ProduceResult]] = []
+        for item, placed in zip(request.items, found, strict=True):
+            if isinstance(placed, Refused):
+                results.append(_answered(hold(placed), item.name))
+            elif times_named[placed.ref.ordinal] > 1:
+                results.append(settled(ProduceResult(_name_of(placed), error=_named_twice())))
+            else:
+                results.append(self._append(item, placed, request.transactional_id, context))
+        return all_of(results)
+
+    def _append(
+        self, item: ProduceItem, placed: PlacedPartition, transactional_id: str | None, context: CallContext
+    ) -> Pending[ProduceResult]:
+        name = _name_of(placed)
+        try:
+            header, encoded = self._checked(item)
+        except Refused as refusal:
+            return settled(ProduceResult(name, error=refusal))
+        ordinal = placed.ref.ordinal
+        admission: Callable[[], Operation] | None = None
+        if transactional_id is not None:
+            membership = Membership(transactional_id, header.producer_id, header.producer_epoch)
+            ask = self._verifier.verify if context.client_txn_version == 1 else self._verifier.add
+            admission = partial(ask, membership, ordinal)
+        append = Append(ordinal, header, encoded, admission)
+
+        def decide(shard: LogShard, turn: Turn) -> Decision:
+            return shard.decide_append(append, turn)
+
+        park_key = None if transactional_id is None else ("transaction", transactional_id)
+        written = self._runtime.write(Operation(placed.shard, decide), context, park_key=park_key)
+        return _answered(written, name, partial(self._log_start_offset, placed))
+
+    def _checked(self, item: ProduceItem) -> tuple[BatchHeader, bytes]:
+        """The batch in stored form, its checksum computed once. Raises Refused."""
+        header = item.header
+        if isinstance(header, Refused):
+            raise header
+        check_client_batch(header, item.payload, crc=None, batch_bytes_max=self._batch_bytes_max)
+        encoded = encode_batch(header, item.payload)
+        if item.crc is not None and item.crc != stored_crc(encoded):
+            raise Refused(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"the batch came with checksum {item.crc:#010x}, which its bytes do not have; send it again",
+            )
+        return header, encoded
+
+    def _log_start_offset(self, placed: PlacedPartition) -> int:
+        shard: LogShard = self._runtime.shard(placed.shard)
+        head = shard.durable_head(placed.ref.ordinal)
+        return 0 if head is None else head.log_start_offset
+
+
+def _check_transaction(request: ProduceRequest) -> None:
+    transactional_id = request.transactional_id
+    if transactional_id is not None:
+        check_transactional_id(transactional_id)
+    producer_ids = set()
+    for item in request.items:
+        header = item.header
+        if isinstance(header, Refused):
+            continue
+        if header.is_transactional is not (transactional_id is not None):
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                "a batch is transactional and the request names no transactional_id: name it"
+                if header.is_transactional
+                else "the request names a transactional_id and a batch is not transactional, so the transaction would "
+                "not cover it: mark it, or send it without the id",
+            )
+        producer_ids.add(header.producer_id)
+    if transactional_id is not None and len(producer_ids) > 1:
+        raise Refused(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            f"one request carries transactional batches of {len(producer_ids)} producers; a transactional id has one",
+        )
+
+
+def _answered(
+    written: Pending[Appended],
+    name: PartitionName,
+    log_start_offset: Callable[[], int] | None = None,
+) -> Pending[ProduceResult]:
+    """The result of one batch, refusals and unknown outcomes included. A defect stays the error of the reply."""
+    result: Pending[ProduceResult] = Pending()
+    result.on_cancel(written.cancel)
+
+    def settle(reply: Pending[Appended]) -> None:
+        try:
+            appended = reply.result()
+        except CoordinatorError as error:
+            result.succeed(_refused(name, error, log_start_offset))
+        except Exception as defect:  # noqa: BLE001  the error is the reply; the dispatcher logs it
+            result.fail(defect)
+        else:
+            result.succeed(ProduceResult(name, appended.base_offset, appended.log_start_offset, appended.is_duplicate))
+
+    written.on_settled(settle)
+    return result
+
+
+def _refused(name: PartitionName, error: CoordinatorError, log_start_offset: Callable[[], int] | None) -> ProduceResult:
+    if error.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+        return ProduceResult(name, base_offset=NO_OFFSET, is_duplicate=True, error=error)
+    if error.code is ErrorCode.UNKNOWN_PRODUCER_ID and log_start_offset is not None:
+        return ProduceResult(name, log_start_offset=log_start_offset(), error=error)
+    return ProduceResult(name, error=error)
+
+
+def _name_of(placed: PlacedPartition) -> PartitionName:
+    ref = placed.ref
+    return PartitionName(ref.topic, ref.topic_id, ref.partition)
+
+
+def _named_twice() -> Refused:
+    return Refused(
+        ErrorCode.INVALID_REQUEST, "the request has several batches for this partition, none was appended: send one"
+    )

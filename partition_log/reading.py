@@ -1,0 +1,242 @@
+"""Reads of one partition from the store, under a view of its durable positions.
+
+The view is one `PartitionHead`, taken once. The store may already hold what was written after it, and never less:
+batches at or beyond the view's end are not looked at, and a transaction whose marker is beyond it began at or beyond
+its last stable offset, where no committed reader gets. So data, positions and outcomes always fit together, without a
+snapshot of the store.
+
+Source: spec log-and-runtime 2.1 and 2.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from coordinator_protocol.batch import NO_TIMESTAMP_MS, BatchHeader, decode_header
+from coordinator_protocol.marker import Outcome
+from coordinator_runtime.store import Family, Store
+from partition_log import codec
+from partition_log.state import NO_OFFSET, EndedTransaction, Isolation, PartitionHead
+
+BATCHES_READ_MAX: Final = 2_048
+BYTES_READ_MAX: Final = 4 << 20
+"""How much one call may read, hidden or not: about 5 ms of the loop's time. A reader goes on at `next_offset`."""
+
+_SEEK_COST_BATCHES: Final = 4
+"""What it costs to begin with a partition or a transaction, in batches."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """What is left for one answer, over all its partitions. `visible_bytes` is what the caller asked for; the rest
+    protects everybody else from it."""
+
+    visible_bytes: int
+    batches: int = BATCHES_READ_MAX
+    read_bytes: int = BYTES_READ_MAX
+    has_batch: bool = False
+    """The first batch of an answer is returned even if it is larger than all of it."""
+
+    @property
+    def is_spent(self) -> bool:
+        return self.batches <= 0 or self.read_bytes <= 0 or (self.has_batch and self.visible_bytes <= 0)
+
+    def renew_work(self) -> None:
+        """Another turn of the loop: the caller's own limit stays as it is."""
+        self.batches, self.read_bytes = BATCHES_READ_MAX, BYTES_READ_MAX
+
+
+class PartitionRead:
+    """One read of one partition, that may go on when there is more to see."""
+
+    __slots__ = (
+        "_bytes_left",
+        "_end_offset",
+        "_is_raw",
+        "_isolation",
+        "_ordinal",
+        "_store",
+        "aborted_records_hidden",
+        "batches",
+        "control_records_hidden",
+        "fetch_offset",
+        "is_cut",
+        "next_offset",
+        "visible_bytes",
+    )
+
+    def __init__(
+        self,
+        store: Store,
+        ordinal: int,
+        *,
+        fetch_offset: int,
+        end_offset: int | None,
+        bytes_max: int,
+        visibility: tuple[Isolation, bool],
+    ) -> None:
+        self._store = store
+        self._ordinal = ordinal
+        self._end_offset = end_offset
+        self._bytes_left = bytes_max
+        self._isolation, self._is_raw = visibility
+        self.fetch_offset = fetch_offset
+        self.next_offset = fetch_offset
+        self.batches: list[tuple[BatchHeader, bytes]] = []
+        self.visible_bytes = 0
+        self.aborted_records_hidden = 0
+        self.control_records_hidden = 0
+        self.is_cut = False
+        """A limit ended the read, not the end of what may be seen."""
+
+    def is_complete(self) -> bool:
+        """The reader named an end, and it is reached."""
+        return self._end_offset is not None and self.next_offset >= self._end_offset
+
+    def bound(self, head: PartitionHead) -> int:
+        """Offset that this read may not reach under the view."""
+        return self._isolation.bound(head)
+
+    def advance(self, head: PartitionHead, budget: Budget) -> None:
+        """Read on from `next_offset`, as far as view and budget allow. Raises Refused CORRUPT_MESSAGE."""
+        bound = self.bound(head)
+        if self.next_offset >= bound or self.is_complete():
+            return
+        if budget.is_spent or (self.batches and self._bytes_left <= 0):
+            self.is_cut = True
+            return
+        budget.batches -= _SEEK_COST_BATCHES
+        aborted = self._aborted(head, budget)
+        start, end = codec.log_key(self._ordinal, self.next_offset), codec.log_key(self._ordinal, bound)
+        for _key, encoded in self._store.scan(Family.LOG, start, end):
+            header = decode_header(encoded)
+            if self._end_offset is not None and header.base_offset >= self._end_offset:
+                self.next_offset = self._end_offset
+                return
+            if not self._take(header, encoded, aborted, budget):
+                self.is_cut = True
+                return
+            if self.is_complete():
+                return
+        # Everything below the bound was seen, also where offsets are missing.
+        self.next_offset = bound if self._end_offset is None else min(bound, self._end_offset)
+
+    def aborted_transactions(self, head: PartitionHead) -> tuple[EndedTransaction, ...]:
+        """Aborted transactions, under the view, with records among those that were read. By first offset."""
+        found: dict[int, EndedTransaction] = {}
+        producers = {
+            header.producer_id for header, _encoded in self.batches if header.is_transactional and not header.is_control
+        }
+        for producer_id in sorted(producers):
+            for ended in _aborted_of(self._store, self._ordinal, producer_id, self.fetch_offset):
+                if ended.first_offset >= self.next_offset or ended.marker_offset >= head.log_end_offset:
+                    break
+                found[ended.first_offset] = ended
+        return tuple(found[first_offset] for first_offset in sorted(found))
+
+    def _aborted(self, head: PartitionHead, budget: Budget) -> _AbortedIndex | None:
+        shows_aborted = self._is_raw or self._isolation is not Isolation.READ_COMMITTED
+        if shows_aborted or head.last_abort_offset < self.next_offset:
+            return None
+        return _AbortedIndex(self._store, self._ordinal, head, budget)
+
+    def _take(self, header: BatchHeader, encoded: bytes, aborted: _AbortedIndex | None, budget: Budget) -> bool:
+        """Show or hide one batch and move behind it; False if there is no room for it."""
+        size = len(encoded)
+        # The cheapest test comes first: most batches are neither.
+        if header.is_transactional and not self._is_raw:
+            if header.is_control:
+                self.control_records_hidden += self._pass(header, size, budget)
+                return not self._is_out_of_work(budget)
+            if aborted is not None and aborted.hides(header):
+                self.aborted_records_hidden += self._pass(header, size, budget)
+                return not self._is_out_of_work(budget)
+        if (budget.has_batch and size > budget.visible_bytes) or (self.batches and size > self._bytes_left):
+            return False
+        budget.has_batch = True
+        budget.visible_bytes -= size
+        self._bytes_left -= size
+        self.batches.append((header, encoded))
+        self.visible_bytes += size
+        self._pass(header, size, budget)
+        return not self._is_out_of_work(budget)
+
+    def _pass(self, header: BatchHeader, size: int, budget: Budget) -> int:
+        """Go on behind the batch; returns how many of its records lay in the range."""
+        end = header.base_offset + header.record_count
+        if self._end_offset is not None and end > self._end_offset:
+            end = self._end_offset
+        passed = end - max(self.next_offset, header.base_offset)
+        self.next_offset = end
+        budget.batches -= 1
+        budget.read_bytes -= size
+        return passed
+
+    def _is_out_of_work(self, budget: Budget) -> bool:
+        return budget.batches <= 0 or budget.read_bytes <= 0
+
+
+class _AbortedIndex:
+    """Says of batches, in ascending order of their offsets, whether their transaction was aborted."""
+
+    __slots__ = ("_budget", "_current", "_head", "_ordinal", "_store")
+
+    def __init__(self, store: Store, ordinal: int, head: PartitionHead, budget: Budget) -> None:
+        self._store = store
+        self._ordinal = ordinal
+        self._head = head
+        self._budget = budget
+        self._current: dict[int, EndedTransaction | None] = {}
+        """Per producer: its first aborted transaction that ends after the last batch asked for; None: no more."""
+
+    def hides(self, batch: BatchHeader) -> bool:
+        offset, producer_id = batch.base_offset, batch.producer_id
+        if offset > self._head.last_abort_offset:
+            return False
+        if producer_id in self._current:
+            ended = self._current[producer_id]
+            if ended is not None and ended.marker_offset < offset:
+                ended = self._find(producer_id, offset)
+        else:
+            ended = self._find(producer_id, offset)
+        return ended is not None and ended.first_offset <= offset
+
+    def _find(self, producer_id: int, offset: int) -> EndedTransaction | None:
+        self._budget.batches -= _SEEK_COST_BATCHES
+        ended = next(_aborted_of(self._store, self._ordinal, producer_id, offset), None)
+        self._current[producer_id] = ended
+        return ended
+
+
+def _aborted_of(store: Store, ordinal: int, producer_id: int, offset: int) -> Iterator[EndedTransaction]:
+    """Aborted transactions of a producer whose markers lie at the offset or behind it, ascending. Not yet durable ones
+    are among them."""
+    start = codec.outcome_key(ordinal, Outcome.ABORT, producer_id, offset)
+    end = codec.outcome_key(ordinal, Outcome.ABORT, producer_id + 1, 0)
+    for key, value in store.scan(Family.OUTCOMES, start, end):
+        yield codec.decode_outcome(key, value)
+
+
+def find_by_time(store: Store, ordinal: int, head: PartitionHead, *, bound: int, timestamp_ms: int) -> tuple[int, int]:
+    """First offset below the bound whose batch has a record of this time or later, with the batch's largest timestamp;
+    (-1, -1) if there is none. Raises Refused CORRUPT_MESSAGE."""
+    nothing = (NO_OFFSET, NO_TIMESTAMP_MS)
+    if head.index.max_timestamp_ms < timestamp_ms:
+        return nothing
+    first_offset = head.index.first_offset
+    # Timestamps in the index are running maxima, so the first stretch that reaches the time holds the first such batch.
+    start = codec.time_index_key(ordinal, timestamp_ms, 0)
+    for _key, value in store.scan(Family.TIME_INDEX, start, codec.partition_key(ordinal + 1)):
+        first_offset = codec.decode_time_index(value)
+        break
+    first_offset = max(first_offset, head.log_start_offset)
+    if first_offset >= bound:
+        return nothing
+    rows = store.scan(Family.LOG, codec.log_key(ordinal, first_offset), codec.log_key(ordinal, bound))
+    for _key, encoded in rows:
+        header = decode_header(encoded)
+        if header.max_timestamp_ms >= timestamp_ms and not header.is_control:
+            return max(header.base_offset, head.log_start_offset), header.max_timestamp_ms
+    return nothing

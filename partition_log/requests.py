@@ -1,0 +1,146 @@
+"""What the log service is asked and what it answers, as values without a wire format.
+
+An item that was refused carries its error and nothing else that means anything, unless its class says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coordinator_protocol.batch import BatchHeader
+from coordinator_protocol.errors import CoordinatorError, Refused
+from coordinator_runtime.edge import PartitionName
+from partition_log.state import EndedTransaction, Isolation, PartitionHead, ProducerEntry
+
+
+@dataclass(frozen=True, slots=True)
+class TopicName:
+    """A topic by name, by id, or by both."""
+
+    name: str
+    topic_id: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicResult:
+    """What became of one topic of a request."""
+
+    name: str
+    topic_id: bytes = b""
+    partition_count: int = 0
+    error: CoordinatorError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic with the durable positions of its partitions, by partition number."""
+
+    name: str
+    topic_id: bytes = b""
+    heads: tuple[PartitionHead, ...] = ()
+    error: CoordinatorError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceItem:
+    """One batch for one partition. A batch that cannot be understood at all is its own refusal."""
+
+    name: PartitionName
+    header: BatchHeader | Refused
+    payload: bytes
+    crc: int | None
+    """What the client computed; None: it left that to us."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceRequest:
+    """Batches of one call."""
+
+    transactional_id: str | None
+    items: tuple[ProduceItem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceResult:
+    """What became of one batch."""
+
+    name: PartitionName
+    base_offset: int = 0
+    """-1 with DUPLICATE_SEQUENCE_NUMBER: the records are in the log, where is not remembered."""
+    log_start_offset: int = 0
+    """Also with UNKNOWN_PRODUCER_ID: it tells the producer whether retention has removed what it wrote last."""
+    is_duplicate: bool = False
+    error: CoordinatorError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchItem:
+    """What a reader wants of one partition."""
+
+    name: PartitionName
+    fetch_offset: int
+    end_offset: int | None = None
+    """Stop before this offset; None: only the isolation level bounds the read."""
+    partition_bytes_max: int = 0
+    """0: as much as the whole answer may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """What a reader wants, and how long it waits for it."""
+
+    items: tuple[FetchItem, ...]
+    isolation: Isolation = Isolation.READ_COMMITTED
+    wait_ms_max: int = 0
+    bytes_min: int = 1
+    bytes_max: int = 1 << 20
+    is_raw: bool = False
+    """Hide nothing, and list the aborted transactions."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResult:
+    """What was found in one partition. With OFFSET_OUT_OF_RANGE the head is there too, so that the reader knows what is
+    in range."""
+
+    name: PartitionName
+    next_offset: int
+    head: PartitionHead | None = None
+    batches: tuple[tuple[BatchHeader, bytes], ...] = ()
+    """Headers and stored forms."""
+    aborted_records_hidden: int = 0
+    control_records_hidden: int = 0
+    aborted: tuple[EndedTransaction, ...] = ()
+    error: CoordinatorError | None = None
+
+
+EARLIEST_TIMESTAMP = -2
+LATEST_TIMESTAMP = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetQuery:
+    """A position asked for by end or by time."""
+
+    name: PartitionName
+    timestamp_ms: int
+    """LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, or Unix milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetResult:
+    """A position. -1 for both numbers: no record is that new."""
+
+    name: PartitionName
+    offset: int = 0
+    timestamp_ms: int = 0
+    error: CoordinatorError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProducersDescription:
+    """The producers that a partition remembers, durable state, by producer id."""
+
+    name: PartitionName
+    producers: tuple[tuple[int, ProducerEntry], ...] = ()
+    error: CoordinatorError | None = None

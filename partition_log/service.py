@@ -1,0 +1,147 @@
+"""The use cases of records: produce, fetch, positions, producers.
+
+Names are resolved in the live catalog, because a partition may be written as soon as its creation is staged: its
+records become durable after it. Reads then look at durable state only. A refusal because of a name waits until the
+catalog is durable as it is now: "there is no such topic" may rest on a deletion that a crash would take back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn, TypeVar
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.limits import Limits
+from coordinator_runtime.authorization import require
+from coordinator_runtime.decision import Decision, Operation, Turn
+from coordinator_runtime.edge import PartitionName
+from coordinator_runtime.pending import Pending, settled
+from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType, TransactionVerifier
+from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.store import Store
+from partition_log.catalog.directory import TopicDirectory
+from partition_log.catalog.state import CATALOG_KEY, PlacedPartition
+from partition_log.fetch import Fetcher
+from partition_log.produce import Appender
+from partition_log.reading import find_by_time
+from partition_log.requests import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    FetchRequest,
+    FetchResult,
+    OffsetQuery,
+    OffsetResult,
+    ProduceRequest,
+    ProduceResult,
+    ProducersDescription,
+)
+from partition_log.shard import Appended, LogShard
+from partition_log.state import Isolation, PartitionHead
+
+ResultT = TypeVar("ResultT")
+
+
+class LogService:
+    """Reads and writes of records."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        store: Store,
+        directory: TopicDirectory,
+        *,
+        verifier: TransactionVerifier,
+        authorizer: Authorizer,
+        limits: Limits,
+    ) -> None:
+        self._runtime = runtime
+        self._store = store
+        self._directory = directory
+        self._authorizer = authorizer
+        self._appender = Appender(runtime, verifier, limits)
+        self.fetcher = Fetcher(runtime, store, directory)
+
+    def produce(self, request: ProduceRequest, context: CallContext) -> Pending[list[ProduceResult]]:
+        """Append batches; one result per batch, durable when answered. Raises Refused as `Appender.produce`, and
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
+        transactional_id = request.transactional_id
+        if transactional_id is not None:
+            require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        return self._appender.produce(
+            request, context, place=lambda name: self._place(name, Permission.WRITE, context), hold=self._hold
+        )
+
+    def fetch(self, request: FetchRequest, context: CallContext) -> Pending[list[FetchResult]]:
+        """Read batches; one result per partition. Waits as long as the request says."""
+        found = self.fetcher.fetch(request, lambda name: self._place(name, Permission.READ, context))
+        return found.then(lambda results: self._when_catalog_durable(results, [result.error for result in results]))
+
+    def list_offsets(
+        self, queries: Sequence[OffsetQuery], isolation: Isolation, context: CallContext
+    ) -> Pending[list[OffsetResult]]:
+        """Positions by end or time, all of the same moment."""
+        results = [self._find_offset(query, isolation, context) for query in queries]
+        return self._when_catalog_durable(results, [result.error for result in results])
+
+    def _find_offset(self, query: OffsetQuery, isolation: Isolation, context: CallContext) -> OffsetResult:
+        try:
+            placed = self._place(query.name, Permission.DESCRIBE, context)
+            head = self._readable_head(placed)
+            offset, timestamp_ms = self._position(placed.ref.ordinal, head, query.timestamp_ms, isolation.bound(head))
+        except Refused as refusal:
+            return OffsetResult(query.name, error=refusal)
+        ref = placed.ref
+        return OffsetResult(PartitionName(ref.topic, ref.topic_id, ref.partition), offset, timestamp_ms)
+
+    def _position(self, ordinal: int, head: PartitionHead, timestamp_ms: int, bound: int) -> tuple[int, int]:
+        if timestamp_ms == LATEST_TIMESTAMP:
+            return bound, -1
+        if timestamp_ms == EARLIEST_TIMESTAMP:
+            return head.log_start_offset, -1
+        if timestamp_ms < 0:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"{timestamp_ms} is no position: use -1 (latest), -2 (earliest) or Unix milliseconds",
+            )
+        return find_by_time(self._store, ordinal, head, bound=bound, timestamp_ms=timestamp_ms)
+
+    def describe_producers(self, names: Sequence[PartitionName], context: CallContext) -> list[ProducersDescription]:
+        """The producers that partitions remember, from durable state, in the order asked."""
+        return [self._describe_producers(name, context) for name in names]
+
+    def _describe_producers(self, name: PartitionName, context: CallContext) -> ProducersDescription:
+        try:
+            placed = self._place(name, Permission.READ, context)
+            self._readable_head(placed)
+        except Refused as refusal:
+            return ProducersDescription(name, error=refusal)
+        shard: LogShard = self._runtime.shard(placed.shard)
+        return ProducersDescription(name, tuple(shard.durable_producers(placed.ref.ordinal)))
+
+    def _place(self, name: PartitionName, permission: Permission, context: CallContext) -> PlacedPartition:
+        # Asked by name first, so that who may not see a topic does not learn whether it exists.
+        if name.topic:
+            require(self._authorizer, context, permission, ResourceType.TOPIC, name.topic)
+        placed = self._directory.place(*name)
+        if not name.topic:
+            require(self._authorizer, context, permission, ResourceType.TOPIC, placed.ref.topic)
+        return placed
+
+    def _readable_head(self, placed: PlacedPartition) -> PartitionHead:
+        shard: LogShard = self._runtime.shard(placed.shard)
+        head = shard.durable_head(placed.ref.ordinal)
+        if head is None:
+            raise self._directory.refuse_unresolved(placed.ref.topic)
+        return head
+
+    def _hold(self, refusal: Refused) -> Pending[Appended]:
+        def refuse(_catalog: object, _turn: Turn) -> NoReturn:
+            raise refusal
+
+        return self._runtime.write(Operation(CATALOG_KEY, refuse), is_urgent=True)
+
+    def _when_catalog_durable(self, results: list[ResultT], errors: Sequence[object]) -> Pending[list[ResultT]]:
+        if not any(errors):
+            return settled(results)
+        nothing: Pending[None] = self._runtime.write(Operation(CATALOG_KEY, lambda _c, _t: Decision()), is_urgent=True)
+        return nothing.map(lambda _nothing: results)

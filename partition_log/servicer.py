@@ -1,0 +1,48 @@
+"""LogService on the wire: map in, call the use case, map out. Decisions are elsewhere."""
+
+from __future__ import annotations
+
+from coordinator_api.v1 import log_pb2
+from coordinator_runtime.pending import Pending, settled
+from coordinator_runtime.ports import CallContext
+from partition_log import edge
+from partition_log.service import LogService
+from partition_log.topics import TopicService
+
+
+class LogServicer:
+    """One method per RPC; errors of a whole call are raised or carried by the Pending, and answered by the
+    dispatcher."""
+
+    def __init__(self, topics: TopicService, log: LogService) -> None:
+        self._topics = topics
+        self._log = log
+
+    def CreateTopics(
+        self, request: log_pb2.CreateTopicsRequest, context: CallContext
+    ) -> Pending[log_pb2.CreateTopicsResponse]:
+        created = self._topics.create_topics(edge.new_topics(request), context, validate_only=request.validate_only)
+        return created.map(edge.create_topics_response)
+
+    def DeleteTopics(
+        self, request: log_pb2.DeleteTopicsRequest, context: CallContext
+    ) -> Pending[log_pb2.DeleteTopicsResponse]:
+        return self._topics.delete_topics(edge.topic_names(request.topics), context).map(edge.delete_topics_response)
+
+    def DescribeTopics(
+        self, request: log_pb2.DescribeTopicsRequest, context: CallContext
+    ) -> Pending[log_pb2.DescribeTopicsResponse]:
+        described = self._topics.describe_topics(edge.topic_names(request.topics), context)
+        return settled(edge.describe_topics_response(described))
+
+    def Produce(self, request: log_pb2.ProduceRequest, context: CallContext) -> Pending[log_pb2.ProduceResponse]:
+        return self._log.produce(edge.produce_request(request), context).map(edge.produce_response)
+
+    def Fetch(self, request: log_pb2.FetchRequest, context: CallContext) -> Pending[log_pb2.FetchResponse]:
+        return self._log.fetch(edge.fetch_request(request), context).map(edge.fetch_response)
+
+    def ListOffsets(
+        self, request: log_pb2.ListOffsetsRequest, context: CallContext
+    ) -> Pending[log_pb2.ListOffsetsResponse]:
+        queries, isolation = edge.offset_queries(request)
+        return self._log.list_offsets(queries, isolation, context).map(edge.list_offsets_response)

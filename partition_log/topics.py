@@ -1,0 +1,121 @@
+"""The use cases of topics: create, delete, describe. Each topic of a request succeeds or is refused by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
+from coordinator_protocol.limits import Limits
+from coordinator_runtime.authorization import require
+from coordinator_runtime.decision import Decision, Operation, Turn
+from coordinator_runtime.pending import Pending, all_of, settled
+from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType, TransactionVerifier
+from coordinator_runtime.runtime import Runtime
+from partition_log.catalog.directory import TopicDirectory
+from partition_log.catalog.rules import NewTopic, check_new_topic, repeated_names
+from partition_log.catalog.shard import CatalogShard
+from partition_log.catalog.state import CATALOG_KEY, Topic
+from partition_log.requests import TopicDescription, TopicName, TopicResult
+from partition_log.shard import LogShard
+
+
+class TopicService:
+    """`new_topic_id` draws the ids of topics (`coordinator_runtime.identity.new_uuid`)."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        directory: TopicDirectory,
+        *,
+        verifier: TransactionVerifier,
+        authorizer: Authorizer,
+        limits: Limits,
+        new_topic_id: Callable[[], bytes],
+    ) -> None:
+        self._runtime = runtime
+        self._directory = directory
+        self._verifier = verifier
+        self._authorizer = authorizer
+        self._limits = limits
+        self._new_topic_id = new_topic_id
+
+    def create_topics(
+        self, topics: Sequence[NewTopic], context: CallContext, *, validate_only: bool
+    ) -> Pending[list[TopicResult]]:
+        """Create topics, each with all its partitions or not at all; durable when answered."""
+        repeated = repeated_names(topics)
+        return all_of([self._create(topic, repeated, context, validate_only=validate_only) for topic in topics])
+
+    def _create(
+        self, topic: NewTopic, repeated: frozenset[str], context: CallContext, *, validate_only: bool
+    ) -> Pending[TopicResult]:
+        try:
+            require(self._authorizer, context, Permission.CREATE, ResourceType.TOPIC, topic.name)
+            if topic.name in repeated:
+                raise Refused(
+                    ErrorCode.INVALID_REQUEST, f"the request names {topic.name!a:.300} more than once; name it once"
+                )
+            check_new_topic(topic, self._limits)
+        except Refused as refusal:
+            return settled(TopicResult(topic.name, error=refusal))
+        topic_id = self._new_topic_id()
+
+        def decide(catalog: CatalogShard, turn: Turn) -> Decision:
+            return catalog.decide_create(topic, topic_id, turn, validate_only=validate_only)
+
+        created: Pending[Topic] = self._runtime.write(Operation(CATALOG_KEY, decide), context)
+        return created.map(lambda made: TopicResult(made.name, made.topic_id, topic.partition_count)).recover(
+            lambda error: TopicResult(topic.name, error=_answerable(error))
+        )
+
+    def delete_topics(self, topics: Sequence[TopicName], context: CallContext) -> Pending[list[TopicResult]]:
+        """Delete topics with their records, after aborting every open transaction that touches them; durable when
+        answered."""
+        return all_of([self._delete(topic, context) for topic in topics])
+
+    def _delete(self, wanted: TopicName, context: CallContext) -> Pending[TopicResult]:
+        name, topic_id = wanted.name, wanted.topic_id
+
+        def decide(catalog: CatalogShard, _turn: Turn) -> Decision:
+            found = catalog.topic(name, topic_id)
+            require(self._authorizer, context, Permission.DELETE, ResourceType.TOPIC, found.name)
+            return catalog.decide_delete(found.name, found.topic_id, self._verifier.abort_touching)
+
+        deleted: Pending[Topic] = self._runtime.write(Operation(CATALOG_KEY, decide), context)
+        return deleted.map(
+            lambda topic: TopicResult(topic.name, topic.topic_id, len(topic.partition_ordinals))
+        ).recover(lambda error: TopicResult(name, topic_id, error=_answerable(error)))
+
+    def describe_topics(self, topics: Sequence[TopicName], context: CallContext) -> list[TopicDescription]:
+        """Topics with their durable positions; all that the caller may see, by name, if none is named."""
+        if topics:
+            return [self._describe(topic, context) for topic in topics]
+        return [
+            self._description(topic)
+            for topic in self._directory.shard.durable_topics()
+            if self._authorizer.is_allowed(context, Permission.DESCRIBE, ResourceType.TOPIC, topic.name)
+        ]
+
+    def _describe(self, wanted: TopicName, context: CallContext) -> TopicDescription:
+        try:
+            topic = self._directory.shard.durable_topic(wanted.name, wanted.topic_id)
+            require(self._authorizer, context, Permission.DESCRIBE, ResourceType.TOPIC, topic.name)
+            return self._description(topic)
+        except Refused as refusal:
+            return TopicDescription(wanted.name, wanted.topic_id, error=refusal)
+
+    def _description(self, topic: Topic) -> TopicDescription:
+        heads = []
+        for partition, ordinal in enumerate(topic.partition_ordinals):
+            shard: LogShard = self._runtime.shard(self._directory.shard.log_shard(topic.name, partition))
+            head = shard.durable_head(ordinal)
+            assert head is not None, "a topic and its partitions are on disk together"
+            heads.append(head)
+        return TopicDescription(topic.name, topic.topic_id, tuple(heads))
+
+
+def _answerable(error: Exception) -> CoordinatorError:
+    """What an item may carry; a defect is raised again and fails the call."""
+    if not isinstance(error, CoordinatorError):
+        raise error
+    return error

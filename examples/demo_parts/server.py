@@ -38,9 +38,19 @@ class Server:
         began = time.monotonic()
         command = [sys.executable, "-m", "coordinator_server", "serve"]
         command += ["--data-dir", str(self._data_dir), "--listen", self.endpoint]
+        # What the user has set for his own servers is not meant for this one.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TXN_")}
         with self.log.open("ab") as log:
             # Its own process group: Ctrl-C in the terminal is for the demo, which then ends the server itself.
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, process_group=0)
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                cwd=self.log.parent,
+                process_group=0,
+            )
         self.starts += 1
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], START_SECONDS_MAX)

@@ -66,7 +66,7 @@ def run(config: Config, announce: Announce, opener: StoreOpener = open_rocks_sto
         )
     configure_logs(config.log_format, config.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_Process(config, announce, SystemClock()).live(opener))
+        return runner.run(_live(config, announce, opener))
 
 
 def end_process(status: ExitStatus) -> NoReturn:
@@ -76,6 +76,11 @@ def end_process(status: ExitStatus) -> NoReturn:
     if status is ExitStatus.FAILED:
         os._exit(status)
     sys.exit(status)
+
+
+async def _live(config: Config, announce: Announce, opener: StoreOpener) -> ExitStatus:
+    # The process belongs to the loop that runs here.
+    return await _Process(config, announce, SystemClock()).live(opener)
 
 
 class _Process:
@@ -92,30 +97,32 @@ class _Process:
             opened = opener(self._config)
         except StoreRefused as refusal:
             raise CommandFailed(ExitStatus.STORE_REFUSED, str(refusal)) from refusal
+        options = GrpcOptions(self._config.message_bytes_max, has_reflection=self._config.reflection)
+        transport = GrpcTransport(SERVICE_NAMES, self._clock, options)
         try:
-            transport, address = self._bind()
-        except BaseException:
+            address = self._bind(transport)
+        except AddressRefused as refusal:
+            await transport.stop(0)
             opened.store.close()
-            raise
+            raise CommandFailed(ExitStatus.ADDRESS_REFUSED, str(refusal)) from refusal
         server = build(self._config, opened, self._clock, self._fail)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
         await transport.start(server.dispatcher)
-        if await self._unless_stopped(self._get_ready(server, transport, address)):
-            await self._stop
+        try:
+            if await self._unless_stopped(self._get_ready(server, transport, address)):
+                await self._stop
+        except Exception:
+            await transport.stop(0)
+            raise
         reason = self._stop.result()
         if isinstance(reason, Exception):
             return await self._give_up(transport, reason)
         return await self._drain(server, transport, reason)
 
-    def _bind(self) -> tuple[GrpcTransport, Address]:
+    def _bind(self, transport: GrpcTransport) -> Address:
         wanted = parse_address(self._config.listen)
-        options = GrpcOptions(self._config.message_bytes_max, has_reflection=self._config.reflection)
-        transport = GrpcTransport(SERVICE_NAMES, self._clock, options)
-        try:
-            return transport, Address(wanted.host, transport.bind(wanted.host, wanted.port))
-        except AddressRefused as refusal:
-            raise CommandFailed(ExitStatus.ADDRESS_REFUSED, str(refusal)) from refusal
+        return Address(wanted.host, transport.bind(wanted.host, wanted.port))
 
     def _advertised(self, address: Address) -> Address:
         advertised = self._config.advertised

@@ -1,0 +1,158 @@
+"""A real server process for tests: started, killed, restarted, asked to end; always on loopback and in a directory of
+the test. Waiting is for a condition with a deadline, never for a time.
+
+    with ServerProcess(tmp_path / "data") as server:
+        channel = grpc.insecure_channel(server.address)
+        server.kill()
+        server.start()      # same directory, same port
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
+READY: Final = re.compile(r"gRPC on (?P<host>\S+):(?P<port>\d+),")
+DEADLINE_SECONDS: Final = 30.0
+
+
+class ServerFailed(AssertionError):
+    """The server did not do what the test asked for; the message holds what it wrote."""
+
+
+class ServerProcess:
+    """`txnctl serve` on a directory. Make it, `start` it, and `start` it again after `kill` or `terminate`: it comes
+    back on the same port, so that clients find it again. As a context manager it starts at once and is gone at the
+    end."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *arguments: str,
+        module: str = "coordinator_server",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`arguments` are further arguments of `serve`. `module` is what `python -m` runs, given the same arguments."""
+        self.data_dir = data_dir
+        self.arguments: Sequence[str] = arguments
+        self.host = "127.0.0.1"
+        self.port = 0
+        """0 until the first start; from then on the port it was given."""
+        self._module = module
+        self._environment = dict(environment or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stderr_path = data_dir.with_name(f"{data_dir.name}.{id(self)}.stderr")
+        self._stdout = b""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            error.add_note(f"the server wrote:\n{self.output}")
+        self.kill()
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT for a channel."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def command(self) -> list[str]:
+        """The subcommand with what a test always gives it."""
+        return ["serve", "--data-dir", str(self.data_dir), "--listen", self.address]
+
+    @property
+    def process_id(self) -> int:
+        assert self._process is not None, "the server was never started"
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def output(self) -> str:
+        """What all runs so far wrote to stderr, and the last one to stdout until it was ready."""
+        stderr = self._stderr_path.read_text(errors="replace") if self._stderr_path.exists() else ""
+        return stderr + self._stdout.decode(errors="replace")
+
+    def start(self) -> None:
+        """Start it and return once it takes work. Raises ServerFailed if it ends or hangs instead."""
+        self.launch()
+        assert self._process is not None
+        assert self._process.stdout is not None
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while (ready := READY.search(self._stdout.decode(errors="replace"))) is None:
+                if not selector.select(deadline - time.monotonic()):
+                    self.kill()
+                    raise ServerFailed(f"not ready after {DEADLINE_SECONDS} s:\n{self.output}")
+                read = os.read(self._process.stdout.fileno(), 65_536)
+                if not read:
+                    raise ServerFailed(f"ended with {self.wait()} instead of serving:\n{self.output}")
+                self._stdout += read
+        self.port = int(ready["port"])
+
+    def launch(self) -> None:
+        """Start it and do not wait: for servers that will not serve."""
+        assert not self.is_running, "the server runs already"
+        self._close_pipe()
+        self._stdout = b""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TXN_")}
+        environment |= {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "proto")])} | self._environment
+        self.data_dir.parent.mkdir(parents=True, exist_ok=True)
+        with self._stderr_path.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", self._module, *self.command, *self.arguments],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                cwd=self.data_dir.parent,
+            )
+
+    def wait(self) -> int:
+        """Wait for its end; returns the exit status, negative for a signal."""
+        assert self._process is not None, "the server was never started"
+        try:
+            status = self._process.wait(DEADLINE_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            self.kill()
+            raise ServerFailed(f"still running after {DEADLINE_SECONDS} s:\n{self.output}") from error
+        self._close_pipe()
+        return status
+
+    def kill(self) -> None:
+        """End it as a crash does (SIGKILL). Does nothing if it has ended."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._close_pipe()
+
+    def terminate(self) -> int:
+        """Ask it to end (SIGTERM), and wait; returns the exit status."""
+        self.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        assert self._process is not None, "the server was never started"
+        self._process.send_signal(number)
+
+    def _close_pipe(self) -> None:
+        if self._process is not None and self._process.stdout is not None:
+            self._process.stdout.close()

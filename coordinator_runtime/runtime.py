@@ -65,6 +65,16 @@ class RuntimeLimits:
     """Parked calls beyond which CONCURRENT_TRANSACTIONS is answered at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class GroupDurable:
+    """One commit group reached the disk, for whoever measures."""
+
+    row_count: int
+    size_bytes: int
+    elapsed_us: int
+    """From sealing, that is, with the wait for the flushes before it."""
+
+
 _Answer = tuple[Pending[Any], Any, Exception | None]
 """A caller, and the value or the refusal that it gets once it may be known."""
 
@@ -85,7 +95,18 @@ class _Work:
 class _OpenGroup:
     """A group being built, and after `seal` the answers that wait for it."""
 
-    __slots__ = ("answers", "effects", "events", "position", "rows", "shards", "size_bytes", "version")
+    __slots__ = (
+        "answers",
+        "effects",
+        "events",
+        "position",
+        "row_count",
+        "rows",
+        "sealed_us",
+        "shards",
+        "size_bytes",
+        "version",
+    )
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -96,6 +117,8 @@ class _OpenGroup:
         self.shards: set[ShardKey] = set()
         self.position = 0
         self.size_bytes = 0
+        self.row_count = 0
+        self.sealed_us = 0
 
 
 class Runtime:
@@ -119,6 +142,7 @@ class Runtime:
         self._durable_listeners: list[Callable[[Iterable[ShardKey]], None]] = []
         self._timers = Timers()
         self._parking = Parking()
+        self._parked_calls_total = 0
         self._durable_version = durable_version
         self._open = _OpenGroup(durable_version + 1)
         self._sealed: deque[_OpenGroup] = deque()
@@ -130,6 +154,8 @@ class Runtime:
         """Called when `seal` or `next_deadline_ms` may have something new; the driver schedules it."""
         self.on_event: Callable[[object, Turn], None] = lambda _event, _turn: None
         """Told of everything that happened, once it is durable, with who asked for it and when."""
+        self.on_group: Callable[[GroupDurable], None] = lambda _group: None
+        """Told of every commit group that became durable."""
         self.on_defect: Callable[[Exception], None] = lambda _defect: None
         """Called with a bug of ours in an operation that the server started itself: nobody else would hear of it."""
 
@@ -284,10 +310,10 @@ class Runtime:
             return
         self._sealed.append(group)
         self._open = _OpenGroup(group.version + 1)
-        group.size_bytes = group.rows.size_bytes
-        self._hand_over(
-            CommitGroup(group.version, group.rows.mutations(), group.rows.deleted_ranges(), group.size_bytes)
-        )
+        mutations = group.rows.mutations()
+        group.size_bytes, group.row_count = group.rows.size_bytes, len(mutations)
+        group.sealed_us = self.clock.monotonic_us()
+        self._hand_over(CommitGroup(group.version, mutations, group.rows.deleted_ranges(), group.size_bytes))
 
     def on_durable(self, version: int) -> None:
         """Everything up to this version is on disk: show it, answer, and start the effects."""
@@ -301,6 +327,8 @@ class Runtime:
             self._start_effects(group.effects)
             for event, turn in group.events:
                 self.on_event(event, turn)
+            elapsed_us = self.clock.monotonic_us() - group.sealed_us
+            self.on_group(GroupDurable(group.row_count, group.size_bytes, elapsed_us))
             for listener in self._durable_listeners:
                 listener(group.shards)
         self.on_work()
@@ -308,6 +336,16 @@ class Runtime:
     @property
     def durable_version(self) -> int:
         return self._durable_version
+
+    @property
+    def undurable_bytes(self) -> int:
+        """Keys and values that are staged or on their way to the disk."""
+        return self._undurable_bytes
+
+    @property
+    def sealed_groups(self) -> int:
+        """Groups that were handed over and are not durable yet."""
+        return len(self._sealed)
 
     @property
     def is_idle(self) -> bool:
@@ -366,6 +404,7 @@ class Runtime:
             reply.fail(refusal)
             return
         self._parking.park(key, call)
+        self._parked_calls_total += 1
         reply.on_cancel(give_up)
         latest_ms = self.clock.monotonic_ms() + self.limits.parked_ms_max
         deadline_ms = latest_ms if context.deadline_ms is None else min(context.deadline_ms, latest_ms)
@@ -375,6 +414,15 @@ class Runtime:
     @property
     def parked_calls(self) -> int:
         return len(self._parking)
+
+    @property
+    def parked_calls_total(self) -> int:
+        """Calls that ever had to wait."""
+        return self._parked_calls_total
+
+    @property
+    def armed_timers(self) -> int:
+        return len(self._timers)
 
     def arm(self, key: Hashable, delay_ms: int, action: Callable[[], None]) -> None:
         """Call back after a delay: for waits that are not operations (long polls, retries of remote calls)."""

@@ -18,6 +18,9 @@ class ManualClock:
     def monotonic_ms(self) -> int:
         return self._monotonic_ms
 
+    def monotonic_us(self) -> int:
+        return self._monotonic_ms * 1_000
+
     def advance(self, elapsed_ms: int) -> None:
         """Let time pass, on both clocks."""
         assert elapsed_ms >= 0, "time does not go back; to set the wall clock back use step_wall"

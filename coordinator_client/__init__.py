@@ -1,1 +1,71 @@
-"""The SDK: producers, readers and administration over one core that does no I/O."""
+"""The SDK: producers, readers and administration over one core that does no I/O.
+
+```python
+from coordinator_client import Producer, read
+
+with Producer("127.0.0.1:7070", transactional_id="billing-0") as producer:
+    with producer.transaction() as txn:
+        txn.send("invoices", b"42 EUR", key=b"alice")
+
+for record in read("invoices", "127.0.0.1:7070"):
+    print(record.offset, record.value)
+```
+"""
+
+from coordinator_client.admin import Admin as Admin
+from coordinator_client.admin import PartitionDescription as PartitionDescription
+from coordinator_client.admin import TopicDescription as TopicDescription
+from coordinator_client.admin import TransactionDescription as TransactionDescription
+from coordinator_client.admin import TransactionListing as TransactionListing
+from coordinator_client.batch_reader import BatchReader as BatchReader
+from coordinator_client.batch_reader import FetchedBatch as FetchedBatch
+from coordinator_client.batch_reader import FetchOptions as FetchOptions
+from coordinator_client.batch_reader import PartitionRange as PartitionRange
+from coordinator_client.connection import Connection as Connection
+from coordinator_client.errors import Abortable as Abortable
+from coordinator_client.errors import Fenced as Fenced
+from coordinator_client.errors import Misconfigured as Misconfigured
+from coordinator_client.errors import OutcomeUnknown as OutcomeUnknown
+from coordinator_client.errors import Recoverable as Recoverable
+from coordinator_client.errors import Rejected as Rejected
+from coordinator_client.errors import Retriable as Retriable
+from coordinator_client.errors import TransactionError as TransactionError
+from coordinator_client.producer import Producer as Producer
+from coordinator_client.producer import Transaction as Transaction
+from coordinator_client.producer_config import ProducerConfig as ProducerConfig
+from coordinator_client.producer_config import ProducerOptions as ProducerOptions
+from coordinator_client.reader import ReadOptions as ReadOptions
+from coordinator_client.reader import ReadPlan as ReadPlan
+from coordinator_client.reader import ReadRecord as ReadRecord
+from coordinator_client.reader import plan_ranges as plan_ranges
+from coordinator_client.reader import read as read
+
+__all__ = [
+    "Abortable",
+    "Admin",
+    "BatchReader",
+    "Connection",
+    "Fenced",
+    "FetchOptions",
+    "FetchedBatch",
+    "Misconfigured",
+    "OutcomeUnknown",
+    "PartitionDescription",
+    "PartitionRange",
+    "Producer",
+    "ProducerConfig",
+    "ProducerOptions",
+    "ReadOptions",
+    "ReadPlan",
+    "ReadRecord",
+    "Recoverable",
+    "Rejected",
+    "Retriable",
+    "TopicDescription",
+    "Transaction",
+    "TransactionDescription",
+    "TransactionError",
+    "TransactionListing",
+    "plan_ranges",
+    "read",
+]

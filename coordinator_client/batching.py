@@ -49,6 +49,8 @@ class SealedBatch:
     queue: PartitionQueue
     rows: Sequence[Row]
     size_bytes: int
+    identity: Identity | None = None
+    """Whose stamp it has; None before it is sent."""
     base_sequence: int = -1
     message: log.PartitionBatch | None = None
     """Built when it is sent for the first time, the same for every attempt."""
@@ -197,9 +199,13 @@ class Accumulator:
         if batch.queue.sealed:
             self._ready[batch.queue] = None
 
-    def take_back_sequence(self, batch: SealedBatch) -> None:
-        """Use the sequence numbers of a batch again that certainly is not in the log, so that no gap is left."""
-        batch.queue.next_sequence = batch.base_sequence
+    def take_back_sequence(self, batch: SealedBatch, identity: Identity | None) -> None:
+        """Use the sequence numbers of a batch again that certainly is not in the log, so that no gap is left.
+
+        Nothing is to be done where the producer got another identity since, which begins at 0 anyway.
+        """
+        if batch.identity == identity:
+            batch.queue.next_sequence = batch.base_sequence
 
     def drop_unsent(self) -> None:
         """Forget what waits; what is on its way stays."""
@@ -246,7 +252,7 @@ class Accumulator:
 
     def _stamped(self, queue: PartitionQueue, identity: Identity) -> SealedBatch:
         batch = queue.sealed.popleft()
-        batch.base_sequence = queue.next_sequence
+        batch.identity, batch.base_sequence = identity, queue.next_sequence
         queue.next_sequence = add_sequence(queue.next_sequence, len(batch.rows))
         queue.in_flight = batch
         self._sent[queue] = None

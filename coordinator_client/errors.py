@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, Final, Protocol
+from typing import Final, Protocol
 
 from coordinator_protocol.errors import CoordinatorError, ErrorClass, ErrorCode, Method, error_class
 
@@ -20,7 +20,8 @@ from coordinator_protocol.errors import CoordinatorError, ErrorClass, ErrorCode,
 class TransactionError(Exception):
     """Base of everything the SDK raises about a request: what happened, and what the caller can do."""
 
-    action: ClassVar[str] = "Read the reason; it says what to change."
+    action: str = "Read the reason; it says what to change."
+    """What the caller can do; one sentence per class, more precise where more is known."""
 
     def __init__(self, code: int, error_class: ErrorClass, reason: str) -> None:
         super().__init__(code, error_class, reason)

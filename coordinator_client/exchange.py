@@ -134,6 +134,18 @@ class Exchange(Generic[RequestT, ReplyT]):
             error.lost_attempts = self.lost
         return error
 
+    def repeat(self, request: RequestT, cause: Verdict, *, now_ms: int, jitter: float) -> TransactionError | None:
+        """Go on with the part of the request that `cause` says must be sent again; None, or the failure to give up
+        with.
+
+        The part is another request, with an id of its own; deadline, pauses and lost attempts stay.
+        """
+        self.request = request
+        if class_of(self.rpc.method, cause) is ErrorClass.UNKNOWN_OUTCOME:
+            self.lost += 1
+        self._cause = (cause.error_code, cause.error_message or "the server gave no reason")
+        return self._again(now_ms, jitter, 0)
+
     def _after_loss(self, loss: Loss, now_ms: int, jitter: float) -> TransactionError | None:
         definite = definite_failure(self.rpc.method, loss)
         if definite is not None:

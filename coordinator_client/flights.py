@@ -89,12 +89,6 @@ class Flights:
         self._cancelled += self._flights
         self._flights.clear()
 
-    def cancel_waiting(self) -> None:
-        """Give up what is not on its way at this moment, and so would be tried again."""
-        for number in [number for number, flight in self._flights.items() if flight.exchange.due_ms is not None]:
-            self._cancelled.append(number)
-            del self._flights[number]
-
     def take_cancelled(self) -> list[int]:
         """Return the flights that were given up since the last call, so that the shell stops waiting for them."""
         cancelled, self._cancelled = self._cancelled, []

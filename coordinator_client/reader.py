@@ -13,7 +13,6 @@ from coordinator_client.batch_reader import (
     FetchedBatch,
     FetchOptions,
     PartitionRange,
-    TopicPartitionCount,
     list_offsets,
     topic_of,
 )
@@ -21,6 +20,7 @@ from coordinator_client.connection import Connection, connection_to
 from coordinator_client.encodings import Headers
 from coordinator_client.errors import refused_here, rejected
 from coordinator_client.exchange import Deadlines
+from coordinator_client.state import TopicPartitionCount
 from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_protocol.marker import Marker
 from coordinator_protocol.names import check_topic_name

@@ -1,0 +1,396 @@
+"""The blocking producer: transactions in a `with`, plain sends with `flush`, over the core that does the thinking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Final, Self, TypeAlias, Unpack
+
+from coordinator_client.batch_reader import topic_of
+from coordinator_client.batching import TopicWriter
+from coordinator_client.connection import Call, Connection, connection_to
+from coordinator_client.encodings import Headers, Row
+from coordinator_client.errors import Abortable, Fenced, Loss, Rejected, TransactionError, refused_here, rejected
+from coordinator_client.exchange import Deadlines
+from coordinator_client.flights import Transmission
+from coordinator_client.methods import Reply
+from coordinator_client.producer_config import ProducerConfig, ProducerOptions
+from coordinator_client.producer_core import ProducerCore
+from coordinator_client.state import Identity, ProducerStatus
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.names import check_topic_name
+
+_Report: TypeAlias = tuple[int, int, Reply | Loss]
+
+_TIMESTAMP_MS_MAX: Final = 2**63 - 1
+_LONGEST_LOOK_MS: Final = 60_000
+
+
+class Producer:
+    """Sends records, in transactions if it has a transactional id, else idempotently one by one.
+
+    Nothing is opened before the first use, so a producer may be made before a fork and used after it, on one side only.
+    It belongs to one thread at a time. Use it in a `with`, or call `close`.
+    """
+
+    def __init__(self, endpoint: str | Connection, **options: Unpack[ProducerOptions]) -> None:
+        """Check the settings; the server is not asked yet.
+
+        Options by name: `transactional_id`, `transaction_timeout_ms`, `delivery_timeout_ms`, `encoding`,
+        `compression`, `batch_bytes`, `buffer_bytes`, `client_id` (see `ProducerConfig`).
+        Raises: Rejected or Misconfigured for a wrong one.
+        """
+        config = ProducerConfig(**options)
+        self._connection, self._is_own = connection_to(endpoint, client_id=config.client_id)
+        self._clock = self._connection.clock
+        self._deadlines = Deadlines(total_ms=config.delivery_timeout_ms)
+        plan = config.core_plan(client_id=self._connection.client_id)
+        self._core = ProducerCore(plan, self._connection.chance)
+        self._inbox: SimpleQueue[_Report] = SimpleQueue()
+        self._calls: dict[int, Call] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            # Whoever leaves with Ctrl-C does not want to wait for the network.
+            self._close(is_patient=isinstance(error, Exception))
+        except TransactionError as failed:
+            error.add_note(f"closing the producer failed too: {failed}")
+
+    @property
+    def identity(self) -> Identity | None:
+        """Producer id and epoch of the current or next transaction; None before the first use."""
+        return self._core.identity
+
+    @property
+    def status(self) -> ProducerStatus:
+        """What the producer can do next."""
+        return self._core.status
+
+    def init(self) -> None:
+        """Get an identity now instead of at the first use.
+
+        With a transactional id this fences every earlier producer of that name and aborts what it left open, so a
+        process that takes over does this first. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown.
+        """
+        self._core.init()
+        self._reach_goal()
+
+    def transaction(self) -> Transaction:
+        """Return a transaction for a `with`: commits on a clean exit, aborts on any exception and lets it through.
+
+        Raises: Rejected without a transactional id.
+        """
+        if not self._core.is_transactional:
+            raise rejected(
+                ErrorCode.INVALID_REQUEST, "a producer without transactional_id has no transactions; give it one"
+            )
+        return Transaction(self)
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Take a record outside transactions; it is in the log once `flush` or `close` returned.
+
+        `key` chooses the partition as Kafka does; without one, records go batch by batch to the partitions in turns.
+        `timestamp_ms` is Unix milliseconds, by default now. Raises: Rejected or TypeError for a wrong call.
+        """
+        if self._core.is_transactional:
+            raise rejected(
+                ErrorCode.INVALID_REQUEST,
+                "a producer with a transactional_id sends inside a transaction: `with producer.transaction() as txn`",
+            )
+        self._take(topic, self._row(key, value, timestamp_ms, headers), partition)
+
+    def flush(self) -> None:
+        """Return once everything sent so far is in the log.
+
+        Raises: what became of the first record that is not, once: Rejected, Recoverable, Retriable, OutcomeUnknown,
+        Misconfigured, Fenced.
+        """
+        self._core.flush()
+        self._reach_goal()
+
+    def resolve_outcome(self) -> bool:
+        """Ask again what became of a commit that ended in OutcomeUnknown: True = committed, False = aborted.
+
+        The producer goes on afterwards. Raises: OutcomeUnknown if there is still no answer; Fenced where a newer
+        producer runs and the outcome can no longer be told; Rejected if nothing is unknown.
+        """
+        self._core.resolve()
+        try:
+            self._reach_goal()
+        except (Abortable, Rejected) as error:
+            if error.may_have_committed:
+                raise
+            return False
+        return True
+
+    def close(self) -> None:
+        """Flush (or abort an open transaction), then let go of the connection if it was made here. Again: nothing.
+
+        Raises: as `flush`; the producer is closed all the same.
+        """
+        self._close(is_patient=True)
+
+    def _close(self, *, is_patient: bool) -> None:
+        status = self._core.status
+        try:
+            if is_patient and status is not ProducerStatus.CLOSED:
+                if not self._core.is_transactional:
+                    self.flush()
+                elif status in (ProducerStatus.IN_TRANSACTION, ProducerStatus.MUST_ABORT):
+                    self._abort()
+        finally:
+            self._core.close()
+            self._cancel_given_up()
+            if self._is_own:
+                self._connection.close()
+
+    def _row(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int | None,
+        headers: Iterable[tuple[str, bytes | None]],
+    ) -> Row:
+        if value is not None and type(value) is not bytes:
+            raise _not_bytes("value", value)
+        if key is not None and type(key) is not bytes:
+            raise _not_bytes("key", key)
+        if timestamp_ms is None:
+            timestamp_ms = self._clock.wall_ms()
+        elif not 0 <= timestamp_ms <= _TIMESTAMP_MS_MAX:
+            raise rejected(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"timestamp_ms is {timestamp_ms} and must be Unix milliseconds from 0 to {_TIMESTAMP_MS_MAX}",
+            )
+        return key, value, timestamp_ms, _checked_headers(headers) if headers else ()
+
+    def _take(self, topic: str, row: Row, partition: int | None) -> None:
+        writer = self._core.writer(topic) or self._learn(topic)
+        if self._core.append(writer, row, partition):
+            self._pump()
+            while self._core.is_full:
+                self._wait()
+                self._pump()
+
+    def _learn(self, topic: str) -> TopicWriter:
+        try:
+            check_topic_name(topic)
+        except Refused as why:
+            raise refused_here(why) from None
+        self._core.learn(topic_of(self._connection, topic, deadlines=self._deadlines))
+        writer = self._core.writer(topic)
+        assert writer is not None, "a topic that was learned has a writer"
+        return writer
+
+    def _begin(self) -> None:
+        self._core.begin()
+        self._reach_goal()
+
+    def _commit(self) -> int:
+        self._core.commit()
+        try:
+            self._reach_goal()
+        except TransactionError:
+            raise
+        except BaseException as interruption:
+            if self._core.is_unresolved:
+                interruption.add_note("The commit was interrupted: call resolve_outcome() to learn how it ended.")
+            else:
+                self._abort_because(interruption)
+            raise
+        return self._core.csn
+
+    def _abort(self) -> None:
+        self._core.abort()
+        self._reach_goal()
+
+    def _abort_because(self, error: BaseException) -> None:
+        """Abort, and keep `error` in front: what fails now is only noted on it, unless it tells that all is over."""
+        own = self._core.failure
+        try:
+            self._abort()
+        except Fenced as fenced:
+            if error is own:
+                # The send failed because of the rival; "repeat it in a new transaction" would be wrong advice.
+                raise
+            error.add_note(f"the abort that followed failed: {fenced}")
+        except TransactionError as failed:
+            error.add_note(f"the abort that followed failed: {failed}")
+
+    def _reach_goal(self) -> None:
+        """Work until the core's goal is reached. Raises: what the core says it ended with."""
+        try:
+            while not self._core.is_at_rest:
+                self._pump()
+                if not self._core.is_at_rest:
+                    self._wait()
+        except BaseException:
+            self._core.interrupt()
+            self._cancel_given_up()
+            raise
+        self._cancel_given_up()
+        result = self._core.take_result()
+        if result is not None:
+            raise result
+
+    def _pump(self) -> None:
+        """Hand over the answers that are there, and start what is due. Does not wait."""
+        while (report := self._clock.take(self._inbox, 0)) is not None:
+            self._deliver(report)
+        self._cancel_given_up()
+        due = self._core.transmissions(self._clock.monotonic_ms())
+        self._cancel_given_up()
+        transport = self._connection.transport
+        for transmission in due:
+            self._calls[transmission.flight] = transport.start(
+                transmission.rpc,
+                transmission.request,
+                timeout_ms=transmission.timeout_ms,
+                on_done=self._reporter(transmission),
+            )
+
+    def _reporter(self, transmission: Transmission) -> _Reporter:
+        return _Reporter(self._inbox, transmission.flight, transmission.attempt)
+
+    def _wait(self) -> None:
+        """Wait for one answer, at most until something is due."""
+        wake_ms = self._core.wake_ms()
+        now_ms = self._clock.monotonic_ms()
+        wait_ms = _LONGEST_LOOK_MS if wake_ms is None else max(0, wake_ms - now_ms)
+        report = self._clock.take(self._inbox, wait_ms)
+        if report is not None:
+            self._deliver(report)
+
+    def _deliver(self, report: _Report) -> None:
+        flight, attempt, answer = report
+        self._calls.pop(flight, None)
+        self._core.on_answer(flight, attempt, answer, self._clock.monotonic_ms())
+
+    def _cancel_given_up(self) -> None:
+        for flight in self._core.take_cancelled():
+            call = self._calls.pop(flight, None)
+            if call is not None:
+                call.cancel()
+
+
+class _Reporter:
+    """Puts the answer to one attempt into the inbox, from whatever thread it comes."""
+
+    __slots__ = ("_attempt", "_flight", "_inbox")
+
+    def __init__(self, inbox: SimpleQueue[_Report], flight: int, attempt: int) -> None:
+        self._inbox, self._flight, self._attempt = inbox, flight, attempt
+
+    def __call__(self, answer: Reply | Loss) -> None:
+        self._inbox.put((self._flight, self._attempt, answer))
+
+
+class Transaction:
+    """All of its records become visible together, or none ever does. Made by `Producer.transaction`, used in a
+    `with`."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._is_open = False
+        self.csn = 0
+        """Commit sequence number: orders all outcomes of the server. 0 until the commit is done."""
+
+    def __enter__(self) -> Self:
+        """Open it. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown; nothing was sent then."""
+        self._producer._begin()
+        self._is_open = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit on a clean exit, abort otherwise; the exception of the body goes on, a failed abort noted on it.
+
+        Raises on a clean exit: Abortable (rolled back, the producer goes on), Recoverable, Fenced, Rejected,
+        Misconfigured, OutcomeUnknown (see `Producer.resolve_outcome`).
+        """
+        if not self._is_open:
+            return
+        self._is_open = False
+        if error is None:
+            self.csn = self._producer._commit()
+        else:
+            self._producer._abort_because(error)
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Take a record; it is durable and visible once the `with` ended cleanly.
+
+        `key` chooses the partition as Kafka does; without one, records go batch by batch to the partitions in turns.
+        `timestamp_ms` is Unix milliseconds, by default now. Raises: Rejected or TypeError for a wrong call; the
+        failure of an earlier send, after which the transaction can only be aborted.
+        """
+        self._check_open()
+        producer = self._producer
+        producer._take(topic, producer._row(key, value, timestamp_ms, headers), partition)
+
+    def flush(self) -> None:
+        """Return once everything sent so far is durable, though not visible. Raises: as `send`."""
+        self._check_open()
+        self._producer.flush()
+
+    def abort(self) -> None:
+        """Roll back now; the `with` then ends without doing anything. Raises: Fenced, OutcomeUnknown."""
+        self._check_open()
+        self._is_open = False
+        self._producer._abort()
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise rejected(ErrorCode.INVALID_TXN_STATE, "the transaction is over; open another one")
+
+
+def _checked_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
+    checked = tuple(headers)
+    for name, content in checked:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a header must be str, not {type(name).__name__}")
+        if not name.isascii() and not name.isprintable():
+            _check_unicode(name)
+        if content is not None and type(content) is not bytes:
+            raise _not_bytes(f"the content of the header {name!r}", content)
+    return checked
+
+
+def _check_unicode(name: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise rejected(
+            ErrorCode.INVALID_RECORD, f"the name of a header {name!a} is not valid Unicode: half a character"
+        ) from None
+
+
+def _not_bytes(what: str, found: object) -> TypeError:
+    return TypeError(f"{what} must be bytes or None, not {type(found).__name__}; encode it first")

@@ -1,0 +1,120 @@
+"""What a producer can be told, checked before anything is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypedDict
+
+from coordinator_client.batching import BatchFormat
+from coordinator_client.encodings import COMPRESSION_NAMES, ENCODING_NAMES
+from coordinator_client.errors import TransactionError, misconfigured, refused_here
+from coordinator_client.exchange import Deadlines
+from coordinator_client.sending import CorePlan
+from coordinator_protocol.batch import Encoding
+from coordinator_protocol.errors import ErrorCode, Method, Refused
+from coordinator_protocol.limits import KIBI, MEBI, Limits
+from coordinator_protocol.names import check_transactional_id
+
+_LIMITS = Limits()
+BATCH_BYTES_MIN = 4 * KIBI
+
+
+class ProducerOptions(TypedDict, total=False):
+    """What `Producer` takes by name; `ProducerConfig` says what each means."""
+
+    transactional_id: str | None
+    transaction_timeout_ms: int
+    delivery_timeout_ms: int
+    encoding: str
+    compression: str
+    batch_bytes: int
+    buffer_bytes: int
+    client_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig:
+    """The settings of a producer. Raises at construction: Rejected or Misconfigured, naming the setting."""
+
+    transactional_id: str | None = None
+    """Name of the producer over restarts: whoever uses it next fences whoever used it before. Default: none, a plain
+    idempotent producer. Choose one per instance; two at once fence each other for ever."""
+
+    transaction_timeout_ms: int = 60_000
+    """The server aborts a transaction this long after its first record. Default 60,000; at most 900,000 unless the
+    server is told otherwise. Smaller: slow work is lost. Larger: a dead producer holds readers back for longer."""
+
+    delivery_timeout_ms: int = 120_000
+    """How long one request is tried, through lost answers and restarts of the server. Default 120,000. Smaller: more
+    unknown outcomes. Larger: a caller waits longer for bad news."""
+
+    encoding: str = "records"
+    """`records` (default): protobuf, which every generated stub can read. `arrow`: columns, which Spark reads without
+    touching a row; needs pyarrow."""
+
+    compression: str = "none"
+    """`none` (default) or `gzip`."""
+
+    batch_bytes: int = 512 * KIBI
+    """A batch is sent once it would grow past this. Default 524,288. Smaller: more requests. Larger: more memory per
+    partition, and the server's limit of 1 MiB holds."""
+
+    buffer_bytes: int = 32 * MEBI
+    """Once this much waits for the server, `send` waits too. Default 32 MiB."""
+
+    client_id: str = ""
+    """Name of the program in the server's history. Default: the connection's."""
+
+    def __post_init__(self) -> None:
+        if self.transactional_id is not None:
+            try:
+                check_transactional_id(self.transactional_id)
+            except Refused as why:
+                raise refused_here(why, Method.INIT_PRODUCER_ID) from None
+        self._check_times()
+        if self.encoding not in ENCODING_NAMES:
+            raise _wrong("encoding", self.encoding, f"must be one of {', '.join(ENCODING_NAMES)}")
+        if self.compression not in COMPRESSION_NAMES:
+            raise misconfigured(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                f"compression is {self.compression!r} and must be one of {', '.join(COMPRESSION_NAMES)}",
+            )
+        if not BATCH_BYTES_MIN <= self.batch_bytes <= _LIMITS.batch_bytes_max:
+            between = f"must be between {BATCH_BYTES_MIN} and {_LIMITS.batch_bytes_max}"
+            raise _wrong("batch_bytes", self.batch_bytes, between)
+        if self.buffer_bytes < self.batch_bytes:
+            raise _wrong("buffer_bytes", self.buffer_bytes, f"must be at least batch_bytes, {self.batch_bytes}")
+        if ENCODING_NAMES[self.encoding] is Encoding.ARROW_V1:
+            # Said here, where the setting is, and not when the first batch is full.
+            import coordinator_client.arrow_encoding as _needed  # noqa: F401
+
+    def core_plan(self, *, client_id: str) -> CorePlan:
+        """Return the settings as the core takes them; `client_id` stands in where none is set."""
+        return CorePlan(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self.transaction_timeout_ms,
+            client_id=self.client_id or client_id,
+            batch_format=BatchFormat(
+                encoding=ENCODING_NAMES[self.encoding],
+                compression=COMPRESSION_NAMES[self.compression],
+                batch_bytes=self.batch_bytes,
+                record_bytes_max=_LIMITS.batch_bytes_max,
+                is_transactional=self.transactional_id is not None,
+            ),
+            deadlines=Deadlines(total_ms=self.delivery_timeout_ms),
+            buffer_bytes_max=self.buffer_bytes,
+        )
+
+    def _check_times(self) -> None:
+        longest_ms = _LIMITS.transaction_max_timeout_ms
+        if not 1 <= self.transaction_timeout_ms <= longest_ms:
+            raise misconfigured(
+                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+                f"transaction_timeout_ms is {self.transaction_timeout_ms} and must be between 1 and {longest_ms}",
+            )
+        if self.delivery_timeout_ms < 1:
+            raise _wrong("delivery_timeout_ms", self.delivery_timeout_ms, "must be positive")
+
+
+def _wrong(name: str, found: object, rule: str) -> TransactionError:
+    return misconfigured(ErrorCode.INVALID_CONFIG, f"{name} is {found!r} and {rule}")

@@ -1,0 +1,512 @@
+"""What a producer does, without sockets, clocks or threads: the core under the blocking shell and every later one.
+
+A shell sets a goal (`begin`, `flush`, `commit`, ...), then repeats three steps until `is_at_rest`: start what
+`transmissions` returns, wait for an answer or until `wake_ms`, hand the answer to `on_answer`. `take_result` then says
+how the goal ended. Records are taken in between with `append`.
+
+The rules, each with its test: - A commit waits for every batch. If one failed, EndTxn is not sent; the transaction is
+aborted and the first failure is the result (KAFKA-9279). - EndTxn names the last sequence of every partition, so the
+server commits nothing it does not hold (design 6). - The answer to EndTxn is the identity for the next transaction
+(KIP-890, transaction version 2). - A commit that is answered "fenced" is followed by one abort: if that succeeds, it
+was the server itself that had aborted the transaction (its timeout), and the producer goes on; else a newer producer
+runs (spec transactions 2.6). - A transaction that nothing was sent for ends without a request. Nothing at all is sent
+once the producer is fenced. - A lost answer is asked for again with the same request until the deadline. After that
+the outcome is unknown: a commit stays open until `resolve` asks again; an abort is sent again before the next
+transaction.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from coordinator_api.v1 import transaction_pb2 as txn
+from coordinator_api.v1.common_pb2 import RequestHeader
+from coordinator_client.batching import SealedBatch, TopicWriter
+from coordinator_client.encodings import Row
+from coordinator_client.errors import (
+    Fenced,
+    Loss,
+    OutcomeUnknown,
+    TransactionError,
+    failure_of,
+    rejected,
+)
+from coordinator_client.exchange import Exchange
+from coordinator_client.flights import Flights, Transmission
+from coordinator_client.identity import Chance
+from coordinator_client.methods import END_TXN, INIT_PRODUCER_ID, Reply
+from coordinator_client.rules import (
+    TOPIC_GONE,
+    AfterEnd,
+    AfterSend,
+    aborted_by_server,
+    after_abort,
+    after_commit,
+    after_send,
+    send_failure,
+    still_unknown,
+    unknown_commit,
+)
+from coordinator_client.sending import CorePlan, Sender
+from coordinator_client.state import Identity, ProducerStatus, TopicPartitionCount, step
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+
+_S = ProducerStatus
+
+
+class Goal(Enum):
+    """What the caller waits for."""
+
+    INIT = auto()
+    BEGIN = auto()
+    FLUSH = auto()
+    COMMIT = auto()
+    ABORT = auto()
+    RESOLVE = auto()
+
+
+class ProducerCore:
+    """One producer: its status, its identity, its requests. Not for two threads at once."""
+
+    def __init__(self, plan: CorePlan, chance: Chance) -> None:
+        self.status = _S.UNINITIALISED
+        self.identity: Identity | None = None
+        self.csn = 0
+        """Commit sequence number of the last transaction that ended; 0 = none did yet."""
+        self.failure: TransactionError | None = None
+        """Why the open transaction, or what a plain producer sent since the last flush, cannot succeed."""
+        self._plan = plan
+        self._chance = chance
+        self._flights = Flights(chance)
+        self._sender = Sender(plan, flights=self._flights, chance=chance, on_failed=self._send_failed)
+        self._goal: Goal | None = None
+        self._result: TransactionError | None = None
+        self._more_failures = 0
+        self._is_transaction_sent = False
+        self._expected: Identity | None = None
+        self._init_request: txn.InitProducerIdRequest | None = None
+        self._end_request: txn.EndTxnRequest | None = None
+        self._is_end_lost = False
+        self._fatal: TransactionError | None = None
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether records go out in transactions only."""
+        return self._plan.transactional_id is not None
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether the goal is reached, or given up."""
+        return self._goal is None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether enough waits to be sent before more is taken."""
+        return self._sender.waiting.buffered_bytes >= self._plan.buffer_bytes_max
+
+    @property
+    def is_unresolved(self) -> bool:
+        """Whether a commit was sent and its outcome is not known."""
+        return self.status is _S.COMMITTING and self._goal is None
+
+    def init(self) -> None:
+        """Goal: an identity. For a transactional id this fences every earlier producer, and aborts what it left
+        open."""
+        self._set_goal(Goal.INIT)
+
+    def begin(self) -> None:
+        """Goal: an open transaction, after whatever must be done first (identity, an abort that is still due)."""
+        if self.status in (_S.IN_TRANSACTION, _S.MUST_ABORT):
+            raise rejected(ErrorCode.INVALID_TXN_STATE, "a transaction is open already; end it before the next one")
+        self._set_goal(Goal.BEGIN)
+
+    def flush(self) -> None:
+        """Goal: every record taken so far is in the log."""
+        self._sender.waiting.seal_all()
+        self._set_goal(Goal.FLUSH)
+
+    def commit(self) -> None:
+        """Goal: the transaction is committed; else the result says why it was aborted, or that nobody knows."""
+        if self.status is _S.READY or (self.status is _S.UNINITIALISED and self.failure is None):
+            raise _nothing_open()
+        if self.status is _S.COMMITTING:
+            raise still_unknown()
+        self._sender.waiting.seal_all()
+        self._set_goal(Goal.COMMIT)
+
+    def abort(self) -> None:
+        """Goal: nothing of the transaction will ever be visible."""
+        self._set_goal(Goal.ABORT)
+
+    def resolve(self) -> None:
+        """Goal: the outcome of a commit that was not known. Repeats the same request."""
+        if self.status is not _S.COMMITTING:
+            raise rejected(ErrorCode.INVALID_TXN_STATE, "there is no commit whose outcome is unknown")
+        self._set_goal(Goal.RESOLVE)
+
+    def take_result(self) -> TransactionError | None:
+        """Return how the last goal ended: None = as wanted."""
+        result, self._result = self._result, None
+        return result
+
+    def interrupt(self) -> None:
+        """Give the goal up where it is. What was sent may take effect; an end of a transaction stays unresolved."""
+        if self._goal is None:
+            return
+        self._goal = None
+        if self.status is _S.INITIALISING:
+            self._flights.cancel_all()
+            self._step(_S.UNINITIALISED)
+        elif self.status in (_S.COMMITTING, _S.ABORTING):
+            self._flights.cancel_all()
+            self._is_end_lost = True
+
+    def close(self) -> None:
+        """Send nothing any more."""
+        if self.status is not _S.CLOSED:
+            self._close(rejected(ErrorCode.INVALID_REQUEST, "the producer is closed; open a new one"))
+
+    def writer(self, topic: str) -> TopicWriter | None:
+        """Return where the records of a topic go; None: `learn` its partitions first."""
+        return self._sender.waiting.writer(topic)
+
+    def learn(self, topic: TopicPartitionCount) -> None:
+        """Take records for this topic from now on."""
+        self._sender.waiting.learn(topic, first=self._chance.fraction())
+
+    def append(self, writer: TopicWriter, row: Row, partition: int | None) -> bool:
+        """Take a record; return whether something can be sent. Raises: why no record can be taken."""
+        if self.status is not _S.IN_TRANSACTION:
+            self._check_open()
+        has_sealed = self._sender.waiting.append(writer, row, partition)
+        if self.is_full:
+            # Many open batches can fill the buffer without one of them being full.
+            self._sender.waiting.seal_all()
+            return True
+        return has_sealed
+
+    def transmissions(self, now_ms: int) -> list[Transmission]:
+        """Return the attempts to start now."""
+        self._advance(now_ms)
+        self._send(now_ms)
+        due = self._flights.transmissions(now_ms)
+        self._advance(now_ms)
+        return due
+
+    def on_answer(self, flight: int, attempt: int, answer: Reply | Loss, now_ms: int) -> None:
+        """Take what became of an attempt."""
+        self._flights.on_answer(flight, attempt, answer, now_ms)
+        self._advance(now_ms)
+
+    def take_cancelled(self) -> list[int]:
+        """Return the flights nobody waits for any more."""
+        return self._flights.take_cancelled()
+
+    def wake_ms(self) -> int | None:
+        """When `transmissions` has something to do at the latest; None while nothing is on its way."""
+        return self._flights.wake_ms()
+
+    def _set_goal(self, goal: Goal) -> None:
+        assert self._goal is None, f"{self._goal} is still being worked on"
+        self._result = None
+        self._goal = goal
+
+    def _finish(self, result: TransactionError | None) -> None:
+        if result is not None and self._more_failures:
+            result.add_note(f"{self._more_failures} more sends failed after this one")
+        self._more_failures = 0
+        self._goal, self._result = None, result
+
+    def _step(self, to: ProducerStatus) -> None:
+        self.status = step(self.status, to)
+
+    def _check_open(self) -> None:
+        if self._fatal is not None:
+            raise self._fatal
+        if not self.is_transactional:
+            return
+        if self.failure is not None:
+            raise self.failure
+        if self.status is not _S.IN_TRANSACTION:
+            raise _nothing_open()
+
+    def _advance(self, now_ms: int) -> None:
+        """Do whatever the goal needs next and can be done without an answer."""
+        if self.status is _S.CLOSED:
+            if self._goal is not None:
+                self._finish(None if self._goal is Goal.ABORT else self._fatal)
+            return
+        match self._goal:
+            case Goal.INIT:
+                if self.status is _S.UNINITIALISED:
+                    self._start_init(now_ms)
+                elif self.status is not _S.INITIALISING:
+                    self._finish(None)
+            case Goal.BEGIN:
+                self._advance_begin(now_ms)
+            case Goal.FLUSH:
+                self._advance_flush(now_ms)
+            case Goal.COMMIT | Goal.RESOLVE:
+                self._advance_commit(now_ms)
+            case Goal.ABORT:
+                self._advance_abort(now_ms)
+            case None:
+                # A plain producer begins to send when a batch is full, without anybody waiting for it.
+                self._init_for_sending(now_ms)
+
+    def _advance_begin(self, now_ms: int) -> None:
+        match self.status:
+            case _S.UNINITIALISED:
+                self._start_init(now_ms)
+            case _S.READY:
+                self._step(_S.IN_TRANSACTION)
+                self.failure, self._is_transaction_sent = None, False
+                self._finish(None)
+            case _S.ABORTING:
+                self._end_again(now_ms)
+            case _S.COMMITTING:
+                self._finish(still_unknown())
+
+    def _advance_flush(self, now_ms: int) -> None:
+        if self.failure is not None and (self.is_transactional or self._sender.is_drained):
+            result = self.failure
+            if not self.is_transactional:
+                self.failure = None
+            self._finish(result)
+        elif self._sender.is_drained:
+            self._finish(None)
+        else:
+            self._init_for_sending(now_ms)
+
+    def _advance_commit(self, now_ms: int) -> None:
+        if self.status is _S.IN_TRANSACTION and self._sender.is_drained:
+            if self._is_transaction_sent:
+                self._start_end(committed=True, now_ms=now_ms)
+            else:
+                self._step(_S.READY)
+        match self.status:
+            case _S.READY:
+                self._finish(self.failure)
+            case _S.UNINITIALISED:
+                self._finish(self.failure)
+            case _S.MUST_ABORT:
+                self._advance_abort(now_ms)
+            case _S.COMMITTING:
+                self._end_again(now_ms)
+
+    def _advance_abort(self, now_ms: int) -> None:
+        match self.status:
+            case _S.IN_TRANSACTION | _S.MUST_ABORT:
+                self._drop_sends()
+                if self._is_transaction_sent:
+                    self._start_end(committed=False, now_ms=now_ms)
+                else:
+                    self._step(_S.READY)
+                    self._finish_abort()
+            case _S.ABORTING:
+                self._end_again(now_ms)
+            case _S.READY | _S.UNINITIALISED:
+                self._finish(None)
+            case _S.COMMITTING:
+                self._finish(still_unknown())
+
+    def _finish_abort(self) -> None:
+        self._finish(None if self._goal is Goal.ABORT else self.failure)
+
+    def _send(self, now_ms: int) -> None:
+        if self.status not in (_S.IN_TRANSACTION, _S.READY) or not self._sender.waiting.has_ready:
+            return
+        assert self.identity is not None, "a producer that may send has an identity"
+        self._is_transaction_sent = True
+        self._sender.send_ready(self.identity, now_ms)
+
+    def _drop_sends(self) -> None:
+        # Requests on their way need no answer: what reaches the log after the abort has an epoch that the abort ended.
+        self._flights.cancel_all()
+        self._sender.drop()
+
+    def _init_for_sending(self, now_ms: int) -> None:
+        if not self.is_transactional and self.status is _S.UNINITIALISED and self._sender.waiting.has_ready:
+            self._start_init(now_ms)
+
+    def _start_init(self, now_ms: int) -> None:
+        if self._init_request is None:
+            self._init_request = txn.InitProducerIdRequest(header=self._header())
+            if self._plan.transactional_id is not None:
+                self._init_request.transactional_id = self._plan.transactional_id
+                self._init_request.transaction_timeout_ms = self._plan.transaction_timeout_ms
+                if self._expected is not None:
+                    self._init_request.expected_producer_id = self._expected.producer_id
+                    self._init_request.expected_producer_epoch = self._expected.producer_epoch
+        self._step(_S.INITIALISING)
+        exchange = Exchange(INIT_PRODUCER_ID, self._init_request, deadlines=self._plan.deadlines, now_ms=now_ms)
+        self._flights.start(exchange, self._initialised)
+
+    def _initialised(self, end: txn.InitProducerIdResponse | TransactionError, now_ms: int) -> None:
+        if isinstance(end, TransactionError):
+            # Given up, not answered: the next try repeats this very request, so that it cannot fence itself.
+            if isinstance(end, OutcomeUnknown):
+                end.action = "Try again: the same request is repeated, so it cannot fence its own first attempt."
+            self._init_failed(end)
+            return
+        self._init_request = None
+        error = failure_of(Method.INIT_PRODUCER_ID, end)
+        if error is not None:
+            self._init_failed(error)
+            return
+        self._expected = None
+        self._adopt(Identity(end.producer_id, end.producer_epoch))
+        self._step(_S.READY)
+
+    def _init_failed(self, error: TransactionError) -> None:
+        if error.error_class in (ErrorClass.FENCED, ErrorClass.MISCONFIGURED):
+            self._close(error)
+            return
+        self._step(_S.UNINITIALISED)
+        if self._goal in (Goal.INIT, Goal.BEGIN):
+            self._finish(error)
+            return
+        self._sender.waiting.drop_unsent()
+        self._note_failure(error)
+
+    def _adopt(self, identity: Identity) -> None:
+        self.identity = identity
+        self._sender.waiting.restart_sequences()
+
+    def _start_end(self, *, committed: bool, now_ms: int) -> None:
+        assert self.identity is not None, "a transaction was sent, so there is an identity"
+        assert self._plan.transactional_id is not None, "only transactions end"
+        self._end_request = txn.EndTxnRequest(
+            header=self._header(),
+            transactional_id=self._plan.transactional_id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.producer_epoch,
+            committed=committed,
+            last_sequences=self._sender.waiting.last_sequences() if committed else (),
+        )
+        self._is_end_lost = False
+        self._step(_S.COMMITTING if committed else _S.ABORTING)
+        self._end_again(now_ms)
+
+    def _end_again(self, now_ms: int) -> None:
+        """Send the end of the transaction, unless it is on its way: the same request as before, if there was one."""
+        if self._flights:
+            return
+        assert self._end_request is not None, "an end that is repeated was begun"
+        exchange = Exchange(END_TXN, self._end_request, deadlines=self._plan.deadlines, now_ms=now_ms)
+        self._flights.start(exchange, lambda end, _: self._ended(end, lost_attempts=exchange.lost))
+
+    def _ended(self, end: txn.EndTxnResponse | TransactionError, *, lost_attempts: int) -> None:
+        self._is_end_lost = self._is_end_lost or lost_attempts > 0
+        assert self._end_request is not None, "there is no answer without a request"
+        error = end if isinstance(end, TransactionError) else failure_of(Method.END_TXN, end)
+        what = ErrorClass.NONE if error is None else error.error_class
+        if self._end_request.committed:
+            self._after_commit(after_commit(what), error)
+        else:
+            self._after_abort(after_abort(what), error)
+        if error is None and isinstance(end, txn.EndTxnResponse):
+            self.csn = end.csn
+            if end.HasField("producer_id") and end.HasField("producer_epoch"):
+                self._adopt(Identity(end.producer_id, end.producer_epoch))
+
+    def _after_commit(self, after: AfterEnd, error: TransactionError | None) -> None:
+        if error is not None:
+            error.may_have_committed = self._is_end_lost
+        match after:
+            case AfterEnd.DONE:
+                self._step(_S.READY)
+            case AfterEnd.ABORT | AfterEnd.ASK:
+                self._note_failure(error)
+                self._step(_S.MUST_ABORT)
+            case AfterEnd.RENEW:
+                self._note_failure(error)
+                self._renew()
+            case AfterEnd.CLOSE:
+                self._close(error)
+            case AfterEnd.UNKNOWN:
+                assert error is not None, "a success is known"
+                self._finish(unknown_commit(error))
+
+    def _after_abort(self, after: AfterEnd, error: TransactionError | None) -> None:
+        match after:
+            case AfterEnd.DONE:
+                self._step(_S.READY)
+                if isinstance(self.failure, Fenced):
+                    self.failure = aborted_by_server(self.failure, self._plan.transaction_timeout_ms)
+                elif self.failure is not None:
+                    self.failure.may_have_committed = False
+                self._after_aborted(None)
+            case AfterEnd.RENEW:
+                self._renew()
+                self._after_aborted(None)
+            case AfterEnd.CLOSE:
+                assert error is not None, "a success does not close"
+                if self.failure is not None:
+                    error.may_have_committed = self.failure.may_have_committed
+                    error.__cause__ = self.failure
+                self._close(error)
+                self._finish(error)
+            case AfterEnd.UNKNOWN | AfterEnd.ABORT | AfterEnd.ASK:
+                self._after_aborted(error)
+
+    def _after_aborted(self, error: TransactionError | None) -> None:
+        """End the goal the abort was for. BEGIN goes on by itself; an abort nobody confirmed is due before the next."""
+        if error is not None:
+            error.action = "Nothing is visible; the server aborts the transaction at its timeout at the latest."
+            if self._goal is Goal.COMMIT and self.failure is not None:
+                self.failure.add_note(f"the abort that followed was not confirmed: {error}")
+                error = self.failure
+            self._finish(error)
+        elif self._goal is not Goal.BEGIN:
+            self._finish(None if self._goal is Goal.ABORT else self.failure)
+
+    def _send_failed(self, error: TransactionError, batch: SealedBatch) -> None:
+        """Take note of a batch that failed for good."""
+        after = after_send(error, is_transactional=self.is_transactional)
+        if error.code in TOPIC_GONE:
+            self._sender.waiting.forget(batch.queue.topic.name)
+        if self.is_transactional and self.status is not _S.IN_TRANSACTION:
+            # Another batch of the same answer has ended the transaction already.
+            self._more_failures += 1
+            return
+        self._note_failure(send_failure(error, is_transactional=self.is_transactional))
+        match after:
+            case AfterSend.GO_ON:
+                self._sender.waiting.take_back_sequence(batch, self.identity)
+            case AfterSend.ABORT:
+                self._drop_sends()
+                self._step(_S.MUST_ABORT)
+            case AfterSend.RENEW if self.status in (_S.READY, _S.IN_TRANSACTION):
+                self._renew()
+            case AfterSend.CLOSE:
+                self._close(error)
+
+    def _renew(self) -> None:
+        """Give the identity up; the next use asks for a new one, naming the old, which a rival's would not match."""
+        if self.is_transactional:
+            self._drop_sends()
+            self._expected = self.identity
+        self.identity = None
+        self._sender.waiting.restart_sequences()
+        self._step(_S.UNINITIALISED)
+
+    def _note_failure(self, error: TransactionError | None) -> None:
+        assert error is not None, "a success is no failure"
+        if self.failure is None:
+            self.failure = error
+        else:
+            self._more_failures += 1
+
+    def _close(self, error: TransactionError | None) -> None:
+        assert error is not None, "whoever closes says why"
+        self._fatal = error
+        self._drop_sends()
+        self._step(_S.CLOSED)
+
+    def _header(self) -> RequestHeader:
+        return RequestHeader(client_id=self._plan.client_id, request_id=self._chance.request_id())
+
+
+def _nothing_open() -> TransactionError:
+    return rejected(ErrorCode.INVALID_TXN_STATE, "no transaction is open: use `with producer.transaction() as txn`")

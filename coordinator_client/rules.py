@@ -1,0 +1,146 @@
+"""What follows from an error, decided by its class alone: three total functions, without state.
+
+Source: spec ecosystem 1 (one class, one action); spec transactions 2.6, 2.9 and 3; KIP-360, KIP-588, KIP-890.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+from coordinator_client.errors import TransactionError, failure
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+
+TOPIC_GONE: Final = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
+)
+"""After these, what the client knows of the topic is out of date."""
+
+_C = ErrorClass
+
+_GIVEN_UP: Final = frozenset({_C.RETRY, _C.REFRESH, _C.UNKNOWN_OUTCOME})
+"""Classes that reach the core only at a deadline: until then they are retried."""
+
+_EXPIRED: Final = frozenset({_C.RECOVER, _C.REJOIN})
+
+
+class AfterSend(Enum):
+    """What a batch that failed for good means for its producer."""
+
+    GO_ON = auto()
+    """It certainly is not in the log: its sequence numbers are used again for the next batch."""
+    ABORT = auto()
+    """The transaction must be aborted."""
+    RENEW = auto()
+    """The identity is of no use any more: ask for a new one, and begin at sequence 0."""
+    CLOSE = auto()
+    """A newer producer runs."""
+
+
+class AfterEnd(Enum):
+    """What the answer to EndTxn means for the transaction."""
+
+    DONE = auto()
+    """It ended as asked; the answer holds the identity for the next one."""
+    ABORT = auto()
+    """The commit was refused: abort, then go on."""
+    ASK = auto()
+    """The commit met a newer epoch, which a timeout or a newer producer can have set: an abort finds out which."""
+    RENEW = auto()
+    """The transaction is over, and so is the identity: ask for a new one."""
+    CLOSE = auto()
+    """A newer producer runs, or the producer is not allowed to."""
+    UNKNOWN = auto()
+    """No definite answer before the deadline."""
+
+
+def after_send(error: TransactionError, *, is_transactional: bool) -> AfterSend:
+    """Return what a failed batch means."""
+    what = error.error_class
+    if what is _C.FENCED:
+        return AfterSend.CLOSE
+    if is_transactional:
+        return AfterSend.RENEW if what in _EXPIRED else AfterSend.ABORT
+    if error.lost_attempts or what in _EXPIRED or what is _C.UNKNOWN_OUTCOME:
+        return AfterSend.RENEW
+    if what is _C.ABORT and error.code not in TOPIC_GONE:
+        # Out of order, or the partition forgot this producer: only a new identity gets it going again.
+        return AfterSend.RENEW
+    return AfterSend.GO_ON
+
+
+def after_commit(what: ErrorClass) -> AfterEnd:
+    """Return what the answer to a commit means."""
+    match what:
+        case _C.NONE:
+            return AfterEnd.DONE
+        case _C.ABORT | _C.REJECTED:
+            return AfterEnd.ABORT
+        case _C.FENCED:
+            return AfterEnd.ASK
+        case _C.RECOVER | _C.REJOIN:
+            return AfterEnd.RENEW
+        case _C.MISCONFIGURED:
+            return AfterEnd.CLOSE
+        case _C.RETRY | _C.REFRESH | _C.UNKNOWN_OUTCOME:
+            return AfterEnd.UNKNOWN
+
+
+def after_abort(what: ErrorClass) -> AfterEnd:
+    """Return what the answer to an abort means. It never is "abort" again: that would loop for ever (KAFKA-19250)."""
+    match what:
+        case _C.NONE:
+            return AfterEnd.DONE
+        case _C.FENCED | _C.MISCONFIGURED:
+            return AfterEnd.CLOSE
+        case _C.RETRY | _C.REFRESH | _C.UNKNOWN_OUTCOME:
+            return AfterEnd.UNKNOWN
+        case _C.RECOVER | _C.REJOIN | _C.REJECTED | _C.ABORT:
+            # An id that expired has no open transaction, and one that ended another way cannot be ended again.
+            return AfterEnd.RENEW
+
+
+def send_failure(error: TransactionError, *, is_transactional: bool) -> TransactionError:
+    """Return the failure of a batch as the caller should see it.
+
+    In a transaction a send that was given up at its deadline is no unknown outcome: the transaction is aborted, so it
+    certainly has no effect. Outside, "abort" is advice that nobody can follow.
+    """
+    if is_transactional:
+        if error.error_class not in _GIVEN_UP:
+            return error
+        seen = failure(error.code, _C.ABORT, error.reason)
+    elif error.error_class is _C.ABORT:
+        seen = failure(error.code, _C.REJECTED if error.code in TOPIC_GONE else _C.RECOVER, error.reason)
+    else:
+        return error
+    seen.lost_attempts = error.lost_attempts
+    return seen
+
+
+def unknown_commit(error: TransactionError) -> TransactionError:
+    """Return the failure of a commit without a definite answer; "try again later" would be wrong advice for it."""
+    unknown = failure(error.code, _C.UNKNOWN_OUTCOME, error.reason)
+    unknown.lost_attempts, unknown.may_have_committed = error.lost_attempts, True
+    return unknown
+
+
+def still_unknown() -> TransactionError:
+    """Return the failure of a call that comes while the outcome of a commit is not known."""
+    unknown = failure(
+        ErrorCode.INVALID_TXN_STATE,
+        _C.UNKNOWN_OUTCOME,
+        "the outcome of the last commit is not known, and nothing can follow before it is",
+    )
+    unknown.may_have_committed = True
+    return unknown
+
+
+def aborted_by_server(fenced: TransactionError, transaction_timeout_ms: int) -> TransactionError:
+    """Return the failure of a commit that turned out not to have met a rival."""
+    return failure(
+        fenced.code,
+        _C.ABORT,
+        "the commit came too late: the server had aborted the transaction, as it does after its timeout of "
+        f"{transaction_timeout_ms} ms",
+    )

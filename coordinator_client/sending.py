@@ -1,0 +1,147 @@
+"""Batches on their way: which go into a request, and what its answer means for each of them.
+
+A request holds one batch of each of several partitions; each is accepted or refused for itself. What must be tried
+again goes into a smaller request with the same batches, unchanged; the server recognises them by producer and
+sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_api.v1.common_pb2 import RequestHeader
+from coordinator_client.batching import Accumulator, BatchFormat, SealedBatch
+from coordinator_client.errors import TransactionError, class_of, failure, failure_of, misconfigured
+from coordinator_client.exchange import Deadlines, Exchange
+from coordinator_client.flights import Flights
+from coordinator_client.identity import Chance
+from coordinator_client.methods import PRODUCE
+from coordinator_client.state import Identity
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+
+REQUESTS_IN_FLIGHT_MAX: Final = 5
+
+_AGAIN: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH, ErrorClass.UNKNOWN_OUTCOME})
+_ProduceExchange = Exchange[log.ProduceRequest, log.ProduceResponse]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorePlan:
+    """What one producer is told at its construction, checked and complete."""
+
+    transactional_id: str | None
+    """None = a plain idempotent producer."""
+    transaction_timeout_ms: int
+    client_id: str
+    batch_format: BatchFormat
+    deadlines: Deadlines
+    buffer_bytes_max: int
+    """Above this much waiting, a shell sends before it takes more."""
+
+
+class Sender:
+    """Sends the batches of one producer; what fails for good is reported to `on_failed`, with its batch."""
+
+    def __init__(
+        self,
+        plan: CorePlan,
+        *,
+        flights: Flights,
+        chance: Chance,
+        on_failed: Callable[[TransactionError, SealedBatch], None],
+    ) -> None:
+        self.waiting = Accumulator(plan.batch_format)
+        self.requests_in_flight = 0
+        self._plan = plan
+        self._flights = flights
+        self._chance = chance
+        self._on_failed = on_failed
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether every batch that was cut is answered."""
+        return not self.requests_in_flight and not self.waiting.has_ready
+
+    def send_ready(self, identity: Identity, now_ms: int) -> None:
+        """Start requests for the batches that can go."""
+        while self.waiting.has_ready and self.requests_in_flight < REQUESTS_IN_FLIGHT_MAX:
+            batches = self.waiting.take(identity)
+            exchange: _ProduceExchange = Exchange(
+                PRODUCE, self._request(batches), deadlines=self._plan.deadlines, now_ms=now_ms
+            )
+            self._fly(exchange, batches)
+
+    def drop(self) -> None:
+        """Forget every record and every request; the flights must be cancelled with it."""
+        self.waiting.drop()
+        self.requests_in_flight = 0
+
+    def _fly(self, exchange: _ProduceExchange, batches: Sequence[SealedBatch]) -> None:
+        self.requests_in_flight += 1
+        self._flights.start(exchange, lambda end, now_ms: self._ended(exchange, batches, end, now_ms))
+
+    def _request(self, batches: Sequence[SealedBatch]) -> log.ProduceRequest:
+        request = log.ProduceRequest(
+            header=RequestHeader(client_id=self._plan.client_id, request_id=self._chance.request_id()),
+            transactional_id=self._plan.transactional_id,
+        )
+        for batch in batches:
+            assert batch.message is not None, "only stamped batches are sent"
+            request.batches.append(batch.message)
+        return request
+
+    def _ended(
+        self,
+        exchange: _ProduceExchange,
+        batches: Sequence[SealedBatch],
+        end: log.ProduceResponse | TransactionError,
+        now_ms: int,
+    ) -> None:
+        self.requests_in_flight -= 1
+        error = end if isinstance(end, TransactionError) else failure_of(Method.PRODUCE, end)
+        if error is None:
+            assert not isinstance(end, TransactionError), "a failure is no reply"
+            if len(end.results) == len(batches):
+                self._fail(self._sort(exchange, batches, end, now_ms), exchange)
+                return
+            answered = f"Produce: {len(batches)} batches were sent and {len(end.results)} answered"
+            error = misconfigured(ErrorCode.UNSUPPORTED_VERSION, answered)
+        self._fail([(batch, error) for batch in batches], exchange)
+
+    def _sort(
+        self, exchange: _ProduceExchange, batches: Sequence[SealedBatch], reply: log.ProduceResponse, now_ms: int
+    ) -> list[tuple[SealedBatch, TransactionError]]:
+        """Let go of what is in the log, send again what must be, and return what failed for good."""
+        again: list[SealedBatch] = []
+        failed: list[tuple[SealedBatch, TransactionError]] = []
+        cause: log.ProduceResult | None = None
+        for batch, result in zip(batches, reply.results, strict=True):
+            what = class_of(Method.PRODUCE, result)
+            if what is ErrorClass.NONE:
+                self.waiting.settle(batch)
+            elif what in _AGAIN:
+                again.append(batch)
+                cause = cause or result
+            else:
+                place = f"{batch.queue.topic.name}-{batch.queue.partition}"
+                reason = f"{Method.PRODUCE} {place}: {result.error_message or 'the server gave no reason'}"
+                failed.append((batch, failure(result.error_code, what, reason)))
+        if cause is not None:
+            jitter = self._chance.fraction()
+            error = exchange.repeat(self._request(again), cause, now_ms=now_ms, jitter=jitter)
+            if error is None:
+                self._fly(exchange, again)
+            else:
+                failed += [(batch, error) for batch in again]
+        return failed
+
+    def _fail(self, failed: Sequence[tuple[SealedBatch, TransactionError]], exchange: _ProduceExchange) -> None:
+        # All are let go of before the first is reported: a report may end the transaction and drop everything.
+        for batch, _ in failed:
+            self.waiting.settle(batch)
+        for batch, error in failed:
+            error.lost_attempts = exchange.lost
+            self._on_failed(error, batch)

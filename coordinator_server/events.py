@@ -7,17 +7,22 @@ state change only at debug. Observers are told once it is durable, and can chang
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 import structlog
 
 from coordinator_runtime.decision import Turn
-from coordinator_server.metrics.board import TransactionNumbers
+from coordinator_server.metrics.board import LogNumbers, TransactionNumbers
+from partition_log.events import PartitionGrew
 from txn_coordinator.events import TransactionStepped
 from txn_coordinator.state import PREPARED, Transaction, TransactionState
 
 SLOW_COMMIT_MS: Final = 1_000
 """From the outcome to COMPLETE; a fused commit takes none of it, so a slow one has a participant in trouble."""
+
+DELETED_TOPIC: Final = "(deleted)"
+"""Label for what was appended to a topic a moment before it was deleted. No topic can have this name."""
 
 _CAUSE_EVENTS: Final = {
     "fence": "fenced",
@@ -28,16 +33,22 @@ _CAUSE_EVENTS: Final = {
 _log = structlog.get_logger("transactions")
 
 
-class TransactionObserver:
-    """Hands events to the numbers and to the log."""
+class EventObserver:
+    """Hands events to the numbers and to the log. `topic_of` names the topic of a partition's ordinal."""
 
-    def __init__(self, numbers: TransactionNumbers) -> None:
-        self._numbers = numbers
+    def __init__(
+        self, transactions: TransactionNumbers, log: LogNumbers, topic_of: Callable[[int], str | None]
+    ) -> None:
+        self._transactions = transactions
+        self._log_numbers = log
+        self._topic_of = topic_of
         self._is_debug = logging.getLogger("transactions").isEnabledFor(logging.DEBUG)
 
     def __call__(self, event: object, turn: Turn) -> None:
-        if isinstance(event, TransactionStepped):
-            self._numbers.stepped(event)
+        if isinstance(event, PartitionGrew):
+            self._log_numbers.grew(self._topic_of(event.ordinal) or DELETED_TOPIC, event)
+        elif isinstance(event, TransactionStepped):
+            self._transactions.stepped(event)
             self._log(event, turn)
 
     def _log(self, event: TransactionStepped, turn: Turn) -> None:

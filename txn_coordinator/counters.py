@@ -26,6 +26,7 @@ class CountersShard:
 
     def __init__(self, journal: Journal) -> None:
         self._values: TimelineMap[str, int] = TimelineMap(journal)
+        self._given = 0
 
     def next_producer_id(self) -> tuple[int, tuple[Record, ...]]:
         """The next unused producer id, and the records that give it away.
@@ -50,6 +51,11 @@ class CountersShard:
         """The number of the newest outcome that is on disk, 0 before the first."""
         return self._values.durable(_CSN) or 0
 
+    @property
+    def given_producer_ids(self) -> int:
+        """Producer ids given away since this process started."""
+        return self._given
+
     def replay(self, value: ProducerIdBlockTaken | ProducerIdGiven | CsnGiven) -> None:
         match value:
             case ProducerIdBlockTaken(next_unassigned_producer_id=block_end):
@@ -59,6 +65,7 @@ class CountersShard:
                 self._values.put(_BLOCK_END, block_end)
             case ProducerIdGiven(producer_id=producer_id):
                 self._values.put(_NEXT, producer_id + 1)
+                self._given += 1
             case CsnGiven(csn=csn):
                 self._values.put(_CSN, csn)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.marker import Outcome
 from coordinator_server.metrics.instruments import AGES_SECONDS, SECONDS, SIZES, Counts, Distribution
+from partition_log.events import PartitionGrew, RecordsRead
 from txn_coordinator.events import TransactionStepped
 from txn_coordinator.state import PREPARED, Transaction, TransactionState
 
@@ -96,6 +97,26 @@ class TransactionNumbers:
         if before is not None:
             self.markers.add((outcome,), len(before.partitions))
             self.end_to_complete.observe((after.last_update_ms - before.last_update_ms) / 1000, (outcome,))
+
+
+class LogNumbers:
+    """Partitions, as their appends become durable and as they are read."""
+
+    def __init__(self) -> None:
+        self.appended_records = Counts()
+        self.appended_bytes = Counts()
+        self.read_records = Counts()
+
+    def grew(self, topic: str, event: PartitionGrew) -> None:
+        labels = (topic, "data" if event.outcome is None else "control")
+        self.appended_records.add(labels, event.record_count)
+        self.appended_bytes.add(labels, event.size_bytes)
+
+    def read(self, event: RecordsRead) -> None:
+        topic, isolation = event.topic, event.isolation.name.lower()
+        self.read_records.add((topic, isolation, "served"), event.served)
+        self.read_records.add((topic, isolation, "aborted_skipped"), event.aborted_hidden)
+        self.read_records.add((topic, isolation, "control_skipped"), event.control_hidden)
 
 
 class CallNumbers:

@@ -1,0 +1,202 @@
+"""Fetched batches as Spark wants them: Arrow record batches of its exact schema, neither tiny nor huge.
+
+A stored Arrow payload is passed through: its columns are viewed, cut to the range and joined with others, and no row
+is touched. Only topic, partition, offset and time are made here, column by column.
+
+Source: spec spark 2 (schema), 3 (sizes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coordinator_client.batch_reader import FetchedBatch
+from coordinator_protocol.batch import TimestampType
+
+JOINED_BYTES_MIN: Final = 512 * 1024
+"""Batches are joined until they have this many bytes: then the next one could take them over 1 MiB. Below, Spark pays
+for each batch more than for its rows; above, nothing is gained and memory grows."""
+
+JOINED_ROWS_MAX: Final = 65_536
+"""... or this many rows, which is where narrow columns stop gaining."""
+
+CUT_BYTES: Final = 4 * 1024 * 1024
+"""A batch that unpacks to more is handed over in slices, so that the JVM never holds all of it at once."""
+
+SLICE_BYTES: Final = 1024 * 1024
+
+_HEADERS: Final = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+)
+_TYPES: Final = MappingProxyType(
+    {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestampType": pa.int32(),
+        "headers": _HEADERS,
+    }
+)
+_STORED: Final = MappingProxyType({"key": "key", "value": "value", "timestamp": "timestamp_ms", "headers": "headers"})
+"""Column of the result -> column of the payload that it is made of."""
+
+
+class UnreadableRecords(RuntimeError):
+    """Records that were stored cannot be shown as the columns that were asked for."""
+
+
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """Return the schema that Spark compares the first batch with: names, order, types and nullability."""
+    return pa.schema([pa.field(name, _TYPES[name]) for name in columns])
+
+
+def spark_batches(fetched: Iterable[FetchedBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the records as batches of `arrow_schema(columns)`, joined or cut to a size that suits Spark.
+
+    Raises: Rejected (CORRUPT_MESSAGE) for a payload that is not what its header says; UnreadableRecords.
+    """
+    stored = [_STORED[name] for name in columns if name in _STORED]
+    joined = _Joined(columns)
+    for batch in fetched:
+        # Without a column of the payload, the payload stays closed: its checksum was right, and its header counts.
+        joined.add(batch, batch.as_arrow().select(stored) if stored else None)
+        if joined.is_enough:
+            yield from joined.take()
+    yield from joined.take()
+
+
+@dataclass(slots=True)
+class _Joined:
+    """Batches of one partition that wait to be handed over together."""
+
+    columns: Sequence[str]
+    batches: list[FetchedBatch] = field(default_factory=list)
+    payloads: list[pa.RecordBatch] = field(default_factory=list)
+    byte_count: int = 0
+    row_count: int = 0
+
+    def add(self, batch: FetchedBatch, payload: pa.RecordBatch | None) -> None:
+        self.batches.append(batch)
+        self.row_count += batch.record_count
+        if payload is not None:
+            self.payloads.append(payload)
+            self.byte_count += payload.nbytes
+
+    @property
+    def is_enough(self) -> bool:
+        return self.byte_count >= JOINED_BYTES_MIN or self.row_count >= JOINED_ROWS_MAX
+
+    def take(self) -> Iterator[pa.RecordBatch]:
+        """Yield what waits, and start anew."""
+        batches, payloads, row_count = self.batches, self.payloads, self.row_count
+        self.batches, self.payloads, self.byte_count, self.row_count = [], [], 0, 0
+        if not batches:
+            return
+        rows = _Rows(batches, payloads, row_count)
+        made = pa.record_batch([_MAKERS[name](rows) for name in self.columns], schema=arrow_schema(self.columns))
+        if made.nbytes <= CUT_BYTES:
+            yield made
+            return
+        step = max(1, row_count * SLICE_BYTES // made.nbytes)
+        yield from (made.slice(start, step) for start in range(0, row_count, step))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What columns are made of: batches of one partition, and their payloads where those were opened."""
+
+    batches: Sequence[FetchedBatch]
+    payloads: Sequence[pa.RecordBatch]
+    row_count: int
+
+    def stored(self, name: str) -> pa.Array:
+        """Return a column of the payloads as one; a single one is not copied."""
+        assert len(self.payloads) == len(self.batches), "a stored column is made, so every payload was opened"
+        return _one([payload.column(name) for payload in self.payloads])
+
+    def per_batch(self, numbers: Sequence[int], kind: pa.DataType) -> pa.Array:
+        """Return a column with one number for all records of a batch."""
+        if len(set(numbers)) == 1:
+            return pa.repeat(pa.scalar(numbers[0], kind), self.row_count)
+        runs = zip(numbers, self.batches, strict=True)
+        return _one([pa.repeat(pa.scalar(number, kind), batch.record_count) for number, batch in runs])
+
+
+def _one(columns: Sequence[pa.Array]) -> pa.Array:
+    return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
+
+
+def _offsets(rows: _Rows) -> pa.Array:
+    runs: list[tuple[int, int]] = []
+    for batch in rows.batches:
+        if runs and runs[-1][1] == batch.first_offset:
+            runs[-1] = (runs[-1][0], batch.end_offset)
+        else:
+            runs.append((batch.first_offset, batch.end_offset))
+    return _one([_count_up(start, end) for start, end in runs])
+
+
+def _count_up(start: int, end: int) -> pa.Array:
+    size = end - start
+    if size > len(_ASCENDING):
+        return pa.array(range(start, end), pa.int64())
+    return pc.add(_ASCENDING.slice(0, size), pa.scalar(start, pa.int64()))
+
+
+def _timestamps(rows: _Rows) -> pa.Array:
+    column = rows.stored("timestamp_ms")
+    types = {batch.header.timestamp_type for batch in rows.batches}
+    if types != {TimestampType.CREATE_TIME}:
+        # The log's own time is one for the whole batch, and stands in its header.
+        column = _one(list(_times_by_batch(rows, column)))
+    try:
+        return column.cast(pa.timestamp("ms", tz="UTC")).cast(_TYPES["timestamp"])
+    except pa.ArrowInvalid as error:
+        first = rows.batches[0]
+        raise UnreadableRecords(
+            f"a timestamp in {first.topic}-{first.partition} between the offsets {first.first_offset} and "
+            f"{rows.batches[-1].end_offset} is too far from now for Spark ({error}); "
+            "read without it: set columns to those you need"
+        ) from None
+
+
+def _times_by_batch(rows: _Rows, column: pa.Array) -> Iterator[pa.Array]:
+    start = 0
+    for batch in rows.batches:
+        if batch.header.timestamp_type is TimestampType.CREATE_TIME:
+            yield column.slice(start, batch.record_count)
+        else:
+            yield pa.repeat(pa.scalar(batch.header.max_timestamp_ms, pa.int64()), batch.record_count)
+        start += batch.record_count
+
+
+def _headers(rows: _Rows) -> pa.Array:
+    column = rows.stored("headers").cast(_HEADERS)
+    # Spark's Kafka source says null, not an empty list, where a record has no headers.
+    return pc.if_else(pc.equal(pc.list_value_length(column), 0), pa.scalar(None, _HEADERS), column)
+
+
+_ASCENDING: Final = pa.array(range(JOINED_ROWS_MAX), pa.int64())
+_MAKERS: Final = MappingProxyType[str, Callable[[_Rows], pa.Array]](
+    {
+        "key": lambda rows: rows.stored("key"),
+        "value": lambda rows: rows.stored("value"),
+        "topic": lambda rows: pa.repeat(rows.batches[0].topic, rows.row_count),
+        "partition": lambda rows: pa.repeat(pa.scalar(rows.batches[0].partition, pa.int32()), rows.row_count),
+        "offset": _offsets,
+        "timestamp": _timestamps,
+        "timestampType": lambda rows: rows.per_batch(
+            [int(batch.header.timestamp_type) for batch in rows.batches], pa.int32()
+        ),
+        "headers": _headers,
+    }
+)

@@ -1,0 +1,86 @@
+"""The batch reader: ranges are fixed once on the driver, each is read by one task and ends where it was told to.
+
+Nothing here opens a connection before `partitions` or `read` runs: Spark pickles readers, and forks its workers.
+Source: spec spark 2 and 9.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from pyspark_txnlog.options import ReadOptions, Report
+from pyspark_txnlog.ranges import OffsetRange, split_ranges
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from coordinator_client.batch_reader import BatchReader
+
+
+class RangeReader(DataSourceReader):
+    """Reads what the options ask for; `InputPartition.value` is an `OffsetRange`."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+
+    # The declared result is Sequence; Spark itself refuses anything but a list.
+    def partitions(self) -> list[InputPartition]:
+        """Return the work: each range of offsets that has any. Called once, when the query is planned.
+
+        Raises: UnknownTopic, InvalidOption, DataLoss; TransactionError where the server refuses or is out of reach;
+        ImportError where this Python lacks what it takes.
+        """
+        check_dependencies()
+        from pyspark_txnlog.planning import plan_read, shared_connection
+
+        planned = plan_read(shared_connection(self._options.endpoint), self._options)
+        if self._options.report is Report.RANGES:
+            return [InputPartition(found) for found in planned]
+        return [InputPartition(piece) for piece in split_ranges(planned, self._options.min_partitions)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one range. Where nothing was planned, Spark asks for the range None, which is empty.
+
+        Raises while iterating: TransactionError where the server refuses, stays out of reach, or sends damaged bytes.
+        """
+        if partition.value is None:
+            return iter(())
+        assert isinstance(partition.value, OffsetRange), f"planned by something else: {partition!r}"
+        check_dependencies()
+        if self._options.report is Report.RANGES:
+            return self._count(partition.value)
+        return self._rows(partition.value)
+
+    def _rows(self, scanned: OffsetRange) -> Iterator[pa.RecordBatch]:
+        from pyspark_txnlog.arrow_rows import spark_batches
+
+        yield from spark_batches(self._open(scanned), self._options.columns)
+
+    def _count(self, scanned: OffsetRange) -> Iterator[pa.RecordBatch]:
+        from pyspark_txnlog.range_report import report_batch
+
+        reader = self._open(scanned)
+        rows = sum(batch.record_count for batch in reader)
+        yield report_batch(scanned, rows=rows, hidden=reader.hidden)
+
+    def _open(self, scanned: OffsetRange) -> BatchReader:
+        from pyspark_txnlog.planning import open_range, shared_connection
+
+        return open_range(shared_connection(self._options.endpoint), self._options, scanned)
+
+
+def check_dependencies() -> None:
+    """Return only if this Python can read. Raises: ImportError that says what to install, and for which Python."""
+    for module in ("pyarrow", "grpc", "google.protobuf", "coordinator_api", "coordinator_client"):
+        try:
+            import_module(module)
+        except ImportError as error:
+            raise ImportError(
+                f"the source txnlog needs {module}, and {sys.executable} cannot import it ({error}): install "
+                "txn-coordinator[spark] there, or set PYSPARK_PYTHON to a Python that has it"
+            ) from error

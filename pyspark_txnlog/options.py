@@ -1,0 +1,281 @@
+"""What a reader of the source may ask for. Every option that is not understood is an error that says what to do.
+
+The names are those of Spark's Kafka source wherever the meaning is the same. Options are matched without regard to
+case, as Spark does. Source: spec spark 8.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from pyspark_txnlog.offsets import InvalidOption, PartitionOffsets, parse_assign, parse_ending, parse_starting
+
+COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+"""The columns of Spark's Kafka source, in its order."""
+
+HEADERS_COLUMN: Final = "headers"
+
+RPC_TIMEOUT_MS: Final = 60_000
+
+
+class Report(StrEnum):
+    """What the rows of a read are."""
+
+    RECORDS = "records"
+    """One row per record."""
+
+    RANGES = "ranges"
+    """One row per range of offsets: how many of its records can be seen and how many are hidden, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topics:
+    """Which partitions to read; exactly one of the three is set."""
+
+    names: tuple[str, ...] = ()
+    """All partitions of these topics."""
+
+    pattern: str = ""
+    """All partitions of every topic whose whole name matches this Python regular expression."""
+
+    assigned: Mapping[str, tuple[int, ...]] | None = None
+    """These partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """The options of one read, checked."""
+
+    endpoint: str
+    """HOST:PORT of the server."""
+
+    topics: Topics
+
+    columns: tuple[str, ...] = COLUMNS
+    """The columns of the result, in this order. Fewer columns are the largest gain in speed there is: Spark's Python
+    sources cannot be told which columns a query uses."""
+
+    starting: PartitionOffsets | None = None
+    """First offset of each partition; None = the earliest."""
+
+    ending: PartitionOffsets | None = None
+    """Offset of each partition before which to stop; None = the end as it is when the read is planned: the last stable
+    offset, or the high watermark for read_uncommitted."""
+
+    isolation: str = "read_committed"
+
+    is_loss_fatal: bool = True
+    """Fail when records that were asked for are gone. False: read what is left, and warn."""
+
+    min_partitions: int = 0
+    """Split the ranges until there are about this many; 0 = one task for each partition of a topic."""
+
+    rpc_timeout_ms: int = RPC_TIMEOUT_MS
+    """How long to try to reach the server. Smaller: a restart of the server fails the query. Larger: a wrong endpoint
+    is noticed later."""
+
+    topic_ids: Mapping[str, bytes] = field(default_factory=dict)
+    """The UUID that a topic must have: a topic of the same name that was created later is then an error."""
+
+    report: Report = Report.RECORDS
+
+
+def parse_options(given: Mapping[str, str]) -> ReadOptions:
+    """Return the options of a batch read. Raises: InvalidOption."""
+    options = {name.lower(): value for name, value in given.items()}
+    for name in options:
+        if name not in _KNOWN:
+            raise InvalidOption(_why_not(name))
+    isolation = _either(options, "isolationLevel", "kafka.isolation.level") or "read_committed"
+    if isolation not in {"read_committed", "read_uncommitted"}:
+        raise InvalidOption(f"isolationLevel is {isolation!r} and must be read_committed or read_uncommitted")
+    endpoint = _either(options, "endpoint", "kafka.bootstrap.servers")
+    if not endpoint:
+        raise InvalidOption("no server is named: set the option endpoint to HOST:PORT")
+    if "," in endpoint:
+        raise InvalidOption(f"endpoint is {endpoint!r} and must name one server, HOST:PORT")
+    return ReadOptions(
+        endpoint=endpoint,
+        topics=_topics(options),
+        columns=_columns(options),
+        starting=parse_starting(options.get("startingoffsets", "earliest")),
+        ending=parse_ending(options.get("endingoffsets", "latest")),
+        isolation=isolation,
+        is_loss_fatal=_boolean(options, "failOnDataLoss", is_default=True),
+        min_partitions=_count(options, "minPartitions", default=0),
+        rpc_timeout_ms=_count(options, "rpcTimeoutMs", default=RPC_TIMEOUT_MS),
+        topic_ids=_topic_ids(options),
+        report=_report(options),
+    )
+
+
+def topic_ids_json(topic_ids: Mapping[str, bytes]) -> str:
+    """Return the value of the option topicIds."""
+    return json.dumps({topic: topic_id.hex() for topic, topic_id in topic_ids.items()}, separators=(",", ":"))
+
+
+_NAMES: Final = (
+    "endpoint",
+    "kafka.bootstrap.servers",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "endingOffsets",
+    "columns",
+    "includeHeaders",
+    "isolationLevel",
+    "kafka.isolation.level",
+    "failOnDataLoss",
+    "minPartitions",
+    "rpcTimeoutMs",
+    "topicIds",
+    "report",
+)
+_KNOWN: Final = MappingProxyType({name.lower(): name for name in _NAMES})
+
+_BY_TIME: Final = "reading by time is not offered; name offsets with startingOffsets and endingOffsets"
+_BINARY: Final = "key and value are always binary; cast them in the query, e.g. value.cast('string')"
+_NO_GROUP: Final = "a batch read joins no consumer group and commits no offsets; leave it out"
+_STREAMING: Final = "it limits a stream and this is a batch read; leave it out, or bound the read with endingOffsets"
+_TIMEOUT: Final = "use rpcTimeoutMs, the time to keep trying to reach the server"
+
+_ADVICE: Final = MappingProxyType(
+    {
+        "path": "load() takes no path here; name topics with the option subscribe",
+        "topic": "it names the topic to write to; to read, use subscribe",
+        "topics": "use subscribe, with commas between several topics",
+        "kafka.auto.offset.reset": "use startingOffsets, which says where a read begins",
+        "kafka.enable.auto.commit": _NO_GROUP,
+        "kafka.group.id": _NO_GROUP,
+        "groupidprefix": _NO_GROUP,
+        "kafka.interceptor.classes": "nothing stands between the log and the query; transform in the query",
+        "kafka.key.deserializer": _BINARY,
+        "kafka.value.deserializer": _BINARY,
+        "kafka.key.serializer": _BINARY,
+        "kafka.value.serializer": _BINARY,
+        "startingtimestamp": _BY_TIME,
+        "endingtimestamp": _BY_TIME,
+        "startingoffsetsbytimestamp": _BY_TIME,
+        "endingoffsetsbytimestamp": _BY_TIME,
+        "startingoffsetsbytimestampstrategy": _BY_TIME,
+        "maxoffsetspertrigger": _STREAMING,
+        "minoffsetspertrigger": _STREAMING,
+        "maxtriggerdelay": _STREAMING,
+        "maxrecordsperpartition": "use minPartitions to split the work into more tasks",
+        "kafkaconsumer.polltimeoutms": _TIMEOUT,
+        "fetchoffset.numretries": _TIMEOUT,
+        "fetchoffset.retryintervalms": _TIMEOUT,
+        "pushdown": "filters are not pushed down; narrow the read with assign, startingOffsets and endingOffsets",
+    }
+)
+
+
+def _why_not(name: str) -> str:
+    for candidate in (name, f"kafka.{name}"):
+        if candidate in _ADVICE:
+            return f"the option {name} is not for this source: {_ADVICE[candidate]}"
+    near = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.7)
+    if near:
+        return f"the option {name} does not exist; did you mean {_KNOWN[near[0]]}?"
+    if name.startswith("kafka."):
+        return (
+            f"the option {name} configures a Kafka client, and there is none here; "
+            "of these only kafka.bootstrap.servers and kafka.isolation.level are understood"
+        )
+    return f"the option {name} does not exist; known are {', '.join(_NAMES)}"
+
+
+def _either(options: Mapping[str, str], name: str, alias: str) -> str:
+    own, other = options.get(name.lower(), ""), options.get(alias, "")
+    if own and other and own != other:
+        raise InvalidOption(f"{name} says {own!r} and {alias} says {other!r}; set one of them")
+    return own or other
+
+
+def _topics(options: Mapping[str, str]) -> Topics:
+    ways = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in options]
+    if len(ways) != 1:
+        found = " and ".join(ways) or "none"
+        raise InvalidOption(f"exactly one of subscribe, subscribePattern and assign says what to read; {found} is set")
+    text = options[ways[0].lower()]
+    match ways[0]:
+        case "subscribe":
+            names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+            if not all(names):
+                raise InvalidOption(f"subscribe is {text!r} and must be topic names with commas between them")
+            return Topics(names=names)
+        case "subscribePattern":
+            try:
+                re.compile(text)
+            except re.error as error:
+                raise InvalidOption(f"subscribePattern is no Python regular expression: {text!r} ({error})") from None
+            if not text:
+                raise InvalidOption("subscribePattern is empty and would match nothing; '.*' matches every topic")
+            return Topics(pattern=text)
+        case _:
+            return Topics(assigned=parse_assign(text))
+
+
+def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    has_headers = _boolean(options, "includeHeaders", is_default=False)
+    if "columns" not in options:
+        return (*COLUMNS, HEADERS_COLUMN) if has_headers else COLUMNS
+    known = {name.lower(): name for name in (*COLUMNS, HEADERS_COLUMN)}
+    chosen: list[str] = []
+    for wanted in options["columns"].split(","):
+        name = known.get(wanted.strip().lower())
+        if name is None:
+            raise InvalidOption(f"columns has {wanted.strip()!r}; there are {', '.join(known.values())}")
+        if name in chosen:
+            raise InvalidOption(f"columns has {name} twice; name each column once")
+        chosen.append(name)
+    if has_headers and HEADERS_COLUMN not in chosen:
+        raise InvalidOption("includeHeaders is set and columns leaves headers out; add headers to columns")
+    return tuple(chosen)
+
+
+def _boolean(options: Mapping[str, str], name: str, *, is_default: bool) -> bool:
+    text = options.get(name.lower(), str(is_default)).lower()
+    if text not in {"true", "false"}:
+        raise InvalidOption(f"{name} is {text!r} and must be true or false")
+    return text == "true"
+
+
+def _count(options: Mapping[str, str], name: str, *, default: int) -> int:
+    text = options.get(name.lower())
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**31):
+        raise InvalidOption(f"{name} is {text!r} and must be a whole number from 1 to {2**31 - 1}")
+    return int(text)
+
+
+def _topic_ids(options: Mapping[str, str]) -> Mapping[str, bytes]:
+    text = options.get("topicids", "{}")
+    try:
+        ids = {topic: bytes.fromhex(topic_id.replace("-", "")) for topic, topic_id in json.loads(text).items()}
+    except (ValueError, AttributeError):
+        ids = {"": b""}
+    if not all(len(topic_id) == 16 for topic_id in ids.values()):
+        raise InvalidOption(
+            f'topicIds must be JSON with the UUID of each topic, like {{"topic":"<32 hex digits>"}}: {text}'
+        )
+    return ids
+
+
+def _report(options: Mapping[str, str]) -> Report:
+    text = options.get("report", Report.RECORDS)
+    if text not in set(Report):
+        raise InvalidOption(f"report is {text!r} and must be {' or '.join(Report)}")
+    report = Report(text)
+    if report is Report.RANGES and ("columns" in options or "includeheaders" in options):
+        raise InvalidOption("report=ranges has columns of its own; leave columns and includeHeaders out")
+    return report

@@ -1,0 +1,126 @@
+"""Asks the server once where everything is, and fixes the ranges of a read."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Sequence
+
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_client.admin import Admin, TopicDescription
+from coordinator_client.batch_reader import (
+    EARLIEST_MS,
+    LATEST_MS,
+    BatchReader,
+    FetchOptions,
+    PartitionRange,
+    isolation_level,
+)
+from coordinator_client.connection import Connection
+from coordinator_client.exchange import Deadlines
+from coordinator_client.methods import LIST_OFFSETS
+from pyspark_txnlog.options import ReadOptions, Topics
+from pyspark_txnlog.ranges import OffsetRange, Positions, plan_ranges
+
+CLIENT_ID = "pyspark-txnlog"
+
+_CONNECTIONS: dict[tuple[int, str], Connection] = {}
+
+
+class UnknownTopic(LookupError):
+    """What a read names does not exist, or is not what it was."""
+
+
+def shared_connection(endpoint: str) -> Connection:
+    """Return the one connection of this process to a server; its channel opens with the first request.
+
+    It is never closed: Spark keeps a worker process for task after task, and a fork must not inherit it, which the
+    process id in the key sees to.
+    """
+    key = (os.getpid(), endpoint)
+    if key not in _CONNECTIONS:
+        _CONNECTIONS[key] = Connection(endpoint, client_id=CLIENT_ID)
+    return _CONNECTIONS[key]
+
+
+def plan_read(connection: Connection, options: ReadOptions) -> list[OffsetRange]:
+    """Return the range of each partition to read, empty ones included; all ends are those of one moment.
+
+    Raises: UnknownTopic, InvalidOption, DataLoss; TransactionError where the server refuses or stays out of reach.
+    """
+    return plan_ranges(options, read_positions(connection, options))
+
+
+def read_positions(connection: Connection, options: ReadOptions) -> list[Positions]:
+    """Return where each partition to read begins and ends, all taken by the server at the same moment.
+
+    Raises: UnknownTopic; TransactionError where the server refuses or stays out of reach.
+    """
+    chosen = _chosen_partitions(connection, options)
+    request = log.ListOffsetsRequest(header=connection.header(), isolation_level=isolation_level(options.isolation))
+    for time_ms in (EARLIEST_MS, LATEST_MS):
+        for topic, partition in chosen:
+            request.partitions.add(topic=topic.name, topic_id=topic.topic_id, partition=partition, timestamp_ms=time_ms)
+    if not chosen:
+        return []
+    reply = connection.ask(
+        LIST_OFFSETS,
+        request,
+        deadlines=Deadlines(total_ms=options.rpc_timeout_ms),
+        items=lambda reply: reply.results,
+    )
+    offsets = [result.offset for result in reply.results]
+    return [
+        Positions(topic=topic.name, topic_id=topic.topic_id, partition=partition, earliest=earliest, end=end)
+        for (topic, partition), earliest, end in zip(
+            chosen, offsets[: len(chosen)], offsets[len(chosen) :], strict=True
+        )
+    ]
+
+
+def _chosen_partitions(connection: Connection, options: ReadOptions) -> list[tuple[TopicDescription, int]]:
+    chosen: list[tuple[TopicDescription, int]] = []
+    for topic in _described(connection, options):
+        wanted_id = options.topic_ids.get(topic.name, topic.topic_id)
+        if wanted_id != topic.topic_id:
+            raise UnknownTopic(
+                f"the topic {topic.name} with the id {wanted_id.hex()} is gone; another one of that name was created"
+            )
+        numbers: Sequence[int] = [found.partition for found in topic.partitions]
+        if options.topics.assigned is not None:
+            wanted = options.topics.assigned[topic.name]
+            unknown = sorted(set(wanted) - set(numbers))
+            if unknown:
+                raise UnknownTopic(f"{topic.name} has {len(numbers)} partitions, counted from 0, and no {unknown[0]}")
+            numbers = wanted
+        chosen += [(topic, number) for number in numbers]
+    return chosen
+
+
+def _described(connection: Connection, options: ReadOptions) -> list[TopicDescription]:
+    admin = Admin(connection, deadline_ms=options.rpc_timeout_ms)
+    topics: Topics = options.topics
+    if not topics.pattern:
+        return admin.describe_topics(topics.names or tuple(topics.assigned or ()))
+    pattern = re.compile(topics.pattern)
+    found = [topic for topic in admin.describe_topics() if pattern.fullmatch(topic.name)]
+    if not found:
+        # As in the Kafka source: the first topic may be created later. But a typing error looks the same.
+        warnings.warn(
+            f"subscribePattern {topics.pattern!r} matches no topic of the server", RuntimeWarning, stacklevel=2
+        )
+    return found
+
+
+def open_range(connection: Connection, options: ReadOptions, scanned: OffsetRange) -> BatchReader:
+    """Return a reader of exactly this range; nothing is fetched yet."""
+    asked = PartitionRange(
+        topic=scanned.topic,
+        topic_id=scanned.topic_id,
+        partition=scanned.partition,
+        start_offset=scanned.start_offset,
+        end_offset=scanned.end_offset,
+    )
+    fetching = FetchOptions(isolation=options.isolation, patience_ms=options.rpc_timeout_ms)
+    return BatchReader(connection, [asked], fetching)

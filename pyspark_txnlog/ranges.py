@@ -1,0 +1,129 @@
+"""Which offsets a batch read covers: fixed before the first record is read, so that reading again gives the same.
+
+Pure: the positions of the partitions come in, ranges go out. Source: spec spark 4 and 8; Spark's
+KafkaOffsetRangeCalculator for the split.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyspark_txnlog.offsets import EARLIEST, LATEST, InvalidOption, PartitionOffsets
+from pyspark_txnlog.options import ReadOptions
+
+
+class DataLoss(RuntimeError):
+    """Records that a read asks for are no longer there, or never were."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Positions:
+    """Where one partition begins and ends for a reader."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    earliest: int
+    end: int
+    """The last stable offset, or the high watermark for read_uncommitted: nothing behind it is promised."""
+
+    @property
+    def place(self) -> str:
+        """The partition's name for messages."""
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRange:
+    """The offsets `start_offset` up to, not including, `end_offset` of one partition: the work of one task."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    start_offset: int
+    end_offset: int
+
+    @property
+    def offset_count(self) -> int:
+        """Offsets in the range: an upper bound of its records, because some are hidden."""
+        return self.end_offset - self.start_offset
+
+
+def plan_ranges(options: ReadOptions, positions: Sequence[Positions]) -> list[OffsetRange]:
+    """Return the range of each partition, empty ones included, in the order of the positions.
+
+    Raises: InvalidOption where the options name partitions that are not read or offsets that are not decided yet;
+    DataLoss where records are gone.
+    """
+    _check_coverage("startingOffsets", options.starting, positions)
+    _check_coverage("endingOffsets", options.ending, positions)
+    return [_range_of(options, found) for found in positions]
+
+
+def split_ranges(ranges: Sequence[OffsetRange], min_partitions: int) -> list[OffsetRange]:
+    """Return the ranges that have offsets, the larger ones cut until there are about `min_partitions`."""
+    filled = [found for found in ranges if found.offset_count > 0]
+    total = sum(found.offset_count for found in filled)
+    pieces: list[OffsetRange] = []
+    for found in filled:
+        count = min(found.offset_count, max(1, round(found.offset_count / total * min_partitions)))
+        cuts = [found.start_offset + found.offset_count * number // count for number in range(count + 1)]
+        pieces += [replace(found, start_offset=start, end_offset=end) for start, end in itertools.pairwise(cuts)]
+    return pieces
+
+
+def _range_of(options: ReadOptions, found: Positions) -> OffsetRange:
+    end = _asked(options.ending, found, LATEST)
+    if end == LATEST:
+        end = found.end
+    if end > found.end:
+        # A read that waited for an open transaction could wait for ever, and one that went on without it would give
+        # other records when it is repeated.
+        raise InvalidOption(
+            f"endingOffsets asks for {found.place} up to {end}, and for {options.isolation} it ends at {found.end}; "
+            "ask for less, or again when its open transactions have ended"
+        )
+    start = _asked(options.starting, found, EARLIEST)
+    if start == EARLIEST:
+        start = found.earliest
+    elif start < found.earliest:
+        _lose(options, f"{found.place} begins at {found.earliest} and the read at {start}: records before it are gone")
+        start = found.earliest
+    if start > end:
+        if options.ending is not None:
+            raise InvalidOption(f"startingOffsets begins {found.place} at {start}, behind its end {end}")
+        _lose(options, f"{found.place} ends at {end} for {options.isolation} and the read would begin at {start}")
+        start = end
+    return OffsetRange(
+        topic=found.topic,
+        topic_id=found.topic_id,
+        partition=found.partition,
+        start_offset=start,
+        end_offset=max(start, end),
+    )
+
+
+def _asked(offsets: PartitionOffsets | None, found: Positions, default: int) -> int:
+    return default if offsets is None else offsets[found.topic][found.partition]
+
+
+def _check_coverage(option: str, offsets: PartitionOffsets | None, positions: Sequence[Positions]) -> None:
+    if offsets is None:
+        return
+    given = {(topic, partition) for topic, found in offsets.items() for partition in found}
+    wanted = {(found.topic, found.partition) for found in positions}
+    missing = [f"{topic}-{partition}" for topic, partition in sorted(wanted - given)]
+    if missing:
+        raise InvalidOption(f"{option} must name every partition that is read; it lacks {', '.join(missing)}")
+    strange = [f"{topic}-{partition}" for topic, partition in sorted(given - wanted)]
+    if strange:
+        raise InvalidOption(f"{option} names partitions that are not read: {', '.join(strange)}")
+
+
+def _lose(options: ReadOptions, what: str) -> None:
+    if options.is_loss_fatal:
+        raise DataLoss(f"{what}; set failOnDataLoss to false to read what is left")
+    warnings.warn(what, RuntimeWarning, stacklevel=2)

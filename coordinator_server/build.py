@@ -6,14 +6,18 @@ back, makes the services on it, and opens the door.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coordinator_api.v1 import transaction_pb2
+import structlog
+
+from coordinator_api.v1 import log_pb2, transaction_pb2
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.commit_thread import CommitThread
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.driver import LoopDriver
+from coordinator_runtime.identity import new_uuid
 from coordinator_runtime.loader import load_shard, settle_debts
 from coordinator_runtime.ports import AllowAll
 from coordinator_runtime.rows import StateRows
@@ -25,6 +29,9 @@ from coordinator_server.markers import LocalMarkers, NoGroups
 from coordinator_server.transport import Dispatcher
 from partition_log.loading import load_partition_log
 from partition_log.markers import PartitionMarkers
+from partition_log.service import LogService
+from partition_log.servicer import LogServicer
+from partition_log.topics import TopicService
 from txn_coordinator.codec import CountersCodec, TransactionCodec
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.marker_sender import MarkerSender
@@ -33,10 +40,15 @@ from txn_coordinator.servicer import NodeAddress, TransactionServicer
 from txn_coordinator.shard import TransactionShard
 from txn_coordinator.verifier import CoordinatorVerifier
 
-SERVICES = (transaction_pb2.DESCRIPTOR.services_by_name["TransactionService"],)
+SERVICES = (
+    transaction_pb2.DESCRIPTOR.services_by_name["TransactionService"],
+    log_pb2.DESCRIPTOR.services_by_name["LogService"],
+)
 """What this server serves. Every method of them has a servicer."""
 
 SERVICE_NAMES = tuple(service.full_name for service in SERVICES)
+
+_log = structlog.get_logger("server")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +87,7 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
     runtime = Runtime(
         clock=clock, durable_version=store.version(), hand_over=commits.submit, limits=config.runtime_limits()
     )
+    runtime.on_defect = lambda defect: _log.error("defect", exc_info=defect)
     driver = LoopDriver(runtime, on_failure)
     admission = Admission(config.admission_limits(), lambda: runtime.parked_calls)
     dispatcher = Dispatcher(SERVICES, admission, message_bytes_max=config.message_bytes_max)
@@ -102,12 +115,17 @@ async def load(server: Server, config: Config, address: Address) -> None:
             key, runtime.journal, counters=counters, markers=markers, limits=limits, two_phase=config.two_phase
         )
         load_shard(runtime, store, key, shard)
+        await asyncio.sleep(0)  # noqa: TID251  gives way to health checks and signals, waits for nothing
 
     sender = MarkerSender(runtime, markers)
     transactions = TransactionService(
         runtime, limits=limits, shard_count=shard_count, sender=sender, sequences=partition_markers
     )
-    CoordinatorVerifier(runtime, transactions.shard_key)
+    verifier = CoordinatorVerifier(runtime, transactions.shard_key)
+    topics = TopicService(
+        runtime, directory, verifier=verifier, authorizer=authorizer, limits=limits, new_topic_id=new_uuid
+    )
+    log = LogService(runtime, store, directory, verifier=verifier, authorizer=authorizer, limits=limits)
     transaction_servicer = TransactionServicer(
         transactions,
         catalog=directory,
@@ -119,4 +137,4 @@ async def load(server: Server, config: Config, address: Address) -> None:
     settle_debts(runtime, transaction_shards)
     # A coordinator epoch is durable before the first request, so that no older process can pass for this one.
     await server.driver.drain()
-    server.dispatcher.open([transaction_servicer])
+    server.dispatcher.open([transaction_servicer, LogServicer(topics, log)])

@@ -108,6 +108,12 @@ class LogShard:
         partition = self._partitions.durable(ordinal)
         return [] if partition is None else sorted(partition.producers.durable_items(), key=lambda item: item[0])
 
+    def durable_open_transactions(self, ordinal: int) -> list[OpenTransaction]:
+        """Transactions with records here and no durable marker, by first offset."""
+        partition = self._partitions.durable(ordinal)
+        found = [] if partition is None else [opened for _, opened in partition.ongoing.durable_items()]
+        return sorted(found, key=lambda opened: opened.first_offset)
+
     # Deciding
 
     def decide_append(self, append: Append, turn: Turn) -> Decision:

@@ -1,0 +1,279 @@
+"""A partition log driven by hand: memory store, manual clock, and a fake transaction coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordinator_protocol.batch import BatchHeader, Compression, Encoding
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
+from coordinator_protocol.limits import Limits
+from coordinator_protocol.marker import Marker, Outcome
+from coordinator_runtime.decision import Operation
+from coordinator_runtime.edge import PartitionName
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import AllowAll, Authorizer, CallContext
+from coordinator_runtime.store import Store
+from partition_log.catalog.rules import NewTopic
+from partition_log.loading import load_partition_log
+from partition_log.markers import PartitionMarkers
+from partition_log.requests import (
+    FetchItem,
+    FetchRequest,
+    FetchResult,
+    OffsetQuery,
+    OffsetResult,
+    ProduceItem,
+    ProduceRequest,
+    ProduceResult,
+)
+from partition_log.service import LogService
+from partition_log.shard import LogShard
+from partition_log.state import Isolation, PartitionConfig, PartitionHead, ProducerEntry
+from partition_log.topics import TopicService
+from tests.harness.hand_driver import HandDriver
+from tests.harness.manual_clock import ManualClock
+from tests.harness.memory_store import MemoryStore
+from tests.log.transactions_fake import FakeTransactions
+
+SHARD_COUNT = 4
+TOPIC = "orders"
+CONTEXT = CallContext(client_id="test")
+VERSION_1 = CallContext(client_id="test", client_txn_version=1)
+
+COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
+COMMITTED, UNCOMMITTED = Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED
+
+
+@dataclass(frozen=True)
+class Producer:
+    """Who writes. A transactional one names its id."""
+
+    producer_id: int = 7
+    epoch: int = 0
+    transactional_id: str | None = None
+
+    def at(self, epoch: int) -> Producer:
+        return Producer(self.producer_id, epoch, self.transactional_id)
+
+
+NOBODY = Producer(-1, -1)
+
+
+def transactional(producer_id: int = 7, epoch: int = 0) -> Producer:
+    return Producer(producer_id, epoch, f"tx-{producer_id}")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch as a test sends it; the payload stands for its records."""
+
+    producer: Producer = NOBODY
+    sequence: int = -1
+    count: int = 1
+    payload: bytes = b"records"
+    timestamp_ms: int = 1_000
+    changes: dict[str, Any] = field(default_factory=dict)
+    crc: int | None = None
+
+    def item(self, name: PartitionName) -> ProduceItem:
+        fields: dict[str, Any] = {
+            "base_offset": 0,
+            "record_count": self.count,
+            "base_timestamp_ms": self.timestamp_ms,
+            "max_timestamp_ms": self.timestamp_ms,
+            "producer_id": self.producer.producer_id,
+            "producer_epoch": self.producer.epoch,
+            "base_sequence": self.sequence,
+            "encoding": Encoding.RECORDS_V1,
+            "compression": Compression.NONE,
+            "is_transactional": self.producer.transactional_id is not None,
+        }
+        return ProduceItem(name, BatchHeader(**{**fields, **self.changes}), self.payload, self.crc)
+
+
+class LogRoom:
+    """Everything of the partition log on one store. `crash` gives the room that a restart finds."""
+
+    def __init__(
+        self,
+        store: Store | None = None,
+        clock: ManualClock | None = None,
+        *,
+        config: PartitionConfig | None = None,
+        limits: Limits | None = None,
+        authorizer: Authorizer | None = None,
+        csn: int = 0,
+    ) -> None:
+        self.store = store if store is not None else MemoryStore()
+        self.clock = clock if clock is not None else ManualClock()
+        self.config = config
+        self.limits = limits if limits is not None else Limits()
+        self.driver = HandDriver(self.store, self.clock)
+        self.runtime = self.driver.runtime
+        self.directory = load_partition_log(self.runtime, self.store, shard_count=SHARD_COUNT, config=config)
+        self.markers = PartitionMarkers(self.directory)
+        self.transactions = FakeTransactions(self.runtime, csn)
+        self.transactions.markers = self.markers
+        self._topic_count = self.runtime.durable_version * 1_000
+        ports: dict[str, Any] = {
+            "verifier": self.transactions,
+            "authorizer": authorizer if authorizer is not None else AllowAll(),
+            "limits": self.limits,
+        }
+        self.topics = TopicService(self.runtime, self.directory, new_topic_id=self.new_topic_id, **ports)
+        self.log = LogService(self.runtime, self.store, self.directory, **ports)
+
+    def new_topic_id(self) -> bytes:
+        self._topic_count += 1
+        return self._topic_count.to_bytes(16, "big")
+
+    def flush(self) -> None:
+        self.driver.settle()
+
+    def crash(self, kept_groups: int = 0) -> LogRoom:
+        """What a restart finds: everything flushed, and the first groups of what was not."""
+        assert isinstance(self.store, MemoryStore)
+        self.driver.write_unsynced(kept_groups)
+        store = self.store.crash(kept_groups=kept_groups)
+        return LogRoom(store, self.clock, config=self.config, limits=self.limits, csn=self.transactions.csn)
+
+    # Topics
+
+    def create(self, name: str = TOPIC, partition_count: int = 1) -> bytes:
+        """A topic that is durable; returns its id."""
+        created = self.topics.create_topics([NewTopic(name, partition_count)], CONTEXT, validate_only=False)
+        self.flush()
+        (result,) = created.result()
+        assert result.error is None, result.error
+        return result.topic_id
+
+    def ordinal(self, partition: int = 0, topic: str = TOPIC) -> int:
+        return self.directory.resolve(topic, b"", partition).ordinal
+
+    # Writing
+
+    def send(
+        self, batch: Batch, *, partition: int = 0, topic: str = TOPIC, context: CallContext = CONTEXT
+    ) -> Pending[list[ProduceResult]]:
+        """Produce one batch; nothing is flushed."""
+        item = batch.item(PartitionName(topic, b"", partition))
+        return self.log.produce(ProduceRequest(batch.producer.transactional_id, (item,)), context)
+
+    def append(
+        self, batch: Batch, *, partition: int = 0, topic: str = TOPIC, context: CallContext = CONTEXT
+    ) -> ProduceResult:
+        """Produce one batch and flush."""
+        sent = self.send(batch, partition=partition, topic=topic, context=context)
+        self.flush()
+        return sent.result()[0]
+
+    def marker(
+        self,
+        producer: Producer,
+        outcome: Outcome,
+        *,
+        next_epoch: int | None = None,
+        csn: int | None = None,
+        **others: Any,
+    ) -> Marker:
+        """The marker that ends the producer's transaction; the epoch rises unless it says otherwise."""
+        fields = {
+            "coordinator_epoch": 1,
+            "csn": self.transactions.next_csn() if csn is None else csn,
+            "next_epoch": producer.epoch + 1 if next_epoch is None else next_epoch,
+        }
+        return Marker(
+            producer_id=producer.producer_id, txn_epoch=producer.epoch, outcome=outcome, **{**fields, **others}
+        )
+
+    def write_marker(self, marker: Marker, *, partition: int = 0, topic: str = TOPIC) -> CoordinatorError | None:
+        """Write a marker and flush; returns the refusal, if any."""
+        return self.perform(self.markers.partition_marker(self.ordinal(partition, topic), marker))
+
+    def perform(self, operation: Operation) -> CoordinatorError | None:
+        written = self.runtime.write(operation, is_urgent=True)
+        self.flush()
+        try:
+            written.result()
+        except Refused as refusal:
+            return refusal
+        return None
+
+    def end(self, producer: Producer, outcome: Outcome, *, next_epoch: int | None = None, partition: int = 0) -> None:
+        refusal = self.write_marker(self.marker(producer, outcome, next_epoch=next_epoch), partition=partition)
+        assert refusal is None, refusal
+
+    # Reading
+
+    def shard(self, partition: int = 0, topic: str = TOPIC) -> LogShard:
+        placed = self.directory.place(topic, b"", partition)
+        shard: LogShard = self.runtime.shard(placed.shard)
+        return shard
+
+    def head(self, partition: int = 0, topic: str = TOPIC) -> PartitionHead:
+        head = self.shard(partition, topic).durable_head(self.ordinal(partition, topic))
+        assert head is not None
+        return head
+
+    def entry(self, producer_id: int = 7, partition: int = 0, topic: str = TOPIC) -> ProducerEntry | None:
+        producers = dict(self.shard(partition, topic).durable_producers(self.ordinal(partition, topic)))
+        return producers.get(producer_id)
+
+    def fetch(
+        self, request: FetchRequest | None = None, *, context: CallContext = CONTEXT, **fields: Any
+    ) -> Pending[list[FetchResult]]:
+        """Fetch what the fields of FetchItem and FetchRequest say; by default partition 0 from offset 0, at once."""
+        if request is None:
+            item_fields = {key: fields.pop(key) for key in ("end_offset", "partition_bytes_max") if key in fields}
+            name = PartitionName(fields.pop("topic", TOPIC), b"", fields.pop("partition", 0))
+            item = FetchItem(name, fields.pop("fetch_offset", 0), **item_fields)
+            request = FetchRequest((item,), **fields)
+        return self.log.fetch(request, context)
+
+    def read(self, **fields: Any) -> FetchResult:
+        (result,) = self.fetch(**fields).result()
+        return result
+
+    def read_all(self, isolation: Isolation = COMMITTED, *, partition: int = 0, **fields: Any) -> list[int]:
+        """Offsets of all records that a reader sees, fetch after fetch."""
+        offsets: list[int] = []
+        offset = fields.pop("fetch_offset", 0)
+        while True:
+            result = self.read(isolation=isolation, partition=partition, fetch_offset=offset, **fields)
+            assert result.error is None, result.error
+            offsets += offsets_of(result)
+            if result.next_offset == offset:
+                return offsets
+            offset = result.next_offset
+
+    def offsets(
+        self, timestamp_ms: int, isolation: Isolation = COMMITTED, partitions: Sequence[int] = (0,), topic: str = TOPIC
+    ) -> list[OffsetResult]:
+        queries = [OffsetQuery(PartitionName(topic, b"", partition), timestamp_ms) for partition in partitions]
+        return self.log.list_offsets(queries, isolation, CONTEXT).result()
+
+    def state(self) -> dict[Any, Any]:
+        """Everything the shards hold, as it is on disk, to be compared."""
+        topics = self.directory.shard.durable_topics()
+        partitions = {}
+        for topic in topics:
+            for partition, ordinal in enumerate(topic.partition_ordinals):
+                shard = self.shard(partition, topic.name)
+                partitions[ordinal] = (
+                    shard.durable_head(ordinal),
+                    shard.durable_producers(ordinal),
+                    shard.durable_open_transactions(ordinal),
+                )
+        return {"topics": topics, "partitions": partitions}
+
+
+def offsets_of(result: FetchResult) -> list[int]:
+    return [header.base_offset + delta for header, _encoded in result.batches for delta in range(header.record_count)]
+
+
+def code(result: Any) -> ErrorCode:
+    """The code of a refusal or of an item; NONE for success."""
+    error = result if isinstance(result, CoordinatorError) else getattr(result, "error", None)
+    return ErrorCode.NONE if error is None else error.code

@@ -1,0 +1,122 @@
+"""Rules of markers: the table of spec log-and-runtime 1.5, with csn in place of the `last_marker` rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.marker import Marker, Outcome
+from partition_log.rules import MarkerVerdict, entry_after_marker, judge_marker
+from partition_log.state import CachedBatch, LastMarker, OpenTransaction, ProducerEntry
+
+NOW_MS = 5_000
+WINDOW = (CachedBatch(0, 4, 10),)
+OPEN = ProducerEntry(epoch=3, coordinator_epoch=2, batches=WINDOW, open_transaction=OpenTransaction(10, 1))
+CLOSED = replace(OPEN, open_transaction=None)
+SEEN = replace(CLOSED, last_marker=LastMarker(3, Outcome.COMMIT, 50))
+OPEN_AGAIN = replace(SEEN, open_transaction=OpenTransaction(20, 1))
+
+
+def marker(
+    epoch: int = 3, *, bumps: bool = True, coordinator_epoch: int = 2, csn: int = 60, commits: bool = True
+) -> Marker:
+    return Marker(
+        producer_id=7,
+        txn_epoch=epoch,
+        next_epoch=epoch + bumps,
+        coordinator_epoch=coordinator_epoch,
+        outcome=Outcome.COMMIT if commits else Outcome.ABORT,
+        csn=csn,
+    )
+
+
+def refusal(entry: ProducerEntry | None, sent: Marker) -> ErrorCode:
+    with pytest.raises(Refused) as refused:
+        judge_marker(entry, sent)
+    return refused.value.code
+
+
+def test_a_marker_for_an_unknown_producer_is_appended_because_it_may_be_the_only_fence() -> None:
+    assert judge_marker(None, marker()) is MarkerVerdict.APPEND
+    entry = entry_after_marker(None, marker(), now_ms=NOW_MS)
+    assert entry == ProducerEntry(
+        epoch=4, coordinator_epoch=2, last_append_ms=NOW_MS, last_marker=LastMarker(3, Outcome.COMMIT, 60)
+    )
+
+
+@pytest.mark.parametrize("entry", [OPEN, CLOSED, SEEN])
+def test_a_marker_of_an_older_coordinator_is_refused_whatever_it_says(entry: ProducerEntry) -> None:
+    assert refusal(entry, marker(coordinator_epoch=1, csn=50)) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+def test_equal_and_higher_coordinator_epochs_are_fine() -> None:
+    assert judge_marker(OPEN, marker(coordinator_epoch=2)) is MarkerVerdict.APPEND
+    assert judge_marker(OPEN, marker(coordinator_epoch=9)) is MarkerVerdict.APPEND
+
+
+@pytest.mark.parametrize("entry", [SEEN, OPEN_AGAIN])
+def test_a_marker_that_was_written_before_is_done(entry: ProducerEntry) -> None:
+    assert judge_marker(entry, marker(csn=50)) is MarkerVerdict.REPEATED
+
+
+def test_a_repetition_by_a_restarted_coordinator_is_done_too() -> None:
+    assert judge_marker(SEEN, marker(csn=50, coordinator_epoch=9)) is MarkerVerdict.REPEATED
+
+
+@pytest.mark.parametrize("entry", [SEEN, OPEN_AGAIN])
+def test_a_marker_with_a_smaller_csn_is_stale_even_where_the_epoch_would_fit(entry: ProducerEntry) -> None:
+    assert judge_marker(entry, marker(csn=49)) is MarkerVerdict.STALE
+
+
+@pytest.mark.parametrize("other", [marker(csn=50, commits=False), marker(2, csn=50)])
+def test_one_csn_with_two_meanings_is_a_defect_of_the_coordinator(other: Marker) -> None:
+    assert refusal(SEEN, other) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_the_marker_of_the_open_transaction_closes_it() -> None:
+    assert judge_marker(OPEN, marker()) is MarkerVerdict.APPEND
+    entry = entry_after_marker(OPEN, marker(), now_ms=NOW_MS)
+    assert (entry.open_transaction, entry.last_marker) == (None, LastMarker(3, Outcome.COMMIT, 60))
+
+
+def test_a_client_of_version_1_ends_its_next_transaction_at_the_same_epoch() -> None:
+    assert judge_marker(OPEN_AGAIN, marker(bumps=False)) is MarkerVerdict.APPEND
+
+
+def test_the_marker_of_an_older_epoch_does_not_close_the_open_transaction() -> None:
+    assert judge_marker(OPEN, marker(2)) is MarkerVerdict.STALE
+
+
+def test_a_marker_from_the_future_means_that_one_was_lost() -> None:
+    assert refusal(OPEN, marker(4)) is ErrorCode.INVALID_TXN_STATE
+
+
+@pytest.mark.parametrize("epoch", [3, 4])
+def test_without_an_open_transaction_the_marker_of_this_epoch_or_a_later_one_is_appended_to_fence(epoch: int) -> None:
+    assert judge_marker(CLOSED, marker(epoch)) is MarkerVerdict.APPEND
+
+
+def test_without_an_open_transaction_the_marker_of_an_older_epoch_says_nothing_new() -> None:
+    assert judge_marker(CLOSED, marker(2)) is MarkerVerdict.STALE
+
+
+def test_a_marker_that_raises_the_epoch_starts_sequences_anew() -> None:
+    entry = entry_after_marker(OPEN, marker(), now_ms=NOW_MS)
+    assert (entry.epoch, entry.batches) == (4, ())
+
+
+def test_a_marker_that_keeps_the_epoch_lets_sequences_run_on() -> None:
+    entry = entry_after_marker(OPEN, marker(bumps=False), now_ms=NOW_MS)
+    assert (entry.epoch, entry.batches) == (3, WINDOW)
+
+
+def test_a_marker_never_lowers_the_epoch() -> None:
+    ahead = replace(CLOSED, epoch=9)
+    assert entry_after_marker(ahead, replace(marker(), next_epoch=4), now_ms=NOW_MS).epoch == 9
+
+
+def test_a_marker_renews_the_age_of_the_entry_and_the_epoch_of_the_coordinator() -> None:
+    entry = entry_after_marker(OPEN, marker(coordinator_epoch=9), now_ms=NOW_MS)
+    assert (entry.last_append_ms, entry.coordinator_epoch) == (NOW_MS, 9)

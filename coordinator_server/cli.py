@@ -8,8 +8,12 @@ from typing import Annotated
 
 import typer
 
+from coordinator_server.commands import log, store, topic
+from coordinator_server.commands.consume import consume
 from coordinator_server.commands.dev import dev
+from coordinator_server.commands.produce import produce
 from coordinator_server.commands.serve import serve
+from coordinator_server.commands.transactions import describe, list_transactions
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 
 TRACEBACK_VARIABLE = "TXNCTL_TRACEBACK"
@@ -25,6 +29,13 @@ app = typer.Typer(
 )
 app.command()(serve)
 app.command()(dev)
+app.add_typer(topic.app)
+app.command()(produce)
+app.command()(consume)
+app.command("list")(list_transactions)
+app.command()(describe)
+app.add_typer(log.app)
+app.add_typer(store.app)
 
 
 def _show_version(is_wanted: bool) -> None:

@@ -17,6 +17,10 @@ class ExitStatus(IntEnum):
     """The directory cannot be used: in use, another shard count, a newer format, durable data missing, damaged."""
     ADDRESS_REFUSED = 4
     """The server cannot listen where it was told to."""
+    UNREACHABLE = 5
+    """No server answered at the address within the time given, or it could not do it now. Nothing was changed."""
+    OUTCOME_UNKNOWN = 6
+    """A change was sent and its answer was lost: it may have been made. Look before you repeat it."""
     FAILED = 70
     """The store failed while the server ran, or a defect ended it. Starting again recovers what was acknowledged."""
 

@@ -12,13 +12,13 @@ import os
 import re
 import select
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, NoReturn, TypeAlias
 
-Value: TypeAlias = "str | int | float | bool | None | Sequence[Value] | Mapping[str, Value]"
+Value: TypeAlias = "str | int | float | bool | Sequence[Value] | Mapping[str, Value] | None"
 Row: TypeAlias = Mapping[str, Value]
 
 NOTHING: Final = "-"
@@ -76,7 +76,8 @@ def print_facts(row: Row, columns: Sequence[Column]) -> None:
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: set[int]) -> None:
-    """Print a table; the columns in `numbers` are flushed right. In a terminal long cells are folded, elsewhere never."""
+    """Print a table; the columns in `numbers` are flushed right. Long cells are folded in a terminal, and nowhere
+    else."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -114,13 +115,24 @@ class RowStream:
             case OutputFormat.YAML:
                 self._pending.append(to_yaml([row]))
 
+    def add_all(self, batches: Iterable[Iterable[Row]], count_max: int | None) -> int:
+        """Print rows up to a number of them, each batch as soon as it is there. Returns how many there were."""
+        count = 0
+        for rows in batches:
+            for row in rows:
+                self.add(row)
+                count += 1
+                if count == count_max:
+                    self.flush()
+                    return count
+            self.flush()
+        return count
+
     def flush(self) -> None:
         """Print what was added. Ends the program quietly if nobody reads any more."""
         text, self._pending = "".join(self._pending), []
         if text:
             write(text)
-        else:
-            end_if_reader_left()
 
 
 def write(text: str) -> None:
@@ -217,6 +229,12 @@ def size(size_bytes: Value) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} TiB"
+
+
+def uuid_text(identity: bytes) -> str:
+    """A UUID in the usual groups."""
+    digits = identity.hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def to_yaml(value: Value) -> str:

@@ -16,8 +16,10 @@ _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_40
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
-def parse_duration_ms(text: str) -> int:
-    """A time span such as 500ms, 30s, 5m, 2h or 7d, in milliseconds."""
+def parse_duration_ms(text: str | int) -> int:
+    """A time span such as 500ms, 30s, 5m, 2h or 7d, in milliseconds; a default is that already."""
+    if isinstance(text, int):
+        return text
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise typer.BadParameter(f"{text!r} is no time span: write 500ms, 30s, 5m, 2h or 7d")
@@ -37,8 +39,9 @@ Patience = Annotated[
         "--timeout",
         metavar="SPAN",
         parser=parse_duration_ms,
-        help="How long to wait for an answer, as in 500ms or 30s.",
+        show_default="10s",
+        help="How long to wait for an answer.",
     ),
 ]
-DEFAULT_PATIENCE: Final = "10s"
+DEFAULT_PATIENCE_MS: Final = 10_000
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and say what would be done; change nothing.")]

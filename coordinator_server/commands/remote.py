@@ -1,0 +1,131 @@
+"""The way from a command to a running server: one connection, and every failure in words for the person at the
+terminal."""
+
+from __future__ import annotations
+
+import difflib
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from coordinator_client.admin import Admin, TopicDescription
+from coordinator_client.connection import Connection, GrpcTransport, Transport
+from coordinator_client.errors import Loss, OutcomeUnknown, Rejected, Retriable, TransactionError
+from coordinator_client.exchange import Deadlines
+from coordinator_client.methods import ReplyT, RequestT, Rpc
+from coordinator_protocol.errors import ErrorCode
+from coordinator_server.commands.options import SERVER_VARIABLE
+from coordinator_server.exit_status import CommandFailed, ExitStatus
+from coordinator_server.output import end_if_reader_left
+
+CLIENT_ID = "txnctl"
+"""What the server notes in its history as the one who asked."""
+
+_CONNECT_MS_MAX = 3_000
+
+
+class PrintingTransport(GrpcTransport):
+    """For commands that print what they read: nothing more is asked for once nobody reads stdout any more."""
+
+    def ask(self, rpc: Rpc[RequestT, ReplyT], request: RequestT, *, timeout_ms: int) -> ReplyT | Loss:
+        end_if_reader_left()
+        return super().ask(rpc, request, timeout_ms=timeout_ms)
+
+
+@contextmanager
+def connected(server: str, transport: Callable[[str], Transport] = GrpcTransport) -> Iterator[Connection]:
+    """A connection to the server, closed at the end. What fails inside is raised as CommandFailed."""
+    with failures_in_words(server), Connection(server, client_id=CLIENT_ID, open_transport=transport) as connection:
+        _check_reachable(server)
+        yield connection
+
+
+@contextmanager
+def failures_in_words(server: str) -> Iterator[None]:
+    """Turn errors of the client into one message and an exit status. Raises CommandFailed."""
+    try:
+        yield
+    except TransactionError as error:
+        raise CommandFailed(_status_of(error), _message_of(error, server)) from error
+
+
+def deadlines(timeout_ms: int) -> Deadlines:
+    """What a command gives one question."""
+    return Deadlines(total_ms=max(1, timeout_ms), attempt_ms=max(1, timeout_ms))
+
+
+def topic_there(connection: Connection, name: str, timeout_ms: int) -> TopicDescription:
+    """The topic. Raises CommandFailed if it is not there, with the name that may have been meant."""
+    with Admin(connection, deadline_ms=timeout_ms) as admin:
+        try:
+            return admin.describe_topic(name)
+        except Rejected as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            names = [topic.name for topic in admin.describe_topics()]
+            near = difflib.get_close_matches(name, names, n=1)
+            advice = (
+                f"did you mean {near[0]}?" if near else "`txnctl topic list` shows all, `txnctl topic create` makes one"
+            )
+            message = f"there is no topic {name!r} on {connection.endpoint}; {advice}"
+            raise CommandFailed(ExitStatus.PROBLEM, message) from error
+
+
+def _check_reachable(server: str) -> None:
+    """Return if something listens there. A refused connection is told at once and in plain words, where gRPC would go
+    on trying until the deadline. Raises CommandFailed."""
+    if server.startswith(("dns:", "ipv4:", "ipv6:", "unix-abstract:")):
+        return
+    try:
+        if server.startswith("unix:"):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as plug:
+                plug.settimeout(_CONNECT_MS_MAX / 1000)
+                plug.connect(server.removeprefix("unix:").removeprefix("//"))
+            return
+        host, _, port = server.rpartition(":")
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_MS_MAX / 1000).close()
+    except OSError as error:
+        raise _unreachable(server, error.strerror or str(error)) from error
+
+
+def _unreachable(server: str, why: str) -> CommandFailed:
+    return CommandFailed(
+        ExitStatus.UNREACHABLE,
+        f"no server answers at {server} ({why}): start one with `txnctl serve --data-dir DIR`, or name another with"
+        f" --server or {SERVER_VARIABLE}",
+    )
+
+
+def _status_of(error: TransactionError) -> ExitStatus:
+    match error:
+        case OutcomeUnknown():
+            return ExitStatus.OUTCOME_UNKNOWN
+        case Retriable():
+            return ExitStatus.UNREACHABLE
+        case _:
+            return ExitStatus.PROBLEM
+
+
+def _message_of(error: TransactionError, server: str) -> str:
+    name = error.code.name if isinstance(error.code, ErrorCode) else f"code {error.code}"
+    notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
+    match error:
+        case OutcomeUnknown():
+            advice = "it may have been done all the same: look before you repeat it"
+        case Retriable():
+            advice = f"nothing was changed; see the log of the server at {server}, or try again with a longer --timeout"
+        case _:
+            advice = _ADVICE.get(error.code, "")
+    return f"{error.reason}{notes} [{name}]" + (f"\n{advice}" if advice else "")
+
+
+_ADVICE: dict[int, str] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`txnctl topic list` shows the topics, `txnctl topic create` makes one",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "`txnctl topic describe` shows it; --if-not-exists is content with it",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`txnctl list` shows the transactional ids that the server knows",
+    ErrorCode.INVALID_REGULAR_EXPRESSION: "--pattern is a regular expression for the whole id, as in 'billing-.*'",
+    ErrorCode.PRODUCER_FENCED: "another producer took the transactional id over; nothing of this one counts",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "another producer took the transactional id over, or the transaction timed out",
+    ErrorCode.UNSUPPORTED_VERSION: "server and txnctl differ in version, or another program listens there",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "the server does not allow this",
+}

@@ -1,0 +1,151 @@
+"""A stretch of a topic on a running server, batch by batch, with what became of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import typer
+
+from coordinator_client.batch_reader import (
+    EARLIEST_MS,
+    LATEST_MS,
+    BatchReader,
+    FetchedBatch,
+    FetchOptions,
+    Hidden,
+    list_offsets,
+)
+from coordinator_client.connection import Connection
+from coordinator_client.reader import ReadPlan, plan_ranges
+from coordinator_client.state import TopicPartitionCount
+from coordinator_protocol.batch import HEADER_BYTES
+from coordinator_server.commands.log_rows import Fate, LoggedBatch
+from coordinator_server.commands.remote import deadlines, topic_there
+from coordinator_server.exit_status import CommandFailed, ExitStatus
+
+Position = str | int | datetime
+"""`earliest`, `latest`, an offset in every partition, or a time."""
+
+
+def parse_position(text: str) -> Position:
+    """Raises BadParameter with what may be written."""
+    if text in ("earliest", "latest"):
+        return text
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is no position: write earliest, latest, an offset such as 42, or a time such as"
+            " 2026-11-21T08:30 (UTC unless it says otherwise)",
+            param_hint="--from",
+        ) from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a command wants to read."""
+
+    topic: str
+    partitions: list[int] | None
+    start: Position
+    isolation: str
+    is_raw: bool
+    is_following: bool = False
+    timeout_ms: int
+
+
+class RemoteLog:
+    """Iterates over the batches of a topic, each partition in order. Without following it ends at the end of now."""
+
+    def __init__(self, connection: Connection, wanted: Wanted) -> None:
+        """Raises CommandFailed for a topic, partition or position that is not there, and TransactionError."""
+        self._connection = connection
+        self._wanted = wanted
+        self._deadlines = deadlines(wanted.timeout_ms)
+        found = topic_there(connection, wanted.topic, wanted.timeout_ms)
+        self._topic = TopicPartitionCount(
+            name=found.name, topic_id=found.topic_id, partition_count=len(found.partitions)
+        )
+        asked = wanted.partitions
+        self._partitions = sorted(set(asked)) if asked else list(range(self._topic.partition_count))
+        plan = ReadPlan(
+            isolation=wanted.isolation,
+            partitions=self._partitions,
+            start=self._start() if self._are_there() else "earliest",
+            follow=wanted.is_following,
+            raw=wanted.is_raw,
+            patience_ms=wanted.timeout_ms,
+        )
+        self._stable = self._offsets(LATEST_MS, "read_committed") if self._are_there() else {}
+        ranges = plan_ranges(connection, wanted.topic, plan)
+        options = FetchOptions(isolation=wanted.isolation, is_raw=wanted.is_raw, patience_ms=wanted.timeout_ms)
+        self._reader = BatchReader(connection, ranges, options)
+
+    @property
+    def hidden(self) -> Hidden:
+        """What the server left out so far."""
+        return self._reader.hidden
+
+    def __iter__(self) -> Iterator[LoggedBatch]:
+        for batch in self._reader:
+            yield LoggedBatch(
+                topic=batch.topic,
+                partition=batch.partition,
+                header=batch.header,
+                marker=batch.marker,
+                fate=self._fate(batch),
+                size_bytes=HEADER_BYTES + len(batch.payload),
+                first_offset=batch.first_offset,
+                records=batch.rows,
+            )
+
+    def _are_there(self) -> bool:
+        """False for a partition out of range, which `plan_ranges` refuses in words."""
+        return all(partition < self._topic.partition_count for partition in self._partitions)
+
+    def _start(self) -> str | dict[int, int]:
+        start = self._wanted.start
+        if isinstance(start, str):
+            return start
+        earliest, latest = self._offsets(EARLIEST_MS), self._offsets(LATEST_MS)
+        if isinstance(start, datetime):
+            found = self._offsets(max(0, round(start.timestamp() * 1000)))
+            return {partition: offset if offset >= 0 else latest[partition] for partition, offset in found.items()}
+        if all(start > end for end in latest.values()):
+            raise CommandFailed(
+                ExitStatus.PROBLEM,
+                f"--from {start} lies behind the end of {self._wanted.topic}, which is at"
+                f" {max(latest.values())} for {self._wanted.isolation}",
+            )
+        return {partition: min(max(start, earliest[partition]), latest[partition]) for partition in self._partitions}
+
+    def _offsets(self, time_ms: int, isolation: str | None = None) -> dict[int, int]:
+        wanted = dict.fromkeys(self._partitions, time_ms)
+        level = isolation or self._wanted.isolation
+        return list_offsets(self._connection, self._topic, wanted, isolation=level, deadlines=self._deadlines)
+
+    def _fate(self, batch: FetchedBatch) -> Fate:
+        header = batch.header
+        if not header.is_transactional:
+            return Fate.PLAIN
+        if not self._wanted.is_raw:
+            return Fate.UNDECIDED if self._is_unstable(batch) else Fate.COMMITTED
+        for ended in self._reader.aborted_transactions:
+            if (
+                ended.partition == batch.partition
+                and ended.producer_id == header.producer_id
+                and ended.first_offset <= header.base_offset < ended.marker_offset
+            ):
+                return Fate.ABORTED
+        return Fate.UNDECIDED if self._is_unstable(batch) else Fate.COMMITTED
+
+    def _is_unstable(self, batch: FetchedBatch) -> bool:
+        # Who follows sees more than was stable at the start. What a committed reader is given, is decided.
+        if self._wanted.isolation == "read_committed":
+            return False
+        return batch.header.base_offset >= self._stable[batch.partition]

@@ -1,0 +1,48 @@
+"""The way from a command to the directory of a stopped server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from coordinator_protocol.errors import Refused
+from coordinator_runtime.rocks import ReadOnlyStore, open_read_only
+from coordinator_runtime.store import StoreFailed, StoreRefused
+from coordinator_server.exit_status import CommandFailed, ExitStatus
+from partition_log.codec import UnknownVersion
+
+
+@contextmanager
+def opened(data_dir: Path) -> Iterator[ReadOnlyStore]:
+    """The store in the directory, for reading; closed at the end. What fails inside is raised as CommandFailed."""
+    try:
+        store = open_read_only(data_dir)
+    except StoreRefused as refusal:
+        raise CommandFailed(ExitStatus.STORE_REFUSED, _advised(data_dir, str(refusal))) from refusal
+    try:
+        yield store
+    except (StoreFailed, StoreRefused) as failure:
+        raise CommandFailed(
+            ExitStatus.STORE_REFUSED, f"{failure}\nthe files are damaged: restore the directory from a backup"
+        ) from failure
+    except (Refused, UnknownVersion) as damage:
+        words = damage.message if isinstance(damage, Refused) else str(damage)
+        raise CommandFailed(
+            ExitStatus.STORE_REFUSED, f"{data_dir}: {words}\n`txnctl store verify {data_dir}` names all that is wrong"
+        ) from damage
+    finally:
+        store.close()
+
+
+def _advised(data_dir: Path, refusal: str) -> str:
+    """The refusal with what to do about it."""
+    if not data_dir.exists():
+        return f"there is no directory {data_dir}; name the one that `txnctl serve --data-dir` was given"
+    if not data_dir.is_dir():
+        return f"{data_dir} is no directory; name the one that `txnctl serve --data-dir` was given"
+    if "there is no" in refusal:
+        return f"{refusal}; name the directory that `txnctl serve --data-dir` was given"
+    if "pid" in refusal:
+        return f"{refusal}, or ask the running server (`txnctl log dump TOPIC --server HOST:PORT`)"
+    return refusal

@@ -1,0 +1,138 @@
+"""Logs in the directory of a stopped server: batches of a topic, and the history of the transaction coordinator."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+from coordinator_client.encodings import Row as RecordRow
+from coordinator_client.encodings import decode_rows, unpack
+from coordinator_client.errors import TransactionError
+from coordinator_protocol.batch import verify_batch
+from coordinator_protocol.marker import Outcome
+from coordinator_runtime.decision import Coordinator
+from coordinator_server import stored
+from coordinator_server.commands.log_rows import Fate, LoggedBatch
+from coordinator_server.commands.remote_log import Position
+from coordinator_server.exit_status import CommandFailed, ExitStatus
+from coordinator_server.output import NOTHING, Row, moment
+from coordinator_server.stored import StoredBatch, StoredRows
+from partition_log.catalog.records import TopicCreated
+from partition_log.catalog.state import Topic
+
+_FATES = {Outcome.COMMIT: Fate.COMMITTED, Outcome.ABORT: Fate.ABORTED, None: Fate.OPEN}
+
+
+def stopped_log(rows: StoredRows, name: str, partitions: list[int] | None, start: Position) -> Iterator[LoggedBatch]:
+    """The batches of a topic, partition by partition.
+
+    Raises CommandFailed for a topic or partition that is not there, Refused for a damaged batch."""
+    topic = _topic(rows, name)
+    for partition in _chosen(topic, partitions):
+        ordinal = topic.partition_ordinals[partition]
+        for batch in _from(rows, ordinal, start):
+            verify_batch(batch.encoded)
+            yield _logged(rows, topic, partition, batch, start)
+
+
+def transaction_history(rows: StoredRows, transactional_id: str | None) -> Iterator[list[Row]]:
+    """What happened to transactional ids, in the order of each shard; with an id, only to that one."""
+    wanted = None if transactional_id is None else transactional_id.encode()
+    for change in stored.history_rows(rows, Coordinator.TRANSACTIONS):
+        if wanted is not None and change.key != wanted:
+            continue
+        value = change.value
+        transaction = None if value is None else stored.transaction_of(change.record_type, change.key, value)
+        row: dict[str, str | int | list[int] | list[str] | None] = {
+            "shard": change.shard.number,
+            "log_offset": change.offset,
+            "wall_ms": change.wall_ms,
+            "transactional_id": change.key.decode("utf-8", "replace"),
+            "cause": change.cause,
+            "client_id": change.client_id,
+            "host": change.host,
+            "state": None,
+        }
+        if transaction is not None:
+            row |= {
+                "state": transaction.state.api_name,
+                "producer_id": transaction.producer_id,
+                "producer_epoch": transaction.producer_epoch,
+                "csn": transaction.csn or None,
+                "partition_ordinals": sorted(transaction.partitions),
+                "groups": sorted(transaction.groups),
+            }
+        yield [row]
+
+
+def transaction_line(row: Row) -> str:
+    """A row of `transaction_history` for a person."""
+    state = row["state"] or "forgotten"
+    identity = f"producer {row['producer_id']}/{row['producer_epoch']}" if "producer_id" in row else ""
+    csn = f"  csn {row['csn']}" if row.get("csn") else ""
+    who = f"  by {row['client_id'] or NOTHING}@{row['host'] or NOTHING}" if row["client_id"] or row["host"] else ""
+    cause = row["cause"] or NOTHING
+    return f"{moment(row['wall_ms'])}  {row['transactional_id']}  {state:<14}  {cause:<14}  {identity}{csn}{who}"
+
+
+def _topic(rows: StoredRows, name: str) -> Topic:
+    topics = {record.topic.name: record.topic for record in stored.catalog(rows) if isinstance(record, TopicCreated)}
+    found = topics.get(name)
+    if found is None:
+        near = difflib.get_close_matches(name, topics, n=1)
+        advice = f"did you mean {near[0]}?" if near else f"it holds {', '.join(sorted(topics)[:10]) or 'no topic'}"
+        raise CommandFailed(ExitStatus.PROBLEM, f"there is no topic {name!r} in this directory; {advice}")
+    return found
+
+
+def _chosen(topic: Topic, partitions: list[int] | None) -> list[int]:
+    count = len(topic.partition_ordinals)
+    wrong = [partition for partition in partitions or () if partition >= count]
+    if wrong:
+        raise CommandFailed(
+            ExitStatus.PROBLEM, f"{topic.name} has the partitions 0 to {count - 1}, and {wrong[0]} was asked for"
+        )
+    return sorted(set(partitions)) if partitions else list(range(count))
+
+
+def _from(rows: StoredRows, ordinal: int, start: Position) -> Iterator[StoredBatch]:
+    if start == "latest":
+        return
+    first_offset = start if isinstance(start, int) else 0
+    since_ms = round(start.timestamp() * 1000) if isinstance(start, datetime) else None
+    for batch in stored.batches(rows, ordinal, first_offset):
+        if since_ms is None or batch.header.max_timestamp_ms >= since_ms:
+            since_ms = None
+            yield batch
+
+
+def _logged(rows: StoredRows, topic: Topic, partition: int, batch: StoredBatch, start: Position) -> LoggedBatch:
+    header = batch.header
+    fate = Fate.PLAIN
+    if header.is_transactional and not header.is_control:
+        fate = _FATES[stored.outcome_of(rows, topic.partition_ordinals[partition], header)]
+    first_offset = max(header.base_offset, start) if isinstance(start, int) else header.base_offset
+    return LoggedBatch(
+        topic=topic.name,
+        partition=partition,
+        header=header,
+        marker=batch.marker,
+        fate=fate,
+        size_bytes=len(batch.encoded),
+        first_offset=first_offset,
+        records=_records_of(f"{topic.name}-{partition} at offset {header.base_offset}", batch, first_offset),
+    )
+
+
+def _records_of(where: str, batch: StoredBatch, first_offset: int) -> Callable[[], list[RecordRow]]:
+    def records() -> list[RecordRow]:
+        header = batch.header
+        try:
+            payload = unpack(batch.payload, header.compression, where)
+            found = decode_rows(payload, header.encoding, header.record_count, where)
+        except TransactionError as error:
+            raise CommandFailed(ExitStatus.PROBLEM, f"{error.reason}\n--show batches does not open records") from error
+        return found[first_offset - header.base_offset :]
+
+    return records

@@ -1,0 +1,87 @@
+"""`txnctl store`: the directory of a stopped server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coordinator_server.commands.options import Output
+from coordinator_server.exit_status import ExitStatus
+from coordinator_server.output import Column, OutputFormat, Row, Value, print_document, print_list, print_note
+
+if TYPE_CHECKING:
+    from coordinator_server.store_verify import Check
+
+app = typer.Typer(
+    name="store", help="Check the directory of a stopped server.", no_args_is_help=True, rich_markup_mode=None
+)
+
+SHOWN_MAX = 20
+"""Violations that a table shows per check."""
+
+
+@app.command()
+def verify(
+    data_dir: Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of a stopped server.")],
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Check every promise that the stored rows make to each other; change nothing.
+
+    Ends with status 1 if one does not hold, 3 if the directory cannot be read.
+    """
+    from coordinator_server.commands.stopped import opened
+    from coordinator_server.store_verify import verify_store
+
+    with opened(data_dir) as store:
+        checks = [_durable_check(store.version(), store.durable_version()), *verify_store(store)]
+    violations = sum(check.violation_count for check in checks)
+    if output is OutputFormat.TABLE:
+        _print_table(checks)
+        verdict = f"{violations} violations" if violations else "every promise holds"
+        print_note(f"{data_dir}: {verdict}")
+    else:
+        rows: list[Value] = [_row(check) for check in checks]
+        print_document({"directory": str(data_dir), "violations": violations, "checks": rows}, output)
+    if violations:
+        raise typer.Exit(ExitStatus.PROBLEM)
+
+
+def _durable_check(version: int, durable_version: int) -> Check:
+    from coordinator_server.store_verify import Check
+
+    check = Check("durable", "what was reported durable is there", "group versions", examined=version)
+    if version < durable_version:
+        check.violated(
+            f"the store ends at group version {version}, {durable_version} had been durable:"
+            f" {durable_version - version} groups of acknowledged writes are missing"
+        )
+    return check
+
+
+def _print_table(checks: list[Check]) -> None:
+    columns = (
+        Column("CHECK", "check"),
+        Column("PROMISE", "promise"),
+        Column("EXAMINED", "examined", is_number=True),
+        Column("", "unit"),
+        Column("VIOLATIONS", "violation_count", is_number=True),
+    )
+    print_list([_row(check) for check in checks], columns, OutputFormat.TABLE, empty="")
+    for check in checks:
+        for violation in check.violations[:SHOWN_MAX]:
+            print_note(f"{check.name}: {violation}")
+        if check.violation_count > SHOWN_MAX:
+            print_note(f"{check.name}: and {check.violation_count - SHOWN_MAX} more; -o json has them")
+
+
+def _row(check: Check) -> Row:
+    return {
+        "check": check.name,
+        "promise": check.promise,
+        "examined": check.examined,
+        "unit": check.unit,
+        "violation_count": check.violation_count,
+        "violations": list(check.violations),
+    }

@@ -1,0 +1,207 @@
+"""`txnctl topic`: topics of a running server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coordinator_server.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, DryRun, Output, Patience, Server
+from coordinator_server.exit_status import CommandFailed, ExitStatus
+from coordinator_server.output import Column, OutputFormat, Row, print_list, print_note, uuid_text
+
+if TYPE_CHECKING:
+    from coordinator_client.admin import TopicDescription
+    from coordinator_client.connection import Connection
+
+app = typer.Typer(
+    name="topic", help="Create, list, describe and delete topics.", no_args_is_help=True, rich_markup_mode=None
+)
+
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
+
+_RESULT = (
+    Column("TOPIC", "topic"),
+    Column("RESULT", "result"),
+    Column("PARTITIONS", "partitions", is_number=True),
+    Column("TOPIC ID", "topic_id"),
+)
+
+
+@app.command()
+def create(
+    name: Name,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="How many partitions it has.")] = 1,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Be content with a topic of that name and size.")
+    ] = False,
+    dry_run: DryRun = False,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Create a topic."""
+    from coordinator_client.admin import Admin
+    from coordinator_server.commands.remote import connected
+
+    with connected(server) as connection, Admin(connection, deadline_ms=timeout_ms) as admin:
+        if dry_run:
+            is_new = _would_create(connection, name, partitions, timeout_ms, is_existing_ok=if_not_exists)
+            result: Row = {
+                "topic": name,
+                "result": "would be created" if is_new else "exists",
+                "partitions": partitions,
+            }
+        else:
+            created = admin.create_topic(name, partitions, is_existing_ok=if_not_exists)
+            result = {"topic": name, "result": "ready", "partitions": partitions, "topic_id": _id(created)}
+    print_list([result], _RESULT, output, empty="")
+
+
+def _would_create(connection: Connection, name: str, partitions: int, timeout_ms: int, *, is_existing_ok: bool) -> bool:
+    """Ask the server to check a creation. False: there is such a topic, and that is fine."""
+    from coordinator_api.v1 import log_pb2 as log
+    from coordinator_client.admin import Admin
+    from coordinator_client.errors import Rejected
+    from coordinator_client.methods import CREATE_TOPICS
+    from coordinator_protocol.errors import ErrorCode
+    from coordinator_server.commands.remote import deadlines
+
+    request = log.CreateTopicsRequest(
+        header=connection.header(connection.chance.request_id()),
+        topics=[log.NewTopic(name=name, partition_count=partitions)],
+        validate_only=True,
+    )
+    try:
+        connection.ask(CREATE_TOPICS, request, deadlines=deadlines(timeout_ms), items=lambda reply: reply.results)
+    except Rejected as error:
+        if not is_existing_ok or error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
+        with Admin(connection, deadline_ms=timeout_ms) as admin:
+            found = len(admin.describe_topic(name).partitions)
+        if found != partitions:
+            error.add_note(f"it has {found} partitions, {partitions} were asked for")
+            raise
+        return False
+    return True
+
+
+@app.command("list")
+def list_topics(
+    server: Server = DEFAULT_SERVER, timeout_ms: Patience = DEFAULT_PATIENCE_MS, output: Output = OutputFormat.TABLE
+) -> None:
+    """List all topics: how much is in them, and how much of it is not decided yet."""
+    from coordinator_client.admin import Admin
+    from coordinator_server.commands.remote import connected
+
+    with connected(server) as connection, Admin(connection, deadline_ms=timeout_ms) as admin:
+        rows = [_summary(topic) for topic in admin.describe_topics()]
+    columns = (
+        Column("TOPIC", "topic"),
+        Column("PARTITIONS", "partitions", is_number=True),
+        Column("OFFSETS", "offsets", is_number=True),
+        Column("UNDECIDED", "undecided_offsets", is_number=True),
+        Column("OPEN TXNS", "open_transactions", is_number=True),
+        Column("TOPIC ID", "topic_id"),
+    )
+    print_list(rows, columns, output, empty="no topics; `txnctl topic create NAME` makes one")
+
+
+@app.command()
+def describe(
+    names: Names,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Describe topics partition by partition."""
+    from coordinator_server.commands.remote import connected
+
+    with connected(server) as connection:
+        rows = [row for topic in _found(connection, names, timeout_ms) for row in _partitions(topic)]
+    columns = (
+        Column("TOPIC", "topic"),
+        Column("PARTITION", "partition", is_number=True),
+        Column("LOG START", "log_start_offset", is_number=True),
+        Column("LAST STABLE", "last_stable_offset", is_number=True),
+        Column("HIGH WATERMARK", "high_watermark", is_number=True),
+        Column("OPEN TXNS", "open_transactions", is_number=True),
+    )
+    print_list(rows, columns, output, empty="")
+
+
+@app.command()
+def delete(
+    names: Names,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: DryRun = False,
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Delete topics with everything in them. Open transactions that touch them are aborted."""
+    from coordinator_client.admin import Admin
+    from coordinator_server.commands.remote import connected
+
+    with connected(server) as connection, Admin(connection, deadline_ms=timeout_ms) as admin:
+        summaries = [_summary(topic) for topic in _found(connection, names, timeout_ms)]
+        if not dry_run:
+            if not yes:
+                _confirm(summaries)
+            for name in dict.fromkeys(names):
+                admin.delete_topic(name)
+    result = "would be deleted" if dry_run else "deleted"
+    columns = (*_RESULT[:3], Column("OFFSETS", "offsets", is_number=True), Column("OPEN TXNS", "open_transactions"))
+    print_list([{**summary, "result": result} for summary in summaries], columns, output, empty="")
+
+
+def _confirm(summaries: list[Row]) -> None:
+    for summary in summaries:
+        print_note(
+            f"{summary['topic']}: {summary['partitions']} partitions, {summary['offsets']} offsets,"
+            f" {summary['open_transactions']} open transactions that would be aborted"
+        )
+    try:
+        is_sure = typer.confirm("Delete for good?", err=True)
+    except typer.Abort:
+        is_sure = False
+    if not is_sure:
+        raise CommandFailed(ExitStatus.USAGE, "nothing was deleted; say --yes to delete without being asked")
+
+
+def _found(connection: Connection, names: list[str], timeout_ms: int) -> list[TopicDescription]:
+    """The topics of these names. Raises CommandFailed that names the first one that is not there."""
+    from coordinator_server.commands.remote import topic_there
+
+    return [topic_there(connection, name, timeout_ms) for name in dict.fromkeys(names)]
+
+
+def _summary(topic: TopicDescription) -> Row:
+    return {
+        "topic": topic.name,
+        "topic_id": _id(topic),
+        "partitions": len(topic.partitions),
+        "offsets": sum(found.high_watermark - found.log_start_offset for found in topic.partitions),
+        "undecided_offsets": sum(found.high_watermark - found.last_stable_offset for found in topic.partitions),
+        "open_transactions": sum(found.open_transactions for found in topic.partitions),
+    }
+
+
+def _partitions(topic: TopicDescription) -> list[Row]:
+    return [
+        {
+            "topic": topic.name,
+            "topic_id": _id(topic),
+            "partition": found.partition,
+            "log_start_offset": found.log_start_offset,
+            "last_stable_offset": found.last_stable_offset,
+            "high_watermark": found.high_watermark,
+            "open_transactions": found.open_transactions,
+        }
+        for found in topic.partitions
+    ]
+
+
+def _id(topic: TopicDescription) -> str:
+    return uuid_text(topic.topic_id)

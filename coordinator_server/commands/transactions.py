@@ -1,0 +1,178 @@
+"""`txnctl list` and `txnctl describe`: transactions of a running server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coordinator_server.commands.options import (
+    DEFAULT_PATIENCE_MS,
+    DEFAULT_SERVER,
+    Output,
+    Patience,
+    Server,
+    parse_duration_ms,
+)
+from coordinator_server.exit_status import CommandFailed, ExitStatus
+from coordinator_server.output import (
+    Column,
+    OutputFormat,
+    Row,
+    Value,
+    duration,
+    moment,
+    print_document,
+    print_facts,
+    print_list,
+    write,
+)
+
+if TYPE_CHECKING:
+    from coordinator_api.v1 import transaction_pb2 as txn
+    from coordinator_client.connection import Connection
+
+
+def list_transactions(
+    states: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state", metavar="STATE", help="Only in this state, such as Ongoing or PrepareCommit; repeatable."
+        ),
+    ] = None,
+    producer_ids: Annotated[
+        list[int] | None, typer.Option("--producer-id", metavar="ID", help="Only of this producer id; repeatable.")
+    ] = None,
+    older_than_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--older-than", metavar="SPAN", parser=parse_duration_ms, help="Only open for longer than this, as in 30s."
+        ),
+    ] = None,
+    pattern: Annotated[
+        str, typer.Option(metavar="REGEX", help="Only ids that match this as a whole, as in 'billing-.*'.")
+    ] = "",
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """List transactional ids, the one with the oldest open transaction first."""
+    from coordinator_api.v1 import transaction_pb2 as txn
+    from coordinator_client.methods import LIST_TRANSACTIONS
+    from coordinator_server.commands.remote import connected, deadlines
+
+    with connected(server) as connection:
+        request = txn.ListTransactionsRequest(
+            header=connection.header(),
+            state_filters=states or (),
+            producer_id_filters=producer_ids or (),
+            duration_ms=older_than_ms,
+            transactional_id_pattern=pattern,
+        )
+        reply = connection.ask(LIST_TRANSACTIONS, request, deadlines=deadlines(timeout_ms))
+        now_ms = connection.clock.wall_ms()
+    if reply.unknown_state_filters:
+        raise CommandFailed(
+            ExitStatus.USAGE,
+            f"there is no state {', '.join(reply.unknown_state_filters)}: the states are Empty, Ongoing, PrepareCommit,"
+            " PrepareAbort, CompleteCommit and CompleteAbort",
+        )
+    rows = [_listed(found, now_ms) for found in reply.transactions]
+    rows.sort(key=_oldest_first)
+    columns = (
+        Column("TRANSACTIONAL ID", "transactional_id"),
+        Column("STATE", "state"),
+        Column("PRODUCER ID", "producer_id", is_number=True),
+        Column("OPEN SINCE", "start_ms", moment),
+        Column("AGE", "age_ms", duration, is_number=True),
+    )
+    print_list(rows, columns, output, empty="no transactional id matches")
+
+
+def _listed(found: txn.TransactionListing, now_ms: int) -> Row:
+    return {
+        "transactional_id": found.transactional_id,
+        "state": found.state,
+        "producer_id": found.producer_id,
+        **_since(found.state, found.start_ms, now_ms),
+    }
+
+
+def _since(state: str, start_ms: int, now_ms: int) -> Row:
+    """When a transaction that is open was opened, and how long ago; one that ended has no age."""
+    is_open = start_ms >= 0 and state in {"Ongoing", "PrepareCommit", "PrepareAbort"}
+    return {"start_ms": start_ms if start_ms >= 0 else None, "age_ms": max(0, now_ms - start_ms) if is_open else None}
+
+
+def _oldest_first(row: Row) -> tuple[int, str]:
+    age_ms = row["age_ms"]
+    return (-age_ms if isinstance(age_ms, int) else 1, str(row["transactional_id"]))
+
+
+def describe(
+    transactional_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Transactional ids.")],
+    server: Server = DEFAULT_SERVER,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Describe transactional ids: identity, state, what is open and since when."""
+    from coordinator_server.commands.remote import connected
+
+    with connected(server) as connection:
+        rows = _described(connection, transactional_ids, timeout_ms)
+    if output is not OutputFormat.TABLE:
+        print_document(rows, output)
+        return
+    columns = (
+        Column("Transactional id", "transactional_id"),
+        Column("State", "state"),
+        Column("Producer id", "producer_id"),
+        Column("Producer epoch", "producer_epoch"),
+        Column("Open since", "start_ms", moment),
+        Column("Age", "age_ms", duration),
+        Column("Timeout", "transaction_timeout_ms", duration),
+        Column("Partitions", "partitions", _partition_names),
+        Column("Groups", "groups"),
+        Column("Last outcome (csn)", "csn"),
+        Column("Last change", "last_update_ms", moment),
+    )
+    for at, row in enumerate(rows):
+        if at:
+            write("\n")
+        print_facts(row, columns)
+
+
+def _described(connection: Connection, transactional_ids: list[str], timeout_ms: int) -> list[Row]:
+    from coordinator_api.v1 import transaction_pb2 as txn
+    from coordinator_client.methods import DESCRIBE_TRANSACTIONS
+    from coordinator_server.commands.remote import deadlines
+
+    request = txn.DescribeTransactionsRequest(header=connection.header(), transactional_ids=transactional_ids)
+    reply = connection.ask(
+        DESCRIBE_TRANSACTIONS, request, deadlines=deadlines(timeout_ms), items=lambda reply: reply.transactions
+    )
+    now_ms = connection.clock.wall_ms()
+    return [
+        {
+            "transactional_id": found.transactional_id,
+            "state": found.state,
+            "producer_id": found.producer_id,
+            "producer_epoch": found.producer_epoch,
+            **_since(found.state, found.start_ms, now_ms),
+            "transaction_timeout_ms": found.transaction_timeout_ms,
+            "partitions": [
+                {"topic": topic.topic, "partition": partition}
+                for topic in found.topics
+                for partition in topic.partitions
+            ],
+            "groups": list(found.groups),
+            "csn": found.csn or None,
+            "last_update_ms": found.last_update_ms,
+        }
+        for found in reply.transactions
+    ]
+
+
+def _partition_names(value: Value) -> str:
+    assert isinstance(value, list)
+    return ", ".join(f"{place['topic']}-{place['partition']}" for place in value) or "none"

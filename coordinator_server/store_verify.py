@@ -1,0 +1,345 @@
+"""The white-box checks of a stopped store: every promise that its rows make to each other, tested row by row.
+
+Nothing is changed, and nothing that wrote the rows is used to check them (see `stored`).
+
+Source: spec log-and-runtime 6.2 (white-box checks on a stopped database).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from coordinator_api.storage.v1 import transaction_pb2
+from coordinator_protocol.errors import Refused
+from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.store import Family
+from coordinator_server import stored
+from coordinator_server.partition_audit import LoggedMarker, PartitionAudit, audit_log, producer_differences
+from coordinator_server.stored import HistoryRow, StoredRows
+from partition_log.catalog.codec import TOPIC_TYPE
+from partition_log.catalog.records import OrdinalsAllocated, TopicCreated
+from partition_log.codec import UnknownVersion
+from partition_log.state import PartitionHead, ProducerEntry
+from txn_coordinator.codec import CSN_TYPE, TRANSACTION_TYPE
+from txn_coordinator.state import LEGAL_STEPS, PREPARED, Transaction, TransactionState
+
+_KEEPS_HISTORY: Final = frozenset({(Coordinator.CATALOG, TOPIC_TYPE), (Coordinator.TRANSACTIONS, TRANSACTION_TYPE)})
+"""Record types of which every change is in the history."""
+
+_UNREADABLE: Final = (Refused, UnknownVersion, DecodeError, struct.error, ValueError, IndexError)
+"""What reading a damaged row raises, whatever it is a row of."""
+
+VIOLATIONS_KEPT_MAX: Final = 1_000
+"""Per check: a store that is broken throughout should not fill the memory with words."""
+
+
+@dataclass(slots=True)
+class Check:
+    """One promise, how much it was tested on, and where it does not hold."""
+
+    name: str
+    promise: str
+    unit: str
+    """What is counted."""
+    examined: int = 0
+    violation_count: int = 0
+    violations: list[str] = field(default_factory=list)
+
+    def violated(self, what: str) -> None:
+        """Note that the promise does not hold here."""
+        self.violation_count += 1
+        if len(self.violations) < VIOLATIONS_KEPT_MAX:
+            self.violations.append(what)
+
+
+def verify_store(rows: StoredRows) -> list[Check]:
+    """All checks. A row that cannot be read is a violation of the check that needs it, never an exception of ours.
+
+    Raises StoreFailed where RocksDB itself finds a damaged block."""
+    return _Verification(rows).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """An outcome as its PREPARE record decided it."""
+
+    transaction: Transaction
+
+    def __str__(self) -> str:
+        outcome, txn = self.transaction.outcome.name.lower(), self.transaction
+        return f"{outcome} {txn.csn} of {txn.transactional_id!r} (producer {txn.producer_id}, epoch {txn.txn_epoch})"
+
+
+class _Verification:
+    """One run over one store."""
+
+    def __init__(self, rows: StoredRows) -> None:
+        self._rows = rows
+        self._names: dict[int, str] = {}
+        self._heads: dict[int, PartitionHead] = {}
+        self._markers: dict[int, dict[int, list[LoggedMarker]]] = defaultdict(lambda: defaultdict(list))
+        """csn -> partition ordinal -> markers."""
+        self._open: list[tuple[int, int, ProducerEntry]] = []
+        """(partition ordinal, producer id, entry) of every transaction that is open in a partition."""
+
+    def run(self) -> list[Check]:
+        return [
+            self._checked(self._check_catalog, "catalog", "every partition of every topic has its log", "partitions"),
+            *self._check_partitions(),
+            self._checked(
+                self._check_history, "history", "the newest log row of a key equals its state, step by step", "rows"
+            ),
+            self._checked(
+                self._check_outcomes,
+                "outcomes",
+                "every decided outcome has exactly one marker in each of its partitions, with its csn",
+                "outcomes",
+            ),
+            self._checked(
+                self._check_hanging, "hanging", "the coordinator knows every transaction open in a partition", "open"
+            ),
+        ]
+
+    def _checked(self, check: Callable[[Check], None], name: str, promise: str, unit: str) -> Check:
+        result = Check(name, promise, unit)
+        try:
+            check(result)
+        except _UNREADABLE as damage:
+            result.violated(f"a row cannot be read: {_words(damage)}")
+        return result
+
+    # Topics and partitions
+
+    def _check_catalog(self, check: Check) -> None:
+        self._heads = stored.heads(self._rows)
+        records = stored.catalog(self._rows)
+        next_ordinal = max((found.next_ordinal for found in records if isinstance(found, OrdinalsAllocated)), default=0)
+        for record in records:
+            if not isinstance(record, TopicCreated):
+                continue
+            for partition, ordinal in enumerate(record.topic.partition_ordinals):
+                name = f"{record.topic.name}-{partition}"
+                check.examined += 1
+                if ordinal in self._names:
+                    check.violated(f"{name} and {self._names[ordinal]} share the ordinal {ordinal}")
+                if ordinal not in self._heads:
+                    check.violated(f"{name} (ordinal {ordinal}) has no row of positions")
+                if ordinal >= next_ordinal:
+                    check.violated(f"{name} has the ordinal {ordinal}, which was never given (next: {next_ordinal})")
+                self._names[ordinal] = name
+        for ordinal in sorted(self._heads.keys() - self._names.keys()):
+            check.violated(f"the partition with ordinal {ordinal} belongs to no topic")
+
+    def _check_partitions(self) -> list[Check]:
+        log = Check("batches", "offsets follow each other and every checksum is right", "batches")
+        placement = Check("placement", "no transactional batch lies outside its transaction", "transactional batches")
+        positions = Check("positions", "LSO, log end and open transactions are what the log says", "partitions")
+        producers = Check("producers", "producer entries are what the log says", "producers")
+        index = Check(
+            "index", "the outcome index holds the ended transactions of the log, and no others", "transactions"
+        )
+        for ordinal, head in sorted(self._heads.items()):
+            name = self._names.get(ordinal, f"ordinal {ordinal}")
+            if head.log_start_offset > 0:
+                # What was trimmed can no longer be recomputed; what is left is checked batch by batch.
+                self._check_trimmed(ordinal, name, log)
+                continue
+            try:
+                audit = audit_log(stored.batches(self._rows, ordinal))
+                self._note(log, name, audit.batch_count, audit.damaged)
+                self._note(placement, name, audit.transactional_batches, audit.misplaced)
+                self._check_positions(positions, name, head, audit)
+                self._check_producers(producers, ordinal, name, audit)
+                self._check_index(index, ordinal, name, audit)
+            except _UNREADABLE as damage:
+                log.violated(f"{name}: a row cannot be read: {_words(damage)}")
+                continue
+            for logged in audit.markers:
+                self._markers[logged.marker.csn][ordinal].append(logged)
+        return [log, placement, positions, producers, index]
+
+    def _note(self, check: Check, name: str, examined: int, violations: list[str]) -> None:
+        check.examined += examined
+        for violation in violations:
+            check.violated(f"{name}: {violation}")
+
+    def _check_trimmed(self, ordinal: int, name: str, check: Check) -> None:
+        end_offset = None
+        for batch in stored.batches(self._rows, ordinal):
+            check.examined += 1
+            if end_offset is not None and batch.header.base_offset != end_offset:
+                check.violated(f"{name}: the batch at offset {batch.header.base_offset} does not follow {end_offset}")
+            end_offset = batch.header.last_offset + 1
+
+    def _check_positions(self, check: Check, name: str, head: PartitionHead, audit: PartitionAudit) -> None:
+        check.examined += 1
+        expected = audit.head(head.log_start_offset, head)
+        if head != expected:
+            check.violated(f"{name}: {_head_words(head)} is stored, the log says {_head_words(expected)}")
+
+    def _check_producers(self, check: Check, ordinal: int, name: str, audit: PartitionAudit) -> None:
+        kept = stored.producers(self._rows, ordinal)
+        check.examined += len(kept)
+        for difference in producer_differences(audit.producers, kept):
+            check.violated(f"{name}: {difference}")
+        for producer_id, entry in kept.items():
+            if entry.open_transaction is not None:
+                self._open.append((ordinal, producer_id, entry))
+
+    def _check_index(self, check: Check, ordinal: int, name: str, audit: PartitionAudit) -> None:
+        kept = stored.ended_transactions(self._rows, ordinal)
+        check.examined += len(kept)
+        for ended in sorted(audit.ended - kept, key=lambda ended: ended.marker_offset):
+            check.violated(f"{name}: {ended} is in the log and not in the index")
+        for ended in sorted(kept - audit.ended, key=lambda ended: ended.marker_offset):
+            check.violated(f"{name}: {ended} is in the index and not in the log")
+
+    # Coordinators
+
+    def _check_history(self, check: Check) -> None:
+        newest: dict[tuple[ShardKey, int, bytes], bytes | None] = {}
+        complete: set[ShardKey] = set()
+        previous: HistoryRow | None = None
+        states: dict[bytes, TransactionState | None] = {}
+        for row in stored.history_rows(self._rows):
+            check.examined += 1
+            if previous is None or previous.shard != row.shard:
+                states.clear()
+                if row.offset == 0:
+                    complete.add(row.shard)
+            elif row.offset != previous.offset + 1:
+                check.violated(f"{_shard(row.shard)}: log row {row.offset} does not follow {previous.offset}")
+            newest[row.shard, row.record_type, row.key] = row.value
+            self._check_step(check, row, states)
+            previous = row
+        for (shard, record_type, key), value in newest.items():
+            state = self._rows.get(Family.COORDINATOR_STATE, stored.state_key(shard, record_type, key))
+            if state != value:
+                check.violated(f"{_shard(shard)}: the state of {_key(key)} is not its newest log row")
+        for found in stored.state_rows(self._rows):
+            is_kept = (found.shard.coordinator, found.record_type) in _KEEPS_HISTORY and found.shard in complete
+            if is_kept and (found.shard, found.record_type, found.key) not in newest:
+                check.violated(f"{_shard(found.shard)}: {_key(found.key)} has a state and no log row")
+
+    def _check_step(self, check: Check, row: HistoryRow, states: dict[bytes, TransactionState | None]) -> None:
+        """Whether the states of a transactional id follow each other as the table of legal steps says."""
+        if row.shard.coordinator is not Coordinator.TRANSACTIONS or row.record_type != TRANSACTION_TYPE:
+            return
+        transaction = None if row.value is None else stored.transaction_of(row.record_type, row.key, row.value)
+        state = None if transaction is None else transaction.state
+        before = states.get(row.key)
+        if before is not None and state is not None and state not in LEGAL_STEPS[before]:
+            check.violated(
+                f"{_shard(row.shard)}: {_key(row.key)} went from {before.api_name} to {state.api_name} in log row"
+                f" {row.offset}, which is no legal step"
+            )
+        states[row.key] = state
+
+    def _check_outcomes(self, check: Check) -> None:
+        decided: dict[int, _Decided] = {}
+        for transaction in self._decisions():
+            known = decided.setdefault(transaction.csn, _Decided(transaction))
+            if known.transaction.transactional_id != transaction.transactional_id:
+                check.violated(f"the csn {transaction.csn} was given twice: {known}, {_Decided(transaction)}")
+        check.examined = len(decided)
+        pending = {found.csn for found in stored.transactions(self._rows) if found.state in PREPARED}
+        for csn, outcome in decided.items():
+            for ordinal in sorted(outcome.transaction.partitions & self._heads.keys()):
+                self._check_markers(check, outcome, ordinal, is_pending=csn in pending)
+            for ordinal in sorted(self._markers[csn].keys() - outcome.transaction.partitions):
+                check.violated(f"{self._name(ordinal)} has a marker of {outcome}, which it was no part of")
+        if self._is_history_whole():
+            for csn in sorted(self._markers.keys() - decided.keys()):
+                where = ", ".join(self._name(ordinal) for ordinal in self._markers[csn])
+                check.violated(f"csn {csn} has markers in {where} and was never decided")
+        newest = max((*decided, *self._markers), default=0)
+        if newest > self._last_csn():
+            check.violated(f"csn {newest} was used, the counter stands at {self._last_csn()}: it would be given again")
+
+    def _check_markers(self, check: Check, outcome: _Decided, ordinal: int, *, is_pending: bool) -> None:
+        found = self._markers[outcome.transaction.csn][ordinal]
+        name = self._name(ordinal)
+        if len(found) > 1:
+            offsets = ", ".join(str(logged.offset) for logged in found)
+            check.violated(f"{name} has {len(found)} markers of {outcome}, at {offsets}")
+        is_trimmed = self._heads[ordinal].log_start_offset > 0
+        if not found and not is_pending and not is_trimmed:
+            check.violated(f"{name} has no marker of {outcome}, which is complete")
+        for logged in found:
+            marker, transaction = logged.marker, outcome.transaction
+            expected = (transaction.producer_id, transaction.txn_epoch, transaction.outcome)
+            if (marker.producer_id, marker.txn_epoch, marker.outcome) != expected:
+                check.violated(
+                    f"{name}: the marker at offset {logged.offset} says {marker.outcome.name.lower()} of producer"
+                    f" {marker.producer_id}, epoch {marker.txn_epoch}, and not {outcome}"
+                )
+
+    def _check_hanging(self, check: Check) -> None:
+        owners = {found.producer_id: found for found in stored.transactions(self._rows)}
+        for ordinal, producer_id, entry in self._open:
+            check.examined += 1
+            owner = owners.get(producer_id)
+            where = f"{self._name(ordinal)}: the transaction of producer {producer_id}, epoch {entry.epoch},"
+            if owner is None:
+                check.violated(f"{where} belongs to no transactional id")
+                continue
+            is_prepared = owner.state in PREPARED
+            epoch = owner.txn_epoch if is_prepared else owner.producer_epoch
+            if not is_prepared and owner.state is not TransactionState.ONGOING:
+                check.violated(f"{where} is open, but {owner.transactional_id!r} is {owner.state.api_name}")
+            elif epoch != entry.epoch:
+                check.violated(f"{where} is open, but {owner.transactional_id!r} is at epoch {epoch}")
+            elif ordinal not in owner.partitions:
+                check.violated(f"{where} is open, but {owner.transactional_id!r} does not list the partition")
+
+    # Helpers
+
+    def _decisions(self) -> Iterator[Transaction]:
+        """Every decided outcome that the history still tells of, and those of now."""
+        for row in stored.history_rows(self._rows, Coordinator.TRANSACTIONS):
+            if row.value is not None:
+                found = stored.transaction_of(row.record_type, row.key, row.value)
+                if found is not None and found.state in PREPARED:
+                    yield found
+        yield from (found for found in stored.transactions(self._rows) if found.state in PREPARED)
+
+    def _is_history_whole(self) -> bool:
+        """Whether no shard of transactions was trimmed, and no partition either."""
+        firsts: dict[ShardKey, int] = {}
+        for row in stored.history_rows(self._rows, Coordinator.TRANSACTIONS):
+            firsts.setdefault(row.shard, row.offset)
+        return not any(firsts.values())
+
+    def _last_csn(self) -> int:
+        for row in stored.state_rows(self._rows, Coordinator.COUNTERS):
+            if row.record_type == CSN_TYPE:
+                return transaction_pb2.CsnValue.FromString(row.value).csn
+        return 0
+
+    def _name(self, ordinal: int) -> str:
+        return self._names.get(ordinal, f"ordinal {ordinal}")
+
+
+def _shard(shard: ShardKey) -> str:
+    return f"{shard.coordinator.name.lower()} {shard.number}"
+
+
+def _key(key: bytes) -> str:
+    return ascii(key.decode("utf-8", "replace"))
+
+
+def _words(damage: Exception) -> str:
+    return damage.message if isinstance(damage, Refused) else f"{type(damage).__name__}: {damage}"
+
+
+def _head_words(head: PartitionHead) -> str:
+    return (
+        f"end {head.log_end_offset}, last stable {head.last_stable_offset}, {head.open_transactions} open, newest abort"
+        f" at {head.last_abort_offset}"
+    )

@@ -1,0 +1,198 @@
+"""What lies in the store of a stopped server, read as it is and not as a server would load it: for `log dump` and
+`store verify`.
+
+Nothing here trusts the loader, the shards or the heads of partitions, because it is used to check what those wrote.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from coordinator_api.storage.v1 import runtime_pb2
+from coordinator_protocol.batch import HEADER_BYTES, BatchHeader, decode_header
+from coordinator_protocol.marker import Marker, Outcome, decode_marker_payload
+from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.store import Family
+from partition_log import codec
+from partition_log.catalog.codec import CatalogCodec
+from partition_log.catalog.records import CatalogRecord
+from partition_log.catalog.state import CATALOG_KEY
+from partition_log.state import EndedTransaction, PartitionHead, ProducerEntry
+from txn_coordinator.codec import TransactionCodec
+from txn_coordinator.records import TransactionChanged
+from txn_coordinator.state import Transaction
+
+_STATE_KEY: Final = struct.Struct(">BHB")
+_LOG_KEY: Final = struct.Struct(">BHQ")
+_LOG_ROW_KEY: Final = struct.Struct(">IQ")
+_END: Final = b"\xff" * 24
+"""Behind every key of every family: none is longer and starts so."""
+
+
+class StoredRows(Protocol):
+    """The reading half of a store."""
+
+    def get(self, family: Family, key: bytes) -> bytes | None: ...
+
+    def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StateRow:
+    """The newest value of one key of one shard."""
+
+    shard: ShardKey
+    record_type: int
+    key: bytes
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """One change of one key of one shard, in the order in which it was made."""
+
+    shard: ShardKey
+    offset: int
+    record_type: int
+    key: bytes
+    value: bytes | None
+    """None: the key was forgotten."""
+    wall_ms: int
+    client_id: str
+    host: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """One batch as it lies in a partition's log."""
+
+    key_offset: int
+    """The last offset, as the key says."""
+    encoded: bytes
+    header: BatchHeader
+
+    @property
+    def marker(self) -> Marker | None:
+        """The marker of a control batch. Raises Refused (CORRUPT_MESSAGE) if it is none."""
+        if not self.header.is_control:
+            return None
+        payload = decode_marker_payload(self.payload)
+        return Marker(
+            producer_id=self.header.producer_id,
+            txn_epoch=payload.txn_epoch,
+            next_epoch=payload.next_epoch,
+            coordinator_epoch=payload.coordinator_epoch,
+            outcome=payload.outcome,
+            csn=payload.csn,
+        )
+
+    @property
+    def payload(self) -> bytes:
+        """What follows the header."""
+        return self.encoded[HEADER_BYTES:]
+
+
+def state_key(shard: ShardKey, record_type: int, key: bytes) -> bytes:
+    """Where the newest value of a key lies."""
+    return _STATE_KEY.pack(shard.coordinator, shard.number, record_type) + key
+
+
+def state_rows(rows: StoredRows, coordinator: Coordinator | None = None) -> Iterator[StateRow]:
+    """The newest values, by shard and key."""
+    for key, value in rows.scan(Family.COORDINATOR_STATE, *_range_of(coordinator)):
+        number, shard, record_type = _STATE_KEY.unpack_from(key)
+        yield StateRow(ShardKey(Coordinator(number), shard), record_type, key[_STATE_KEY.size :], value)
+
+
+def history_rows(rows: StoredRows, coordinator: Coordinator | None = None) -> Iterator[HistoryRow]:
+    """The changes of coordinators and catalog, by shard and in their order."""
+    for key, value in rows.scan(Family.COORDINATOR_LOG, *_range_of(coordinator)):
+        number, shard, offset = _LOG_KEY.unpack(key)
+        row = runtime_pb2.LogRow.FromString(value)
+        yield HistoryRow(
+            ShardKey(Coordinator(number), shard),
+            offset,
+            row.record_type,
+            row.key,
+            row.value if row.HasField("value") else None,
+            row.wall_ms,
+            row.client_id,
+            row.host,
+            row.cause,
+        )
+
+
+def catalog(rows: StoredRows) -> list[CatalogRecord]:
+    """What the topic catalog would be loaded from."""
+    decode = CatalogCodec().decode
+    found = (
+        decode(row.record_type, row.key, row.value)
+        for row in state_rows(rows, Coordinator.CATALOG)
+        if row.shard == CATALOG_KEY and row.record_type
+    )
+    return [record for record in found if record is not None]
+
+
+def transaction_of(record_type: int, key: bytes, value: bytes) -> Transaction | None:
+    """The transaction in a row of the TRANSACTIONS shards; None for a row of another kind."""
+    record = TransactionCodec().decode(record_type, key, value)
+    return record.transaction if isinstance(record, TransactionChanged) else None
+
+
+def transactions(rows: StoredRows) -> Iterator[Transaction]:
+    """Every transactional id as it is now."""
+    for row in state_rows(rows, Coordinator.TRANSACTIONS):
+        found = transaction_of(row.record_type, row.key, row.value)
+        if found is not None:
+            yield found
+
+
+def batches(rows: StoredRows, ordinal: int, start_offset: int = 0) -> Iterator[StoredBatch]:
+    """The log of a partition from the batch on that holds the offset.
+
+    Raises Refused (CORRUPT_MESSAGE) at a row that is no batch."""
+    start, end = codec.log_key(ordinal, start_offset), codec.partition_key(ordinal + 1)
+    for key, encoded in rows.scan(Family.LOG, start, end):
+        yield StoredBatch(_LOG_ROW_KEY.unpack(key)[1], encoded, decode_header(encoded))
+
+
+def heads(rows: StoredRows) -> dict[int, PartitionHead]:
+    """Positions of every partition, by ordinal."""
+    return {
+        int.from_bytes(key, "big"): codec.decode_head(value) for key, value in rows.scan(Family.PARTITIONS, b"", _END)
+    }
+
+
+def producers(rows: StoredRows, ordinal: int) -> dict[int, ProducerEntry]:
+    """Producers of a partition, by producer id."""
+    start, end = codec.partition_key(ordinal), codec.partition_key(ordinal + 1)
+    return {
+        codec.producer_id_of(key): codec.decode_producer(value)
+        for key, value in rows.scan(Family.PRODUCERS, start, end)
+    }
+
+
+def ended_transactions(rows: StoredRows, ordinal: int) -> set[EndedTransaction]:
+    """Transactions that ended in a partition, as readers are told."""
+    start, end = codec.partition_key(ordinal), codec.partition_key(ordinal + 1)
+    return {codec.decode_outcome(key, value) for key, value in rows.scan(Family.OUTCOMES, start, end)}
+
+
+def outcome_of(rows: StoredRows, ordinal: int, batch: BatchHeader) -> Outcome | None:
+    """How the transaction of a batch ended; None while it is open."""
+    for outcome in Outcome:
+        start = codec.outcome_key(ordinal, outcome, batch.producer_id, batch.base_offset)
+        end = codec.outcome_key(ordinal, outcome, batch.producer_id + 1, 0)
+        for key, value in rows.scan(Family.OUTCOMES, start, end):
+            if codec.decode_outcome(key, value).first_offset <= batch.base_offset:
+                return outcome
+            break
+    return None
+
+
+def _range_of(coordinator: Coordinator | None) -> tuple[bytes, bytes]:
+    return (b"", _END) if coordinator is None else (bytes([coordinator]), bytes([coordinator + 1]))

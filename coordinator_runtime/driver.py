@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TypeVar
 
 from coordinator_runtime.runtime import Runtime
+
+ArgumentT = TypeVar("ArgumentT")
 
 
 class LoopDriver:
     """Schedules sealing and timers of a runtime on the running loop.
 
-    `on_failure` is called once, on the loop, when the store failed; it must end the process."""
+    `on_failure` is called once, on the loop, when the store failed, or when a defect broke the runtime between two
+    operations; it must end the process, and the next start recovers."""
 
     def __init__(self, runtime: Runtime, on_failure: Callable[[Exception], None]) -> None:
         self._runtime = runtime
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._is_turn_scheduled = False
+        self._has_failed = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline_ms: int | None = None
         self._idle_waiters: list[asyncio.Future[None]] = []
@@ -30,7 +35,7 @@ class LoopDriver:
 
     def durable_from_thread(self, version: int) -> None:
         """For the commit thread: a version became durable."""
-        self._call_on_loop(self._on_durable, version)
+        self._call_on_loop(self._guarded, lambda: self._on_durable(version))
 
     def failed_from_thread(self, failure: Exception) -> None:
         """For the commit thread: the store failed, nothing further will be written."""
@@ -46,7 +51,7 @@ class LoopDriver:
     def _schedule_turn(self) -> None:
         if not self._is_turn_scheduled:
             self._is_turn_scheduled = True
-            self._loop.call_soon(self._end_turn)
+            self._loop.call_soon(self._guarded, self._end_turn)
 
     def _end_turn(self) -> None:
         self._is_turn_scheduled = False
@@ -61,9 +66,19 @@ class LoopDriver:
                 if not waiter.done():
                     waiter.set_result(None)
 
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """Take a step of the runtime. A loop would only log a defect in it, and answers, markers and timers that the
+        rest of the step owed would be missing for ever; a restart pays them."""
+        try:
+            step()
+        except Exception as defect:  # noqa: BLE001  whatever it was, the process must hear
+            self._fail(defect)
+
     def _fail(self, failure: Exception) -> None:
-        self._runtime.fail(failure)
-        self._on_failure(failure)
+        if not self._has_failed:
+            self._has_failed = True
+            self._runtime.fail(failure)
+            self._on_failure(failure)
 
     def _set_timer(self) -> None:
         deadline_ms = self._runtime.next_deadline_ms()
@@ -75,7 +90,7 @@ class LoopDriver:
         self._timer_deadline_ms = deadline_ms
         if deadline_ms is not None:
             delay_ms = max(0, deadline_ms - self._runtime.clock.monotonic_ms())
-            self._timer = self._loop.call_later(delay_ms / 1000, self._run_timers)
+            self._timer = self._loop.call_later(delay_ms / 1000, self._guarded, self._run_timers)
 
     def _run_timers(self) -> None:
         self._timer = None
@@ -83,7 +98,7 @@ class LoopDriver:
         self._runtime.run_due_timers()
         self._schedule_turn()
 
-    def _call_on_loop(self, callback: Callable[..., None], argument: object) -> None:
+    def _call_on_loop(self, callback: Callable[[ArgumentT], None], argument: ArgumentT) -> None:
         # After the loop closed nobody waits any more; the commit thread must still be able to end.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(callback, argument)

@@ -17,9 +17,10 @@ from typing import Any, Final, NoReturn, Protocol
 import structlog
 import uvloop
 
+from coordinator_protocol.errors import UnknownOutcome
 from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_runtime.rocks import open_store
-from coordinator_runtime.store import StoreRefused
+from coordinator_runtime.store import StoreFailed, StoreRefused
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
 from coordinator_server.config import Address, Config, parse_address
 from coordinator_server.exit_status import CommandFailed, ExitStatus
@@ -90,7 +91,8 @@ class _Process:
         self._config = config
         self._announce = announce
         self._clock = clock
-        self._stop: asyncio.Future[signal.Signals | Exception] = asyncio.Future()
+        self._failure: asyncio.Future[Exception] = asyncio.Future()
+        self._signal: asyncio.Future[signal.Signals] = asyncio.Future()
 
     async def live(self, opener: StoreOpener) -> ExitStatus:
         try:
@@ -110,15 +112,19 @@ class _Process:
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
         await transport.start(server.dispatcher)
         try:
-            if await self._unless_stopped(self._get_ready(server, transport, address)):
-                await self._stop
-        except Exception:
+            is_ready = await self._unless(self._get_ready(server, transport, address), self._failure, self._signal)
+        except BaseException:
             await transport.stop(0)
             raise
-        reason = self._stop.result()
-        if isinstance(reason, Exception):
-            return await self._give_up(transport, reason)
-        return await self._drain(server, transport, reason)
+        if is_ready:
+            ends: set[asyncio.Future[Any]] = {self._failure, self._signal}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if self._signal.done() and not self._failure.done():
+            await self._drain(server, transport, self._signal.result())
+        if self._failure.done():
+            await self._give_up(server, transport, self._failure.result())
+            return ExitStatus.FAILED
+        return ExitStatus.OK
 
     def _bind(self, transport: GrpcTransport) -> Address:
         wanted = parse_address(self._config.listen)
@@ -131,7 +137,15 @@ class _Process:
     async def _get_ready(self, server: Server, transport: GrpcTransport, address: Address) -> None:
         began_ms = self._clock.monotonic_ms()
         server.commits.start()
-        await load(server, self._config, self._advertised(address))
+        try:
+            await load(server, self._config, self._advertised(address))
+        except Exception as error:
+            _log.error("load_failed", exc_info=error)
+            raise CommandFailed(
+                ExitStatus.STORE_REFUSED,
+                f"the state in {self._config.data_dir} cannot be loaded ({type(error).__name__}: {error}); nothing was"
+                " served. `txnctl store verify` looks closer; restore a backup if the disk is damaged",
+            ) from error
         _log.info("loaded", elapsed_ms=self._clock.monotonic_ms() - began_ms)
         await transport.set_ready(True)
         if not is_loopback(address.host):
@@ -141,56 +155,63 @@ class _Process:
         _log.info("serving", listen=str(address), data_dir=str(self._config.data_dir), two_phase=self._config.two_phase)
         self._announce(address)
 
-    async def _drain(self, server: Server, transport: GrpcTransport, reason: signal.Signals) -> ExitStatus:
-        """Take nothing new, make durable and answer what was staged, close."""
+    async def _drain(self, server: Server, transport: GrpcTransport, reason: signal.Signals) -> None:
+        """Take nothing new, make durable and answer what was staged, close. Stops in between if the store fails."""
         _log.info("drain", signal=reason.name, unanswered_calls=server.dispatcher.unanswered_calls)
         await transport.announce_stop()
         server.dispatcher.close()
         try:
             async with asyncio.timeout(self._config.drain_ms_max / 1000):
-                await server.driver.drain()
+                if not await self._unless(server.driver.drain(), self._failure):
+                    return
         except TimeoutError:
-            return await self._give_up(
-                transport, TimeoutError(f"the disk took longer than {self._config.drain_ms_max} ms")
-            )
-        server.dispatcher.refuse_unanswered()
+            self._fail(TimeoutError(f"the disk needed longer than {self._config.drain_ms_max} ms to finish"))
+            return
+        server.dispatcher.answer_unanswered()
         await transport.stop(ANSWERS_LEAVE_MS)
         server.commits.close()
-        server.store.close()
+        try:
+            server.store.close()
+        except StoreFailed as failure:
+            self._fail(failure)
+            return
         _log.info("stopped")
-        return ExitStatus.OK
 
-    async def _give_up(self, transport: GrpcTransport, failure: Exception) -> ExitStatus:
-        """Fail-stop. The runtime has told the waiters that their outcome is unknown; let these answers leave."""
+    async def _give_up(self, server: Server, transport: GrpcTransport, failure: Exception) -> None:
+        """Fail-stop: tell the waiters that their outcome is unknown, and let these answers leave."""
         _log.error(
             "fail_stop",
             failure=str(failure),
             advice="nothing acknowledged is lost; check the disk (space, errors), then start again to recover",
+            exc_info=None if isinstance(failure, (StoreFailed, TimeoutError)) else failure,
         )
         await transport.announce_stop()
+        server.dispatcher.close()
+        server.dispatcher.answer_unanswered(UnknownOutcome(f"the server stopped: {failure}; ask again when it is back"))
         await transport.stop(ANSWERS_LEAVE_MS)
-        return ExitStatus.FAILED
 
-    async def _unless_stopped(self, work: Coroutine[None, None, None]) -> bool:
-        """Do the work; False if a reason to stop came first."""
+    async def _unless(self, work: Coroutine[None, None, None], *reasons: asyncio.Future[Any]) -> bool:
+        """Do the work; False if a reason not to came first."""
         task = asyncio.get_running_loop().create_task(work)
-        awaited: set[asyncio.Future[Any]] = {task, self._stop}
-        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            task.result()
-            return True
-        task.cancel()
-        return False
+        try:
+            await asyncio.wait({task, *reasons}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not task.done():
+                task.cancel()
+        if task.cancelled() or not task.done():
+            return False
+        task.result()
+        return True
 
     def _fail(self, failure: Exception) -> None:
-        if not self._stop.done():
-            self._stop.set_result(failure)
+        if not self._failure.done():
+            self._failure.set_result(failure)
 
     def _on_signal(self, number: signal.Signals) -> None:
-        if self._stop.done():
+        if self._signal.done():
             # Who asks twice does not want to wait. It is a crash like any other: the next start recovers.
             os._exit(128 + number)
-        self._stop.set_result(number)
+        self._signal.set_result(number)
 
 
 def is_loopback(host: str) -> bool:

@@ -18,7 +18,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from coordinator_protocol.errors import ErrorCode, Method, Refused
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
 from coordinator_runtime.edge import answer, call_context
 from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import CallContext
@@ -110,13 +110,15 @@ class Dispatcher:
     def unanswered_calls(self) -> int:
         return len(self._unanswered)
 
-    def refuse_unanswered(self) -> None:
-        """Answer every call that still waits (parked, long polls) with what the gate says.
+    def answer_unanswered(self, error: CoordinatorError | None = None) -> None:
+        """Answer every call that still waits (parked, long polls): with the error, or with what the closed gate says.
 
         For a server that stops, once everything staged was answered: no call is left that a repetition would harm."""
-        assert self._gate.value is not None, "only a closed gate has something to say"
+        if error is None:
+            assert self._gate.value is not None, "only a closed gate has something to say"
+            error = Refused(*self._gate.value)
         for pending in list(self._unanswered):
-            pending.fail(Refused(*self._gate.value))
+            pending.fail(error)
 
     def __call__(self, method: str, body: bytes, call: CallContext) -> Pending[bytes]:
         codec = self._table.get(method)

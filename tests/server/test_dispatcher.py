@@ -125,7 +125,7 @@ def test_waiting_calls_are_answered_when_the_server_stops(
 ) -> None:
     waiting = end(dispatcher)
     dispatcher.close()
-    dispatcher.refuse_unanswered()
+    dispatcher.answer_unanswered()
     assert response_of(waiting).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert dispatcher.unanswered_calls == 0
     servicer.waiting[0].succeed(transaction_pb2.EndTxnResponse(csn=1))

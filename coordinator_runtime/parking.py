@@ -38,8 +38,13 @@ class Parking:
         """True when a call under this key must queue behind others."""
         return key in self._queues
 
-    def park(self, key: Hashable, call: ParkedCall) -> None:
-        self._queues.setdefault(key, deque()).append(call)
+    def park(self, key: Hashable, call: ParkedCall, *, is_first: bool = False) -> None:
+        """Let a call wait at the end of the queue, or before all others."""
+        queue = self._queues.setdefault(key, deque())
+        if is_first:
+            queue.appendleft(call)
+        else:
+            queue.append(call)
         self._calls += 1
 
     def drop(self, key: Hashable, call: ParkedCall) -> None:

@@ -97,7 +97,7 @@ class Pending(Generic[T]):
         following.on_cancel(self.cancel)
 
         def go_on(first: Pending[T]) -> None:
-            if following.is_cancelled:
+            if following.is_cancelled and first._error is None:
                 following.fail(UnknownOutcome("the caller gave up after the first of several steps; ask again"))
                 return
             try:

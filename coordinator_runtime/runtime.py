@@ -200,12 +200,14 @@ class Runtime:
         *,
         park_key: Hashable | None = None,
         is_urgent: bool = False,
+        is_continued: bool = False,
     ) -> Pending[Any]:
         """Perform an operation. The reply comes when everything that it rests on is durable.
 
         With a park key, CONCURRENT_TRANSACTIONS makes the call wait until the key is unparked, behind the calls that
         wait there already, at most until the caller's deadline. `is_urgent` work is accepted beyond the limit of
-        undurable bytes, because it is what frees room (EndTxn, markers).
+        undurable bytes, because it is what frees room (EndTxn, markers). `is_continued`: a later step of a call whose
+        first one is done; it goes before those that came after that.
 
         Errors: Refused (nothing was written), UnknownOutcome (the store failed underneath)."""
         reply: Pending[Any] = Pending()
@@ -216,9 +218,9 @@ class Runtime:
                 Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too much is waiting for the disk; try again shortly")
             )
         can_park = park_key is not None and not context.immediate_51
-        is_behind_others = can_park and self._parking.is_waiting(park_key)
+        is_behind_others = can_park and not is_continued and self._parking.is_waiting(park_key)
         if is_behind_others or not self._attempt(operation, context, reply, can_park=can_park):
-            self._park(park_key, operation, context, reply)
+            self._park(park_key, operation, context, reply, is_first=is_continued)
         return reply
 
     def _attempt(self, operation: Operation, context: CallContext, reply: Pending[Any], *, can_park: bool) -> bool:
@@ -378,7 +380,9 @@ class Runtime:
 
     # Parking and timers
 
-    def _park(self, key: Hashable, operation: Operation, context: CallContext, reply: Pending[Any]) -> None:
+    def _park(
+        self, key: Hashable, operation: Operation, context: CallContext, reply: Pending[Any], *, is_first: bool
+    ) -> None:
         refusal = Refused(
             ErrorCode.CONCURRENT_TRANSACTIONS, "the previous transaction of this id is still being completed; try again"
         )
@@ -403,7 +407,7 @@ class Runtime:
         if len(self._parking) >= self.limits.parked_calls_max:
             reply.fail(refusal)
             return
-        self._parking.park(key, call)
+        self._parking.park(key, call, is_first=is_first)
         self._parked_calls_total += 1
         reply.on_cancel(give_up)
         latest_ms = self.clock.monotonic_ms() + self.limits.parked_ms_max

@@ -12,6 +12,11 @@ from scripts.java import java_problem
 java_problem_here = functools.cache(java_problem)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite", action="store_true", help="write what happens into tests/scenarios/*.txt")
+    parser.addoption("--seed", type=int, default=None, help="run the simulation with this seed only")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what needs Java where there is none; in CI a skipped test would be a broken promise, so it fails."""
     if not any(item.iter_markers("requires_java")) and not any(item.iter_markers("spark")):

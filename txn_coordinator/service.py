@@ -99,7 +99,9 @@ class TransactionService:
         )
         return self._init(operation, request.transactional_id, context)
 
-    def _init(self, operation: Operation, transactional_id: str, context: CallContext) -> Pending[Identity]:
+    def _init(
+        self, operation: Operation, transactional_id: str, context: CallContext, *, is_continued: bool = False
+    ) -> Pending[Identity]:
         def after(reply: Identity | AbortStarted) -> Pending[Identity]:
             if isinstance(reply, Identity):
                 return settled(reply)
@@ -110,9 +112,10 @@ class TransactionService:
                         f"the open transaction of {transactional_id!r} is being aborted first; call again",
                     )
                 )
-            return self._init(operation, transactional_id, context)
+            return self._init(operation, transactional_id, context, is_continued=True)
 
-        return self._write(operation, transactional_id, context).then(after)
+        park = park_key(transactional_id)
+        return self._runtime.write(operation, context, park_key=park, is_continued=is_continued).then(after)
 
     def add_to_transaction(
         self, transactional_id: str, identity: Identity, additions: rules.Additions, context: CallContext

@@ -24,14 +24,15 @@ class HandDriver:
         )
         self.runtime.on_defect = self.defects.append
 
-    def flush(self) -> bool:
-        """Make durable what is staged; False when there was nothing. What follows from it stays staged."""
+    def flush(self, count: int | None = None) -> bool:
+        """Make durable what is staged, or its first `count` groups; False when there was nothing. What follows from it
+        stays staged."""
         self.runtime.seal()
         self._raise_defects()
-        if not self.handed_over:
+        groups = self.handed_over[:count]
+        if not groups:
             return False
-        groups = list(self.handed_over)
-        self.handed_over.clear()
+        del self.handed_over[: len(groups)]
         self.store.write(groups)
         self.store.sync()
         self.runtime.on_durable(groups[-1].version)

@@ -90,6 +90,18 @@ def test_a_call_that_gets_in_the_way_again_stops_those_behind_it(ledger: Ledger)
     assert behind.result() == 1
 
 
+def test_a_later_step_of_a_call_goes_before_those_that_came_after_its_first(ledger: Ledger) -> None:
+    """As InitProducerId, which aborts and then initialises: whoever came in between must not come first."""
+    behind = ask(ledger, "behind")
+    continued = ledger.runtime.write(
+        put_unless("second step", 1, busy="busy"), PATIENT, park_key=KEY, is_continued=True
+    )
+    free(ledger)
+    ledger.driver.settle()
+    assert list(ledger.first.live()) == ["second step", "behind"]
+    assert (continued.result(), behind.result()) == (1, 1)
+
+
 def test_a_call_made_by_the_answer_of_a_parked_one_goes_to_the_end(ledger: Ledger) -> None:
     order: list[str] = []
 

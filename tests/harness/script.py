@@ -1,0 +1,365 @@
+"""The test language: one line is one thing that happens, and says what the outside sees of it.
+
+Scenarios are written in it, and what Hypothesis finds is printed in it, so that a found case becomes a scenario by
+pasting. A line is a verb and its arguments; `key=value` and single words after them are options.
+
+    topic t 2                      make a topic                      (delete t: delete it)
+    init p1 orders                 producer p1 initialises the transactional id "orders"
+    add p1 t-0 t-1                 AddPartitionsToTxn
+    produce p1 t-0 a b             append the records a and b
+    offset p1 group 7              put a group's offset into the transaction
+    end p1 commit                  EndTxn
+    cancel p1                      p1 gives its last call up
+    flush, flush 1, seal           make durable what is staged; its first group; end a turn of the loop
+    settle                         flush until nothing follows
+    markers                        flush once and show the markers that became durable
+    crash, crash keep=1            lose the process, and what was not durable but for some groups
+    tick 500                       let time pass
+    fetch t-0                      what a reader gets: read committed, or `uncommitted`, or `raw`
+    show orders                    durable state of an id, a partition (t-0) or a group (group:name)
+
+A request is flushed once, so that its own answer can come; with `hold` it is not. `lost`: the answer never reaches the
+producer. `now`: immediate_51. `deadline=500`: the caller waits that long. `as=7/3`: the identity shown, producer id 7
+and epoch 3. `v1` at init: the producer speaks client version 1. `request=x` at init: the request names itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from coordinator_protocol.errors import CoordinatorError, Refused
+from coordinator_protocol.marker import Outcome
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import CallContext
+from partition_log.requests import ProduceResult
+from partition_log.state import Isolation
+from tests.harness.world import LogEntry, World
+from txn_coordinator.shard import Ended
+from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction
+
+_FLAGS: Final = frozenset({"hold", "lost", "now", "v1", "plain", "uncommitted", "raw"})
+
+
+@dataclass(slots=True)
+class Producer:
+    """One instance of a client, with what it believes."""
+
+    name: str
+    transactional_id: str
+    version: int = 2
+    identity: Identity | None = None
+    sequences: dict[str, int] = field(default_factory=dict)
+    last_call: Pending[Any] | None = None
+
+    def become(self, identity: Identity) -> None:
+        """Go on with this identity; a new epoch starts its sequences anew."""
+        if identity != self.identity:
+            self.identity, self.sequences = identity, {}
+
+    def shown(self, line: Line) -> Identity:
+        if "as" in line.options:
+            return _identity(line.options["as"])
+        assert self.identity is not None, f"{self.name} has no identity yet: init it first"
+        return self.identity
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One command, taken apart."""
+
+    verb: str
+    words: tuple[str, ...]
+    options: dict[str, str]
+    flags: frozenset[str]
+
+
+def parse(text: str) -> Line:
+    verb, *rest = text.split()
+    options = dict(word.split("=", 1) for word in rest if "=" in word)
+    words = [word for word in rest if "=" not in word]
+    return Line(verb, tuple(word for word in words if word not in _FLAGS), options, frozenset(words) & _FLAGS)
+
+
+class Script:
+    """A world, the producers in it, and what was said."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.producers: dict[str, Producer] = {}
+        self._said: list[str] = []
+
+    def run(self, text: str) -> list[str]:
+        """Let one line happen; returns what the outside saw."""
+        line = parse(text)
+        self._said = []
+        VERBS[line.verb](self, line)
+        return self._said
+
+    def say(self, text: str) -> None:
+        self._said.append(text)
+
+    def ask(self, who: str, line: Line, reply: Pending[Any], tell: Callable[[Any], str]) -> None:
+        """Say the answer when it comes, and give it the one flush that it needs."""
+        label = f"{who} {line.verb}" if who else line.verb
+
+        def on_settled(settled: Pending[Any]) -> None:
+            if "lost" in line.flags:
+                self.say(f"{label}: answered, and the answer is lost")
+                return
+            try:
+                self.say(f"{label}: {tell(settled.result())}")
+            except CoordinatorError as error:
+                self.say(f"{label}: {error.code.name}")
+
+        reply.on_settled(on_settled)
+        if "hold" in line.flags:
+            return
+        if not reply.is_settled:
+            self.world.flush()
+        if not reply.is_settled:
+            self.say(f"{label}: waits")
+
+    def producer(self, line: Line) -> Producer:
+        return self.producers[line.words[0]]
+
+    def context(self, line: Line, producer: Producer) -> CallContext:
+        deadline = line.options.get("deadline")
+        return CallContext(
+            client_id=producer.name,
+            client_txn_version=producer.version,
+            request_id=line.options.get("request", "").encode().ljust(16, b".") if "request" in line.options else b"",
+            immediate_51="now" in line.flags,
+            deadline_ms=None if deadline is None else self.world.clock.monotonic_ms() + int(deadline),
+        )
+
+
+# One function per verb
+
+
+def _topic(script: Script, line: Line) -> None:
+    result = script.world.create_topic(line.words[0], int(line.words[1]))
+    script.say(f"topic: {result.error.code.name if result.error else 'ok'}")
+
+
+def _delete(script: Script, line: Line) -> None:
+    reply = script.world.delete_topic(line.words[0])
+    script.ask("", line, reply, lambda result: result.error.code.name if result.error else "ok")
+
+
+def _init(script: Script, line: Line) -> None:
+    name, transactional_id = line.words
+    producer = script.producers.get(name)
+    if producer is None:
+        producer = Producer(name, transactional_id, version=1 if "v1" in line.flags else 2)
+        script.producers[name] = producer
+    expected = None
+    if line.options.get("expected") == name:
+        expected = producer.identity
+    elif "expected" in line.options:
+        expected = _identity(line.options["expected"])
+    timeout_ms = int(line.options.get("timeout", "60000"))
+    producer.last_call = script.world.init(
+        transactional_id, script.context(line, producer), timeout_ms=timeout_ms, expected=expected
+    )
+
+    def tell(identity: Identity) -> str:
+        producer.become(identity)
+        return _shown(identity)
+
+    script.ask(name, line, producer.last_call, tell)
+
+
+def _add(script: Script, line: Line) -> None:
+    producer = script.producer(line)
+    producer.last_call = script.world.add(
+        producer.transactional_id, producer.shown(line), line.words[1:], script.context(line, producer)
+    )
+    script.ask(producer.name, line, producer.last_call, lambda _added: "ok")
+
+
+def _offset(script: Script, line: Line) -> None:
+    producer = script.producer(line)
+    _, group, offset = line.words
+    producer.last_call = script.world.commit_offset(
+        producer.transactional_id, producer.shown(line), group, int(offset), script.context(line, producer)
+    )
+    script.ask(producer.name, line, producer.last_call, lambda _kept: "ok")
+
+
+def _produce(script: Script, line: Line) -> None:
+    producer = script.producer(line)
+    _, partition, *values = line.words
+    identity = producer.shown(line)
+    sequence = int(line.options.get("seq", producer.sequences.get(partition, 0)))
+    producer.sequences[partition] = sequence + len(values)
+    producer.last_call = script.world.produce(
+        None if "plain" in line.flags else producer.transactional_id,
+        identity,
+        partition,
+        values,
+        sequence=sequence,
+        context=script.context(line, producer),
+    )
+
+    def tell(result: ProduceResult) -> str:
+        if result.error is not None:
+            return result.error.code.name
+        return f"at {result.base_offset}" + (", a duplicate" if result.is_duplicate else "")
+
+    script.ask(producer.name, line, producer.last_call, tell)
+
+
+def _end(script: Script, line: Line) -> None:
+    producer = script.producer(line)
+    outcome = Outcome[line.words[1].upper()]
+    claimed = []
+    if "last" in line.options:
+        partition, sequence = line.options["last"].split(":")
+        claimed.append((partition, int(sequence)))
+    producer.last_call = script.world.end(
+        producer.transactional_id,
+        producer.shown(line),
+        outcome,
+        script.context(line, producer),
+        last_sequences=claimed,
+    )
+
+    def tell(ended: Ended) -> str:
+        if producer.version == 1:
+            return f"ok, csn {ended.csn}"
+        producer.become(ended.next_identity)
+        return f"ok, csn {ended.csn}, next {_shown(ended.next_identity)}"
+
+    script.ask(producer.name, line, producer.last_call, tell)
+
+
+def _cancel(script: Script, line: Line) -> None:
+    reply = script.producer(line).last_call
+    assert reply is not None, "nothing to give up"
+    reply.cancel()
+
+
+def _flush(script: Script, line: Line) -> None:
+    script.world.flush(int(line.words[0]) if line.words else None)
+
+
+def _seal(script: Script, line: Line) -> None:
+    script.world.seal()
+
+
+def _settle(script: Script, line: Line) -> None:
+    script.world.settle()
+
+
+def _markers(script: Script, line: Line) -> None:
+    before = {partition: _high_watermark(script.world, partition) for partition in _partitions(script.world)}
+    script.world.flush()
+    for partition, offset in before.items():
+        reading = script.world.read(partition, fetch_offset=offset, is_raw=True)
+        for entry in reading.entries:
+            if entry.marker is not None:
+                script.say(f"{partition}: {_log_entry(entry)}")
+
+
+def _crash(script: Script, line: Line) -> None:
+    script.world.crash(kept_groups=int(line.options.get("keep", "0")), down_ms=int(line.options.get("down", "0")))
+
+
+def _tick(script: Script, line: Line) -> None:
+    script.world.tick(int(line.words[0]))
+
+
+def _fetch(script: Script, line: Line) -> None:
+    (partition,) = line.words
+    isolation = Isolation.READ_UNCOMMITTED if "uncommitted" in line.flags else Isolation.READ_COMMITTED
+    try:
+        reading = script.world.read(
+            partition,
+            fetch_offset=int(line.options.get("from", "0")),
+            isolation=isolation,
+            is_raw="raw" in line.flags,
+        )
+    except Refused as refusal:
+        script.say(f"{partition}: {refusal.code.name}")
+        return
+    entries = " ".join(_log_entry(entry) for entry in reading.entries) or "nothing"
+    hidden = f", {reading.aborted_records_hidden} hidden" if reading.aborted_records_hidden else ""
+    script.say(f"{partition}: {entries} | next {reading.next_offset}{hidden}")
+
+
+def _show(script: Script, line: Line) -> None:
+    (what,) = line.words
+    if what.startswith("group:"):
+        state = script.world.inside.groups.durable(what.removeprefix("group:"))
+        pending = ", ".join(f"{producer_id}/{epoch} {offset}" for producer_id, epoch, offset in state.pending)
+        script.say(f"{what}: offset {state.committed}, pending {pending or 'nothing'}")
+    elif what in _partitions(script.world):
+        reading = script.world.read(what, isolation=Isolation.READ_UNCOMMITTED, is_raw=True)
+        entries = " ".join(_log_entry(entry) for entry in reading.entries) or "empty"
+        script.say(f"{what}: {entries} | stable {reading.last_stable_offset} of {reading.high_watermark}")
+    else:
+        try:
+            script.say(_transaction(script.world, script.world.describe(what)))
+        except Refused as refusal:
+            script.say(f"{what}: {refusal.code.name}")
+
+
+VERBS: Final[dict[str, Callable[[Script, Line], None]]] = {
+    "topic": _topic,
+    "delete": _delete,
+    "init": _init,
+    "add": _add,
+    "offset": _offset,
+    "produce": _produce,
+    "end": _end,
+    "cancel": _cancel,
+    "flush": _flush,
+    "seal": _seal,
+    "settle": _settle,
+    "markers": _markers,
+    "crash": _crash,
+    "tick": _tick,
+    "fetch": _fetch,
+    "show": _show,
+}
+
+
+def _partitions(world: World) -> Sequence[str]:
+    topics = world.inside.directory.shard.durable_topics()
+    return [f"{topic.name}-{partition}" for topic in topics for partition in range(len(topic.partition_ordinals))]
+
+
+def _high_watermark(world: World, partition: str) -> int:
+    return world.read(partition, is_raw=True).high_watermark
+
+
+def _identity(text: str) -> Identity:
+    producer_id, epoch = text.split("/")
+    return Identity(int(producer_id), int(epoch))
+
+
+def _shown(identity: Identity) -> str:
+    return f"{identity.producer_id}/{identity.producer_epoch}"
+
+
+def _log_entry(entry: LogEntry) -> str:
+    if entry.marker is None:
+        return f"{entry.offset}:{entry.value}"
+    return f"{entry.offset}:[{entry.marker.outcome.name.lower()} {entry.producer_id}/{entry.marker.txn_epoch}]"
+
+
+def _transaction(world: World, transaction: Transaction) -> str:
+    parts = [f"{transaction.transactional_id}: {transaction.state.api_name} {_shown(transaction.identity)}"]
+    if transaction.last_producer_epoch != NO_EPOCH:
+        parts.append(f"last {transaction.last_producer_epoch}")
+    if transaction.prev_producer_id != NO_PRODUCER_ID:
+        parts.append(f"was {transaction.prev_producer_id}")
+    if transaction.next_producer_id != NO_PRODUCER_ID:
+        parts.append(f"next {transaction.next_producer_id}/{transaction.next_producer_epoch}")
+    waiting = sorted(world.partition_of(ordinal) for ordinal in transaction.partitions)
+    if waiting or transaction.groups:
+        parts.append("in " + " ".join([*waiting, *(f"group:{group}" for group in sorted(transaction.groups))]))
+    parts.append(f"({transaction.cause})")
+    return " ".join(parts)

@@ -1,0 +1,436 @@
+"""A whole server's inside on one thread: every shard, both coordinators' services, no loop, no network, no time.
+
+A test calls what a client would call and gets a `Pending`; nothing is durable, and so nothing is answered, until it
+flushes. It may let the process crash at any moment, with any part of what was not flushed surviving, and let time pass.
+The same world runs over the memory store and over RocksDB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
+
+from coordinator_protocol.batch import BatchHeader, Encoding, payload_of
+from coordinator_protocol.errors import Refused
+from coordinator_protocol.limits import EPOCH_MAX, Limits
+from coordinator_protocol.marker import Marker, MarkerPayload, Outcome, decode_marker_payload
+from coordinator_runtime.decision import Coordinator, Decision, Operation
+from coordinator_runtime.edge import PartitionName
+from coordinator_runtime.loader import settle_debts
+from coordinator_runtime.pending import Pending, failed
+from coordinator_runtime.ports import AllowAll, CallContext
+from coordinator_runtime.runtime import RuntimeLimits
+from coordinator_runtime.store import Store
+from coordinator_server.markers import LocalMarkers
+from partition_log.catalog.directory import TopicDirectory
+from partition_log.catalog.rules import NewTopic
+from partition_log.loading import load_partition_log
+from partition_log.markers import PartitionMarkers
+from partition_log.requests import (
+    FetchItem,
+    FetchRequest,
+    ProduceItem,
+    ProduceRequest,
+    ProduceResult,
+    TopicName,
+    TopicResult,
+)
+from partition_log.service import LogService
+from partition_log.shard import LogShard
+from partition_log.state import Isolation, PartitionHead, ProducerEntry
+from partition_log.topics import TopicService
+from tests.harness.fake_groups import FakeGroups, GroupState
+from tests.harness.hand_driver import HandDriver
+from tests.harness.manual_clock import ManualClock
+from tests.harness.memory_store import MemoryStore
+from txn_coordinator import rules
+from txn_coordinator.counters import COUNTERS, CountersShard
+from txn_coordinator.loading import TransactionConfig, load_transactions, transaction_shards
+from txn_coordinator.marker_sender import MarkerSender
+from txn_coordinator.service import EndTxn, TransactionService
+from txn_coordinator.shard import Ended, TransactionShard, TwoPhase
+from txn_coordinator.state import Identity, Transaction
+from txn_coordinator.verifier import CoordinatorVerifier
+
+T = TypeVar("T")
+
+ANYBODY = CallContext()
+_TIMEOUT_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldOptions:
+    """How the server is configured."""
+
+    two_phase: TwoPhase = TwoPhase.FUSED
+    producer_epoch_max: int = EPOCH_MAX
+    shard_count: int = 2
+    runtime_limits: RuntimeLimits = field(default_factory=RuntimeLimits)
+
+    def limits(self) -> Limits:
+        return Limits(producer_epoch_max=self.producer_epoch_max)
+
+
+class Shelf(Protocol):
+    """Where the store is kept between two lives of the process."""
+
+    @property
+    def store(self) -> Store: ...
+
+    def crash(self) -> Store:
+        """The store as the next process finds it: with what was written. The old one is unusable."""
+        ...
+
+
+class MemoryShelf:
+    """A store in memory."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+
+    def crash(self) -> MemoryStore:
+        self.store = self.store.crash(kept_groups=self.store.unsynced_groups)
+        return self.store
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One record or marker of a partition, as a reader got it."""
+
+    offset: int
+    value: str
+    producer_id: int
+    producer_epoch: int
+    marker: MarkerPayload | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One fetch of one partition."""
+
+    entries: tuple[LogEntry, ...]
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    aborted_records_hidden: int
+
+    @property
+    def values(self) -> list[str]:
+        return [entry.value for entry in self.entries if entry.marker is None]
+
+
+@dataclass(frozen=True, slots=True)
+class StateView:
+    """Everything durable that a server knows, but for what is counted anew at each start."""
+
+    topics: tuple[object, ...]
+    heads: dict[str, PartitionHead]
+    producers: dict[str, tuple[tuple[int, ProducerEntry], ...]]
+    transactions: dict[str, Transaction]
+    groups: tuple[GroupState, ...]
+    csn: int
+
+
+class Inside:
+    """One life of the process: loaded from a store, gone with the crash."""
+
+    def __init__(self, store: Store, clock: ManualClock, options: WorldOptions) -> None:
+        limits = options.limits()
+        self.driver = HandDriver(store, clock, options.runtime_limits)
+        runtime = self.runtime = self.driver.runtime
+        self.directory: TopicDirectory = load_partition_log(runtime, store, shard_count=options.shard_count)
+        partition_markers = PartitionMarkers(self.directory)
+        self.groups = FakeGroups(runtime, store, options.shard_count)
+        markers = LocalMarkers(partition_markers, self.groups)
+        load_transactions(
+            runtime,
+            store,
+            markers=markers,
+            config=TransactionConfig(limits=limits, two_phase=options.two_phase, shard_count=options.shard_count),
+        )
+        self.markers = markers
+        self.sender = MarkerSender(runtime, markers)
+        self.transactions = TransactionService(
+            runtime, limits=limits, shard_count=options.shard_count, sender=self.sender, sequences=partition_markers
+        )
+        verifier = CoordinatorVerifier(runtime, self.transactions.shard_key)
+        self.log = LogService(runtime, store, self.directory, verifier=verifier, authorizer=AllowAll(), limits=limits)
+        self._topic_number = 0
+        self.topics = TopicService(
+            runtime,
+            self.directory,
+            verifier=verifier,
+            authorizer=AllowAll(),
+            limits=limits,
+            new_topic_id=self._new_topic_id,
+        )
+        settle_debts(runtime, transaction_shards(options.shard_count))
+
+    def _new_topic_id(self) -> bytes:
+        """Ids nobody had: numbered by how much was ever stored, and by how many this process made."""
+        self._topic_number += 1
+        return self.runtime.durable_version.to_bytes(8, "big") + self._topic_number.to_bytes(8, "big")
+
+    def state(self) -> StateView:
+        """The durable state of all shards."""
+        catalog = self.directory.shard
+        heads: dict[str, PartitionHead] = {}
+        producers: dict[str, tuple[tuple[int, ProducerEntry], ...]] = {}
+        for topic in catalog.durable_topics():
+            for partition, ordinal in enumerate(topic.partition_ordinals):
+                log: LogShard = self.runtime.shard(catalog.log_shard(topic.name, partition))
+                head = log.durable_head(ordinal)
+                assert head is not None, "a topic and its partitions are durable together"
+                heads[f"{topic.name}-{partition}"] = head
+                producers[f"{topic.name}-{partition}"] = tuple(log.durable_producers(ordinal))
+        shards: list[TransactionShard] = self.runtime.shards(Coordinator.TRANSACTIONS)
+        transactions = {each.transactional_id: each for shard in shards for each in shard.durable_transactions()}
+        counters: CountersShard = self.runtime.shard(COUNTERS)
+        return StateView(
+            tuple(catalog.durable_topics()),
+            heads,
+            producers,
+            transactions,
+            tuple(self.groups.durable_groups()),
+            counters.durable_csn(),
+        )
+
+
+class World:
+    """The server, and what can happen to it. Requests return a Pending; flush to get it answered."""
+
+    def __init__(self, options: WorldOptions | None = None, shelf: Shelf | None = None) -> None:
+        self.options = options if options is not None else WorldOptions()
+        self.clock = ManualClock()
+        self.shelf: Shelf = shelf if shelf is not None else MemoryShelf()
+        self.lives = 0
+        self._start()
+
+    # What happens to the server
+
+    def flush(self, count: int | None = None) -> bool:
+        """Make durable what is staged (or its first groups), answer, and stage what follows; False if nothing was."""
+        return self.inside.driver.flush(count)
+
+    def settle(self) -> None:
+        """Flush until nothing follows. Time stands still."""
+        self.inside.driver.settle()
+
+    def seal(self) -> None:
+        """End a turn of the loop: what was staged becomes one group."""
+        self.inside.runtime.seal()
+
+    @property
+    def undurable_groups(self) -> int:
+        """Groups that a crash may lose."""
+        return self.inside.driver.undurable_groups
+
+    def crash(self, *, kept_groups: int = 0, down_ms: int = 0) -> None:
+        """Lose the process, and all but the first few of the groups that are not durable. Nobody is answered any more.
+        Then start again; the new process serves when its coordinator epochs are durable, and may still have to finish
+        what the old one left."""
+        self.inside.driver.write_unsynced(kept_groups)
+        self.shelf.crash()
+        # The monotonic clock begins anew, so that whoever stored one of its times is found out.
+        self.clock = ManualClock(wall_ms=self.clock.wall_ms() + down_ms, monotonic_ms=7)
+        self._start()
+
+    def tick(self, elapsed_ms: int) -> None:
+        """Let time pass and timers expire, each at its time. What they stage is not flushed."""
+        runtime = self.inside.runtime
+        end_ms = self.clock.monotonic_ms() + elapsed_ms
+        while (deadline_ms := runtime.next_deadline_ms()) is not None and deadline_ms <= end_ms:
+            self.clock.advance(max(0, deadline_ms - self.clock.monotonic_ms()))
+            runtime.run_due_timers()
+        self.clock.advance(end_ms - self.clock.monotonic_ms())
+
+    # What clients ask
+
+    def create_topic(self, name: str, partition_count: int) -> TopicResult:
+        """Make a topic, durable when this returns."""
+        created = self.inside.topics.create_topics([NewTopic(name, partition_count)], ANYBODY, validate_only=False)
+        self.settle()
+        return created.result()[0]
+
+    def delete_topic(self, name: str) -> Pending[TopicResult]:
+        return self.inside.topics.delete_topics([TopicName(name)], ANYBODY).map(lambda results: results[0])
+
+    def init(
+        self,
+        transactional_id: str,
+        context: CallContext = ANYBODY,
+        *,
+        timeout_ms: int = _TIMEOUT_MS,
+        expected: Identity | None = None,
+    ) -> Pending[Identity]:
+        request = rules.InitRequest(
+            transactional_id=transactional_id,
+            txn_timeout_ms=timeout_ms,
+            expected=expected,
+            request_id=context.request_id,
+            client_txn_version=context.client_txn_version,
+        )
+        return _called(lambda: self.inside.transactions.init_producer_id(request, context))
+
+    def add(
+        self, transactional_id: str, identity: Identity, partitions: Sequence[str], context: CallContext = ANYBODY
+    ) -> Pending[bool]:
+        def call() -> Pending[bool]:
+            ordinals = frozenset(self.inside.directory.resolve(*partition_name(name)).ordinal for name in partitions)
+            additions = rules.Additions(partitions=ordinals)
+            return self.inside.transactions.add_to_transaction(transactional_id, identity, additions, context)
+
+        return _called(call)
+
+    def commit_offset(
+        self, transactional_id: str, identity: Identity, group: str, offset: int, context: CallContext = ANYBODY
+    ) -> Pending[int]:
+        """What TxnOffsetCommit will do: the group joins the transaction and keeps the offset, in one operation."""
+        additions = rules.Additions(groups=frozenset({group}))
+        pend = self.inside.groups.pend(group, identity, offset)
+
+        def decide(shard: TransactionShard, turn: object) -> Decision:
+            added = shard.decide_add(
+                transactional_id,
+                identity,
+                additions,
+                turn,  # type: ignore[arg-type]  # the runtime's Turn
+                client_txn_version=context.client_txn_version,
+            )
+            return replace(added, joins=(*added.joins, pend))
+
+        operation = Operation(self.inside.transactions.shard_key(transactional_id), decide)
+        return self.inside.runtime.write(operation, context, park_key=("transaction", transactional_id))
+
+    def produce(
+        self,
+        transactional_id: str | None,
+        identity: Identity,
+        partition: str,
+        values: Sequence[str],
+        *,
+        sequence: int,
+        context: CallContext = ANYBODY,
+    ) -> Pending[ProduceResult]:
+        """Append one batch. The result carries the refusal, as on the wire."""
+        now_ms = self.clock.wall_ms()
+        header = BatchHeader(
+            base_offset=0,
+            record_count=len(values),
+            base_timestamp_ms=now_ms,
+            max_timestamp_ms=now_ms,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=sequence,
+            encoding=Encoding.RECORDS_V1,
+            is_transactional=transactional_id is not None,
+        )
+        item = ProduceItem(partition_name(partition), header, " ".join(values).encode(), None)
+        request = ProduceRequest(transactional_id, (item,))
+        return _called(lambda: self.inside.log.produce(request, context).map(lambda results: results[0]))
+
+    def end(
+        self,
+        transactional_id: str,
+        identity: Identity,
+        outcome: Outcome,
+        context: CallContext = ANYBODY,
+        *,
+        last_sequences: Sequence[tuple[str, int]] = (),
+    ) -> Pending[Ended]:
+        def call() -> Pending[Ended]:
+            request = rules.EndRequest(
+                transactional_id=transactional_id,
+                identity=identity,
+                outcome=outcome,
+                client_txn_version=context.client_txn_version,
+            )
+            claimed = [
+                (self.inside.directory.resolve(*partition_name(name)).ordinal, sequence)
+                for name, sequence in last_sequences
+            ]
+            return self.inside.transactions.end_txn(EndTxn(request=request, last_sequences=claimed), context)
+
+        return _called(call)
+
+    def read(
+        self,
+        partition: str,
+        *,
+        fetch_offset: int = 0,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        is_raw: bool = False,
+    ) -> Reading:
+        """What a reader gets at this moment, from durable state. Raises Refused."""
+        item = FetchItem(partition_name(partition), fetch_offset)
+        request = FetchRequest((item,), isolation, is_raw=is_raw)
+        reply = self.inside.log.fetch(request, ANYBODY)
+        if not reply.is_settled:
+            # A refusal that rests on an undurable change of the catalog; nothing else makes a read wait.
+            self.settle()
+        (result,) = reply.result()
+        if result.error is not None:
+            raise result.error
+        assert result.head is not None
+        return Reading(
+            tuple(entry for header, stored in result.batches for entry in _entries(header, stored)),
+            result.next_offset,
+            result.head.log_end_offset,
+            result.head.last_stable_offset,
+            result.aborted_records_hidden,
+        )
+
+    def describe(self, transactional_id: str) -> Transaction:
+        """The durable state of an id. Raises Refused."""
+        return self.inside.transactions.describe(transactional_id)
+
+    def partition_of(self, ordinal: int) -> str:
+        """`topic-partition`, or `#ordinal` once the topic is deleted."""
+        ref = self.inside.directory.by_ordinal(ordinal)
+        return f"#{ordinal}" if ref is None else f"{ref.topic}-{ref.partition}"
+
+    def send_marker(self, partition: str, marker: Marker) -> Pending[object]:
+        """What a coordinator elsewhere may send: a marker out of the blue."""
+        ordinal = self.inside.directory.resolve(*partition_name(partition)).ordinal
+        return self.inside.runtime.write(self.inside.markers.partition_marker(ordinal, marker), is_urgent=True)
+
+    # What must hold
+
+    def check_replay(self) -> None:
+        """The store alone rebuilds every shard (promise 2): a process that loads it now knows what this one holds
+        durable."""
+        rebuilt = Inside(self.shelf.store, self.clock, self.options)
+        assert rebuilt.state() == self.inside.state()
+
+    def _start(self) -> None:
+        self.lives += 1
+        self.inside = Inside(self.shelf.store, self.clock, self.options)
+        self.inside.driver.flush()
+
+
+def partition_name(text: str) -> PartitionName:
+    """`topic-3` as a request names it."""
+    topic, _, number = text.rpartition("-")
+    return PartitionName(topic, b"", int(number))
+
+
+def _called(call: Callable[[], Pending[T]]) -> Pending[T]:
+    """Services may refuse at once; the edge makes both the same, and so does this."""
+    try:
+        return call()
+    except Refused as refusal:
+        return failed(refusal)
+
+
+def _entries(header: BatchHeader, stored: bytes) -> list[LogEntry]:
+    payload = bytes(payload_of(stored))
+    if header.is_control:
+        marker = decode_marker_payload(payload)
+        return [LogEntry(header.base_offset, "", header.producer_id, header.producer_epoch, marker)]
+    values = payload.decode().split(" ")
+    assert len(values) == header.record_count
+    return [
+        LogEntry(header.base_offset + number, value, header.producer_id, header.producer_epoch)
+        for number, value in enumerate(values)
+    ]

@@ -1,0 +1,1 @@
+"""Stories of transactions, as transcripts. `harness/script.py` has the language."""

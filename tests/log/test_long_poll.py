@@ -1,0 +1,173 @@
+"""Fetches that wait."""
+
+from __future__ import annotations
+
+from coordinator_protocol.errors import ErrorCode
+from coordinator_runtime.edge import PartitionName
+from partition_log.requests import FetchItem, FetchRequest, TopicName
+from tests.log.log_room import (
+    ABORT,
+    COMMIT,
+    CONTEXT,
+    TOPIC,
+    UNCOMMITTED,
+    Batch,
+    LogRoom,
+    code,
+    offsets_of,
+    transactional,
+)
+
+TX = transactional()
+WAIT_MS = 500
+
+
+def pass_time(room: LogRoom, elapsed_ms: int) -> None:
+    room.clock.advance(elapsed_ms)
+    room.runtime.run_due_timers()
+
+
+def nobody_waits(room: LogRoom) -> bool:
+    fetcher = room.log.fetcher
+    return fetcher.waiting_fetches == 0 and not fetcher._watches and room.runtime.next_deadline_ms() is None
+
+
+def test_a_fetch_waits_for_the_first_record(room: LogRoom) -> None:
+    waiting = room.fetch(wait_ms_max=WAIT_MS)
+    room.send(Batch())
+    assert not waiting.is_settled
+    room.flush()
+    assert offsets_of(waiting.result()[0]) == [0]
+    assert nobody_waits(room)
+
+
+def test_a_fetch_that_finds_something_does_not_wait(room: LogRoom) -> None:
+    room.append(Batch())
+    assert room.fetch(wait_ms_max=WAIT_MS).is_settled
+
+
+def test_a_fetch_that_does_not_want_to_wait_is_answered_at_once(room: LogRoom) -> None:
+    assert room.fetch(wait_ms_max=0).is_settled
+    assert nobody_waits(room)
+
+
+def test_a_fetch_is_answered_with_what_there_is_when_its_time_is_over(room: LogRoom) -> None:
+    waiting = room.fetch(wait_ms_max=WAIT_MS, bytes_min=10_000)
+    room.append(Batch())
+    pass_time(room, WAIT_MS - 1)
+    assert not waiting.is_settled
+    pass_time(room, 1)
+    assert offsets_of(waiting.result()[0]) == [0]
+    assert nobody_waits(room)
+
+
+def test_a_fetch_waits_until_enough_is_visible(room: LogRoom) -> None:
+    waiting = room.fetch(wait_ms_max=WAIT_MS, bytes_min=2_000)
+    room.append(Batch(payload=b"x" * 1_000))
+    assert not waiting.is_settled
+    room.append(Batch(payload=b"x" * 1_000))
+    assert offsets_of(waiting.result()[0]) == [0, 1]
+
+
+def test_a_committed_reader_wakes_when_the_transaction_ends(room: LogRoom) -> None:
+    waiting = room.fetch(wait_ms_max=WAIT_MS)
+    uncommitted = room.fetch(wait_ms_max=WAIT_MS, isolation=UNCOMMITTED)
+    room.append(Batch(TX, 0))
+    assert (waiting.is_settled, uncommitted.is_settled) == (False, True)
+    room.end(TX, COMMIT)
+    assert offsets_of(waiting.result()[0]) == [0]
+
+
+def test_an_abort_wakes_nobody_and_moves_the_position(room: LogRoom) -> None:
+    waiting = room.fetch(wait_ms_max=WAIT_MS)
+    room.append(Batch(TX, 0))
+    room.end(TX, ABORT)
+    assert not waiting.is_settled
+    pass_time(room, WAIT_MS)
+    (result,) = waiting.result()
+    assert (result.next_offset, result.batches, result.aborted_records_hidden) == (2, (), 1)
+
+
+def test_a_range_that_was_passed_completely_is_reported_although_nothing_in_it_is_visible(room: LogRoom) -> None:
+    waiting = room.fetch(wait_ms_max=WAIT_MS, end_offset=2)
+    room.append(Batch(TX, 0))
+    room.end(TX, ABORT)
+    assert waiting.result()[0].next_offset == 2
+
+
+def test_a_reader_of_several_partitions_wakes_for_any(room: LogRoom) -> None:
+    items = tuple(FetchItem(PartitionName(TOPIC, b"", partition), 0) for partition in (0, 1))
+    waiting = room.fetch(FetchRequest(items, wait_ms_max=WAIT_MS))
+    room.append(Batch(), partition=1)
+    first, second = waiting.result()
+    assert (offsets_of(first), offsets_of(second)) == ([], [0])
+    assert nobody_waits(room)
+
+
+def test_a_partition_named_twice_is_waited_for_once(room: LogRoom) -> None:
+    items = (FetchItem(PartitionName(TOPIC, b"", 0), 0),) * 2
+    waiting = room.fetch(FetchRequest(items, wait_ms_max=WAIT_MS))
+    room.append(Batch())
+    assert [offsets_of(result) for result in waiting.result()] == [[0], [0]]
+    assert nobody_waits(room)
+
+
+def test_a_caller_that_leaves_takes_its_wait_away(room: LogRoom) -> None:
+    waiting = room.fetch(wait_ms_max=WAIT_MS)
+    other = room.fetch(wait_ms_max=WAIT_MS)
+    waiting.cancel()
+    assert room.log.fetcher.waiting_fetches == 1
+    room.append(Batch())
+    assert (waiting.is_settled, other.is_settled) == (False, True)
+    assert nobody_waits(room)
+
+
+def test_answering_one_reader_may_make_another_one_leave(room: LogRoom) -> None:
+    first = room.fetch(wait_ms_max=WAIT_MS)
+    second = room.fetch(wait_ms_max=WAIT_MS)
+    first.on_settled(lambda _reply: second.cancel())
+    room.append(Batch())
+    assert not second.is_settled
+    assert nobody_waits(room)
+
+
+def test_answering_a_reader_may_bring_its_next_fetch(room: LogRoom) -> None:
+    following = []
+    waiting = room.fetch(wait_ms_max=WAIT_MS)
+    waiting.on_settled(lambda reply: following.append(room.fetch(fetch_offset=1, wait_ms_max=WAIT_MS)))
+    room.append(Batch())
+    assert not following[0].is_settled
+    room.append(Batch())
+    assert offsets_of(following[0].result()[0]) == [1]
+
+
+def test_the_deletion_of_its_topic_ends_a_wait(room: LogRoom) -> None:
+    waiting = room.fetch(wait_ms_max=WAIT_MS)
+    room.topics.delete_topics([TopicName(TOPIC)], CONTEXT)
+    assert not waiting.is_settled
+    room.flush()
+    assert code(waiting.result()[0]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert nobody_waits(room)
+
+
+def test_a_deletion_under_way_is_not_read_as_a_gap(room: LogRoom) -> None:
+    waiting = room.fetch(wait_ms_max=WAIT_MS, bytes_min=1_000_000)
+    room.append(Batch())
+    room.send(Batch())
+    room.runtime.seal()
+    (with_data,) = room.driver.handed_over
+    room.topics.delete_topics([TopicName(TOPIC)], CONTEXT)
+    room.runtime.seal()
+    # Both groups are in the store, and only the first one is known to be durable.
+    room.store.write(room.driver.handed_over)
+    room.runtime.on_durable(with_data.version)
+    pass_time(room, WAIT_MS)
+    (result,) = waiting.result()
+    assert (offsets_of(result), result.next_offset) == ([0], 1)
+
+
+def test_a_wait_costs_only_what_is_new(room: LogRoom) -> None:
+    waiting = room.fetch(wait_ms_max=WAIT_MS, bytes_min=300)
+    for _ in range(4):
+        room.append(Batch(payload=b"x" * 36))
+    assert offsets_of(waiting.result()[0]) == [0, 1, 2]

@@ -17,6 +17,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from coordinator_api.v1 import common_pb2, transaction_pb2, transaction_pb2_grpc
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_runtime import rocks
+from coordinator_runtime.durable_mark import read_mark
+from coordinator_runtime.store_directory import StoreDirectory
 from coordinator_server.exit_status import ExitStatus
 from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE
 from tests.harness.server_process import DEADLINE_SECONDS, ROOT, ServerFailed, ServerProcess
@@ -115,6 +117,26 @@ def test_a_newer_format_is_refused_with_the_reason(tmp_path: Path, monkeypatch: 
     status, said = refusal_of(ServerProcess(tmp_path / "data"))
     assert status == ExitStatus.STORE_REFUSED
     assert f"has format {rocks.FORMAT_VERSION + 1}" in said
+
+
+def test_a_directory_that_lost_durable_data_is_refused_until_the_loss_is_accepted(server: ServerProcess) -> None:
+    mark_path = StoreDirectory(server.data_dir).durable_mark_path
+    with grpc.insecure_channel(server.address) as channel:
+        marked = read_mark(mark_path)
+        identity(init(TransactionStub(channel), "a"))
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while read_mark(mark_path) == marked:
+            assert time.monotonic() < deadline, "the durable mark never moved"
+    server.kill()
+    for log in (server.data_dir / "store").glob("*.log"):
+        os.truncate(log, log.stat().st_size // 2)
+    status, said = refusal_of(ServerProcess(server.data_dir))
+    assert status == ExitStatus.STORE_REFUSED
+    assert "groups of acknowledged writes are missing" in said
+    assert "--accept-data-loss" in said
+    with ServerProcess(server.data_dir, "--accept-data-loss") as accepted:
+        accepted.terminate()
+    server.start()
 
 
 def test_a_port_in_use_is_refused_with_the_reason(server: ServerProcess, tmp_path: Path) -> None:

@@ -1,0 +1,62 @@
+"""Log lines: JSON where nobody reads along, words in a terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from coordinator_server.logs import LogFormat, LogLevel, configure_logs
+
+
+@pytest.fixture(autouse=True)
+def restored_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    yield
+    root.handlers, root.level = handlers, level
+    structlog.reset_defaults()
+
+
+def lines(log_format: LogFormat, log_level: LogLevel = LogLevel.INFO) -> str:
+    stream = io.StringIO()
+    configure_logs(log_format, log_level, stream)
+    structlog.get_logger("server").info("serving", listen="127.0.0.1:7070")
+    logging.getLogger("library").warning("something %s", "odd")
+    try:
+        raise KeyError("ours")
+    except KeyError as error:
+        structlog.get_logger("server").error("defect", exc_info=error)
+    return stream.getvalue()
+
+
+def test_json_lines_hold_the_event_its_fields_and_its_time() -> None:
+    serving, library, defect = (json.loads(line) for line in lines(LogFormat.JSON).splitlines())
+    assert (serving["event"], serving["listen"], serving["level"], serving["logger"]) == (
+        "serving",
+        "127.0.0.1:7070",
+        "info",
+        "server",
+    )
+    assert serving["timestamp"].endswith("Z")
+    assert (library["event"], library["logger"]) == ("something odd", "library")
+    assert "KeyError: 'ours'" in defect["exception"]
+
+
+def test_where_nobody_reads_along_auto_means_json() -> None:
+    assert json.loads(lines(LogFormat.AUTO).splitlines()[0])["event"] == "serving"
+
+
+def test_in_a_terminal_lines_are_readable() -> None:
+    text = lines(LogFormat.CONSOLE)
+    assert "serving" in text
+    assert "listen=127.0.0.1:7070" in text
+    assert not text.startswith("{")
+
+
+def test_less_important_lines_are_left_out() -> None:
+    assert "serving" not in lines(LogFormat.JSON, LogLevel.WARNING)

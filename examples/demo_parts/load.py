@@ -15,7 +15,8 @@ from typing import Final, TypeAlias
 
 from coordinator_client.admin import Admin
 from coordinator_client.errors import Retriable
-from examples.demo_parts.crew import Aborted, Committed, Crew, Opened, ProducerFailed, ProducerProcess, Refused, Report
+from examples.demo_parts.crew import Aborted, Committed, Crew, Opened, ProducerProcess, Refused, Report
+from examples.demo_parts.failures import LoadFailed, ProducerFailed
 from examples.demo_parts.plan import Assignment, Plan
 from examples.demo_parts.producers import be_killed_midway, load, stop_midway
 from examples.demo_parts.server import Server
@@ -26,10 +27,6 @@ POLL_SECONDS: Final = 0.05
 CHECK_SECONDS: Final = 1.0
 STUCK_SECONDS: Final = 120.0
 TIMED_OUT: Final = "CompleteAbort"
-
-
-class LoadFailed(Exception):
-    """The load did not go as the demo promises."""
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from typing import Final
 
 from coordinator_client.errors import Abortable, Fenced, Recoverable
 from coordinator_client.producer import Producer, Transaction
+from coordinator_protocol.errors import ErrorCode
 from examples.demo_parts.crew import Aborted, Committed, Line, Opened, Refused
 from examples.demo_parts.flights import FlightRecord, records
 from examples.demo_parts.plan import ABORT_EVERY, TOPIC, Assignment
@@ -51,7 +52,7 @@ def stop_midway(assignment: Assignment, line: Line) -> None:
                 # It knows nothing of the time that passed, and finishes what it began.
                 transaction.send(TOPIC, flights[0].value, key=flights[0].key)
         except Fenced as error:
-            line.send(Refused(str(error)))
+            line.send(Refused(f"{ErrorCode(error.code).name} ({error.code:d})"))
 
 
 def be_killed_midway(assignment: Assignment, line: Line) -> None:

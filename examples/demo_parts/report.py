@@ -41,9 +41,7 @@ def problems(rows: int, loaded: Loaded, spark: SparkResult) -> list[str]:
     if hidden == 0:
         found.append("no aborted record was hidden, so nothing was shown")
     if spark.contrast.rows - rows != hidden:
-        found.append(
-            f"read_uncommitted shows {spark.contrast.rows} rows, which is not {rows} and {hidden} aborted ones"
-        )
+        found.append(f"read_uncommitted shows {spark.contrast.rows} rows, not {rows} and {hidden} aborted ones")
     return found
 
 
@@ -78,29 +76,30 @@ def _aborted(loaded: Loaded) -> str:
 
 def _event_lines(loaded: Loaded, server: Server) -> list[str]:
     outage, zombie, killed = loaded.outage, loaded.zombie, loaded.killed
+    timeout_seconds = SHORT_TIMEOUT_MS / 1_000
     return [
-        f"Server: killed with SIGKILL after {outage.rows_before:,} rows, in the middle of transactions; "
-        f"{server.starts - 1} restart",
-        f"  took work again after {outage.serving_seconds:.1f} s; first commit {outage.commit_seconds:.1f} s "
-        "after the kill",
-        f"Zombie: stopped after {zombie.rows:,} rows of a transaction, replaced by a successor, woken and refused:",
-        f"  {zombie.refusal}",
-        f"Killed: a producer, by SIGKILL, after {killed.rows:,} rows of a transaction with a timeout of "
-        f"{SHORT_TIMEOUT_MS / 1_000:.1f} s;",
-        f"  the server aborted it {killed.seconds:.1f} s after the kill, a successor loaded its rows",
+        f"Server: killed with SIGKILL after {outage.rows_before:,} rows, in the middle of transactions",
+        f"  {server.starts - 1} restart on the same directory and port: {outage.serving_seconds:.1f} s without service",
+        f"  first commit {outage.commit_seconds:.1f} s after the kill",
+        f"Zombie: a producer, stopped after {zombie.rows:,} rows of a transaction and replaced by a successor",
+        f"  woken up, it went on and was refused: {zombie.refusal}",
+        f"Killed: a producer, with SIGKILL, after {killed.rows:,} rows of a transaction",
+        f"  aborted by the server after {killed.seconds:.1f} s (its timeout is {timeout_seconds} s)",
+        "  a successor loaded its rows",
     ]
 
 
 def _spark_lines(spark: SparkResult) -> list[str]:
     job, contrast = spark.job, spark.contrast
+    seconds = job.elapsed_ms / 1_000
+    committed = job.rows or 0
     miles = sum(found.miles for found in spark.distances.values())
-    rate = (job.rows or 0) / (job.elapsed_ms / 1_000)
     return [
-        f"Spark: the job read {job.rows:,} committed rows in {job.elapsed_ms / 1_000:.1f} s, {rate:,.0f} rows/s "
-        "with Parquet written and hidden records counted",
+        f"Spark: the job read {committed:,} committed rows in {seconds:.1f} s, {committed / seconds:,.0f} rows/s,",
+        "  with Parquet written and hidden records counted",
         *(f"  {line}" for line in job.table().splitlines()),
-        f"Contrast: read_uncommitted shows {contrast.rows:,} rows, {contrast.rows - (job.rows or 0):,} more: "
-        f"{contrast.repeated:,} repeat a flight, {contrast.miles - miles:,} miles too many",
+        f"Contrast: read_uncommitted shows {contrast.rows:,} rows, {contrast.rows - committed:,} more",
+        f"  {contrast.repeated:,} of them repeat a flight, and the sum is {contrast.miles - miles:,} miles too large",
     ]
 
 

@@ -13,14 +13,12 @@ import time
 from pathlib import Path
 from typing import Final
 
+from examples.demo_parts.failures import ServerFailed
+
 START_SECONDS_MAX: Final = 60
 STOP_SECONDS_MAX: Final = 15
 PORTS: Final = range(20_000, 30_000)
 """Below the ports that systems hand out: while the server is dead, nobody else may be given its port."""
-
-
-class ServerFailed(Exception):
-    """The server did not start, or ended on its own."""
 
 
 class Server:

@@ -10,7 +10,7 @@ from coordinator_protocol.batch import BatchHeader, Compression, Encoding
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_runtime.decision import Operation
+from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Unpark
 from coordinator_runtime.edge import PartitionName
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import AllowAll, Authorizer, CallContext
@@ -204,6 +204,13 @@ class LogRoom:
     def end(self, producer: Producer, outcome: Outcome, *, next_epoch: int | None = None, partition: int = 0) -> None:
         refusal = self.write_marker(self.marker(producer, outcome, next_epoch=next_epoch), partition=partition)
         assert refusal is None, refusal
+
+    def unpark(self, producer: Producer) -> None:
+        """What the transaction coordinator says when the transaction is complete."""
+        key = ShardKey(Coordinator.TRANSACTIONS, 0)
+        effects = (Unpark(("transaction", producer.transactional_id)),)
+        self.runtime.write(Operation(key, lambda _shard, _turn: Decision(effects=effects)), is_urgent=True)
+        self.flush()
 
     # Reading
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused, UnknownOutcome
-from coordinator_runtime.decision import Unpark
 from coordinator_runtime.edge import PartitionName
 from coordinator_runtime.ports import CallContext
 from partition_log.requests import ProduceRequest, ProduceResult
@@ -197,8 +196,7 @@ def test_a_newer_epoch_waits_for_the_marker_of_the_older_one(room: LogRoom) -> N
     room.flush()
     assert room.runtime.parked_calls == 2
     room.end(TX, COMMIT)
-    room.runtime._start_effects([(Unpark(("transaction", "tx-7")), 0)])
-    room.flush()
+    room.unpark(TX)
     assert [pending.result()[0].base_offset for pending in waiting] == [2, 3]
     assert room.head().last_stable_offset == 2
 

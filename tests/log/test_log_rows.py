@@ -1,0 +1,139 @@
+"""The stored form: every value comes back as it was, keys sort as numbers do, and golden bytes stay."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator_protocol.marker import Outcome
+from coordinator_runtime.store import CommitGroup, Family
+from partition_log import codec
+from partition_log.catalog.codec import CatalogCodec
+from partition_log.catalog.records import CatalogRecord, OrdinalsAllocated, TopicCreated, TopicDeleted
+from partition_log.catalog.state import Topic
+from partition_log.state import (
+    CachedBatch,
+    EndedTransaction,
+    IndexProgress,
+    LastMarker,
+    OpenTransaction,
+    PartitionHead,
+    ProducerEntry,
+    TimeIndexEntry,
+)
+from tests.log.log_room import Batch, LogRoom
+
+ordinals = st.integers(0, 2**32 - 2)
+offsets = st.integers(0, 2**63 - 1)
+sequences = st.integers(0, 2**31 - 1)
+epochs = st.integers(0, 2**15 - 1)
+times_ms = st.integers(-1, 2**63 - 1)
+csns = st.integers(0, 2**64 - 1)
+outcomes = st.sampled_from(Outcome)
+
+entries = st.builds(
+    ProducerEntry,
+    epoch=epochs,
+    coordinator_epoch=st.integers(-1, 2**31 - 1),
+    last_append_ms=offsets,
+    batches=st.lists(st.builds(CachedBatch, sequences, sequences, offsets), max_size=5).map(tuple),
+    open_transaction=st.none() | st.builds(OpenTransaction, offsets, offsets),
+    last_marker=st.none() | st.builds(LastMarker, epochs, outcomes, csns),
+)
+heads = st.builds(
+    PartitionHead,
+    offsets,
+    offsets,
+    offsets,
+    st.integers(0, 2**32 - 1),
+    st.integers(-1, 2**63 - 1),
+    st.builds(IndexProgress, offsets, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), times_ms),
+)
+ended = st.builds(EndedTransaction, offsets, epochs, offsets, offsets, outcomes, csns)
+topics = st.builds(
+    Topic, st.text(min_size=1), st.binary(min_size=16, max_size=16), st.lists(ordinals).map(tuple), offsets
+)
+catalog_records = st.one_of(st.builds(TopicCreated, topics), st.builds(OrdinalsAllocated, st.integers(0, 2**32 - 1)))
+
+
+@given(entries)
+def test_a_producer_comes_back_as_it_was(entry: ProducerEntry) -> None:
+    assert codec.decode_producer(codec.encode_producer(entry)) == entry
+
+
+@given(heads)
+def test_a_head_comes_back_as_it_was(head: PartitionHead) -> None:
+    assert codec.decode_head(codec.encode_head(head)) == head
+
+
+@given(ordinals, ended)
+def test_an_ended_transaction_comes_back_as_it_was(ordinal: int, transaction: EndedTransaction) -> None:
+    key = codec.outcome_key(ordinal, transaction.outcome, transaction.producer_id, transaction.marker_offset)
+    assert codec.decode_outcome(key, codec.encode_outcome(transaction)) == transaction
+
+
+@given(times_ms, offsets, offsets)
+def test_a_stretch_comes_back_as_it_was(time_ms: int, first_offset: int, last_offset: int) -> None:
+    entry = TimeIndexEntry(time_ms, first_offset, last_offset)
+    assert codec.decode_time_index(codec.encode_time_index(entry)) == first_offset
+
+
+@given(catalog_records)
+def test_a_catalog_record_comes_back_as_it_was(record: CatalogRecord) -> None:
+    encoded = CatalogCodec().encode(record)
+    assert encoded.value is not None
+    assert CatalogCodec().decode(encoded.record_type, encoded.key, encoded.value) == record
+
+
+def test_a_deleted_topic_forgets_its_key() -> None:
+    created = CatalogCodec().encode(TopicCreated(Topic("a", b"i" * 16, (1,), 0)))
+    deleted = CatalogCodec().encode(TopicDeleted("a"))
+    assert (deleted.record_type, deleted.key, deleted.value) == (created.record_type, created.key, None)
+
+
+def test_a_catalog_record_of_a_newer_program_is_skipped() -> None:
+    assert CatalogCodec().decode(99, b"", b"") is None
+
+
+@given(st.tuples(ordinals, offsets), st.tuples(ordinals, offsets))
+def test_keys_sort_as_their_numbers(one: tuple[int, int], other: tuple[int, int]) -> None:
+    assert (codec.log_key(*one) < codec.log_key(*other)) is (one < other)
+
+
+@given(st.tuples(ordinals, times_ms, offsets), st.tuples(ordinals, times_ms, offsets))
+def test_time_keys_sort_as_their_numbers(one: tuple[int, int, int], other: tuple[int, int, int]) -> None:
+    assert (codec.time_index_key(*one) < codec.time_index_key(*other)) is (one < other)
+
+
+def test_golden_bytes() -> None:
+    entry = ProducerEntry(
+        3, 2, 1_700_000_000_000, (CachedBatch(0, 4, 10),), OpenTransaction(10, 9), LastMarker(2, Outcome.COMMIT, 50)
+    )
+    assert codec.encode_producer(entry).hex() == (
+        "010003000000020000018bcfe56800000000000000000a00000000000000090002010000000000000032"
+        "010000000000000004000000000000000a"
+    )  # fmt: skip
+    head = PartitionHead(1, 9, 7, 2, 5, IndexProgress(4, 600, 3, 1_000))
+    assert codec.encode_head(head).hex() == (
+        "010000000000000001000000000000000900000000000000070000000200000000000000050000000000000004"
+        "000002580000000300000000000003e8"
+    )  # fmt: skip
+    transaction = EndedTransaction(7, 3, 1, 6, Outcome.ABORT, 50)
+    assert codec.outcome_key(5, Outcome.ABORT, 7, 6).hex() == "000000050000000000000000070000000000000006"
+    assert codec.encode_outcome(transaction).hex() == "01000300000000000000010000000000000032"
+    assert codec.log_key(5, 6).hex() == "000000050000000000000006"
+    assert codec.time_index_key(5, -1, 6).hex() == "0000000500000000000000000000000000000006"
+
+
+@pytest.mark.parametrize("family", [Family.PARTITIONS, Family.PRODUCERS])
+def test_rows_of_a_newer_program_stop_the_load(family: Family) -> None:
+    room = LogRoom()
+    room.create()
+    room.append(Batch())
+    ordinal = room.ordinal()
+    key = codec.partition_key(ordinal) if family is Family.PARTITIONS else codec.producer_key(ordinal, 1)
+    room.store.write([CommitGroup(room.store.version() + 1, [(family, key, b"\x02" + bytes(80))])])
+    room.store.sync()
+    with pytest.raises(codec.UnknownVersion):
+        LogRoom(room.store)

@@ -1,0 +1,234 @@
+"""LogService on the wire: every RPC through the servicer, with the dispatcher's two functions around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+
+from coordinator_api.v1 import common_pb2, log_pb2
+from coordinator_protocol.batch import BatchHeader, Encoding, batch_crc
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_runtime.edge import answer, call_context
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import CallContext
+from partition_log.servicer import LogServicer
+from tests.log.log_room import ABORT, TOPIC, Batch, LogRoom, transactional
+
+RESPONSES: dict[str, Any] = {
+    method: getattr(log_pb2, f"{method}Response")
+    for method in ("CreateTopics", "DeleteTopics", "DescribeTopics", "Produce", "Fetch", "ListOffsets")
+}
+
+
+def call(room: LogRoom, request: Message) -> Any:
+    """What the dispatcher does with the bytes of a call."""
+    method = type(request).__name__.removesuffix("Request")
+    servicer = LogServicer(room.topics, room.log)
+    received: Any = type(request).FromString(request.SerializeToString())
+
+    def serve() -> Pending[Any]:
+        answered: Pending[Any] = getattr(servicer, method)(received, call_context(received.header, CallContext()))
+        return answered
+
+    pending = answer(Method(method), RESPONSES[method], serve)
+    room.flush()
+    return pending.result()
+
+
+def produced(room: LogRoom, *, transactional_id: str | None = None, **fields: Any) -> Any:
+    return call(room, produce_request(transactional_id=transactional_id, **fields)).results[0]
+
+
+def produce_request(*, transactional_id: str | None = None, **fields: Any) -> log_pb2.ProduceRequest:
+    batch = {
+        "record_count": 2,
+        "base_timestamp_ms": 5,
+        "max_timestamp_ms": 9,
+        "encoding": log_pb2.ENCODING_RECORDS_V1,
+        "payload": b"two records",
+    }
+    return log_pb2.ProduceRequest(
+        transactional_id=transactional_id,
+        batches=[log_pb2.PartitionBatch(topic=TOPIC, batch=log_pb2.RecordBatch(**{**batch, **fields}))],
+    )
+
+
+def fetched(room: LogRoom, **fields: Any) -> Any:
+    partition = log_pb2.FetchPartition(topic=TOPIC, fetch_offset=fields.pop("fetch_offset", 0))
+    return call(room, log_pb2.FetchRequest(partitions=[partition], **fields)).results[0]
+
+
+def test_a_topic_lives_from_its_creation_to_its_deletion() -> None:
+    room = LogRoom()
+    created = call(room, log_pb2.CreateTopicsRequest(topics=[log_pb2.NewTopic(name="t", partition_count=3)])).results[0]
+    assert (created.name, created.partition_count, len(created.topic_id)) == ("t", 3, 16)
+    described = call(room, log_pb2.DescribeTopicsRequest()).topics[0]
+    assert (described.topic_id, [found.partition for found in described.partitions]) == (created.topic_id, [0, 1, 2])
+    deleted = call(room, log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName(topic_id=created.topic_id)])).results[0]
+    assert (deleted.name, deleted.error_code) == ("t", 0)
+    again = call(room, log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName(name="t")])).results[0]
+    assert (again.error_code, again.error_class) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorClass.REJECTED)
+    assert again.error_message
+
+
+def test_a_batch_travels_there_and_back(room: LogRoom) -> None:
+    header = BatchHeader(
+        base_offset=0,
+        record_count=2,
+        base_timestamp_ms=5,
+        max_timestamp_ms=9,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+        encoding=Encoding.RECORDS_V1,
+    )
+    crc = batch_crc(header, b"two records")
+    room.append(Batch())
+    result = produced(room, producer_id=7, producer_epoch=0, base_sequence=0, crc32c=crc)
+    assert (result.topic, result.partition, result.base_offset, result.error_code) == (TOPIC, 0, 1, 0)
+    batch = fetched(room, fetch_offset=1).batches[0]
+    assert batch == log_pb2.RecordBatch(
+        base_offset=1,
+        record_count=2,
+        base_timestamp_ms=5,
+        max_timestamp_ms=9,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+        encoding=log_pb2.ENCODING_RECORDS_V1,
+        crc32c=crc,
+        payload=b"two records",
+    )
+
+
+def test_a_plain_batch_comes_back_without_producer_fields(room: LogRoom) -> None:
+    produced(room)
+    batch = fetched(room).batches[0]
+    assert [batch.HasField(name) for name in ("producer_id", "producer_epoch", "base_sequence", "crc32c")] == [
+        False,
+        False,
+        False,
+        True,
+    ]
+
+
+def test_a_marker_is_spelled_out_in_a_raw_read(room: LogRoom) -> None:
+    producer = transactional()
+    room.append(Batch(producer, 0))
+    room.end(producer, ABORT)
+    result = fetched(room, raw=True)
+    marker = result.batches[1]
+    assert (marker.is_control, marker.marker.committed, marker.marker.txn_epoch, marker.marker.next_epoch) == (
+        True,
+        False,
+        0,
+        1,
+    )
+    assert marker.marker.csn == 1
+    assert not marker.HasField("base_sequence")
+    aborted = result.aborted_transactions[0]
+    assert (aborted.producer_id, aborted.first_offset, aborted.marker_offset) == (7, 0, 1)
+
+
+def test_a_fetch_says_where_everything_is(room: LogRoom) -> None:
+    room.append(Batch(count=2))
+    room.append(Batch(transactional(), 0))
+    result = fetched(room)
+    assert (result.next_offset, result.high_watermark, result.last_stable_offset, result.log_start_offset) == (
+        2,
+        3,
+        2,
+        0,
+    )
+
+
+def test_a_duplicate_that_is_no_longer_remembered_is_no_reason_to_act(room: LogRoom) -> None:
+    for sequence in range(6):
+        produced(room, producer_id=7, producer_epoch=0, base_sequence=2 * sequence)
+    result = produced(room, producer_id=7, producer_epoch=0, base_sequence=0)
+    assert (result.error_code, result.error_class) == (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, ErrorClass.NONE)
+    assert (result.base_offset, result.is_duplicate) == (-1, True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"encoding": 0}, ErrorCode.INVALID_RECORD),
+        ({"encoding": 9}, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        ({"compression": 9}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        ({"timestamp_type": 9}, ErrorCode.INVALID_TIMESTAMP),
+        ({"timestamp_type": 1}, ErrorCode.INVALID_TIMESTAMP),
+        ({"is_control": True}, ErrorCode.INVALID_RECORD),
+        ({"encoding": 0, "is_control": True}, ErrorCode.INVALID_RECORD),
+        ({"record_count": 0}, ErrorCode.INVALID_RECORD),
+        ({"payload": b""}, ErrorCode.INVALID_RECORD),
+        ({"base_offset": 1}, ErrorCode.INVALID_RECORD),
+        ({"producer_id": 7}, ErrorCode.INVALID_RECORD),
+        ({"producer_id": 7, "producer_epoch": 40_000, "base_sequence": 0}, ErrorCode.INVALID_RECORD),
+        ({"crc32c": 1}, ErrorCode.CORRUPT_MESSAGE),
+    ],
+)
+def test_a_batch_that_means_nothing_is_refused(room: LogRoom, fields: dict[str, Any], expected: ErrorCode) -> None:
+    result = produced(room, **fields)
+    assert (result.error_code, bool(result.error_message)) == (expected, True)
+
+
+def test_a_batch_that_is_missing_is_refused(room: LogRoom) -> None:
+    response = call(room, log_pb2.ProduceRequest(batches=[log_pb2.PartitionBatch(topic=TOPIC)]))
+    assert response.results[0].error_code == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        log_pb2.ProduceRequest(batches=[log_pb2.PartitionBatch(partition=0)]),
+        log_pb2.ProduceRequest(batches=[log_pb2.PartitionBatch(topic=TOPIC, partition=-1)]),
+        log_pb2.ProduceRequest(batches=[log_pb2.PartitionBatch(topic=TOPIC, topic_id=b"short")]),
+        log_pb2.ProduceRequest(transactional_id=""),
+        log_pb2.FetchRequest(max_wait_ms=-1),
+        log_pb2.FetchRequest(min_bytes=-1),
+        log_pb2.FetchRequest(max_bytes=-1),
+        log_pb2.FetchRequest(partitions=[log_pb2.FetchPartition(topic=TOPIC, partition_max_bytes=-1)]),
+        log_pb2.FetchRequest(isolation_level=5),  # type: ignore[arg-type]  # what a newer client may send
+        log_pb2.ListOffsetsRequest(isolation_level=5),  # type: ignore[arg-type]  # as above
+        log_pb2.ListOffsetsRequest(partitions=[log_pb2.OffsetQuery()]),
+        log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName()]),
+        log_pb2.DescribeTopicsRequest(header=common_pb2.RequestHeader(request_id=b"short")),
+    ],
+)
+def test_a_request_that_means_nothing_is_refused_as_a_whole(room: LogRoom, request_: Message) -> None:
+    response = call(room, request_)
+    assert (response.error_code, response.error_class) == (ErrorCode.INVALID_REQUEST, ErrorClass.REJECTED)
+    assert response.error_message
+
+
+def test_a_transactional_request_without_its_id_says_so(room: LogRoom) -> None:
+    response = call(room, produce_request(producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True))
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+    assert "transactional_id" in response.error_message
+
+
+def test_the_version_of_the_client_decides_whether_its_partition_is_added(room: LogRoom) -> None:
+    request = produce_request(
+        transactional_id="tx", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    request.header.client_txn_version = 1
+    assert call(room, request).results[0].error_code == ErrorCode.INVALID_TXN_STATE
+    request.header.client_txn_version = 0
+    assert call(room, request).results[0].error_code == 0
+    assert [question for question, _, _ in room.transactions.questions] == ["verify", "add"]
+
+
+def test_positions_are_listed_in_the_order_asked(room: LogRoom) -> None:
+    room.append(Batch(count=4, timestamp_ms=50))
+    queries = [log_pb2.OffsetQuery(topic=TOPIC, timestamp_ms=asked) for asked in (-1, -2, 10, 60, -9)]
+    response = call(room, log_pb2.ListOffsetsRequest(partitions=queries))
+    assert [(result.offset, result.timestamp_ms, result.error_code) for result in response.results] == [
+        (4, -1, 0),
+        (0, -1, 0),
+        (0, 50, 0),
+        (-1, -1, 0),
+        (0, 0, ErrorCode.INVALID_REQUEST),
+    ]

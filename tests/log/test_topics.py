@@ -1,0 +1,293 @@
+"""Topics: creation, deletion, and that a deleted one is never taken for its successor."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.limits import Limits
+from coordinator_runtime.edge import PartitionName
+from coordinator_runtime.ports import CallContext, Permission, ResourceType
+from coordinator_runtime.store import Family
+from partition_log.catalog.rules import NewTopic
+from partition_log.requests import FetchItem, FetchRequest, OffsetQuery, ProduceRequest, TopicName, TopicResult
+from tests.log.log_room import ABORT, COMMITTED, CONTEXT, TOPIC, Batch, LogRoom, code, transactional
+
+TX = transactional()
+
+
+def create(room: LogRoom, *topics: NewTopic, validate_only: bool = False) -> list[TopicResult]:
+    created = room.topics.create_topics(topics, CONTEXT, validate_only=validate_only)
+    room.flush()
+    return created.result()
+
+
+def delete(room: LogRoom, *topics: TopicName) -> list[TopicResult]:
+    deleted = room.topics.delete_topics(topics, CONTEXT)
+    room.flush()
+    return deleted.result()
+
+
+def rows_of(room: LogRoom) -> dict[str, int]:
+    families = (Family.LOG, Family.TIME_INDEX, Family.PRODUCERS, Family.OUTCOMES, Family.PARTITIONS)
+    return {family.name: len(list(room.store.scan(family, b"", b"\xff" * 40))) for family in families}
+
+
+# Creation
+
+
+def test_a_topic_is_created_with_all_its_partitions() -> None:
+    room = LogRoom()
+    (result,) = create(room, NewTopic("orders", 5))
+    assert (result.error, result.partition_count, len(result.topic_id)) == (None, 5, 16)
+    (described,) = room.topics.describe_topics([], CONTEXT)
+    assert (described.name, described.topic_id, len(described.heads)) == ("orders", result.topic_id, 5)
+
+
+def test_a_topic_is_answered_and_described_once_it_is_durable() -> None:
+    room = LogRoom()
+    created = room.topics.create_topics([NewTopic("orders", 1)], CONTEXT, validate_only=False)
+    assert not created.is_settled
+    assert room.topics.describe_topics([], CONTEXT) == []
+    room.flush()
+    assert created.is_settled
+
+
+def test_a_topic_may_be_written_as_soon_as_it_is_staged() -> None:
+    room = LogRoom()
+    room.topics.create_topics([NewTopic(TOPIC, 1)], CONTEXT, validate_only=False)
+    assert room.append(Batch()).base_offset == 0
+
+
+def test_a_topic_is_not_read_before_it_is_durable() -> None:
+    room = LogRoom()
+    room.topics.create_topics([NewTopic(TOPIC, 1)], CONTEXT, validate_only=False)
+    found = room.fetch(wait_ms_max=100)
+    room.flush()
+    assert code(found.result()[0]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize(
+    ("topic", "expected"),
+    [
+        (NewTopic("", 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (NewTopic("a b", 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (NewTopic("..", 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (NewTopic("x" * 250, 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (NewTopic("__offsets", 1), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (NewTopic("fine", 0), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic("fine", -1), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic("fine", 10_001), ErrorCode.INVALID_PARTITIONS),
+        (NewTopic("fine", 1, {"retention.ms": "1"}), ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_what_cannot_be_created_is_refused(topic: NewTopic, expected: ErrorCode) -> None:
+    room = LogRoom()
+    assert [code(result) for result in create(room, topic)] == [expected]
+    assert room.topics.describe_topics([], CONTEXT) == []
+
+
+def test_each_topic_is_created_or_refused_by_itself(room: LogRoom) -> None:
+    results = create(room, NewTopic(TOPIC, 1), NewTopic("bad name", 1), NewTopic("other", 1))
+    assert [code(result) for result in results] == [
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.NONE,
+    ]
+
+
+def test_a_name_used_twice_in_one_request_is_refused_both_times() -> None:
+    results = create(LogRoom(), NewTopic("a", 1), NewTopic("b", 1), NewTopic("a", 2))
+    assert [code(result) for result in results] == [
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+    ]
+
+
+def test_validation_checks_everything_and_creates_nothing(room: LogRoom) -> None:
+    results = create(room, NewTopic("new", 3), NewTopic(TOPIC, 1), NewTopic("bad name", 1), validate_only=True)
+    assert [code(result) for result in results] == [
+        ErrorCode.NONE,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ]
+    assert (results[0].topic_id, results[0].partition_count) == (b"", 3)
+    assert [topic.name for topic in room.topics.describe_topics([], CONTEXT)] == [TOPIC]
+
+
+def test_the_largest_topic_can_be_created_and_survives_a_crash() -> None:
+    room = LogRoom()
+    room.create("wide", 10_000)
+    assert code(room.append(Batch(), topic="wide", partition=9_999)) is ErrorCode.NONE
+    again = room.crash()
+    assert again.state() == room.state()
+
+
+# Deletion
+
+
+def test_a_deleted_topic_leaves_no_row(room: LogRoom) -> None:
+    room.create("kept")
+    before = rows_of(room)
+    for partition in (0, 1):
+        room.append(Batch(TX, 0), partition=partition)
+        room.end(TX, ABORT, partition=partition)
+    assert [code(result) for result in delete(room, TopicName(TOPIC))] == [ErrorCode.NONE]
+    assert rows_of(room) == {**before, "PARTITIONS": 1}
+    room = room.crash()
+    assert [topic.name for topic in room.topics.describe_topics([], CONTEXT)] == ["kept"]
+
+
+def test_open_transactions_that_touch_a_topic_are_aborted_before_it_goes(room: LogRoom) -> None:
+    room.create("kept")
+    room.append(Batch(TX, 0))
+    room.append(Batch(TX, 0), topic="kept")
+    room.append(Batch(transactional(8), 0), topic="kept")
+    delete(room, TopicName(TOPIC))
+    head = room.head(topic="kept")
+    assert (head.open_transactions, head.last_stable_offset) == (1, 1)
+    assert code(room.append(Batch(TX, 1), topic="kept")) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_deletion_that_is_not_durable_never_happened(room: LogRoom) -> None:
+    room.append(Batch(TX, 0, 3))
+    state = room.state()
+    room.topics.delete_topics([TopicName(TOPIC)], CONTEXT)
+    assert room.crash().state() == state
+
+
+def test_a_topic_created_again_has_another_id_and_nothing_of_the_old_one(room: LogRoom) -> None:
+    old_id = room.directory.resolve(TOPIC, b"", 0).topic_id
+    old_ordinals = {room.ordinal(partition) for partition in (0, 1)}
+    room.append(Batch(count=5))
+    delete(room, TopicName(TOPIC))
+    new_id = room.create(partition_count=2)
+    assert new_id != old_id
+    assert old_ordinals.isdisjoint({room.ordinal(partition) for partition in (0, 1)})
+    assert (room.head().log_end_offset, room.read_all()) == (0, [])
+
+
+def test_ordinals_are_not_used_again_after_a_crash_either(room: LogRoom) -> None:
+    last = room.ordinal(1)
+    delete(room, TopicName(TOPIC))
+    room = room.crash()
+    room.create()
+    assert room.ordinal() == last + 1
+
+
+def test_deletion_and_creation_in_one_flush_keep_the_new_topic(room: LogRoom) -> None:
+    room.append(Batch())
+    room.topics.delete_topics([TopicName(TOPIC)], CONTEXT)
+    room.topics.create_topics([NewTopic(TOPIC, 1)], CONTEXT, validate_only=False)
+    room.send(Batch(count=2))
+    room.flush()
+    assert room.read_all() == [0, 1]
+    assert room.crash().read_all() == [0, 1]
+
+
+def test_a_topic_is_deleted_once(room: LogRoom) -> None:
+    results = delete(room, TopicName(TOPIC), TopicName(TOPIC))
+    assert [code(result) for result in results] == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+# Names and ids
+
+
+@pytest.fixture
+def ids(room: LogRoom) -> dict[str, bytes]:
+    old = room.directory.resolve(TOPIC, b"", 0).topic_id
+    delete(room, TopicName(TOPIC))
+    return {"old": old, "new": room.create(), "other": room.create("other"), "none": b"", "unknown": b"u" * 16}
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "expected"),
+    [
+        (TOPIC, "new", ErrorCode.NONE),
+        (TOPIC, "none", ErrorCode.NONE),
+        ("", "new", ErrorCode.NONE),
+        (TOPIC, "old", ErrorCode.INCONSISTENT_TOPIC_ID),
+        (TOPIC, "other", ErrorCode.INCONSISTENT_TOPIC_ID),
+        ("missing", "new", ErrorCode.INCONSISTENT_TOPIC_ID),
+        ("", "old", ErrorCode.UNKNOWN_TOPIC_ID),
+        ("missing", "unknown", ErrorCode.UNKNOWN_TOPIC_ID),
+        ("missing", "none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_name_and_id_must_belong_together_everywhere(
+    room: LogRoom, ids: dict[str, bytes], name: str, key: str, expected: ErrorCode
+) -> None:
+    partition = PartitionName(name, ids[key], 0)
+    sent = room.log.produce(ProduceRequest(None, (Batch().item(partition),)), CONTEXT)
+    room.flush()
+    fetched = room.log.fetch(FetchRequest((FetchItem(partition, 0),)), CONTEXT)
+    listed = room.log.list_offsets([OffsetQuery(partition, -1)], COMMITTED, CONTEXT)
+    described = room.topics.describe_topics([TopicName(name, ids[key])], CONTEXT)
+    answers = [sent.result()[0], fetched.result()[0], listed.result()[0], described[0]]
+    assert [code(answer) for answer in answers] == [expected] * 4
+    assert code(delete(room, TopicName(name, ids[key]))[0]) is expected
+
+
+def test_answers_carry_the_name_and_the_id_whichever_was_asked(room: LogRoom) -> None:
+    full = PartitionName(TOPIC, room.directory.resolve(TOPIC, b"", 0).topic_id, 1)
+    by_id = PartitionName("", full.topic_id, 1)
+    sent = room.log.produce(ProduceRequest(None, (Batch().item(by_id),)), CONTEXT)
+    room.flush()
+    assert sent.result()[0].name == full
+    assert room.log.fetch(FetchRequest((FetchItem(by_id, 0),)), CONTEXT).result()[0].name == full
+    assert room.log.list_offsets([OffsetQuery(by_id, -1)], COMMITTED, CONTEXT).result()[0].name == full
+
+
+def test_a_refusal_that_rests_on_a_deletion_waits_for_it(room: LogRoom) -> None:
+    room.topics.delete_topics([TopicName(TOPIC)], CONTEXT)
+    sent, fetched = room.send(Batch()), room.fetch()
+    listed = room.log.list_offsets([OffsetQuery(PartitionName(TOPIC, b"", 0), -1)], COMMITTED, CONTEXT)
+    assert not any([sent.is_settled, fetched.is_settled, listed.is_settled])
+    room.flush()
+    answers = [sent.result()[0], fetched.result()[0], listed.result()[0]]
+    assert [code(answer) for answer in answers] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3
+
+
+def test_a_batch_that_waited_while_its_topic_was_deleted_is_refused(room: LogRoom) -> None:
+    room.append(Batch(TX, 0))
+    waiting = room.send(Batch(TX.at(1), 0))
+    delete(room, TopicName(TOPIC))
+    assert not waiting.is_settled
+    room.unpark(TX)
+    assert code(waiting.result()[0]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# Permission
+
+
+class OnlyReading:
+    def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool:
+        return permission in {Permission.READ, Permission.DESCRIBE} and name == TOPIC
+
+
+def test_every_use_of_a_topic_asks_for_its_permission(room: LogRoom) -> None:
+    room.create("secret")
+    guarded = LogRoom(room.store, room.clock, authorizer=OnlyReading())
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert code(guarded.append(Batch())) is denied
+    assert code(guarded.read()) is ErrorCode.NONE
+    assert code(guarded.read(topic="secret")) is denied
+    assert code(guarded.read(topic="missing")) is denied
+    assert code(guarded.offsets(-1, topic="secret")[0]) is denied
+    assert code(create(guarded, NewTopic("mine", 1))[0]) is denied
+    assert code(delete(guarded, TopicName(TOPIC))[0]) is denied
+    assert [topic.name for topic in guarded.topics.describe_topics([], CONTEXT)] == [TOPIC]
+    assert code(guarded.topics.describe_topics([TopicName("secret")], CONTEXT)[0]) is denied
+
+
+def test_a_transaction_asks_for_the_permission_of_its_id(room: LogRoom) -> None:
+    guarded = LogRoom(room.store, room.clock, authorizer=OnlyReading())
+    with pytest.raises(Refused) as refused:
+        guarded.send(Batch(TX, 0))
+    assert refused.value.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_the_number_of_partitions_is_configurable_downwards() -> None:
+    room = LogRoom(limits=Limits(partitions_per_topic_max=2))
+    assert code(create(room, NewTopic("t", 3))[0]) is ErrorCode.INVALID_PARTITIONS

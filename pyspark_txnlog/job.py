@@ -1,0 +1,186 @@
+"""Reads the committed records of topics to Parquet or the console, and accounts for every offset.
+
+Runs as `python -m pyspark_txnlog.job` and as `spark-submit pyspark_txnlog/job.py`. Exit status: 0 = done, 1 = failed
+with one line that says why, 2 = wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark_txnlog.committed_read import JobSettings
+
+DEFAULT_ENDPOINT: Final = "127.0.0.1:7070"
+
+_EXPLANATION: Final = """\
+Only committed records are read: what aborted transactions left is hidden, and what open ones wrote is not read yet.
+The end of each partition is fixed when the job starts. Afterwards a table says, for each partition, which offsets
+were read, how many rows they gave and how many records are hidden in them."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job; return the exit status."""
+    asked = _parser().parse_args(arguments)
+    problem = _missing_package()
+    if problem:
+        return _fail(problem)
+    # gRPC writes its own lines to stderr for what is reported here in words.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from pyspark.errors import PySparkException
+
+    from coordinator_client.errors import TransactionError
+    from pyspark_txnlog.committed_read import JobFailed, run_job
+    from pyspark_txnlog.offsets import InvalidOption
+    from pyspark_txnlog.planning import UnknownTopic
+    from pyspark_txnlog.ranges import DataLoss
+    from pyspark_txnlog.session import JavaMissing
+
+    try:
+        summary = run_job(_settings(asked), say=_say)
+    except TransactionError as error:
+        return _fail(_why_unanswered(asked.endpoint, error), asked)
+    except (JobFailed, InvalidOption, UnknownTopic, DataLoss, JavaMissing) as error:
+        return _fail(str(error), asked)
+    except PySparkException as error:
+        return _fail(first_cause(str(error)), asked)
+    except KeyboardInterrupt:
+        return _fail("interrupted")
+    print(summary.table())
+    rows = "rows not counted" if summary.rows is None else f"{summary.rows:,} rows"
+    print(f"{rows}, {summary.isolation}, {summary.elapsed_ms / 1_000:.1f} s", flush=True)
+    return 0
+
+
+def first_cause(message: str) -> str:
+    """Return the one line of a Spark error that says what went wrong: where Python raised, its last line."""
+    raised = re.findall(r"^(?:\w+\.)*(\w+): (.+)$", message, re.MULTILINE) if "Traceback" in message else []
+    if raised:
+        kind, reason = raised[-1]
+        return f"{kind}: {reason}"
+    return message.strip().splitlines()[0] if message.strip() else "Spark failed without a reason"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pyspark_txnlog.job",
+        description="Reads the committed records of topics to Parquet or the console.",
+        epilog=_EXPLANATION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("topics", nargs="+", metavar="TOPIC", help="topics to read, all partitions of each")
+    parser.add_argument(
+        "--endpoint", default=DEFAULT_ENDPOINT, metavar="HOST:PORT", help="the server (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--output", default="", metavar="DIR", help="directory to write Parquet to; without it, rows are printed"
+    )
+    parser.add_argument("--format", choices=("parquet", "console"), help="default: parquet with --output, else console")
+    parser.add_argument("--overwrite", action="store_true", help="replace the directory if it exists")
+    parser.add_argument("--rows", type=int, default=20, metavar="N", help="rows to print (default: %(default)s)")
+    parser.add_argument(
+        "--isolation",
+        choices=("read_committed", "read_uncommitted"),
+        default="read_committed",
+        help="read_uncommitted also shows records of open and aborted transactions (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--columns",
+        metavar="NAMES",
+        help="columns with commas between them; fewer are faster (default: all but headers)",
+    )
+    parser.add_argument(
+        "--starting-offsets", metavar="JSON", help='earliest (default) or JSON like {"topic":{"0":23,"1":-2}}'
+    )
+    parser.add_argument(
+        "--ending-offsets", metavar="JSON", help='latest (default) or JSON like {"topic":{"0":50,"1":-1}}'
+    )
+    parser.add_argument("--min-partitions", metavar="N", help="split the work into at least about N tasks")
+    parser.add_argument(
+        "--timeout-ms", default="15000", metavar="N", help="how long to try to reach the server (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--no-audit",
+        dest="is_audited",
+        action="store_false",
+        help="do not read the ranges a second time to count what is hidden",
+    )
+    parser.add_argument("--master", metavar="URL", help="where Spark runs, without spark-submit (default: local[*])")
+    parser.add_argument("--traceback", action="store_true", help="show where an error happened")
+    return parser
+
+
+def _settings(asked: argparse.Namespace) -> JobSettings:
+    from pyspark_txnlog.committed_read import CONSOLE, PARQUET, JobSettings
+    from pyspark_txnlog.offsets import InvalidOption
+
+    chosen = asked.format or (PARQUET if asked.output else CONSOLE)
+    if (chosen == PARQUET) != bool(asked.output):
+        raise InvalidOption("--format parquet and --output DIR go together")
+    given = {
+        "endpoint": asked.endpoint,
+        "subscribe": ",".join(asked.topics),
+        "isolationLevel": asked.isolation,
+        "columns": asked.columns,
+        "startingOffsets": asked.starting_offsets,
+        "endingOffsets": asked.ending_offsets,
+        "minPartitions": asked.min_partitions,
+        "rpcTimeoutMs": asked.timeout_ms,
+    }
+    return JobSettings(
+        options={name: value for name, value in given.items() if value is not None},
+        format=chosen,
+        output=asked.output,
+        is_overwriting=asked.overwrite,
+        rows_shown=asked.rows,
+        is_audited=asked.is_audited,
+        master=asked.master,
+    )
+
+
+def _missing_package() -> str | None:
+    """Say what this Python lacks, or None. Started by its path, this file is not part of an installed package yet."""
+    own = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - compared with texts of sys.path
+    if not __package__:
+        # Python put this directory first, where our modules would stand in for others of the same name.
+        sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != own]  # noqa: PTH100
+    try:
+        from pyspark_txnlog.batch_scan import check_dependencies
+
+        check_dependencies()
+    except ImportError as error:
+        return (
+            f"{sys.executable} cannot import what the job needs ({error}): install txn-coordinator[spark] there, or "
+            "name another Python with PYSPARK_PYTHON, also for spark-submit"
+        )
+    return None
+
+
+def _why_unanswered(endpoint: str, error: Exception) -> str:
+    from coordinator_client.errors import Retriable
+    from coordinator_protocol.errors import ErrorCode
+
+    if isinstance(error, Retriable) and error.code in {ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT}:
+        return f"no server answers at {endpoint}; start one, or name another with --endpoint ({error.reason})"
+    return str(error)
+
+
+def _fail(reason: str, asked: argparse.Namespace | None = None) -> int:
+    if asked is not None and asked.traceback:
+        traceback.print_exc()
+    _say(f"error: {' '.join(reason.split())}")
+    return 1
+
+
+def _say(line: str) -> None:
+    print(f"txnlog: {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

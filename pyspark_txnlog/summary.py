@@ -1,0 +1,93 @@
+"""What a job read, partition by partition, as values and as a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSummary:
+    """One partition: the range that was read, where the partition stood, and what became of the offsets."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    last_stable_offset: int
+    """When the read was planned, like the high watermark."""
+    high_watermark: int
+    rows: int | None = None
+    """Rows in the output; None where nobody counted."""
+    aborted_records: int | None = None
+    """Records of aborted transactions in the range, hidden from the read; None where nobody counted."""
+    control_records: int | None = None
+    """Markers in the range that end transactions; they are no records of anybody."""
+
+    @property
+    def hidden_records(self) -> int | None:
+        """Offsets of the range without a row."""
+        return None if self.rows is None else self.end_offset - self.start_offset - self.rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """All of one job."""
+
+    isolation: str
+    partitions: tuple[PartitionSummary, ...]
+    elapsed_ms: int
+
+    @property
+    def rows(self) -> int | None:
+        """Rows in the output."""
+        return _sum(found.rows for found in self.partitions)
+
+    @property
+    def aborted_records(self) -> int | None:
+        """Records of aborted transactions that were hidden."""
+        return _sum(found.aborted_records for found in self.partitions)
+
+    @property
+    def control_records(self) -> int | None:
+        """Markers that were passed over."""
+        return _sum(found.control_records for found in self.partitions)
+
+    def table(self) -> str:
+        """Return the partitions and their total as aligned text."""
+        lines = [
+            (
+                found.topic,
+                str(found.partition),
+                *_shown(found.start_offset, found.end_offset, found.last_stable_offset, found.high_watermark),
+                *_shown(found.rows, found.aborted_records, found.control_records),
+            )
+            for found in self.partitions
+        ]
+        total = ("total", "", "", "", "", "", *_shown(self.rows, self.aborted_records, self.control_records))
+        return _aligned([_TITLES, *lines, total])
+
+
+_TITLES = ("topic", "partition", "start", "end", "LSO", "high watermark", "rows", "aborted hidden", "markers hidden")
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    known = list(numbers)
+    return None if None in known else sum(number for number in known if number is not None)
+
+
+def _shown(*numbers: int | None) -> tuple[str, ...]:
+    return tuple("-" if number is None else f"{number:,}" for number in numbers)
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+    rule = "  ".join("-" * width for width in widths)
+    texts = [
+        "  ".join(
+            cell.ljust(width) if place == 0 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join([texts[0], rule, *texts[1:-1], rule, texts[-1]])

@@ -1,0 +1,54 @@
+"""One Spark session and one server for all tests here: both are slow to start, and every test has topics of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.harness.server_process import ServerProcess
+from tests.spark.topics import Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("spark") / "log") as running:
+        yield running
+
+
+@pytest.fixture
+def topics(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[Topics]:
+    """Makes and fills topics named after the test."""
+    with Topics(server.address, prefix=request.node.name) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """`local[2,4]`: two tasks at once, and up to three repeats of one, which `local[2]` would not allow."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYSPARK_PYTHON", sys.executable)
+        environment.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        # The JVM hands its environment to the workers, which then find the packages that this process found.
+        environment.setenv("PYTHONPATH", os.pathsep.join(entry for entry in sys.path if Path(entry).is_dir()))
+        from pyspark.sql import SparkSession
+
+        session = (
+            SparkSession.builder.master("local[2,4]")
+            .appName("tests")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.log.level", "ERROR")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+            .getOrCreate()
+        )
+        yield session
+        session.stop()

@@ -1,0 +1,153 @@
+"""Options: what is understood, and what every mistake is told."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from pyspark_txnlog.offsets import InvalidOption, offsets_json, parse_starting
+from pyspark_txnlog.options import COLUMNS, ReadOptions, Report, Topics, parse_options, topic_ids_json
+
+LEAST = {"endpoint": "127.0.0.1:7070", "subscribe": "flights"}
+
+
+def test_the_least_that_must_be_said_reads_everything_that_is_committed() -> None:
+    options = parse_options(LEAST)
+
+    assert options == ReadOptions(endpoint="127.0.0.1:7070", topics=Topics(names=("flights",)))
+    assert options.isolation == "read_committed"
+    assert options.columns == COLUMNS
+    assert options.starting is None
+    assert options.ending is None
+    assert options.is_loss_fatal
+
+
+def test_the_names_of_the_kafka_source_are_understood_in_any_case() -> None:
+    options = parse_options(
+        {
+            "kafka.bootstrap.servers": "h:1",
+            "SUBSCRIBE": "a, b,a",
+            "StartingOffsets": '{"a":{"0":23,"1":-2}}',
+            "endingoffsets": '{"a":{"0":50,"1":-1}}',
+            "kafka.isolation.level": "read_uncommitted",
+            "includeHeaders": "TRUE",
+            "failOnDataLoss": "false",
+            "minPartitions": "10",
+            "rpcTimeoutMs": "500",
+        }
+    )
+
+    assert options == ReadOptions(
+        endpoint="h:1",
+        topics=Topics(names=("a", "b")),
+        columns=(*COLUMNS, "headers"),
+        starting={"a": {0: 23, 1: -2}},
+        ending={"a": {0: 50, 1: -1}},
+        isolation="read_uncommitted",
+        is_loss_fatal=False,
+        min_partitions=10,
+        rpc_timeout_ms=500,
+    )
+
+
+def test_partitions_can_be_assigned_one_by_one() -> None:
+    options = parse_options({"endpoint": "h:1", "assign": '{"a":[2,0,2],"b":[1]}'})
+    assert options.topics == Topics(assigned={"a": (0, 2), "b": (1,)})
+
+
+def test_topics_can_be_chosen_by_a_pattern() -> None:
+    options = parse_options({"endpoint": "h:1", "subscribePattern": "flights-.*"})
+    assert options.topics == Topics(pattern="flights-.*")
+
+
+def test_columns_select_and_order() -> None:
+    options = parse_options(LEAST | {"columns": "Value, timestamptype,offset"})
+    assert options.columns == ("value", "timestampType", "offset")
+
+
+def test_headers_can_be_named_as_a_column() -> None:
+    assert parse_options(LEAST | {"columns": "headers"}).columns == ("headers",)
+
+
+def test_topic_ids_and_offsets_survive_their_own_notation() -> None:
+    options = parse_options(LEAST | {"topicIds": topic_ids_json({"flights": bytes(range(16))})})
+    assert options.topic_ids == {"flights": bytes(range(16))}
+    assert parse_starting(offsets_json({"a": {0: 7, 12: 9}})) == {"a": {0: 7, 12: 9}}
+
+
+def test_options_travel_to_the_workers() -> None:
+    options = parse_options(LEAST | {"startingOffsets": '{"flights":{"0":1}}', "report": "ranges"})
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert options.report is Report.RANGES
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        ({"colums": "key"}, "did you mean columns?"),
+        ({"startingOffset": "earliest"}, "did you mean startingOffsets?"),
+        ({"isolation_level": "read_committed"}, "did you mean isolationLevel?"),
+        ({"kafka.isolation.levl": "read_committed"}, "did you mean kafka.isolation.level?"),
+        ({"kafka.auto.offset.reset": "earliest"}, "use startingOffsets"),
+        ({"auto.offset.reset": "earliest"}, "use startingOffsets"),
+        ({"kafka.key.deserializer": "x"}, "always binary; cast them in the query"),
+        ({"value.deserializer": "x"}, "always binary; cast them in the query"),
+        ({"kafka.enable.auto.commit": "true"}, "joins no consumer group"),
+        ({"kafka.group.id": "g"}, "joins no consumer group"),
+        ({"kafka.security.protocol": "SSL"}, "configures a Kafka client, and there is none here"),
+        ({"maxOffsetsPerTrigger": "5"}, "limits a stream and this is a batch read"),
+        ({"startingTimestamp": "5"}, "reading by time is not offered"),
+        ({"path": "/data"}, "load() takes no path here"),
+        ({"topic": "t"}, "to read, use subscribe"),
+        ({"xyzzy": "1"}, "does not exist; known are endpoint, "),
+    ],
+)
+def test_an_option_that_is_not_understood_is_an_error_that_says_what_to_do(given: dict[str, str], advice: str) -> None:
+    with pytest.raises(InvalidOption) as error:
+        parse_options(LEAST | given)
+    assert advice in str(error.value)
+    assert next(iter(given)).lower() in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"subscribe": "a"}, "set the option endpoint to HOST:PORT"),
+        ({"endpoint": "a:1,b:1", "subscribe": "a"}, "must name one server"),
+        ({"endpoint": "a:1", "kafka.bootstrap.servers": "b:1", "subscribe": "a"}, "set one of them"),
+        ({"endpoint": "a:1"}, "exactly one of subscribe, subscribePattern and assign says what to read; none is set"),
+        ({"endpoint": "a:1", "subscribe": "a", "assign": '{"a":[0]}'}, "subscribe and assign is set"),
+        ({"endpoint": "a:1", "subscribe": "a,,b"}, "topic names with commas"),
+        ({"endpoint": "a:1", "subscribePattern": "("}, "no Python regular expression"),
+        ({"endpoint": "a:1", "subscribePattern": ""}, "would match nothing"),
+        ({"endpoint": "a:1", "assign": '{"a":[]}'}, "must list partition numbers for 'a'"),
+        ({"endpoint": "a:1", "assign": '{"a":[true]}'}, "must list partition numbers for 'a'"),
+        ({"endpoint": "a:1", "assign": "a-0"}, "write JSON like"),
+        (LEAST | {"startingOffsets": "latest"}, "would read nothing in a batch"),
+        (LEAST | {"startingOffsets": "first"}, "neither earliest nor JSON"),
+        (LEAST | {"startingOffsets": '{"a":{"0":-1}}'}, "an offset from 0 or -2 (earliest) belongs there"),
+        (LEAST | {"startingOffsets": '{"a":{"x":1}}'}, "where the number of a partition of 'a' belongs"),
+        (LEAST | {"startingOffsets": '{"a":{"0":1.5}}'}, "has 1.5 for a-0"),
+        (LEAST | {"startingOffsets": '{"a":7}'}, "must give an offset per partition for 'a'"),
+        (LEAST | {"startingOffsets": "[]"}, "must be a JSON object with a topic in it"),
+        (LEAST | {"endingOffsets": "earliest"}, "would read nothing"),
+        (LEAST | {"endingOffsets": '{"a":{"0":-2}}'}, "an offset from 0 or -1 (latest) belongs there"),
+        (LEAST | {"isolationLevel": "serializable"}, "must be read_committed or read_uncommitted"),
+        (LEAST | {"isolationLevel": "read_committed", "kafka.isolation.level": "read_uncommitted"}, "set one of them"),
+        (LEAST | {"columns": "key,size"}, "columns has 'size'; there are key, value,"),
+        (LEAST | {"columns": "key,KEY"}, "columns has key twice"),
+        (LEAST | {"columns": "key", "includeHeaders": "true"}, "add headers to columns"),
+        (LEAST | {"includeHeaders": "yes"}, "must be true or false"),
+        (LEAST | {"minPartitions": "0"}, "whole number from 1"),
+        (LEAST | {"rpcTimeoutMs": "5s"}, "whole number from 1"),
+        (LEAST | {"topicIds": '{"a":"12"}'}, "the UUID of each topic"),
+        (LEAST | {"topicIds": "7"}, "the UUID of each topic"),
+        (LEAST | {"report": "all"}, "must be records or ranges"),
+        (LEAST | {"report": "ranges", "columns": "key"}, "has columns of its own"),
+    ],
+)
+def test_a_wrong_value_is_named_with_the_right_one(given: dict[str, str], reason: str) -> None:
+    with pytest.raises(InvalidOption) as error:
+        parse_options(given)
+    assert reason in str(error.value)

@@ -1,0 +1,118 @@
+"""Ranges: fixed once, exact, and refused where they cannot be kept."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_txnlog.offsets import InvalidOption
+from pyspark_txnlog.options import ReadOptions, Topics
+from pyspark_txnlog.ranges import DataLoss, OffsetRange, Positions, plan_ranges, split_ranges
+
+TOPIC_ID = bytes(16)
+
+
+def options(
+    starting: Mapping[int, int] | None = None, ending: Mapping[int, int] | None = None, *, is_loss_fatal: bool = True
+) -> ReadOptions:
+    return ReadOptions(
+        endpoint="h:1",
+        topics=Topics(names=("t",)),
+        starting=None if starting is None else {"t": starting},
+        ending=None if ending is None else {"t": ending},
+        is_loss_fatal=is_loss_fatal,
+    )
+
+
+def positions(*bounds: tuple[int, int]) -> list[Positions]:
+    return [
+        Positions(topic="t", topic_id=TOPIC_ID, partition=number, earliest=earliest, end=end)
+        for number, (earliest, end) in enumerate(bounds)
+    ]
+
+
+def bounds(ranges: list[OffsetRange]) -> list[tuple[int, int, int]]:
+    return [(found.partition, found.start_offset, found.end_offset) for found in ranges]
+
+
+def test_a_read_goes_from_the_first_offset_there_is_to_the_end() -> None:
+    assert bounds(plan_ranges(options(), positions((0, 10), (5, 5), (7, 20)))) == [(0, 0, 10), (1, 5, 5), (2, 7, 20)]
+
+
+def test_offsets_can_be_chosen_for_each_partition() -> None:
+    asked = options({0: 3, 1: -2}, {0: 9, 1: -1})
+    assert bounds(plan_ranges(asked, positions((0, 10), (5, 8)))) == [(0, 3, 9), (1, 5, 8)]
+
+
+def test_offsets_that_miss_a_partition_are_refused() -> None:
+    with pytest.raises(InvalidOption, match="startingOffsets must name every partition that is read; it lacks t-1"):
+        plan_ranges(options({0: 3}), positions((0, 10), (0, 10)))
+
+
+def test_offsets_for_a_partition_that_is_not_read_are_refused() -> None:
+    with pytest.raises(InvalidOption, match="endingOffsets names partitions that are not read: t-4"):
+        plan_ranges(options(ending={0: 3, 4: 1}), positions((0, 10)))
+
+
+def test_an_end_that_is_not_decided_yet_is_refused_and_never_waited_for() -> None:
+    with pytest.raises(InvalidOption, match=r"t-0 up to 11, and for read_committed it ends at 10"):
+        plan_ranges(options(ending={0: 11}), positions((0, 10)))
+
+
+def test_a_start_behind_the_chosen_end_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="begins t-0 at 8, behind its end 5"):
+        plan_ranges(options({0: 8}, {0: 5}), positions((0, 10)))
+
+
+def test_records_that_are_gone_fail_the_read() -> None:
+    with pytest.raises(DataLoss, match="t-0 begins at 5 and the read at 3"):
+        plan_ranges(options({0: 3}), positions((5, 10)))
+
+
+def test_records_that_are_gone_are_passed_over_on_request() -> None:
+    asked = options({0: 3}, is_loss_fatal=False)
+    with pytest.warns(RuntimeWarning, match="records before it are gone"):
+        assert bounds(plan_ranges(asked, positions((5, 10)))) == [(0, 5, 10)]
+
+
+def test_a_start_behind_the_end_of_the_log_means_that_records_are_gone() -> None:
+    with pytest.raises(DataLoss, match="t-0 ends at 10 for read_committed and the read would begin at 30"):
+        plan_ranges(options({0: 30}), positions((0, 10)))
+
+
+def test_ranges_without_offsets_are_no_work() -> None:
+    planned = plan_ranges(options(), positions((0, 0), (4, 4), (1, 3)))
+    assert bounds(split_ranges(planned, 0)) == [(2, 1, 3)]
+    assert split_ranges([], 8) == []
+
+
+def test_larger_ranges_are_cut_into_more_pieces() -> None:
+    planned = plan_ranges(options(), positions((0, 100), (0, 10), (50, 350)))
+    pieces = bounds(split_ranges(planned, 8))
+    assert pieces == [
+        (0, 0, 50),
+        (0, 50, 100),
+        (1, 0, 10),
+        *((2, 50 + 50 * number, 100 + 50 * number) for number in range(6)),
+    ]
+
+
+@given(st.lists(st.integers(0, 1_000), max_size=6), st.integers(0, 40))
+def test_pieces_cover_each_range_once_without_gaps(sizes: list[int], min_partitions: int) -> None:
+    planned = plan_ranges(options(), positions(*((7, 7 + size) for size in sizes)))
+    pieces = split_ranges(planned, min_partitions)
+    assert all(piece.offset_count > 0 for piece in pieces)
+    for whole in planned:
+        mine = [piece for piece in pieces if piece.partition == whole.partition]
+        assert [offset for piece in mine for offset in range(piece.start_offset, piece.end_offset)] == list(
+            range(whole.start_offset, whole.end_offset)
+        )
+
+
+def test_a_range_travels_to_the_workers() -> None:
+    (found,) = plan_ranges(options(), positions((0, 10)))
+    assert pickle.loads(pickle.dumps(found)) == found

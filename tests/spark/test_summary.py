@@ -1,0 +1,66 @@
+"""The account of a job, as numbers and as a table."""
+
+from __future__ import annotations
+
+from pyspark_txnlog.job import first_cause
+from pyspark_txnlog.summary import PartitionSummary, Summary
+
+
+def partition(number: int, *, rows: int | None, aborted: int | None, control: int | None) -> PartitionSummary:
+    return PartitionSummary(
+        topic="flights",
+        partition=number,
+        start_offset=0,
+        end_offset=1_200,
+        last_stable_offset=1_200,
+        high_watermark=1_300,
+        rows=rows,
+        aborted_records=aborted,
+        control_records=control,
+    )
+
+
+def summary(*partitions: PartitionSummary) -> Summary:
+    return Summary(isolation="read_committed", partitions=partitions, elapsed_ms=5)
+
+
+def test_the_table_accounts_for_every_partition_and_the_whole() -> None:
+    counted = summary(
+        partition(0, rows=1_000, aborted=190, control=10), partition(1, rows=1_190, aborted=0, control=10)
+    )
+    assert counted.table().splitlines() == [
+        "topic    partition  start    end    LSO  high watermark   rows  aborted hidden  markers hidden",
+        "-------  ---------  -----  -----  -----  --------------  -----  --------------  --------------",
+        "flights          0      0  1,200  1,200           1,300  1,000             190              10",
+        "flights          1      0  1,200  1,200           1,300  1,190               0              10",
+        "-------  ---------  -----  -----  -----  --------------  -----  --------------  --------------",
+        "total                                                    2,190             190              20",
+    ]
+    assert [found.hidden_records for found in counted.partitions] == [200, 10]
+
+
+def test_what_nobody_counted_is_not_called_zero() -> None:
+    unknown = summary(partition(0, rows=None, aborted=None, control=None))
+    assert (unknown.rows, unknown.aborted_records, unknown.partitions[0].hidden_records) == (None, None, None)
+    assert unknown.table().splitlines()[2].split()[-3:] == ["-", "-", "-"]
+
+
+def test_an_empty_read_has_an_account_too() -> None:
+    assert summary().table().splitlines()[-1].split() == ["total", "0", "0", "0"]
+
+
+def test_the_line_where_python_raised_stands_for_a_long_spark_error() -> None:
+    message = (
+        "[PYTHON_DATA_SOURCE_ERROR] Failed when reading: Traceback (most recent call last):\n"
+        '  File "reader.py", line 3, in read\n'
+        "    raise KeyError\n"
+        "ImportError: first\n\n"
+        "During handling of the above exception, another exception occurred:\n\n"
+        "coordinator_client.errors.Rejected: OFFSET_OUT_OF_RANGE (1): offset 7 is gone\n"
+        " SQLSTATE: 38000\n\tat org.apache.spark.Foo: bar"
+    )
+    assert first_cause(message) == "Rejected: OFFSET_OUT_OF_RANGE (1): offset 7 is gone"
+
+
+def test_a_spark_error_of_its_own_is_told_by_its_first_line() -> None:
+    assert first_cause("[PATH_ALREADY_EXISTS] Path exists.\n\tat org.apache") == "[PATH_ALREADY_EXISTS] Path exists."

@@ -1,0 +1,95 @@
+"""Topics with transactions in them, for tests that read them: made through the SDK, on a real server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from coordinator_client.admin import Admin
+from coordinator_client.connection import Connection
+from coordinator_client.producer import Producer
+
+
+class Abort(Exception):
+    """Leaves a transaction so that it is aborted."""
+
+
+class Topics:
+    """Makes topics whose names start with the name of the test, and writes to them."""
+
+    def __init__(self, endpoint: str, *, prefix: str) -> None:
+        self.endpoint = endpoint
+        self._prefix = re.sub(r"[^a-zA-Z0-9]+", "-", prefix)[:200]
+        self._connection = Connection(endpoint, client_id="tests")
+        self._admin = Admin(self._connection)
+        self._count = 0
+        self._open: list[Producer] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for producer in self._open:
+            producer.close()
+        self._connection.close()
+
+    def create(self, partition_count: int = 1) -> str:
+        """Return the name of a new topic."""
+        self._count += 1
+        name = f"{self._prefix}-{self._count}"
+        self._admin.create_topic(name, partition_count)
+        return name
+
+    def recreate(self, name: str, partition_count: int = 1) -> None:
+        """Put another topic of the same name in its place."""
+        self._admin.delete_topic(name)
+        self._admin.create_topic(name, partition_count)
+
+    def topic_id(self, name: str) -> bytes:
+        return self._admin.describe_topic(name).topic_id
+
+    def commit(self, name: str, values: Iterable[str], *, partition: int = 0, encoding: str = "arrow") -> None:
+        """Write the values in one transaction and commit it; a marker follows them."""
+        with self._producer(encoding) as producer, producer.transaction() as transaction:
+            for value in values:
+                transaction.send(name, value.encode(), key=b"key", partition=partition, timestamp_ms=1_500)
+
+    def abort(self, name: str, values: Iterable[str], *, partition: int = 0) -> None:
+        """Write the values in one transaction, so that they are in the log, and abort it; a marker follows them."""
+        with self._producer() as producer:
+            try:
+                with producer.transaction() as transaction:
+                    for value in values:
+                        transaction.send(name, value.encode(), partition=partition)
+                    transaction.flush()
+                    raise Abort
+            except Abort:
+                return
+
+    def leave_open(self, name: str, values: Iterable[str], *, partition: int = 0) -> None:
+        """Write the values in a transaction that stays open until the end of the test."""
+        producer = self._producer()
+        self._open.append(producer)
+        transaction = producer.transaction().__enter__()
+        for value in values:
+            transaction.send(name, value.encode(), partition=partition)
+        transaction.flush()
+
+    def with_headers(self, name: str, value: str, headers: Iterable[tuple[str, bytes | None]]) -> None:
+        """Write one record outside transactions."""
+        with Producer(self._connection, encoding="arrow") as producer:
+            producer.send(name, value.encode(), headers=headers, timestamp_ms=1_500)
+
+    def packed(self, name: str, values: Iterable[str], *, encoding: str) -> None:
+        """Write the values outside transactions, compressed."""
+        with Producer(self._connection, encoding=encoding, compression="gzip") as producer:
+            for value in values:
+                producer.send(name, value.encode(), partition=0, timestamp_ms=1_500)
+
+    def _producer(self, encoding: str = "arrow") -> Producer:
+        self._count += 1
+        return Producer(self._connection, transactional_id=f"{self._prefix}-{self._count}", encoding=encoding)

@@ -9,7 +9,7 @@ PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinat
 	coordinator_server coordinator_client pyspark_txnlog proto/coordinator_api scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast slow lowest check fmt generate lock lock-upgrade venv java bench dev clean
+.PHONY: help demo test fast slow lowest check fmt generate docs lock lock-upgrade venv java bench dev clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -36,13 +36,14 @@ lowest: ## Run the fast tests on the lowest versions of the libraries we promise
 	@$(PYTHON) scripts/venv.py lowest
 	@.venv-lowest/bin/python -m pytest -m "not slow and not spark" -p no:cacheprovider --ignore=tests/tidy --ignore-glob='tests/*spark*'
 
-check: venv ## Check format, lint, types, the import law, and that generated code is fresh
+check: venv ## Check format, lint, types, the import law, and that generated code and docs are fresh
 	@.venv/bin/ruff format --check --diff --quiet . || { echo 'not formatted: run make fmt' >&2; exit 1; }
 	@.venv/bin/ruff check --quiet .
 	@.venv/bin/mypy $(PACKAGES) $(TYPED)
 	@.venv/bin/lint-imports --no-logo
 	@$(PYTHON) scripts/venv.py generate
 	@.venv-generate/bin/python scripts/generate.py --check
+	@.venv/bin/python scripts/docs.py --check
 
 fmt: venv ## Format the code and repair what the linter can repair
 	@.venv/bin/ruff check --fix-only --quiet .
@@ -51,6 +52,9 @@ fmt: venv ## Format the code and repair what the linter can repair
 generate: ## Generate the Python code of the .proto files
 	@$(PYTHON) scripts/venv.py generate
 	@.venv-generate/bin/python scripts/generate.py
+
+docs: venv ## Write docs/cli.md and docs/configuration.md from the code
+	@.venv/bin/python scripts/docs.py
 
 lock: ## Write requirements/*.txt again after a change of a dependency, keeping chosen versions
 	@$(PYTHON) scripts/venv.py lock

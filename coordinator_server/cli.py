@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from coordinator_server.commands import log, store, topic
+from coordinator_server.commands import config, log, store, topic
 from coordinator_server.commands.consume import consume
 from coordinator_server.commands.dev import dev
+from coordinator_server.commands.doctor import doctor
 from coordinator_server.commands.produce import produce
 from coordinator_server.commands.serve import serve
 from coordinator_server.commands.transactions import describe, list_transactions
@@ -36,6 +37,8 @@ app.command("list")(list_transactions)
 app.command()(describe)
 app.add_typer(log.app)
 app.add_typer(store.app)
+app.add_typer(config.app)
+app.command()(doctor)
 
 
 def _show_version(is_wanted: bool) -> None:

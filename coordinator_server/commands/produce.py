@@ -115,9 +115,8 @@ def produce(
         try:
             result = _counted(plan, records) if dry_run else _sent(connection, plan, records)
         except InputRefused as refusal:
-            raise CommandFailed(
-                ExitStatus.USAGE, f"{refusal}\nits transaction was aborted: nothing of it is visible"
-            ) from refusal
+            advice = "" if dry_run else "\nits transaction was aborted: nothing of it is visible"
+            raise CommandFailed(ExitStatus.USAGE, f"{refusal}{advice}") from refusal
     _print(result, output)
 
 

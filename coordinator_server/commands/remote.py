@@ -120,7 +120,6 @@ def _message_of(error: TransactionError, server: str) -> str:
 
 
 _ADVICE: dict[int, str] = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`txnctl topic list` shows the topics, `txnctl topic create` makes one",
     ErrorCode.TOPIC_ALREADY_EXISTS: "`txnctl topic describe` shows it; --if-not-exists is content with it",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`txnctl list` shows the transactional ids that the server knows",
     ErrorCode.INVALID_REGULAR_EXPRESSION: "--pattern is a regular expression for the whole id, as in 'billing-.*'",

@@ -44,5 +44,5 @@ def _advised(data_dir: Path, refusal: str) -> str:
     if "there is no" in refusal:
         return f"{refusal}; name the directory that `txnctl serve --data-dir` was given"
     if "pid" in refusal:
-        return f"{refusal}, or ask the running server (`txnctl log dump TOPIC --server HOST:PORT`)"
+        return f"{refusal}. Of a running server, `txnctl log dump TOPIC --server HOST:PORT` shows the logs"
     return refusal

@@ -12,6 +12,7 @@ from coordinator_server.exit_status import ExitStatus
 from coordinator_server.output import Column, OutputFormat, Row, Value, print_document, print_list, print_note
 
 if TYPE_CHECKING:
+    from coordinator_runtime.rocks import ReadOnlyStore
     from coordinator_server.store_verify import Check
 
 app = typer.Typer(
@@ -35,7 +36,7 @@ def verify(
     from coordinator_server.store_verify import verify_store
 
     with opened(data_dir) as store:
-        checks = [_durable_check(store.version(), store.durable_version()), *verify_store(store)]
+        checks = [_durable_check(store), *verify_store(store)]
     violations = sum(check.violation_count for check in checks)
     if output is OutputFormat.TABLE:
         _print_table(checks)
@@ -48,10 +49,17 @@ def verify(
         raise typer.Exit(ExitStatus.PROBLEM)
 
 
-def _durable_check(version: int, durable_version: int) -> Check:
+def _durable_check(store: ReadOnlyStore) -> Check:
+    from coordinator_runtime.store import StoreRefused
     from coordinator_server.store_verify import Check
 
+    version = store.version()
     check = Check("durable", "what was reported durable is there", "group versions", examined=version)
+    try:
+        durable_version = store.durable_version()
+    except StoreRefused as refusal:
+        check.violated(str(refusal))
+        return check
     if version < durable_version:
         check.violated(
             f"the store ends at group version {version}, {durable_version} had been durable:"

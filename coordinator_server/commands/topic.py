@@ -152,7 +152,11 @@ def delete(
             for name in dict.fromkeys(names):
                 admin.delete_topic(name)
     result = "would be deleted" if dry_run else "deleted"
-    columns = (*_RESULT[:3], Column("OFFSETS", "offsets", is_number=True), Column("OPEN TXNS", "open_transactions"))
+    columns = (
+        *_RESULT[:3],
+        Column("OFFSETS", "offsets", is_number=True),
+        Column("OPEN TXNS", "open_transactions", is_number=True),
+    )
     print_list([{**summary, "result": result} for summary in summaries], columns, output, empty="")
 
 

@@ -83,7 +83,7 @@ def list_transactions(
         Column("TRANSACTIONAL ID", "transactional_id"),
         Column("STATE", "state"),
         Column("PRODUCER ID", "producer_id", is_number=True),
-        Column("OPEN SINCE", "start_ms", moment),
+        Column("OPENED", "start_ms", moment),
         Column("AGE", "age_ms", duration, is_number=True),
     )
     print_list(rows, columns, output, empty="no transactional id matches")
@@ -128,7 +128,7 @@ def describe(
         Column("State", "state"),
         Column("Producer id", "producer_id"),
         Column("Producer epoch", "producer_epoch"),
-        Column("Open since", "start_ms", moment),
+        Column("Opened", "start_ms", moment),
         Column("Age", "age_ms", duration),
         Column("Timeout", "transaction_timeout_ms", duration),
         Column("Partitions", "partitions", _partition_names),

@@ -1,0 +1,277 @@
+"""What `txnctl doctor` finds out about the machine: one finding per thing that has broken a server before."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import resource
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from coordinator_runtime.clock import Clock
+
+DISTRIBUTION: Final = "txn-coordinator"
+SYNCS: Final = 50
+SYNC_BYTES: Final = 4096
+
+_SLOW_SYNC_US: Final = 10_000
+_VERY_SLOW_SYNC_US: Final = 100_000
+_INSTANT_SYNC_US: Final = 20
+"""No disk answers in this time: the directory lies in memory, or something on the way does not sync."""
+_OPEN_FILES_MIN: Final = 4_096
+_DISK_FREE_BYTES_MIN: Final = 1 << 30
+_MEMORY_BYTES_MIN: Final = 512 << 20
+_JAVA_MIN: Final = 17
+_PROBE_MS_MAX: Final = 10_000
+_IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
+_REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"})
+_CLOCK_SKEW_MS_MAX: Final = 2_000
+
+
+class Verdict(StrEnum):
+    """How a finding is to be taken."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """A server runs, but not as well or as safely as it could."""
+    PROBLEM = "problem"
+    """A server does not run, or does not keep its promises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    subject: str
+    verdict: Verdict
+    found: str
+    advice: str = ""
+
+
+def look_at_machine(data_dir: Path, clock: Clock) -> Iterator[Finding]:
+    """All findings, in the order in which a server would meet the things. `data_dir` need not exist yet."""
+    yield from versions()
+    yield clock_synchronisation()
+    place = _existing(data_dir)
+    if data_dir.exists() and not data_dir.is_dir():
+        yield Finding("data directory", Verdict.PROBLEM, f"{data_dir} is a file", "name a directory")
+    elif not os.access(place, os.W_OK):
+        yield Finding("data directory", Verdict.PROBLEM, f"{place} cannot be written", "choose another, or its rights")
+    else:
+        yield file_system(data_dir, place)
+        yield from disk(place, clock)
+    yield open_files()
+    yield memory()
+    yield java()
+
+
+def versions() -> Iterator[Finding]:
+    """The interpreter and the libraries that decide whether anything works at all."""
+    yield Finding("python", Verdict.OK, f"{platform.python_version()} ({platform.python_implementation()})")
+    floors = _floors()
+    for name in ("grpcio", "protobuf", "rocksdict", "pyspark", "pyarrow"):
+        floor = floors.get(name, "")
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            if name in ("pyspark", "pyarrow"):
+                yield Finding(name, Verdict.OK, "not installed", f"for Spark: install {DISTRIBUTION}[spark]")
+            else:
+                yield Finding(name, Verdict.PROBLEM, "not installed", f"install {DISTRIBUTION} again")
+            continue
+        if floor and _numbers(found) < _numbers(floor):
+            yield Finding(name, Verdict.PROBLEM, f"{found}, older than {floor}", f"install {name}>={floor}")
+        else:
+            yield Finding(name, Verdict.OK, found)
+
+
+def clock_synchronisation() -> Finding:
+    """Whether the kernel believes its clock. Transaction timeouts over a restart, and all times that people read, come
+    from the wall clock."""
+    state = _kernel_clock_state()
+    if state is None:
+        return Finding("clock", Verdict.OK, "the kernel does not say whether it is synchronised")
+    if state == _CLOCK_UNSYNCHRONISED:
+        return Finding("clock", Verdict.WARNING, "not synchronised", "run an NTP client such as chrony")
+    return Finding("clock", Verdict.OK, "synchronised")
+
+
+def file_system(data_dir: Path, place: Path) -> Finding:
+    """What kind of file system the data lies on, and how much room is there."""
+    kind = _file_system_kind(place)
+    free_bytes = shutil.disk_usage(place).free
+    found = f"{data_dir} on {kind or 'an unknown file system'}, {free_bytes >> 20:,} MiB free"
+    if kind in _IN_MEMORY:
+        return Finding(
+            "data directory", Verdict.WARNING, found, "nothing here survives a power cut: use a disk for real data"
+        )
+    if kind in _REMOTE:
+        return Finding(
+            "data directory", Verdict.WARNING, found, "locks and syncs of a remote file system are not to be relied on"
+        )
+    if free_bytes < _DISK_FREE_BYTES_MIN:
+        return Finding("data directory", Verdict.WARNING, found, "a full disk ends the server: make room")
+    return Finding("data directory", Verdict.OK, found)
+
+
+def disk(place: Path, clock: Clock) -> Iterator[Finding]:
+    """How long the disk takes to make a write durable, which every commit waits for; and whether its clock is ours."""
+    try:
+        took_us, skew_ms = _measure_syncs(place, clock)
+    except OSError as error:
+        yield Finding(
+            "disk sync", Verdict.PROBLEM, f"failed: {error}", "check the disk: a server would end itself here"
+        )
+        return
+    median_us, longest_us = took_us[len(took_us) // 2], took_us[-1]
+    found = f"median {median_us / 1000:.2f} ms, longest {longest_us / 1000:.2f} ms of {len(took_us)}"
+    if median_us >= _VERY_SLOW_SYNC_US:
+        yield Finding("disk sync", Verdict.PROBLEM, found, "commits would time out: use another disk")
+    elif median_us >= _SLOW_SYNC_US:
+        yield Finding("disk sync", Verdict.WARNING, found, "every commit waits for one sync: use a faster disk")
+    elif median_us <= _INSTANT_SYNC_US:
+        yield Finding("disk sync", Verdict.WARNING, found, "too fast for a disk: what it calls durable may not be")
+    else:
+        yield Finding("disk sync", Verdict.OK, found)
+    if abs(skew_ms) > _CLOCK_SKEW_MS_MAX:
+        yield Finding(
+            "clock of the disk", Verdict.WARNING, f"{skew_ms} ms away from this machine's", "synchronise both machines"
+        )
+
+
+def open_files() -> Finding:
+    """RocksDB keeps every file of its store open, and every client connection is a file too."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    found = f"{_limit(soft)} open files (at most {_limit(hard)})"
+    if soft != resource.RLIM_INFINITY and soft < _OPEN_FILES_MIN:
+        return Finding(
+            "limits", Verdict.WARNING, found, f"`ulimit -n {_OPEN_FILES_MIN}` or LimitNOFILE= before it starts"
+        )
+    return Finding("limits", Verdict.OK, found)
+
+
+def memory() -> Finding:
+    """What is left for a server, which needs about 200 MiB and grows with ids and partitions."""
+    free_bytes = _available_memory()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if free_bytes is None:
+        return Finding("memory", Verdict.OK, f"{cores} processors; the system does not say what is available")
+    found = f"{free_bytes >> 20:,} MiB available, {cores} processors"
+    if free_bytes < _MEMORY_BYTES_MIN:
+        return Finding("memory", Verdict.WARNING, found, "make room, or lower write_buffer_bytes and block_cache_bytes")
+    return Finding("memory", Verdict.OK, found)
+
+
+def java() -> Finding:
+    """The Java that Spark would start. Only Spark needs it."""
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    advice = f"for Spark: install a Java {_JAVA_MIN} runtime or set JAVA_HOME"
+    if program is None:
+        return Finding("java", Verdict.WARNING, "none", advice)
+    try:
+        answer = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, check=False, timeout=_PROBE_MS_MAX / 1000
+        )
+    except (OSError, subprocess.TimeoutExpired) as failure:
+        return Finding("java", Verdict.WARNING, f"{program} does not start ({failure})", advice)
+    # The old form for Java 8 was 1.8.
+    version = re.search(r'version "(?:1\.)?(\d+)([^"]*)"', answer.stderr + answer.stdout)
+    if version is None:
+        return Finding("java", Verdict.WARNING, f"{program} does not tell its version", advice)
+    if int(version[1]) < _JAVA_MIN:
+        return Finding("java", Verdict.WARNING, f"{program} is Java {version[1]}", advice)
+    return Finding("java", Verdict.OK, f"{version[1]}{version[2]} ({program})")
+
+
+def _measure_syncs(place: Path, clock: Clock) -> tuple[list[int], int]:
+    """How long each of some syncs took in microseconds, ascending, and by how many milliseconds the times of the files
+    differ from the wall clock. Raises OSError."""
+    sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+    took_us = []
+    with tempfile.NamedTemporaryFile(dir=place, prefix="txnctl-doctor-") as file:
+        block = b"\0" * SYNC_BYTES
+        for _ in range(SYNCS):
+            # Appended, as a log is: then the size of the file has to become durable too.
+            os.write(file.fileno(), block)
+            began_us = clock.monotonic_us()
+            sync(file.fileno())
+            took_us.append(clock.monotonic_us() - began_us)
+        skew_ms = os.fstat(file.fileno()).st_mtime_ns // 1_000_000 - clock.wall_ms()
+    return sorted(took_us), skew_ms
+
+
+def _existing(path: Path) -> Path:
+    """The directory itself, or the nearest one above that is there."""
+    path = path.absolute()
+    while not path.is_dir():
+        path = path.parent
+    return path
+
+
+def _file_system_kind(place: Path) -> str | None:
+    """The type of the mount that holds the directory, where the system tells."""
+    try:
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    except OSError:
+        return None
+    found: tuple[int, str] | None = None
+    for _device, point, kind, *_ in mounts:
+        # Mount points have their spaces written as octal escapes.
+        mounted = Path(point.encode().decode("unicode_escape"))
+        if place.resolve().is_relative_to(mounted) and (found is None or len(mounted.parts) >= found[0]):
+            found = (len(mounted.parts), kind)
+    return None if found is None else found[1]
+
+
+def _available_memory() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+_CLOCK_UNSYNCHRONISED: Final = 5
+_TIMEX_BYTES: Final = 512
+"""More than the structure has on any system; all zero asks without setting anything."""
+
+
+def _kernel_clock_state() -> int | None:
+    """What adjtimex answers: 5 = the clock is not synchronised. None where it cannot be asked."""
+    try:
+        ask = ctypes.CDLL(None).adjtimex
+    except (OSError, AttributeError):
+        return None
+    state = ask(ctypes.create_string_buffer(_TIMEX_BYTES))
+    return state if isinstance(state, int) and state >= 0 else None
+
+
+def _floors() -> dict[str, str]:
+    """The oldest version of each library that this distribution promises to work with."""
+    try:
+        wanted = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        return {}
+    found = (re.match(r"([\w.-]+)[^;]*?>=\s*([\w.]+)", requirement) for requirement in wanted)
+    return {match[1]: match[2] for match in found if match is not None}
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:4])
+
+
+def _limit(number: int) -> str:
+    return "unlimited" if number == resource.RLIM_INFINITY else f"{number:,}"

@@ -1,0 +1,194 @@
+"""Writes docs/cli.md and docs/configuration.md from the code, and tells whether they are fresh.
+
+The commands document themselves with `--help`, settings and exit statuses with the strings below their definitions; a
+second text about them would only drift.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.testing import CliRunner
+
+from coordinator_server import exit_status
+from coordinator_server.cli import TRACEBACK_VARIABLE, app
+from coordinator_server.commands.options import DEFAULT_SERVER, SERVER_VARIABLE
+from coordinator_server.config import CONFIG_FILE_VARIABLE, ENVIRONMENT_PREFIX, Config
+
+ROOT = Path(__file__).resolve().parent.parent
+WIDTH = 80
+NOTICE = "<!-- Written by `make docs` from the code. Change the code, not this file. -->"
+
+
+def main() -> int:
+    """Write the pages, or with `--check` only name what is not fresh (exit status 1)."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--check", action="store_true", help="write nothing, fail if anything would change")
+    is_check = parser.parse_args().check
+    stale = []
+    for name, page in PAGES.items():
+        path = ROOT / "docs" / name
+        text = page()
+        if not path.exists() or path.read_text() != text:
+            stale.append(path)
+            if not is_check:
+                path.write_text(text)
+                print(f"{path.relative_to(ROOT)}: written")
+    if stale and is_check:
+        names = ", ".join(str(path.relative_to(ROOT)) for path in stale)
+        print(f"{names}: not fresh; run `make docs` and commit the result", file=sys.stderr)
+        return 1
+    return 0
+
+
+def cli_page() -> str:
+    """The whole of docs/cli.md."""
+    commands = "\n\n".join(_command(path) for path in _commands(app))
+    rows = "\n".join(f"| {number} | `{name}` | {words} |" for number, name, words in _statuses())
+    return (
+        f"{NOTICE}\n"
+        + _CLI_HEAD.format(
+            server_variable=SERVER_VARIABLE, default_server=DEFAULT_SERVER, traceback_variable=TRACEBACK_VARIABLE
+        )
+        + f"\n| status | name | meaning |\n| --- | --- | --- |\n{rows}\n"
+        + "| 130 | | Ctrl-C. `produce` aborts its open transaction first. |\n"
+        + f"\n## Commands\n\n{commands}\n"
+    )
+
+
+def configuration_page() -> str:
+    """The whole of docs/configuration.md."""
+    schema = Config.model_json_schema()
+    settings = "\n".join(_setting(name, schema) for name in Config.model_fields)
+    head = _CONFIGURATION_HEAD.format(prefix=ENVIRONMENT_PREFIX, file_variable=CONFIG_FILE_VARIABLE)
+    return f"{NOTICE}\n{head}\n## Settings\n\n{settings}"
+
+
+PAGES: dict[str, Callable[[], str]] = {"cli.md": cli_page, "configuration.md": configuration_page}
+
+_CLI_HEAD = """\
+# txnctl
+
+One program: it runs a server, asks a running one, and looks into the directory of a stopped one.
+
+- **Which server.** `--server HOST:PORT`, else the variable `{server_variable}`, else {default_server}.
+- **Output.** `-o table` is for people, and its layout may change. `-o json` and `-o yaml` are for programs: they carry
+  every field, with the units in the names (`start_ms`, `size_bytes`). A stream (`consume`, `log dump`) comes as one
+  JSON object per line, or as the items of one YAML list. Bytes that are no UTF-8 are written as `{{"base64": "..."}}`,
+  and `produce` takes them back: `txnctl consume a -o json | txnctl produce b --format json` copies a topic.
+- **Stdout holds the result and nothing else**; words for people go to stderr. A reader that leaves early (`| head`)
+  ends the command quietly, with status 0.
+- **Nothing by accident.** Whatever changes something takes `--dry-run`, and `topic delete` asks first.
+- **Completion.** `txnctl --install-completion` sets it up for the shell it is called from.
+- A traceback is a defect of ours, and none is shown unless `{traceback_variable}` is set.
+
+## Exit statuses
+"""
+
+_CONFIGURATION_HEAD = """\
+# Configuration
+
+Every setting has a default but the data directory. A value is taken from the first place that has one:
+
+1. a flag: `--data-dir`, `--listen`, `--two-phase`, `--accept-data-loss`, or `--set NAME=VALUE` for any of them;
+2. the environment: `{prefix}` and the name in capitals, such as `{prefix}LISTEN`;
+3. a TOML file, named by `--config` or `{file_variable}`;
+4. the default.
+
+Unknown names are errors in all of them, with the name that may have been meant. `txnctl config show` prints every value
+and where it came from. Units are in the names: `_ms` milliseconds, `_bytes` bytes, `_max` an upper bound.
+
+```toml
+data_dir = "data"
+listen = "127.0.0.1:7070"
+transaction_max_timeout_ms = 900_000
+log_format = "json"
+```
+"""
+
+
+def _commands(group: typer.Typer, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command by its words, in the order of the help."""
+    for command in group.registered_commands:
+        assert command.callback is not None
+        yield (*path, command.name or command.callback.__name__.replace("_", "-"))
+    for sub in group.registered_groups:
+        assert sub.typer_instance is not None
+        name = sub.typer_instance.info.name
+        assert name is not None
+        yield from _commands(sub.typer_instance, (*path, name))
+
+
+def _command(path: tuple[str, ...]) -> str:
+    shown = CliRunner().invoke(app, [*path, "--help"], prog_name="txnctl", env={"COLUMNS": str(WIDTH), "TERM": "dumb"})
+    assert shown.exit_code == 0, shown.output
+    text = "\n".join(line.rstrip() for line in shown.stdout.strip().splitlines())
+    return f"### txnctl {' '.join(path)}\n\n```text\n{text}\n```"
+
+
+def _statuses() -> Iterator[tuple[int, str, str]]:
+    """Number, name and meaning of every exit status."""
+    words = _strings_below(Path(exit_status.__file__), "ExitStatus")
+    for status in exit_status.ExitStatus:
+        yield int(status), status.name, words.get(status.name, "It is done.")
+
+
+def _strings_below(path: Path, class_name: str) -> dict[str, str]:
+    """What is written below the members of a class; the interpreter throws these strings away."""
+    tree = ast.parse(path.read_text())
+    (found,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
+    words = {}
+    for member, below in zip(found.body, found.body[1:], strict=False):
+        match member, below:
+            case ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(value=ast.Constant(value=str(text))):
+                words[name] = " ".join(text.split())
+    return words
+
+
+def _setting(name: str, schema: dict[str, Any]) -> str:
+    found = schema["properties"][name]
+    kind = ", ".join(_kind(found, schema))
+    default = found.get("default")
+    shown = "no default" if name in schema.get("required", ()) else f"default {_literal(default)}"
+    text = textwrap.fill(" ".join(found["description"].split()), width=120)
+    return f"### {name}\n\n`{ENVIRONMENT_PREFIX}{name.upper()}`, {kind}, {shown}.\n\n{text}\n"
+
+
+def _kind(found: dict[str, Any], schema: dict[str, Any]) -> Iterator[str]:
+    if "$ref" in found:
+        choices = schema["$defs"][found["$ref"].rpartition("/")[2]]["enum"]
+        yield "one of " + ", ".join(f"`{choice}`" for choice in choices)
+    elif "anyOf" in found:
+        for kind in found["anyOf"]:
+            if kind["type"] != "null":
+                yield from _kind(kind, schema)
+    elif found["type"] == "integer":
+        smallest, largest = found.get("minimum"), found.get("maximum")
+        yield f"a number from {smallest:,}" + (" up" if largest is None else f" to {largest:,}")
+    else:
+        yield {"boolean": "true or false", "string": "a path" if found.get("format") == "path" else "text"}[
+            found["type"]
+        ]
+
+
+def _literal(value: object) -> str:
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return f"`{str(value).lower()}`"
+        case int():
+            return f"{value:,}"
+        case _:
+            return f"`{value}`"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -15,7 +15,6 @@ Source: design 6 (error fields, request header, retries that name themselves).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
 from google.protobuf.message import Message
@@ -48,19 +47,17 @@ def call_context(header: common_pb2.RequestHeader, call: CallContext) -> CallCon
             f"request_id has {len(request_id)} bytes: send {REQUEST_ID_BYTES} random bytes, or none",
         )
     client_id = header.client_id
-    check_client_id(client_id)
+    if client_id:
+        check_client_id(client_id)
     client_txn_version = header.client_txn_version or CLIENT_TXN_VERSION_DEFAULT
     if client_txn_version not in CLIENT_TXN_VERSIONS:
         raise Refused(
             ErrorCode.UNSUPPORTED_VERSION,
             f"client_txn_version is {client_txn_version}: this server speaks 1 and 2; leave it out for 2",
         )
-    return replace(
-        call,
-        client_id=client_id,
-        request_id=request_id,
-        client_txn_version=client_txn_version,
-        immediate_51=header.immediate_51,
+    # In the order of the fields, and not with `replace`: this runs in every call, and takes a quarter of the time.
+    return CallContext(
+        call.principal, client_id, call.host, call.deadline_ms, request_id, client_txn_version, header.immediate_51
     )
 
 

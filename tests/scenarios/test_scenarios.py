@@ -6,11 +6,39 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.transcript import check
+from tests.harness.rocks_shelf import RocksShelf
+from tests.harness.script import VERBS
+from tests.harness.transcript import check, play, read_transcript, written
 
 SCENARIOS = sorted(Path(__file__).parent.glob("*.txt"))
+ON_ROCKS = {"crash_of_a_fused_commit", "crash_between_markers", "rotation"}
+"""Played on RocksDB too in the fast suite; the slow one plays all."""
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_scenario(path: Path, request: pytest.FixtureRequest) -> None:
     check(path, rewrite=request.config.getoption("--rewrite"))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=() if path.stem in ON_ROCKS else pytest.mark.slow) for path in SCENARIOS],
+    ids=lambda path: path.stem,
+)
+def test_scenario_on_rocksdb(path: Path, tmp_path: Path) -> None:
+    transcript = read_transcript(path.read_text())
+    for mode in transcript.modes:
+        shelf = RocksShelf(tmp_path / mode)
+        try:
+            assert written(transcript, play(transcript, mode, shelf)) == path.read_text()
+        finally:
+            shelf.close()
+
+
+def test_every_verb_is_used() -> None:
+    used = {command.split()[0] for path in SCENARIOS for command in _commands(path)}
+    assert used == set(VERBS)
+
+
+def _commands(path: Path) -> list[str]:
+    return [command for block in read_transcript(path.read_text()).blocks for command in block.commands]

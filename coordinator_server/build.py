@@ -9,35 +9,38 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
 from coordinator_api.v1 import log_pb2, transaction_pb2
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.commit_thread import CommitThread
-from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.driver import LoopDriver
 from coordinator_runtime.identity import new_uuid
-from coordinator_runtime.loader import load_shard, settle_debts
+from coordinator_runtime.loader import settle_debts
 from coordinator_runtime.ports import AllowAll
-from coordinator_runtime.rows import StateRows
+from coordinator_runtime.rocks import StoreStatistics
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreFailed
 from coordinator_server.admission import Admission
 from coordinator_server.config import Address, Config
+from coordinator_server.events import EventObserver
 from coordinator_server.markers import LocalMarkers, NoGroups
+from coordinator_server.metrics.board import CallNumbers, LogNumbers, TransactionNumbers
+from coordinator_server.metrics.snapshot import LiveServer, MetricsConfig, RuntimeNumbers, ServerNumbers, SnapshotTaker
 from coordinator_server.transport import Dispatcher
+from partition_log.catalog.directory import TopicDirectory
 from partition_log.loading import load_partition_log
 from partition_log.markers import PartitionMarkers
 from partition_log.service import LogService
 from partition_log.servicer import LogServicer
 from partition_log.topics import TopicService
-from txn_coordinator.codec import CountersCodec, TransactionCodec
-from txn_coordinator.counters import COUNTERS, CountersShard
+from txn_coordinator.loading import TransactionConfig, load_stepwise, transaction_shards
 from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.service import TransactionService
 from txn_coordinator.servicer import NodeAddress, TransactionServicer
-from txn_coordinator.shard import TransactionShard
 from txn_coordinator.verifier import CoordinatorVerifier
 
 SERVICES = (
@@ -48,6 +51,9 @@ SERVICES = (
 
 SERVICE_NAMES = tuple(service.full_name for service in SERVICES)
 
+NO_STATISTICS = partial(StoreStatistics, 0, 0, 0, 0, 0)
+"""Of a store that lies in memory."""
+
 _log = structlog.get_logger("server")
 
 
@@ -57,6 +63,8 @@ class OpenStore:
 
     store: Store
     mark_durable: Callable[[int], None]
+    statistics: Callable[[], StoreStatistics] = NO_STATISTICS
+    """Sizes of the store, for the metrics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,15 @@ class Server:
     driver: LoopDriver
     commits: CommitThread
     dispatcher: Dispatcher
+    numbers: ServerNumbers
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The parts that exist once the state is loaded, and that the metrics look at."""
+
+    directory: TopicDirectory
+    sender: MarkerSender
 
 
 def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[[Exception], None]) -> Server:
@@ -90,31 +107,26 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
     runtime.on_defect = lambda defect: _log.error("defect", exc_info=defect)
     driver = LoopDriver(runtime, on_failure)
     admission = Admission(config.admission_limits(), lambda: runtime.parked_calls)
-    dispatcher = Dispatcher(SERVICES, admission, message_bytes_max=config.message_bytes_max)
-    return Server(store, runtime, driver, commits, dispatcher)
+    dispatcher = Dispatcher(SERVICES, admission, clock, message_bytes_max=config.message_bytes_max)
+    numbers = ServerNumbers(TransactionNumbers(), CallNumbers(), LogNumbers(), RuntimeNumbers())
+    runtime.on_group = numbers.runtime.group_durable
+    dispatcher.on_answered = numbers.calls.answered
+    return Server(store, runtime, driver, commits, dispatcher, numbers)
 
 
-async def load(server: Server, config: Config, address: Address) -> None:
+async def load(server: Server, config: Config, address: Address) -> Loaded:
     """Bring the state back and take work; returns once all of that is durable. The commit thread must run.
 
     Raises whatever a damaged record raises: a server that cannot read its state does not serve."""
     runtime, store, shard_count = server.runtime, server.store, config.shard_count
     limits, authorizer = config.limits(), AllowAll()
-    transaction_shards = [ShardKey(Coordinator.TRANSACTIONS, number) for number in range(shard_count)]
 
     directory = load_partition_log(runtime, store, shard_count=shard_count)
     partition_markers = PartitionMarkers(directory)
     markers = LocalMarkers(partition_markers, NoGroups())
 
-    counters = CountersShard(runtime.journal)
-    runtime.add_rows(Coordinator.COUNTERS, StateRows(CountersCodec()))
-    load_shard(runtime, store, COUNTERS, counters)
-    runtime.add_rows(Coordinator.TRANSACTIONS, StateRows(TransactionCodec()))
-    for key in transaction_shards:
-        shard = TransactionShard(
-            key, runtime.journal, counters=counters, markers=markers, limits=limits, two_phase=config.two_phase
-        )
-        load_shard(runtime, store, key, shard)
+    transactions_config = TransactionConfig(limits=limits, two_phase=config.two_phase, shard_count=shard_count)
+    for _shard in load_stepwise(runtime, store, markers=markers, config=transactions_config):
         await asyncio.sleep(0)  # noqa: TID251  gives way to health checks and signals, waits for nothing
 
     sender = MarkerSender(runtime, markers)
@@ -134,7 +146,31 @@ async def load(server: Server, config: Config, address: Address) -> None:
         address=NodeAddress(config.node_id, address.host, address.port),
     )
 
-    settle_debts(runtime, transaction_shards)
+    numbers = server.numbers
+    for shard in runtime.shards(Coordinator.TRANSACTIONS):
+        numbers.transactions.load(shard.durable_transactions())
+    runtime.on_event = EventObserver(numbers.transactions, numbers.log, directory.topic_of)
+    log.fetcher.on_read = numbers.log.read
+
+    settle_debts(runtime, transaction_shards(shard_count))
     # A coordinator epoch is durable before the first request, so that no older process can pass for this one.
     await server.driver.drain()
     server.dispatcher.open([transaction_servicer, LogServicer(topics, log)])
+    return Loaded(directory, sender)
+
+
+def snapshot_of(server: Server, loaded: Loaded, opened: OpenStore, config: Config) -> SnapshotTaker:
+    """What a scrape asks for, of a server that serves."""
+    live = LiveServer(
+        clock=server.runtime.clock,
+        runtime=server.runtime,
+        commits=server.commits,
+        sender=loaded.sender,
+        directory=loaded.directory,
+        store_statistics=opened.statistics,
+        calls_in_flight=lambda: server.dispatcher.unanswered_calls,
+    )
+    metrics_config = MetricsConfig(
+        config.node_id, config.two_phase.value, config.transaction_max_timeout_ms, config.metrics_partitions_max
+    )
+    return SnapshotTaker(server.numbers, live, metrics_config)

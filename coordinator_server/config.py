@@ -157,6 +157,14 @@ class Config(BaseSettings):
     wal_bytes_max: Positive = 256 * MEBI
     """Size at which the store's write-ahead log is trimmed. Too small: many small files. Too large: slower recovery."""
 
+    metrics_listen: AddressText | None = None
+    """HOST:PORT where Prometheus finds /metrics, over HTTP on a thread of its own; port 0 takes a free one. Not set: no
+    metrics. They name topics, so treat them as you treat the data."""
+
+    metrics_partitions_max: Annotated[int, Field(ge=0)] = 1_000
+    """Partitions with gauges of their own. Larger: a scrape takes longer and Prometheus keeps more series; beyond,
+    txn_partitions_omitted counts."""
+
     drain_ms_max: Positive = 10_000
     """Longest that a shutdown waits for what was staged; then it ends as a crash would, and the next start recovers."""
 

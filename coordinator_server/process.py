@@ -21,11 +21,15 @@ from coordinator_protocol.errors import UnknownOutcome
 from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_runtime.rocks import open_store
 from coordinator_runtime.store import StoreFailed, StoreRefused
-from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
+from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load, snapshot_of
 from coordinator_server.config import Address, Config, parse_address
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.grpc_transport import AddressRefused, GrpcOptions, GrpcTransport
 from coordinator_server.logs import configure_logs
+from coordinator_server.metrics.collector import SnapshotCollector, registry_of
+from coordinator_server.metrics.endpoint import MetricsEndpoint, serve_metrics
+from coordinator_server.metrics.loop_lag import LoopLag
+from coordinator_server.metrics.snapshot import SnapshotTaker
 
 ANSWERS_LEAVE_MS: Final = 500
 """How long answers that were given may take to leave the process when it ends."""
@@ -53,7 +57,7 @@ def open_rocks_store(config: Config) -> OpenStore:
         accept_data_loss=config.accept_data_loss,
         options=config.store_options(),
     )
-    return OpenStore(store, store.durable_mark.write)
+    return OpenStore(store, store.durable_mark.write, store.statistics)
 
 
 def run(config: Config, announce: Announce, opener: StoreOpener = open_rocks_store) -> ExitStatus:
@@ -93,6 +97,7 @@ class _Process:
         self._clock = clock
         self._failure: asyncio.Future[Exception] = asyncio.Future()
         self._signal: asyncio.Future[signal.Signals] = asyncio.Future()
+        self._metrics: MetricsEndpoint | None = None
 
     async def live(self, opener: StoreOpener) -> ExitStatus:
         try:
@@ -112,7 +117,9 @@ class _Process:
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
         await transport.start(server.dispatcher)
         try:
-            is_ready = await self._unless(self._get_ready(server, transport, address), self._failure, self._signal)
+            is_ready = await self._unless(
+                self._get_ready(server, opened, transport, address), self._failure, self._signal
+            )
         except BaseException:
             await transport.stop(0)
             raise
@@ -134,11 +141,11 @@ class _Process:
         advertised = self._config.advertised
         return address if advertised is None else parse_address(advertised)
 
-    async def _get_ready(self, server: Server, transport: GrpcTransport, address: Address) -> None:
+    async def _get_ready(self, server: Server, opened: OpenStore, transport: GrpcTransport, address: Address) -> None:
         began_ms = self._clock.monotonic_ms()
         server.commits.start()
         try:
-            await load(server, self._config, self._advertised(address))
+            loaded = await load(server, self._config, self._advertised(address))
         except Exception as error:
             _log.error("load_failed", exc_info=error)
             raise CommandFailed(
@@ -146,7 +153,9 @@ class _Process:
                 f"the state in {self._config.data_dir} cannot be loaded ({type(error).__name__}: {error}); nothing was"
                 " served. `txnctl store verify` looks closer; restore a backup if the disk is damaged",
             ) from error
-        _log.info("loaded", elapsed_ms=self._clock.monotonic_ms() - began_ms)
+        load_ms = server.numbers.runtime.load_ms = self._clock.monotonic_ms() - began_ms
+        _log.info("loaded", elapsed_ms=load_ms, transactional_ids=server.numbers.transactions.known_ids)
+        self._start_metrics(server, snapshot_of(server, loaded, opened, self._config))
         await transport.set_ready(True)
         if not is_loopback(address.host):
             _log.warning(
@@ -154,6 +163,21 @@ class _Process:
             )
         _log.info("serving", listen=str(address), data_dir=str(self._config.data_dir), two_phase=self._config.two_phase)
         self._announce(address)
+
+    def _start_metrics(self, server: Server, snapshot: SnapshotTaker) -> None:
+        """Answer scrapes from now on, if the configuration says where. Raises CommandFailed."""
+        if self._config.metrics_listen is None:
+            return
+        wanted = parse_address(self._config.metrics_listen)
+        registry = registry_of(SnapshotCollector(asyncio.get_running_loop(), snapshot))
+        try:
+            self._metrics = serve_metrics(registry, wanted.host, wanted.port)
+        except OSError as error:
+            raise CommandFailed(
+                ExitStatus.ADDRESS_REFUSED, f"cannot listen for metrics on {wanted}: {error.strerror}; choose another"
+            ) from error
+        LoopLag(self._clock, server.numbers.runtime.loop_lag).start()
+        _log.info("serving_metrics", listen=str(Address(wanted.host, self._metrics.port)), path="/metrics")
 
     async def _drain(self, server: Server, transport: GrpcTransport, reason: signal.Signals) -> None:
         """Take nothing new, make durable and answer what was staged, close. Stops in between if the store fails."""
@@ -169,6 +193,9 @@ class _Process:
             return
         server.dispatcher.answer_unanswered()
         await transport.stop(ANSWERS_LEAVE_MS)
+        if self._metrics is not None:
+            # In a thread, because a scrape under way waits for this loop.
+            await asyncio.to_thread(self._metrics.close)  # noqa: TID251  no state of ours is touched there
         server.commits.close()
         try:
             server.store.close()

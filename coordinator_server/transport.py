@@ -19,7 +19,8 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
-from coordinator_runtime.edge import answer, call_context
+from coordinator_runtime.clock import Clock
+from coordinator_runtime.edge import call_context, error_response
 from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import CallContext
 from coordinator_server.admission import Admission
@@ -83,8 +84,13 @@ class Dispatcher:
     Every call gets an answer of its own; a defect fails the call that met it and is logged here, once, with its
     traceback, while the caller reads INTERNAL and nothing of our inside."""
 
-    def __init__(self, services: Iterable[ServiceDescriptor], admission: Admission, *, message_bytes_max: int) -> None:
+    def __init__(
+        self, services: Iterable[ServiceDescriptor], admission: Admission, clock: Clock, *, message_bytes_max: int
+    ) -> None:
         self._table = codec_table(services)
+        self._clock = clock
+        self.on_answered: Callable[[Method, int, Message], None] = lambda _method, _elapsed_us, _response: None
+        """Told of every response, and how many microseconds it took."""
         self._serve_functions: dict[Method, Callable[[Any, CallContext], Pending[Any]]] = {}
         self._admission = admission
         self._message_bytes_max = message_bytes_max
@@ -124,10 +130,15 @@ class Dispatcher:
         codec = self._table.get(method)
         if codec is None:
             return failed(TransportError(CallStatus.UNIMPLEMENTED, f"this server has no method {method!a:.200}"))
-        response = answer(codec.method, codec.response_type, lambda: self._serve(codec, body, call))
-        return response.map(lambda message: self._serialised(method, message)).recover(
-            lambda error: _transport_error(method, error)
-        )
+        began_us = self._clock.monotonic_us()
+        try:
+            pending = self._serve(codec, body, call)
+        except Exception as error:  # noqa: BLE001  refusals and defects are told apart in `_reply`
+            pending = failed(error)
+        reply: Pending[bytes] = Pending()
+        reply.on_cancel(pending.cancel)
+        pending.on_settled(lambda settled: self._reply(codec, settled, reply, began_us))
+        return reply
 
     def _serve(self, codec: Codec, body: bytes, call: CallContext) -> Pending[Message]:
         if self._gate.value is not None:
@@ -152,21 +163,32 @@ class Dispatcher:
         self._admission.leave(method)
         self._unanswered.discard(pending)
 
-    def _serialised(self, method: str, message: Message) -> bytes:
-        body = message.SerializeToString()
+    def _reply(self, codec: Codec, settled: Pending[Message], reply: Pending[bytes], began_us: int) -> None:
+        try:
+            response = self._response(codec, settled)
+            self.on_answered(codec.method, self._clock.monotonic_us() - began_us, response)
+            body = self._serialised(codec, response)
+        except TransportError as error:
+            reply.fail(error)
+        except Exception as defect:  # noqa: BLE001  our bug: it fails this call alone
+            _log.error("defect", method=codec.method, exc_info=defect)
+            text = f"{codec.method} met a defect of the server; the server's log has the details"
+            reply.fail(TransportError(CallStatus.INTERNAL, text))
+        else:
+            reply.succeed(body)
+
+    def _response(self, codec: Codec, settled: Pending[Message]) -> Message:
+        try:
+            return settled.result()
+        except CoordinatorError as error:
+            return error_response(codec.method, codec.response_type, error)
+
+    def _serialised(self, codec: Codec, response: Message) -> bytes:
+        body = response.SerializeToString()
         if len(body) > self._message_bytes_max:
             raise TransportError(
                 CallStatus.RESOURCE_EXHAUSTED,
-                f"the answer of {method} takes {len(body)} bytes and at most {self._message_bytes_max} are allowed: "
-                "ask for less at a time",
+                f"the answer of {codec.method} takes {len(body)} bytes and at most {self._message_bytes_max} are "
+                "allowed: ask for less at a time",
             )
         return body
-
-
-def _transport_error(method: str, error: Exception) -> bytes:
-    if not isinstance(error, TransportError):
-        _log.error("defect", method=method, exc_info=error)
-        raise TransportError(
-            CallStatus.INTERNAL, f"{method} met a defect of the server; its log has the details"
-        ) from error
-    raise error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from coordinator_protocol.limits import Limits
@@ -25,12 +26,20 @@ class TransactionConfig:
     shard_count: int = 64
 
 
-def load_transactions(runtime: Runtime, store: Store, *, markers: MarkerPort, config: TransactionConfig) -> None:
+async def load_transactions(runtime: Runtime, store: Store, *, markers: MarkerPort, config: TransactionConfig) -> None:
     """Load the counters, then every shard of transactional ids, each with a new coordinator epoch. They serve when that
     is durable. What they owe (timers, outcomes to finish) follows with `loader.settle_debts`, once the participants
     are loaded too.
 
     Raises whatever a damaged row raises."""
+    for _shard in load_stepwise(runtime, store, markers=markers, config=config):
+        pass
+
+
+def load_stepwise(
+    runtime: Runtime, store: Store, *, markers: MarkerPort, config: TransactionConfig
+) -> Iterator[ShardKey]:
+    """The same, shard by shard, for a caller that wants to do something else in between."""
     runtime.add_rows(Coordinator.COUNTERS, StateRows(CountersCodec()))
     counters = CountersShard(runtime.journal)
     load_shard(runtime, store, COUNTERS, counters)
@@ -45,6 +54,7 @@ def load_transactions(runtime: Runtime, store: Store, *, markers: MarkerPort, co
             two_phase=config.two_phase,
         )
         load_shard(runtime, store, key, shard)
+        yield key
 
 
 def transaction_shards(shard_count: int) -> list[ShardKey]:

@@ -6,7 +6,11 @@ the live server can tell (positions of partitions, sizes, ages) and copies it al
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
 
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.marker import Outcome
@@ -128,12 +132,15 @@ class CallNumbers:
         self.seconds = Distribution(SECONDS)
         self.rejected = Counts()
 
-    def answered(self, method: Method, elapsed_ms: float, errors: Iterable[int]) -> None:
-        """`errors`: codes of the response and of its items, without the zeros."""
+    def answered(self, method: Method, elapsed_us: int, response: Message) -> None:
         self.requests.add((method.value,))
-        self.seconds.observe(elapsed_ms / 1000, (method.value,))
-        for code in errors:
+        self.seconds.observe(elapsed_us / 1_000_000, (method.value,))
+        for code in error_codes(response):
             self.errors.add((method.value, error_name(code)))
+            if code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+                self.rejected.add(("overload",))
+            elif code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                self.rejected.add(("stopping",))
 
     def epoch_refusals(self) -> int:
         """Requests to the coordinator that came with an epoch that is over."""
@@ -146,6 +153,28 @@ class CallNumbers:
     def zombie_batches(self) -> int:
         """Batches refused by a partition because their epoch is over."""
         return self.errors.get((Method.PRODUCE.value, ErrorCode.INVALID_PRODUCER_EPOCH.name))
+
+
+def error_codes(response: Message) -> Iterator[int]:
+    """Codes of a response and of its items, without the zeros."""
+    items, has_own = _error_fields(response.DESCRIPTOR)
+    if has_own and (code := response.error_code):  # type: ignore[attr-defined]  # asked the descriptor
+        yield code
+    for name in items:
+        for item in getattr(response, name):
+            if item.error_code:
+                yield item.error_code
+
+
+@cache
+def _error_fields(descriptor: Descriptor) -> tuple[tuple[str, ...], bool]:
+    """Which repeated fields of a response hold items with an error code, and whether it has one itself."""
+    items = tuple(
+        field.name
+        for field in descriptor.fields
+        if field.message_type is not None and "error_code" in field.message_type.fields_by_name
+    )
+    return items, "error_code" in descriptor.fields_by_name
 
 
 def error_name(code: int) -> str:

@@ -7,6 +7,7 @@ import structlog
 
 from coordinator_api.v1 import common_pb2, transaction_pb2
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, Refused
+from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_server.admission import Admission, AdmissionLimits
@@ -32,7 +33,7 @@ def servicer() -> FakeTransactionServicer:
 @pytest.fixture
 def dispatcher(servicer: FakeTransactionServicer) -> Dispatcher:
     admission = Admission(LIMITS, lambda: 0)
-    dispatcher = Dispatcher([SERVICE], admission, message_bytes_max=50_000)
+    dispatcher = Dispatcher([SERVICE], admission, SystemClock(), message_bytes_max=50_000)
     dispatcher.open([servicer])
     return dispatcher
 
@@ -103,13 +104,13 @@ def test_an_answer_that_is_too_large_says_so(dispatcher: Dispatcher) -> None:
 
 
 def test_a_method_without_a_servicer_is_found_before_the_server_takes_work() -> None:
-    dispatcher = Dispatcher([SERVICE], Admission(LIMITS, lambda: 0), message_bytes_max=50_000)
+    dispatcher = Dispatcher([SERVICE], Admission(LIMITS, lambda: 0), SystemClock(), message_bytes_max=50_000)
     with pytest.raises(AssertionError, match="FindCoordinator must have one servicer and has 0"):
         dispatcher.open([object()])
 
 
 def test_a_server_that_loads_says_so_in_band() -> None:
-    dispatcher = Dispatcher([SERVICE], Admission(LIMITS, lambda: 0), message_bytes_max=50_000)
+    dispatcher = Dispatcher([SERVICE], Admission(LIMITS, lambda: 0), SystemClock(), message_bytes_max=50_000)
     response = response_of(end(dispatcher))
     assert (response.error_code, response.error_class) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorClass.RETRY)
 

@@ -54,7 +54,7 @@ class Served:
 async def serve(limits: AdmissionLimits | None = None, *, has_reflection: bool = False) -> AsyncIterator[Served]:
     servicer = FakeTransactionServicer()
     admission = Admission(limits or AdmissionLimits(), lambda: 0)
-    dispatcher = Dispatcher([SERVICE], admission, message_bytes_max=MESSAGE_BYTES_MAX)
+    dispatcher = Dispatcher([SERVICE], admission, SystemClock(), message_bytes_max=MESSAGE_BYTES_MAX)
     dispatcher.open([servicer])
     options = GrpcOptions(MESSAGE_BYTES_MAX, has_reflection=has_reflection)
     transport = GrpcTransport([SERVICE.full_name], SystemClock(), options)
@@ -152,11 +152,11 @@ async def test_an_oversize_message_is_refused_and_the_server_goes_on(served: Ser
 )
 async def test_garbage_on_the_port_hurts_nobody(served: Served, garbage: bytes) -> None:
     reader, writer = await asyncio.open_connection(HOST, served.port)
-    writer.write(garbage)
-    await writer.drain()
-    writer.write_eof()
-    # The server may answer or cut the line, as long as it lets go of it.
-    with suppress(ConnectionResetError):
+    # The server may answer or cut the line at any moment, as long as it lets go of it.
+    with suppress(OSError):
+        writer.write(garbage)
+        await writer.drain()
+        writer.write_eof()
         await asyncio.wait_for(reader.read(), DEADLINE_SECONDS)
     writer.close()
     await served.stub.FindCoordinator(transaction_pb2.FindCoordinatorRequest(), timeout=DEADLINE_SECONDS)

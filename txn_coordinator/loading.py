@@ -26,7 +26,7 @@ class TransactionConfig:
     shard_count: int = 64
 
 
-async def load_transactions(runtime: Runtime, store: Store, *, markers: MarkerPort, config: TransactionConfig) -> None:
+def load_transactions(runtime: Runtime, store: Store, *, markers: MarkerPort, config: TransactionConfig) -> None:
     """Load the counters, then every shard of transactional ids, each with a new coordinator epoch. They serve when that
     is durable. What they owe (timers, outcomes to finish) follows with `loader.settle_debts`, once the participants
     are loaded too.

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Final
 
 from examples.demo_parts.failures import DemoFailed, Differs
+from examples.demo_parts.interrupts import Interrupts
 from examples.demo_parts.plan import PARTITIONS, ROWS_MIN, TOPIC, plan
 from examples.demo_parts.server import Server
 from scripts.java import java_problem
 
 INTERRUPTED: Final = 128 + signal.SIGINT
-ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,12 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(problem)
     # gRPC writes its own lines to stderr while the server is dead, which is no news here.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    _end_on_signals()
+    interrupts = Interrupts()
     directory = Path(tempfile.mkdtemp(prefix="txn-demo-"))
     is_failure = True
     server = Server(directory)
     try:
-        run(server, directory, asked.rows)
+        run(server, directory, asked.rows, interrupts)
         is_failure = False
     except KeyboardInterrupt:
         is_failure = False
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run(server: Server, directory: Path, rows: int) -> None:
+def run(server: Server, directory: Path, rows: int, interrupts: Interrupts) -> None:
     """Load, read, compare, report. Raises: Differs, and whatever keeps the demo from its end."""
     from coordinator_client.admin import Admin
     from examples.demo_parts.load import run_load
@@ -68,9 +68,7 @@ def run(server: Server, directory: Path, rows: int) -> None:
         admin.create_topic(TOPIC, PARTITIONS)
     loaded = run_load(server, plan(rows, server.endpoint), _tell)
     _tell("loaded; starting Spark")
-    with spark_session(directory) as spark:
-        # Spark has put its own in place.
-        _end_on_signals()
+    with spark_session(directory, interrupts) as spark:
         _tell("Spark reads and compares")
         result = read_and_compare(spark, server.endpoint, rows, directory / "flights.parquet")
     found = problems(rows, loaded, result)
@@ -117,18 +115,6 @@ def _tidy(directory: Path, log: Path, *, is_kept: bool, is_failure: bool) -> Non
         if entry.is_dir():
             shutil.rmtree(entry, ignore_errors=True)
     _tell(f"the server's log is {log}")
-
-
-def _end_on_signals() -> None:
-    """Let the first signal end the demo in good order; further ones do not disturb that."""
-    for number in ENDING:
-        signal.signal(number, _interrupt)
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    for number in ENDING:
-        signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 def _fail(reason: str) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from examples.demo_parts.check import KEY, Comparison, Distance, compare_distances, compare_rows, distances
 from examples.demo_parts.flights import SCHEMA, TEXTS, expected_flights
+from examples.demo_parts.interrupts import Interrupts
 from examples.demo_parts.plan import TOPIC
 from pyspark_txnlog.committed_read import PARQUET, JobSettings, run_job
 from pyspark_txnlog.session import start_session
@@ -44,21 +45,20 @@ class SparkResult:
 
 
 @contextmanager
-def spark_session(directory: Path) -> Iterator[SparkSession]:
+def spark_session(directory: Path, interrupts: Interrupts) -> Iterator[SparkSession]:
     """Start Spark on this machine, with its scratch files below the directory; its JVM is gone at the end."""
     os.environ["SPARK_LOCAL_DIRS"] = str(directory / "spark")
-    session = start_session("demo", master=f"local[{CORES}]")
-    gateway = session.sparkContext._gateway
-    assert gateway is not None, "a session on this machine has one"
-    # As many reducers as cores: more would only be overhead for so little data.
-    session.conf.set("spark.sql.shuffle.partitions", CORES)
+    session: SparkSession | None = None
     try:
+        # Interrupted while it starts, PySpark would leave the JVM behind.
+        with interrupts.held():
+            session = start_session("demo", master=f"local[{CORES}]")
+        # As many reducers as cores: more would only be overhead for so little data.
+        session.conf.set("spark.sql.shuffle.partitions", CORES)
         yield session
     finally:
-        session.stop()
-        # The JVM lives as long as this pipe is open.
-        gateway.proc.stdin.close()
-        gateway.proc.wait(JVM_END_SECONDS_MAX)
+        if session is not None:
+            _stop(session)
 
 
 def read_and_compare(spark: SparkSession, endpoint: str, rows: int, output: Path) -> SparkResult:
@@ -73,6 +73,15 @@ def read_and_compare(spark: SparkSession, endpoint: str, rows: int, output: Path
     uncommitted = {**source, "columns": "key,value", "isolationLevel": "read_uncommitted"}
     contrast = _contrast(_flights(spark.read.format("txnlog").options(**uncommitted).load()))
     return SparkResult(job, comparison, by_carrier, contrast)
+
+
+def _stop(session: SparkSession) -> None:
+    gateway = session.sparkContext._gateway
+    assert gateway is not None, "a session on this machine has one"
+    session.stop()
+    # The JVM lives as long as this pipe is open.
+    gateway.proc.stdin.close()
+    gateway.proc.wait(JVM_END_SECONDS_MAX)
 
 
 def _flights(records: DataFrame) -> DataFrame:

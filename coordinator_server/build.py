@@ -13,7 +13,7 @@ from functools import partial
 
 import structlog
 
-from coordinator_api.v1 import log_pb2, transaction_pb2
+from coordinator_api.v1 import admin_pb2, log_pb2, transaction_pb2
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.commit_thread import CommitThread
 from coordinator_runtime.decision import Coordinator
@@ -24,6 +24,7 @@ from coordinator_runtime.ports import AllowAll
 from coordinator_runtime.rocks import StoreStatistics
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreFailed
+from coordinator_server.admin_servicer import AdminServicer
 from coordinator_server.admission import Admission
 from coordinator_server.config import Address, Config
 from coordinator_server.events import EventObserver
@@ -46,6 +47,7 @@ from txn_coordinator.verifier import CoordinatorVerifier
 SERVICES = (
     transaction_pb2.DESCRIPTOR.services_by_name["TransactionService"],
     log_pb2.DESCRIPTOR.services_by_name["LogService"],
+    admin_pb2.DESCRIPTOR.services_by_name["AdminService"],
 )
 """What this server serves. Every method of them has a servicer."""
 
@@ -155,7 +157,7 @@ async def load(server: Server, config: Config, address: Address) -> Loaded:
     settle_debts(runtime, transaction_shards(shard_count))
     # A coordinator epoch is durable before the first request, so that no older process can pass for this one.
     await server.driver.drain()
-    server.dispatcher.open([transaction_servicer, LogServicer(topics, log)])
+    server.dispatcher.open([transaction_servicer, LogServicer(topics, log), AdminServicer(limits)])
     return Loaded(directory, sender)
 
 

@@ -190,7 +190,8 @@ _MAKERS: Final = MappingProxyType[str, Callable[[_Rows], pa.Array]](
     {
         "key": lambda rows: rows.stored("key"),
         "value": lambda rows: rows.stored("value"),
-        "topic": lambda rows: pa.repeat(rows.batches[0].topic, rows.row_count),
+        # Of a value without a type, Arrow first looks whether NumPy knows it, which costs more than the column.
+        "topic": lambda rows: pa.repeat(pa.scalar(rows.batches[0].topic, pa.string()), rows.row_count),
         "partition": lambda rows: pa.repeat(pa.scalar(rows.batches[0].partition, pa.int32()), rows.row_count),
         "offset": _offsets,
         "timestamp": _timestamps,

@@ -13,8 +13,6 @@ from examples.demo_parts.check import KEY, Comparison, Distance, compare_distanc
 from examples.demo_parts.flights import SCHEMA, TEXTS, expected_flights
 from examples.demo_parts.interrupts import Interrupts
 from examples.demo_parts.plan import TOPIC
-from pyspark_txnlog.committed_read import PARQUET, JobSettings, run_job
-from pyspark_txnlog.session import start_session
 from pyspark_txnlog.summary import Summary
 
 if TYPE_CHECKING:
@@ -47,6 +45,8 @@ class SparkResult:
 @contextmanager
 def spark_session(directory: Path, interrupts: Interrupts) -> Iterator[SparkSession]:
     """Start Spark on this machine, with its scratch files below the directory; its JVM is gone at the end."""
+    from pyspark_txnlog.session import start_session
+
     os.environ["SPARK_LOCAL_DIRS"] = str(directory / "spark")
     session: SparkSession | None = None
     try:
@@ -63,6 +63,8 @@ def spark_session(directory: Path, interrupts: Interrupts) -> Iterator[SparkSess
 
 def read_and_compare(spark: SparkSession, endpoint: str, rows: int, output: Path) -> SparkResult:
     """Run the Spark job on the topic, and compare what it wrote with the first rows of the data set."""
+    from pyspark_txnlog.committed_read import PARQUET, JobSettings, run_job
+
     source = {"endpoint": endpoint, "subscribe": TOPIC, "columns": "key,value,topic,partition"}
     job = run_job(JobSettings(options=source, format=PARQUET, output=str(output)), spark=spark)
     flights = _flights(spark.read.parquet(str(output)))

@@ -1,0 +1,77 @@
+"""The whole demo, end to end, on a small part of the data: real processes, real kills, real Spark."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from examples.demo_parts.failures import NoFlights
+from examples.demo_parts.flights import open_flights
+from examples.demo_parts.plan import ROWS_MIN
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DEMO = ROOT / "examples" / "demo.py"
+ROWS = 6_000
+
+
+@pytest.fixture
+def flights() -> None:
+    """The data set, which `make test` and `make demo` install; other ways to run the tests need not have it."""
+    try:
+        with open_flights():
+            return
+    except NoFlights as problem:
+        if os.environ.get("CI", "").lower() in {"1", "true"}:
+            pytest.fail(str(problem), pytrace=False)
+        pytest.skip(str(problem))
+
+
+def run_demo(*arguments: str, scratch: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(DEMO), *arguments],
+        env=os.environ | {"TMPDIR": str(scratch)} | environment,
+        cwd=scratch,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.usefixtures("flights")
+def test_the_demo_finds_every_flight_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    done = run_demo("--rows", str(ROWS), scratch=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = re.fullmatch(
+        rf"demo: OK, {ROWS} of {ROWS} flights, 0 missing, 0 duplicated, (\d+) aborted records hidden",
+        done.stdout.splitlines()[-1],
+    )
+    assert said is not None, done.stdout
+    assert int(said[1]) > 0
+    assert "refused: PRODUCER_FENCED (90)" in done.stdout
+    assert "1 restart on the same directory and port" in done.stdout
+    assert f"read_uncommitted shows {ROWS + int(said[1]):,} rows" in done.stdout
+    assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith("txn-demo-")] == []
+
+
+@pytest.mark.slow
+def test_without_java_it_says_in_one_line_what_to_install(tmp_path: Path) -> None:
+    done = run_demo(scratch=tmp_path, JAVA_HOME=str(tmp_path / "no-java"))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert re.fullmatch(r"demo: FAILED, Spark needs Java 17 or newer .*: install .*\n", done.stderr)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", ["0", str(ROWS_MIN - 1), "336777", "many"])
+def test_an_impossible_number_of_rows_is_refused(tmp_path: Path, rows: str) -> None:
+    done = run_demo("--rows", rows, scratch=tmp_path)
+    assert done.returncode == 2
+    assert f"'{rows}' is no number from {ROWS_MIN} to 336776" in done.stderr

@@ -92,6 +92,7 @@ def test_every_ended_transaction_leaves_its_outcome(room: LogRoom) -> None:
         (ABORT, 0, 0, 3),
         (COMMIT, 1, 4, 5),
     ]
+    assert room.head().last_abort_offset == 3
 
 
 def test_the_last_stable_offset_waits_for_the_oldest_open_transaction(room: LogRoom) -> None:

@@ -73,6 +73,9 @@ def test_a_marker_is_not_found_by_its_time(room: LogRoom) -> None:
     room.append(Batch(TX, 0, timestamp_ms=10))
     room.end(TX, COMMIT)
     assert found(room, 11) == (-1, -1)
+    later_ms = room.clock.wall_ms() + 1_000
+    room.append(Batch(timestamp_ms=later_ms))
+    assert found(room, 11) == (2, later_ms)
 
 
 def test_a_record_that_may_not_be_read_yet_is_not_found(room: LogRoom) -> None:

@@ -47,6 +47,8 @@ class PartitionAudit:
     producers: dict[int, ProducerEntry] = field(default_factory=dict)
     ended: set[EndedTransaction] = field(default_factory=set)
     markers: list[LoggedMarker] = field(default_factory=list)
+    is_whole: bool = True
+    """False: a row was no batch at all, and what lies behind it is unknown."""
     damaged: list[str] = field(default_factory=list)
     """Batches that are not what was written, or do not follow each other."""
     misplaced: list[str] = field(default_factory=list)
@@ -79,7 +81,8 @@ def audit_log(batches: Iterable[StoredBatch]) -> PartitionAudit:
         for batch in batches:
             _take(audit, batch)
     except Refused as damage:
-        audit.damaged.append(f"after offset {audit.end_offset}: {damage.message}")
+        audit.is_whole = False
+        audit.damaged.append(f"after offset {audit.end_offset}: {damage.message}; what follows was not checked")
     return audit
 
 
@@ -91,7 +94,11 @@ def _take(audit: PartitionAudit, batch: StoredBatch) -> None:
         audit.damaged.append(f"the batch that ends at {header.last_offset} lies under the key {batch.key_offset}")
     audit.end_offset = header.last_offset + 1
     audit.batch_count += 1
-    verify_batch(batch.encoded)
+    try:
+        verify_batch(batch.encoded)
+    except Refused as damage:
+        # Its header can be read, so the fold goes on: one flipped bit should not look like a hundred wrong rows.
+        audit.damaged.append(f"at offset {header.base_offset}: {damage.message}")
     marker = batch.marker
     if marker is not None:
         _take_marker(audit, header.base_offset, marker)

@@ -85,6 +85,8 @@ class _Verification:
         self._heads: dict[int, PartitionHead] = {}
         self._markers: dict[int, dict[int, list[LoggedMarker]]] = defaultdict(lambda: defaultdict(list))
         """csn -> partition ordinal -> markers."""
+        self._unread: set[int] = set()
+        """Partitions whose markers are not all known: trimmed, or damaged."""
         self._open: list[tuple[int, int, ProducerEntry]] = []
         """(partition ordinal, producer id, entry) of every transaction that is open in a partition."""
 
@@ -147,18 +149,23 @@ class _Verification:
         for ordinal, head in sorted(self._heads.items()):
             name = self._names.get(ordinal, f"ordinal {ordinal}")
             if head.log_start_offset > 0:
+                self._unread.add(ordinal)
                 # What was trimmed can no longer be recomputed; what is left is checked batch by batch.
                 self._check_trimmed(ordinal, name, log)
                 continue
             try:
                 audit = audit_log(stored.batches(self._rows, ordinal))
                 self._note(log, name, audit.batch_count, audit.damaged)
+                if not audit.is_whole:
+                    self._unread.add(ordinal)
+                    continue
                 self._note(placement, name, audit.transactional_batches, audit.misplaced)
                 self._check_positions(positions, name, head, audit)
                 self._check_producers(producers, ordinal, name, audit)
                 self._check_index(index, ordinal, name, audit)
             except _UNREADABLE as damage:
                 log.violated(f"{name}: a row cannot be read: {_words(damage)}")
+                self._unread.add(ordinal)
                 continue
             for logged in audit.markers:
                 self._markers[logged.marker.csn][ordinal].append(logged)
@@ -268,8 +275,7 @@ class _Verification:
         if len(found) > 1:
             offsets = ", ".join(str(logged.offset) for logged in found)
             check.violated(f"{name} has {len(found)} markers of {outcome}, at {offsets}")
-        is_trimmed = self._heads[ordinal].log_start_offset > 0
-        if not found and not is_pending and not is_trimmed:
+        if not found and not is_pending and ordinal not in self._unread:
             check.violated(f"{name} has no marker of {outcome}, which is complete")
         for logged in found:
             marker, transaction = logged.marker, outcome.transaction

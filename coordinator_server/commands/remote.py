@@ -35,7 +35,11 @@ class PrintingTransport(GrpcTransport):
 @contextmanager
 def connected(server: str, transport: Callable[[str], Transport] = GrpcTransport) -> Iterator[Connection]:
     """A connection to the server, closed at the end. What fails inside is raised as CommandFailed."""
-    with failures_in_words(server), Connection(server, client_id=CLIENT_ID, open_transport=transport) as connection:
+    try:
+        connection = Connection(server, client_id=CLIENT_ID, open_transport=transport)
+    except Rejected as refusal:
+        raise CommandFailed(ExitStatus.USAGE, refusal.reason) from refusal
+    with failures_in_words(server), connection:
         _check_reachable(server)
         yield connection
 

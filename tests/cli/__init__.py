@@ -1,0 +1,1 @@
+"""The commands of txnctl, as a person and a script see them."""

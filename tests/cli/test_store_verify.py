@@ -1,0 +1,415 @@
+"""The white-box checks of a store: silent on everything that the server writes, loud on every single damaged row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from coordinator_protocol.batch import BatchHeader, Encoding, encode_batch
+from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
+from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.rocks import open_store
+from coordinator_runtime.store import CommitGroup, Family
+from coordinator_server import stored
+from coordinator_server.store_verify import Check, verify_store
+from partition_log import codec
+from partition_log.state import EMPTY_HEAD
+from tests.cli.terminal import Terminal
+from tests.harness.memory_store import MemoryStore
+from tests.harness.rocks_shelf import RocksShelf
+from tests.harness.script import Script
+from tests.harness.transcript import read_transcript
+from tests.harness.world import World
+from txn_coordinator.codec import CSN_TYPE, TRANSACTION_TYPE, TransactionCodec
+from txn_coordinator.records import TransactionChanged
+from txn_coordinator.state import Transaction, TransactionState
+
+SCENARIOS = sorted((Path(__file__).parent.parent / "scenarios").glob("*.txt"))
+STORY = """
+topic t 2
+init p1 orders
+produce p1 t-0 a b
+produce p1 t-1 c
+end p1 commit
+produce p1 t-0 d
+end p1 abort
+init p2 open
+produce p2 t-1 e
+settle
+"""
+"""t-0: a b COMMIT(csn 1, offset 2) d ABORT(csn 2, offset 4). t-1: c COMMIT(offset 1) and e, open, at offset 2."""
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_whatever_happens_the_store_keeps_its_promises(path: Path) -> None:
+    transcript = read_transcript(path.read_text())
+    for mode in transcript.modes:
+        world = World(transcript.options(mode))
+        script = Script(world)
+        for block in transcript.blocks:
+            for command in block.commands:
+                script.run(command)
+            assert violations(world.shelf.store) == {}, (mode, block.commands)
+
+
+def violations(store: stored.StoredRows) -> dict[str, list[str]]:
+    return {check.name: check.violations for check in verify_store(store) if check.violation_count}
+
+
+class Damaged:
+    """A store after the story, and ways to spoil it."""
+
+    def __init__(self) -> None:
+        world = World()
+        play(world)
+        assert isinstance(world.shelf.store, MemoryStore)
+        self.store = world.shelf.store
+        assert violations(self.store) == {}
+
+    def put(self, family: Family, key: bytes, value: bytes | None) -> None:
+        self.store.write([CommitGroup(self.store.version() + 1, [(family, key, value)])])
+        self.store.sync()
+
+    def spoil(self, family: Family, key: bytes, change: Callable[[bytes], bytes | None]) -> None:
+        before = self.store.get(family, key)
+        assert before is not None, "the story wrote another row"
+        self.put(family, key, change(before))
+
+    def transaction(self, transactional_id: str) -> tuple[bytes, Transaction]:
+        for row in stored.state_rows(self.store, Coordinator.TRANSACTIONS):
+            if row.key == transactional_id.encode() and row.record_type == TRANSACTION_TYPE:
+                found = stored.transaction_of(row.record_type, row.key, row.value)
+                assert found is not None
+                return stored.state_key(row.shard, row.record_type, row.key), found
+        raise AssertionError(transactional_id)
+
+    def history_key(self, which: int) -> bytes:
+        keys = [key for key, _ in self.store.scan(Family.COORDINATOR_LOG, b"\x03", b"\x04")]
+        return keys[which]
+
+
+def play(world: World) -> None:
+    script = Script(world)
+    for command in STORY.strip().splitlines():
+        script.run(command)
+
+
+def marker_batch(offset: int, csn: int, outcome: Outcome, *, txn_epoch: int = 0, producer_id: int = 0) -> bytes:
+    header = BatchHeader(
+        base_offset=offset,
+        record_count=1,
+        base_timestamp_ms=0,
+        max_timestamp_ms=0,
+        producer_id=producer_id,
+        producer_epoch=txn_epoch,
+        encoding=Encoding.CONTROL,
+        is_transactional=True,
+        is_control=True,
+    )
+    marker = Marker(
+        producer_id=producer_id,
+        txn_epoch=txn_epoch,
+        next_epoch=txn_epoch + 1,
+        coordinator_epoch=1,
+        outcome=outcome,
+        csn=csn,
+    )
+    return encode_batch(header, encode_marker_payload(marker))
+
+
+def late_batch(offset: int, epoch: int, *, is_transactional: bool = True) -> bytes:
+    header = BatchHeader(
+        base_offset=offset,
+        record_count=1,
+        base_timestamp_ms=0,
+        max_timestamp_ms=0,
+        producer_id=0,
+        producer_epoch=epoch,
+        base_sequence=0,
+        encoding=Encoding.RECORDS_V1,
+        is_transactional=is_transactional,
+    )
+    return encode_batch(header, b"x")
+
+
+def encoded(transaction: Transaction) -> bytes:
+    value = TransactionCodec().encode(TransactionChanged(transaction)).value
+    assert value is not None
+    return value
+
+
+LOG, HEAD = Family.LOG, Family.PARTITIONS
+
+
+def forget_a_marker(damaged: Damaged) -> None:
+    damaged.put(LOG, codec.log_key(0, 4), None)
+
+
+def write_a_marker_twice(damaged: Damaged) -> None:
+    damaged.put(LOG, codec.log_key(0, 5), marker_batch(5, 2, Outcome.ABORT, txn_epoch=1))
+
+
+def turn_a_commit_into_an_abort(damaged: Damaged) -> None:
+    damaged.put(LOG, codec.log_key(0, 2), marker_batch(2, 1, Outcome.ABORT))
+
+
+def write_a_marker_that_nobody_decided(damaged: Damaged) -> None:
+    damaged.put(LOG, codec.log_key(0, 5), marker_batch(5, 77, Outcome.COMMIT, txn_epoch=2))
+
+
+def write_a_marker_where_it_does_not_belong(damaged: Damaged) -> None:
+    damaged.put(LOG, codec.log_key(1, 3), marker_batch(3, 2, Outcome.ABORT, txn_epoch=1))
+
+
+def write_a_late_batch(damaged: Damaged) -> None:
+    damaged.put(LOG, codec.log_key(0, 5), late_batch(5, 0))
+
+
+def lose_a_batch(damaged: Damaged) -> None:
+    damaged.put(LOG, codec.log_key(0, 1), None)
+
+
+def flip_a_bit(damaged: Damaged) -> None:
+    damaged.spoil(LOG, codec.log_key(0, 1), lambda batch: batch[:-1] + bytes([batch[-1] ^ 1]))
+
+
+def cut_a_batch(damaged: Damaged) -> None:
+    damaged.spoil(LOG, codec.log_key(0, 1), lambda batch: batch[:66])
+
+
+def put_a_batch_under_another_key(damaged: Damaged) -> None:
+    batch = damaged.store.get(LOG, codec.log_key(1, 2))
+    damaged.put(LOG, codec.log_key(1, 2), None)
+    damaged.put(LOG, codec.log_key(1, 3), batch)
+
+
+def move_the_stable_offset(damaged: Damaged) -> None:
+    head = stored.heads(damaged.store)[1]
+    damaged.put(HEAD, codec.partition_key(1), codec.encode_head(replace(head, last_stable_offset=3)))
+
+
+def forget_an_open_transaction(damaged: Damaged) -> None:
+    head = stored.heads(damaged.store)[1]
+    damaged.put(HEAD, codec.partition_key(1), codec.encode_head(replace(head, open_transactions=0)))
+
+
+def forget_an_abort(damaged: Damaged) -> None:
+    head = stored.heads(damaged.store)[0]
+    damaged.put(HEAD, codec.partition_key(0), codec.encode_head(replace(head, last_abort_offset=-1)))
+
+
+def lose_a_producer(damaged: Damaged) -> None:
+    damaged.put(Family.PRODUCERS, codec.producer_key(0, 0), None)
+
+
+def invent_a_producer(damaged: Damaged) -> None:
+    entry = damaged.store.get(Family.PRODUCERS, codec.producer_key(0, 0))
+    damaged.put(Family.PRODUCERS, codec.producer_key(0, 99), entry)
+
+
+def lower_the_epoch_of_a_producer(damaged: Damaged) -> None:
+    entry = stored.producers(damaged.store, 0)[0]
+    damaged.put(Family.PRODUCERS, codec.producer_key(0, 0), codec.encode_producer(replace(entry, epoch=0)))
+
+
+def forget_an_outcome(damaged: Damaged) -> None:
+    damaged.put(Family.OUTCOMES, codec.outcome_key(0, Outcome.ABORT, 0, 4), None)
+
+
+def invent_an_outcome(damaged: Damaged) -> None:
+    row = damaged.store.get(Family.OUTCOMES, codec.outcome_key(0, Outcome.ABORT, 0, 4))
+    damaged.put(Family.OUTCOMES, codec.outcome_key(1, Outcome.ABORT, 0, 4), row)
+
+
+def change_a_state(damaged: Damaged) -> None:
+    key, transaction = damaged.transaction("orders")
+    damaged.put(Family.COORDINATOR_STATE, key, encoded(replace(transaction, txn_timeout_ms=1)))
+
+
+def lose_a_state(damaged: Damaged) -> None:
+    key, _ = damaged.transaction("orders")
+    damaged.put(Family.COORDINATOR_STATE, key, None)
+
+
+def invent_a_state(damaged: Damaged) -> None:
+    key, transaction = damaged.transaction("orders")
+    damaged.put(Family.COORDINATOR_STATE, key + b"x", encoded(replace(transaction, csn=0)))
+
+
+def lose_a_row_of_history(damaged: Damaged) -> None:
+    damaged.put(Family.COORDINATOR_LOG, damaged.history_key(3), None)
+
+
+def swap_rows_of_history(damaged: Damaged) -> None:
+    first, second = damaged.history_key(2), damaged.history_key(3)
+    earlier, later = damaged.store.get(Family.COORDINATOR_LOG, first), damaged.store.get(Family.COORDINATOR_LOG, second)
+    damaged.put(Family.COORDINATOR_LOG, first, later)
+    damaged.put(Family.COORDINATOR_LOG, second, earlier)
+
+
+def forget_the_owner_of_an_open_transaction(damaged: Damaged) -> None:
+    key, _ = damaged.transaction("open")
+    damaged.put(Family.COORDINATOR_STATE, key, None)
+
+
+def end_a_transaction_without_its_marker(damaged: Damaged) -> None:
+    key, transaction = damaged.transaction("open")
+    ended = replace(transaction, state=TransactionState.COMPLETE_ABORT)
+    damaged.put(Family.COORDINATOR_STATE, key, encoded(ended))
+
+
+def raise_the_epoch_over_an_open_transaction(damaged: Damaged) -> None:
+    key, transaction = damaged.transaction("open")
+    damaged.put(Family.COORDINATOR_STATE, key, encoded(replace(transaction, producer_epoch=9)))
+
+
+def leave_a_partition_out_of_its_transaction(damaged: Damaged) -> None:
+    key, transaction = damaged.transaction("open")
+    damaged.put(Family.COORDINATOR_STATE, key, encoded(replace(transaction, partitions=frozenset())))
+
+
+def turn_the_csn_back(damaged: Damaged) -> None:
+    (key,) = (
+        stored.state_key(row.shard, row.record_type, row.key)
+        for row in stored.state_rows(damaged.store, Coordinator.COUNTERS)
+        if row.record_type == CSN_TYPE
+    )
+    damaged.put(Family.COORDINATOR_STATE, key, None)
+
+
+def lose_the_positions_of_a_partition(damaged: Damaged) -> None:
+    damaged.put(HEAD, codec.partition_key(0), None)
+
+
+def invent_a_partition(damaged: Damaged) -> None:
+    damaged.put(HEAD, codec.partition_key(7), codec.encode_head(EMPTY_HEAD))
+
+
+def write_with_a_newer_program(damaged: Damaged) -> None:
+    damaged.spoil(Family.PRODUCERS, codec.producer_key(0, 0), lambda entry: b"\x09" + entry[1:])
+
+
+def cut_a_state(damaged: Damaged) -> None:
+    key, _ = damaged.transaction("orders")
+    damaged.spoil(Family.COORDINATOR_STATE, key, lambda value: value[:-1])
+
+
+DAMAGES = [
+    (forget_a_marker, "outcomes", "t-0 has no marker of abort 2 of 'orders' (producer 0, epoch 1), which is complete"),
+    (write_a_marker_twice, "outcomes", "t-0 has 2 markers of abort 2 of 'orders' (producer 0, epoch 1), at 4, 5"),
+    (write_a_marker_twice, "placement", "the marker at offset 5 (producer 0, epoch 1, csn 2) follows csn 2"),
+    (turn_a_commit_into_an_abort, "outcomes", "t-0: the marker at offset 2 says abort of producer 0, epoch 0, and not"),
+    (turn_a_commit_into_an_abort, "index", "is in the log and not in the index"),
+    (write_a_marker_that_nobody_decided, "outcomes", "csn 77 has markers in t-0 and was never decided"),
+    (write_a_marker_where_it_does_not_belong, "outcomes", "t-1 has a marker of abort 2 of 'orders'"),
+    (write_a_late_batch, "placement", "t-0: the batch at offset 5 (producer 0, epoch 0) lies behind epoch 2"),
+    (write_a_late_batch, "positions", "t-0: end 5, last stable 5, 0 open"),
+    (lose_a_batch, "batches", "t-0: the batch at offset 2 does not follow, 0 is next"),
+    (flip_a_bit, "batches", "t-0: at offset 0: not a stored batch: the checksum says"),
+    (cut_a_batch, "batches", "and is cut off after 66"),
+    (put_a_batch_under_another_key, "batches", "t-1: the batch that ends at 2 lies under the key 3"),
+    (move_the_stable_offset, "positions", "t-1: end 3, last stable 3, 1 open"),
+    (forget_an_open_transaction, "positions", "0 open, newest abort at -1 is stored, the log says end 3"),
+    (forget_an_abort, "positions", "newest abort at -1 is stored"),
+    (lose_a_producer, "producers", "t-0: producer 0 wrote here and is not stored"),
+    (invent_a_producer, "producers", "t-0: producer 99 is stored and never wrote here"),
+    (lower_the_epoch_of_a_producer, "producers", "t-0: producer 0 is stored as ProducerEntry(epoch=0"),
+    (forget_an_outcome, "index", "is in the log and not in the index"),
+    (invent_an_outcome, "index", "is in the index and not in the log"),
+    (change_a_state, "history", "the state of 'orders' is not its newest log row"),
+    (lose_a_state, "history", "the state of 'orders' is not its newest log row"),
+    (invent_a_state, "history", "'ordersx' has a state and no log row"),
+    (lose_a_row_of_history, "history", "does not follow"),
+    (swap_rows_of_history, "history", "which is no legal step"),
+    (forget_the_owner_of_an_open_transaction, "hanging", "belongs to no transactional id"),
+    (end_a_transaction_without_its_marker, "hanging", "is open, but 'open' is CompleteAbort"),
+    (raise_the_epoch_over_an_open_transaction, "hanging", "is open, but 'open' is at epoch 9"),
+    (leave_a_partition_out_of_its_transaction, "hanging", "is open, but 'open' does not list the partition"),
+    (turn_the_csn_back, "outcomes", "csn 2 was used, the counter stands at 0"),
+    (lose_the_positions_of_a_partition, "catalog", "t-0 (ordinal 0) has no row of positions"),
+    (invent_a_partition, "catalog", "the partition with ordinal 7 belongs to no topic"),
+    (write_with_a_newer_program, "batches", "t-0: a row cannot be read: UnknownVersion"),
+    (cut_a_state, "hanging", "a row cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("damage", "check", "said"), DAMAGES, ids=lambda item: getattr(item, "__name__", None))
+def test_every_damage_is_named(damage: Callable[[Damaged], None], check: str, said: str) -> None:
+    damaged = Damaged()
+    damage(damaged)
+    found = violations(damaged.store)
+    assert any(said in violation for violation in found.get(check, [])), found
+
+
+def test_many_violations_are_counted_and_some_are_kept() -> None:
+    check = Check("a", "b", "c")
+    for number in range(1_500):
+        check.violated(str(number))
+    assert (check.violation_count, len(check.violations)) == (1_500, 1_000)
+
+
+# The command
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """The directory of a server that stopped after the story."""
+    shelf = RocksShelf(tmp_path / "data")
+    play(World(shelf=shelf))
+    shelf.close()
+    return tmp_path / "data"
+
+
+def test_a_sound_store_is_said_to_be_one(txnctl: Terminal, data_dir: Path) -> None:
+    ended = txnctl("store", "verify", str(data_dir)).well()
+    assert "every promise holds" in ended.stderr
+    examined = {line.split()[0]: line for line in ended.lines[2:]}
+    names = "durable catalog batches placement positions producers index history outcomes hanging"
+    assert list(examined) == names.split()
+    report = txnctl("store", "verify", str(data_dir), "-o", "json").well().document
+    assert report["violations"] == 0
+    counts = {check["check"]: check["examined"] for check in report["checks"]}
+    assert counts["batches"] == 7
+    assert counts["placement"] == 4
+    assert counts["outcomes"] == 2
+    assert counts["hanging"] == 1
+
+
+def test_a_broken_promise_is_named_and_is_a_problem(txnctl: Terminal, data_dir: Path) -> None:
+    store = open_store(data_dir, shard_count=2)
+    store.write([CommitGroup(store.version() + 1, [(LOG, codec.log_key(0, 4), None)])])
+    store.close()
+    ended = txnctl("store", "verify", str(data_dir))
+    assert ended.status == 1
+    assert "txnctl: outcomes: t-0 has no marker of abort 2 of 'orders'" in ended.stderr
+    report = txnctl("store", "verify", str(data_dir), "-o", "json")
+    assert report.status == 1
+    assert report.document["violations"] > 0
+
+
+def test_a_missing_durable_mark_is_named_and_the_rest_is_checked(txnctl: Terminal, data_dir: Path) -> None:
+    (data_dir / "durable_mark").unlink()
+    ended = txnctl("store", "verify", str(data_dir))
+    assert ended.status == 1
+    assert "txnctl: durable: the durable mark" in ended.stderr
+    assert "outcomes" in ended.stdout
+
+
+def test_to_verify_changes_nothing(txnctl: Terminal, data_dir: Path) -> None:
+    def files() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in data_dir.rglob("*.sst")} | {
+            path.name: path.read_bytes() for path in data_dir.rglob("*.log")
+        }
+
+    before = files()
+    txnctl("store", "verify", str(data_dir)).well()
+    assert files() == before
+
+
+def test_one_flipped_bit_is_one_violation() -> None:
+    damaged = Damaged()
+    flip_a_bit(damaged)
+    assert {name: len(found) for name, found in violations(damaged.store).items()} == {"batches": 1}

@@ -285,5 +285,10 @@ def _yaml_letter(letter: str) -> str:
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
+# JSON allows them in texts, but terminals obey the first ones, and many programs end a line at the others.
+_ESCAPED: Final = {number: f"\\u{number:04x}" for number in (*range(0x7F, 0xA0), 0x2028, 0x2029)}
+
+
 def _json(value: Value, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii="utf" not in (sys.stdout.encoding or "").lower(), indent=indent)
+    is_unicode = "utf" in (sys.stdout.encoding or "").lower()
+    return json.dumps(value, ensure_ascii=not is_unicode, indent=indent).translate(_ESCAPED)

@@ -68,6 +68,16 @@ def test_json_carries_the_values_as_they_are(capsys: pytest.CaptureFixture[str])
     assert json.loads(capsys.readouterr().out) == ROWS
 
 
+def test_json_in_a_terminal_steers_nothing_and_ends_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "".join(map(chr, range(0x250))) + "\u2028\u2029é"
+    output.print_document([text], OutputFormat.JSON)
+    shown = capsys.readouterr().out
+    assert json.loads(shown) == [text]
+    assert len(shown.splitlines()) == 3
+    assert "é" in shown
+    assert not set(shown) & {"\x1b", "\x7f", "\x9b"}
+
+
 def test_yaml_of_a_list_of_things() -> None:
     value: Value = [
         {"name": "plain words", "partitions": [{"topic": "a", "partition": 0}, {"topic": "b", "partition": 1}]},

@@ -45,6 +45,7 @@ from coordinator_client.rules import (
     after_send,
     send_failure,
     still_unknown,
+    unconfirmed_abort,
     unknown_commit,
 )
 from coordinator_client.sending import CorePlan, Sender
@@ -107,7 +108,12 @@ class ProducerCore:
     @property
     def is_unresolved(self) -> bool:
         """Whether a commit was sent and its outcome is not known."""
-        return self.status is _S.COMMITTING and self._goal is None
+        return self._goal is None and (self.status is _S.COMMITTING or self._is_asking)
+
+    @property
+    def _is_asking(self) -> bool:
+        """Whether the abort under way is there to find out who set the newer epoch that a commit met."""
+        return self.status is _S.ABORTING and isinstance(self.failure, Fenced)
 
     def init(self) -> None:
         """Goal: an identity. For a transactional id this fences every earlier producer, and aborts what it left
@@ -140,7 +146,7 @@ class ProducerCore:
 
     def resolve(self) -> None:
         """Goal: the outcome of a commit that was not known. Repeats the same request."""
-        if self.status is not _S.COMMITTING:
+        if not self.is_unresolved:
             raise rejected(ErrorCode.INVALID_TXN_STATE, "there is no commit whose outcome is unknown")
         self._set_goal(Goal.RESOLVE)
 
@@ -213,7 +219,7 @@ class ProducerCore:
 
     def _finish(self, result: TransactionError | None) -> None:
         if result is not None and self._more_failures:
-            result.add_note(f"{self._more_failures} more sends failed after this one")
+            result.add_note(f"further sends that failed: {self._more_failures}")
         self._more_failures = 0
         self._goal, self._result = None, result
 
@@ -291,7 +297,7 @@ class ProducerCore:
                 self._finish(self.failure)
             case _S.MUST_ABORT:
                 self._advance_abort(now_ms)
-            case _S.COMMITTING:
+            case _S.COMMITTING | _S.ABORTING:
                 self._end_again(now_ms)
 
     def _advance_abort(self, now_ms: int) -> None:
@@ -416,7 +422,7 @@ class ProducerCore:
         match after:
             case AfterEnd.DONE:
                 self._step(_S.READY)
-            case AfterEnd.ABORT | AfterEnd.ASK:
+            case AfterEnd.ABORT:
                 self._note_failure(error)
                 self._step(_S.MUST_ABORT)
             case AfterEnd.RENEW:
@@ -447,16 +453,15 @@ class ProducerCore:
                     error.__cause__ = self.failure
                 self._close(error)
                 self._finish(error)
-            case AfterEnd.UNKNOWN | AfterEnd.ABORT | AfterEnd.ASK:
+            case AfterEnd.UNKNOWN | AfterEnd.ABORT:
                 self._after_aborted(error)
 
     def _after_aborted(self, error: TransactionError | None) -> None:
         """End the goal the abort was for. BEGIN goes on by itself; an abort nobody confirmed is due before the next."""
         if error is not None:
             error.action = "Nothing is visible; the server aborts the transaction at its timeout at the latest."
-            if self._goal is Goal.COMMIT and self.failure is not None:
-                self.failure.add_note(f"the abort that followed was not confirmed: {error}")
-                error = self.failure
+            if self.failure is not None and self._goal in (Goal.COMMIT, Goal.RESOLVE):
+                error = unconfirmed_abort(self.failure, error)
             self._finish(error)
         elif self._goal is not Goal.BEGIN:
             self._finish(None if self._goal is Goal.ABORT else self.failure)

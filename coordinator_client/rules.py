@@ -43,9 +43,8 @@ class AfterEnd(Enum):
     DONE = auto()
     """It ended as asked; the answer holds the identity for the next one."""
     ABORT = auto()
-    """The commit was refused: abort, then go on."""
-    ASK = auto()
-    """The commit met a newer epoch, which a timeout or a newer producer can have set: an abort finds out which."""
+    """The commit was refused: abort, then go on. Also where it met a newer epoch, which a timeout or a newer producer
+    can have set: the abort finds out which."""
     RENEW = auto()
     """The transaction is over, and so is the identity: ask for a new one."""
     CLOSE = auto()
@@ -74,10 +73,8 @@ def after_commit(what: ErrorClass) -> AfterEnd:
     match what:
         case _C.NONE:
             return AfterEnd.DONE
-        case _C.ABORT | _C.REJECTED:
+        case _C.ABORT | _C.REJECTED | _C.FENCED:
             return AfterEnd.ABORT
-        case _C.FENCED:
-            return AfterEnd.ASK
         case _C.RECOVER | _C.REJOIN:
             return AfterEnd.RENEW
         case _C.MISCONFIGURED:
@@ -144,3 +141,21 @@ def aborted_by_server(fenced: TransactionError, transaction_timeout_ms: int) -> 
         "the commit came too late: the server had aborted the transaction, as it does after its timeout of "
         f"{transaction_timeout_ms} ms",
     )
+
+
+def unconfirmed_abort(commit: TransactionError, abort: TransactionError) -> TransactionError:
+    """Return the failure of a commit that was refused as `commit` says, and whose abort nobody confirmed.
+
+    The refusal stays in front, unless the abort was to tell what the refusal means.
+    """
+    if commit.error_class is not _C.FENCED:
+        commit.add_note(f"the abort that followed was not confirmed: {abort}")
+        return commit
+    unknown = failure(
+        abort.code,
+        _C.UNKNOWN_OUTCOME,
+        f"the commit met a newer epoch ({commit.reason}), and what would tell a timeout from a newer producer was not "
+        f"answered: {abort.reason}",
+    )
+    unknown.may_have_committed = commit.may_have_committed
+    return unknown

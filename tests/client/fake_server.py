@@ -1,0 +1,269 @@
+"""A server small enough to be believed: one dictionary of transactional ids, one list per partition.
+
+It knows the rules a client depends on - epochs, sequences, the table of EndTxn, request ids - and nothing else. The
+suite against the real server holds it to the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_api.v1 import transaction_pb2 as txn
+from coordinator_client.encodings import decode_records
+from coordinator_protocol.errors import ErrorCode, Method, error_class
+
+TOPIC_ID = b"0123456789abcdef"
+
+
+@dataclass
+class StoredBatch:
+    """A batch as the log holds it, with the outcome of its transaction."""
+
+    base_offset: int
+    producer_id: int
+    epoch: int
+    base_sequence: int
+    count: int
+    values: list[bytes | None]
+    is_transactional: bool
+    outcome: bool | None = None
+    """True = committed, False = aborted, None = open. A batch outside transactions is committed."""
+
+
+@dataclass
+class Mapping:
+    """A transactional id."""
+
+    producer_id: int
+    epoch: int = -1
+    state: str = "Empty"
+    last_epoch: int = -1
+    init_request: bytes = b""
+    partitions: set[tuple[str, int]] = field(default_factory=set)
+
+
+class Refusal(Exception):
+    """An error code on its way into a reply."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class FakeServer:
+    """Carries out one request at a time, at once."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, int] = {"t": 3}
+        self.logs: dict[tuple[str, int], list[StoredBatch]] = {}
+        self.ids: dict[str, Mapping] = {}
+        self.csn = 0
+        self._next_producer_id = 100
+        self._handlers: dict[Method, Callable[[Any], Any]] = {
+            Method.DESCRIBE_TOPICS: self._describe_topics,
+            Method.INIT_PRODUCER_ID: self._init_producer_id,
+            Method.PRODUCE: self._produce,
+            Method.END_TXN: self._end_txn,
+            Method.CREATE_TOPICS: self._create_topics,
+            Method.DELETE_TOPICS: self._delete_topics,
+        }
+
+    def answer(self, method: Method, request: Any) -> Any:
+        return self._handlers[method](request)
+
+    # What a test looks at.
+
+    def visible(self, topic: str = "t") -> list[bytes | None]:
+        """Every committed value, partition by partition."""
+        return [
+            value
+            for partition in range(self.topics[topic])
+            for batch in self.logs.get((topic, partition), [])
+            if batch.outcome
+            for value in batch.values
+        ]
+
+    def time_out(self, transactional_id: str) -> None:
+        """Abort the open transaction, as the timer does."""
+        mapping = self.ids[transactional_id]
+        assert mapping.state == "Ongoing"
+        self._finish(mapping, committed=False)
+
+    def expire(self, transactional_id: str) -> None:
+        """Forget an id that was not used for long."""
+        del self.ids[transactional_id]
+
+    # Requests.
+
+    def _describe_topics(self, request: log.DescribeTopicsRequest) -> log.DescribeTopicsResponse:
+        reply = log.DescribeTopicsResponse()
+        for asked in request.topics:
+            found = reply.topics.add(name=asked.name, topic_id=TOPIC_ID)
+            if asked.name not in self.topics:
+                refuse(found, Method.DESCRIBE_TOPICS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                continue
+            for partition in range(self.topics[asked.name]):
+                found.partitions.add(partition=partition)
+        return reply
+
+    def _create_topics(self, request: log.CreateTopicsRequest) -> log.CreateTopicsResponse:
+        reply = log.CreateTopicsResponse()
+        for topic in request.topics:
+            result = reply.results.add(name=topic.name)
+            if topic.name in self.topics:
+                refuse(result, Method.CREATE_TOPICS, ErrorCode.TOPIC_ALREADY_EXISTS)
+            else:
+                self.topics[topic.name] = topic.partition_count
+        return reply
+
+    def _delete_topics(self, request: log.DeleteTopicsRequest) -> log.DeleteTopicsResponse:
+        reply = log.DeleteTopicsResponse()
+        for topic in request.topics:
+            result = reply.results.add(name=topic.name)
+            if self.topics.pop(topic.name, None) is None:
+                refuse(result, Method.DELETE_TOPICS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return reply
+
+    def _init_producer_id(self, request: txn.InitProducerIdRequest) -> txn.InitProducerIdResponse:
+        reply = txn.InitProducerIdResponse()
+        if not request.HasField("transactional_id"):
+            reply.producer_id = self._new_producer_id()
+            return reply
+        mapping = self.ids.get(request.transactional_id)
+        if mapping is None:
+            mapping = self.ids[request.transactional_id] = Mapping(self._new_producer_id())
+        if mapping.init_request != request.header.request_id:
+            try:
+                self._initialise(mapping, request)
+            except Refusal as refusal:
+                return refuse(reply, Method.INIT_PRODUCER_ID, refusal.code)
+        reply.producer_id, reply.producer_epoch = mapping.producer_id, mapping.epoch
+        return reply
+
+    def _initialise(self, mapping: Mapping, request: txn.InitProducerIdRequest) -> None:
+        if request.HasField("expected_producer_id") and mapping.epoch >= 0:
+            expected = (request.expected_producer_id, request.expected_producer_epoch)
+            if expected == (mapping.producer_id, mapping.last_epoch):
+                mapping.init_request = request.header.request_id
+                return
+            if expected != (mapping.producer_id, mapping.epoch):
+                raise Refusal(ErrorCode.PRODUCER_FENCED)
+        if mapping.state == "Ongoing":
+            self._finish(mapping, committed=False)
+        mapping.epoch += 1
+        mapping.state, mapping.last_epoch = "Empty", -1
+        mapping.init_request = request.header.request_id
+
+    def _produce(self, request: log.ProduceRequest) -> log.ProduceResponse:
+        reply = log.ProduceResponse()
+        for item in request.batches:
+            result = reply.results.add(topic=item.topic, partition=item.partition)
+            try:
+                self._append(request, item, result)
+            except Refusal as refusal:
+                refuse(result, Method.PRODUCE, refusal.code)
+        return reply
+
+    def _append(self, request: log.ProduceRequest, item: log.PartitionBatch, result: log.ProduceResult) -> None:
+        if item.partition >= self.topics.get(item.topic, 0):
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        batch, place = item.batch, (item.topic, item.partition)
+        stored = self.logs.setdefault(place, [])
+        mine = [b for b in stored if (b.producer_id, b.epoch) == (batch.producer_id, batch.producer_epoch)]
+        for old in mine:
+            if (old.base_sequence, old.count) == (batch.base_sequence, batch.record_count):
+                result.base_offset, result.is_duplicate = old.base_offset, True
+                return
+        if batch.is_transactional:
+            self._check_member(request.transactional_id, batch)
+        expected = mine[-1].base_sequence + mine[-1].count if mine else 0
+        if batch.base_sequence != expected:
+            raise Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        if batch.is_transactional:
+            mapping = self.ids[request.transactional_id]
+            mapping.state = "Ongoing"
+            mapping.partitions.add(place)
+        result.base_offset = stored[-1].base_offset + stored[-1].count if stored else 0
+        stored.append(
+            StoredBatch(
+                result.base_offset,
+                batch.producer_id,
+                batch.producer_epoch,
+                batch.base_sequence,
+                batch.record_count,
+                [row[1] for row in decode_records(batch.payload, "fake")],
+                batch.is_transactional,
+                None if batch.is_transactional else True,
+            )
+        )
+
+    def _check_member(self, transactional_id: str, batch: log.RecordBatch) -> None:
+        mapping = self.ids.get(transactional_id)
+        if mapping is None or mapping.producer_id != batch.producer_id:
+            raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if mapping.epoch != batch.producer_epoch:
+            raise Refusal(ErrorCode.INVALID_PRODUCER_EPOCH)
+
+    def _end_txn(self, request: txn.EndTxnRequest) -> txn.EndTxnResponse:
+        reply = txn.EndTxnResponse()
+        try:
+            mapping = self._end(request)
+        except Refusal as refusal:
+            return refuse(reply, Method.END_TXN, refusal.code)
+        reply.producer_id, reply.producer_epoch, reply.csn = mapping.producer_id, mapping.epoch, self.csn
+        return reply
+
+    def _end(self, request: txn.EndTxnRequest) -> Mapping:
+        mapping = self.ids.get(request.transactional_id)
+        if mapping is None or mapping.producer_id != request.producer_id:
+            raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        is_current = request.producer_epoch == mapping.epoch
+        is_retry = request.producer_epoch + 1 == mapping.epoch
+        match mapping.state:
+            case "CompleteCommit" if is_retry and request.committed:
+                return mapping
+            case "CompleteAbort" if is_retry and not request.committed:
+                return mapping
+            case "CompleteCommit" if is_retry:
+                raise Refusal(ErrorCode.INVALID_TXN_STATE)
+        if not is_current:
+            raise Refusal(ErrorCode.PRODUCER_FENCED)
+        if request.committed:
+            if mapping.state != "Ongoing":
+                raise Refusal(ErrorCode.INVALID_TXN_STATE)
+            self._check_last_sequences(request)
+        self._finish(mapping, committed=request.committed)
+        return mapping
+
+    def _check_last_sequences(self, request: txn.EndTxnRequest) -> None:
+        for last in request.last_sequences:
+            stored = self.logs.get((last.topic, last.partition), [])
+            mine = [b for b in stored if (b.producer_id, b.epoch) == (request.producer_id, request.producer_epoch)]
+            if not mine or mine[-1].base_sequence + mine[-1].count - 1 != last.sequence:
+                raise Refusal(ErrorCode.TRANSACTION_ABORTABLE)
+
+    def _finish(self, mapping: Mapping, *, committed: bool) -> None:
+        for place in mapping.partitions:
+            for batch in self.logs[place]:
+                if (batch.producer_id, batch.epoch) == (mapping.producer_id, mapping.epoch):
+                    batch.outcome = committed
+        mapping.partitions.clear()
+        mapping.last_epoch = mapping.epoch
+        mapping.epoch += 1
+        mapping.state = "CompleteCommit" if committed else "CompleteAbort"
+        self.csn += 1
+
+    def _new_producer_id(self) -> int:
+        self._next_producer_id += 1
+        return self._next_producer_id
+
+
+def refuse(reply: Any, method: Method, code: ErrorCode, message: str = "refused by the fake") -> Any:
+    """Fill in the three fields of an error, as the server's table says."""
+    reply.error_code = int(code)
+    reply.error_class = int(error_class(method, code))
+    reply.error_message = message
+    return reply

@@ -27,11 +27,12 @@ class Family(IntEnum):
     """(partition ordinal u32, last offset u64) -> 64-byte batch header and payload. The LAST offset is in the key, so
     that one forward seek to an offset lands on the batch that holds it."""
     TIME_INDEX = 2
-    """(partition ordinal u32, running max timestamp u64, last offset u64) -> empty."""
+    """(partition ordinal u32, running max timestamp + 1 u64, last offset u64) -> first offset of the stretch u64."""
     PRODUCERS = 3
     """(partition ordinal u32, producer id u64) -> producer entry with its last five batches."""
     OUTCOMES = 4
-    """(partition ordinal u32, outcome u8, marker offset u64) -> the transaction that the marker ended."""
+    """(partition ordinal u32, outcome u8, producer id u64, marker offset u64) -> the transaction that the marker ended.
+    By producer, so that a reader finds the end of a batch's transaction with one seek."""
     PARTITIONS = 5
     """(partition ordinal u32) -> log start and log end."""
     COORDINATOR_STATE = 6

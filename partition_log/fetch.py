@@ -188,13 +188,24 @@ class Fetcher:
         for fetch in woken:
             # Answering one caller may have made another one leave.
             if not fetch.reply.is_settled and not fetch.reply.is_cancelled:
-                self._advance(fetch)
-                if fetch.is_satisfied():
-                    self._answer(fetch)
+                self._read_on(fetch)
+
+    def _read_on(self, fetch: _Fetch) -> None:
+        try:
+            self._advance(fetch)
+        except Exception as defect:  # noqa: BLE001  of this reader alone: the others must hear of the new state too
+            self._leave(fetch)
+            fetch.reply.fail(defect)
+            return
+        if fetch.is_satisfied():
+            self._answer(fetch)
 
     def _answer(self, fetch: _Fetch) -> None:
         self._leave(fetch)
-        fetch.reply.succeed(self._results(fetch))
+        try:
+            fetch.reply.succeed(self._results(fetch))
+        except Exception as defect:  # noqa: BLE001  as above
+            fetch.reply.fail(defect)
 
     def _leave(self, fetch: _Fetch) -> None:
         self.waiting_fetches -= 1

@@ -9,7 +9,7 @@ Source: spec log-and-runtime 1.2 to 1.4; spec transactions 2.9.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from coordinator_protocol.batch import BatchHeader, check_client_batch, encode_batch, stored_crc
@@ -55,13 +55,13 @@ class Appender:
                 found.append(place(item.name))
             except Refused as refusal:
                 found.append(refusal)
-        times_named = Counter(placed.ref.ordinal for placed in found if isinstance(placed, PlacedPartition))
+        named_twice = _named_twice(found) if len(found) > 1 else frozenset()
         results: list[Pending[ProduceResult]] = []
         for item, placed in zip(request.items, found, strict=True):
             if isinstance(placed, Refused):
                 results.append(_answered(hold(placed), item.name))
-            elif times_named[placed.ref.ordinal] > 1:
-                results.append(settled(ProduceResult(_name_of(placed), error=_named_twice())))
+            elif placed.ref.ordinal in named_twice:
+                results.append(settled(ProduceResult(_name_of(placed), error=_several_batches())))
             else:
                 results.append(self._append(item, placed, request.transactional_id, context))
         return all_of(results)
@@ -170,7 +170,13 @@ def _name_of(placed: PlacedPartition) -> PartitionName:
     return PartitionName(ref.topic, ref.topic_id, ref.partition)
 
 
-def _named_twice() -> Refused:
+def _named_twice(found: Sequence[PlacedPartition | Refused]) -> frozenset[int]:
+    """Ordinals that several items of a request stand for, by name or by id."""
+    times_named = Counter(placed.ref.ordinal for placed in found if isinstance(placed, PlacedPartition))
+    return frozenset(ordinal for ordinal, times in times_named.items() if times > 1)
+
+
+def _several_batches() -> Refused:
     return Refused(
         ErrorCode.INVALID_REQUEST, "the request has several batches for this partition, none was appended: send one"
     )

@@ -17,7 +17,7 @@ from typing import Final
 from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
-from coordinator_protocol.sequences import next_sequence
+from coordinator_protocol.sequences import SEQUENCE_MAX, next_sequence
 from partition_log.state import (
     BATCHES_CACHED_MAX,
     NO_COORDINATOR_EPOCH,
@@ -30,6 +30,7 @@ from partition_log.state import (
     TimeIndexEntry,
 )
 
+_HALF_CIRCLE: Final = SEQUENCE_MAX >> 1
 _NEWLY_KEPT: Final = 1 - BATCHES_CACHED_MAX
 
 
@@ -131,15 +132,21 @@ def _check_sequence(entry: ProducerEntry | None, batch: BatchHeader, log_start_o
         return
     if first == next_sequence(entry.last_sequence):
         return
-    # Only what lies between 0 and the last sequence is known to be in the log. Beyond a wrap nothing is known, and to
-    # call a batch a duplicate that was never appended would lose it.
-    if first <= batch.last_sequence <= entry.last_sequence:
+    if _is_surely_in_log(entry, batch):
         raise Refused(
             ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
             f"sequences {first} to {batch.last_sequence} of producer {batch.producer_id} are in the log already, at an "
             "offset that is no longer remembered: go on with the next batch",
         )
     raise _out_of_order(batch, f"the next sequence is {next_sequence(entry.last_sequence)}")
+
+
+def _is_surely_in_log(entry: ProducerEntry, batch: BatchHeader) -> bool:
+    """To call a batch a duplicate that was never appended would lose it, so there must be no doubt. What lies between 0
+    and the last sequence was appended in this epoch. But near the end of the circle small sequences may also be the
+    ones ahead, behind a gap: only the nearer half counts as behind."""
+    behind = entry.last_sequence - batch.last_sequence
+    return batch.base_sequence <= batch.last_sequence and 0 <= behind <= _HALF_CIRCLE
 
 
 def _out_of_order(batch: BatchHeader, expected: str) -> Refused:

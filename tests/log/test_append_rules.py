@@ -155,6 +155,11 @@ def test_a_batch_from_before_the_wrap_is_not_called_a_duplicate_because_nobody_k
     assert refusal(entry, before) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_a_gap_across_the_wrap_is_a_gap_although_its_sequences_are_small() -> None:
+    entry = ProducerEntry(epoch=0, batches=(CachedBatch(0, SEQUENCE_MAX - 2, 900),))
+    assert refusal(entry, batch(0)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
 def test_sequences_wrap_to_0() -> None:
     entry = ProducerEntry(epoch=0, batches=(CachedBatch(SEQUENCE_MAX - 3, SEQUENCE_MAX - 1, 900),))
     wrapping = batch(SEQUENCE_MAX, 3)

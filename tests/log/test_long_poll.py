@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.edge import PartitionName
+from coordinator_runtime.store import StoreFailed
 from partition_log.requests import FetchItem, FetchRequest, TopicName
+from tests.harness.memory_store import MemoryStore
 from tests.log.log_room import (
     ABORT,
     COMMIT,
@@ -164,6 +170,28 @@ def test_a_deletion_under_way_is_not_read_as_a_gap(room: LogRoom) -> None:
     pass_time(room, WAIT_MS)
     (result,) = waiting.result()
     assert (offsets_of(result), result.next_offset) == ([0], 1)
+
+
+def test_a_store_that_fails_one_reader_does_not_keep_the_news_from_others(room: LogRoom) -> None:
+    waiting = [room.fetch(wait_ms_max=WAIT_MS), room.fetch(wait_ms_max=WAIT_MS)]
+    told: list[object] = []
+    room.runtime.on_durable_change(told.append)
+    for read in (position.read for fetch in fetches_of(room)[:1] for position in fetch.positions):
+        read._store = MemoryStore()
+        read._store.fail_next_sync(OSError("damaged block"))
+        with pytest.raises(StoreFailed):
+            read._store.sync()
+    room.append(Batch())
+    with pytest.raises(StoreFailed):
+        waiting[0].result()
+    assert offsets_of(waiting[1].result()[0]) == [0]
+    assert told
+    assert nobody_waits(room)
+
+
+def fetches_of(room: LogRoom) -> list[Any]:
+    watches = [watch for by_ordinal in room.log.fetcher._watches.values() for watch in by_ordinal.values()]
+    return [fetch for watch in watches for fetch in watch.fetches]
 
 
 def test_a_wait_costs_only_what_is_new(room: LogRoom) -> None:

@@ -1,0 +1,85 @@
+"""The log on the real store: what is read, found and rebuilt is what the memory store says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coordinator_runtime.rocks import RocksStore, open_store
+from partition_log.requests import TopicName
+from partition_log.state import PartitionConfig
+from tests.log.log_room import (
+    ABORT,
+    COMMIT,
+    CONTEXT,
+    SHARD_COUNT,
+    TOPIC,
+    UNCOMMITTED,
+    Batch,
+    LogRoom,
+    Producer,
+    offsets_of,
+    transactional,
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[RocksStore]:
+    opened = open_store(path, shard_count=SHARD_COUNT)
+    yield opened
+    opened.close()
+
+
+CONFIG = PartitionConfig(index_interval_batches=3)
+
+
+def write_history(room: LogRoom) -> None:
+    room.create(partition_count=2)
+    room.create("other")
+    for epoch in range(4):
+        producer = transactional(7, epoch)
+        room.append(Batch(producer, 0, 2, timestamp_ms=10 * epoch))
+        room.append(Batch(Producer(9), epoch, timestamp_ms=10 * epoch + 5))
+        room.end(producer, COMMIT if epoch % 2 else ABORT)
+        room.append(Batch(), topic="other")
+    room.append(Batch(transactional(8), 0))
+
+
+def test_it_reads_as_on_the_memory_store_and_comes_back_equal(path: Path, store: RocksStore) -> None:
+    in_memory, room = LogRoom(config=CONFIG), LogRoom(store, config=CONFIG)
+    for each in (in_memory, room):
+        write_history(each)
+    state = room.state()
+    assert state == in_memory.state()
+    store.close()
+    again = LogRoom(open_store(path, shard_count=SHARD_COUNT), config=CONFIG)
+    try:
+        assert again.state() == state
+        assert again.read_all() == in_memory.read_all()
+        assert again.read_all(UNCOMMITTED) == in_memory.read_all(UNCOMMITTED)
+        assert again.read(is_raw=True).aborted == in_memory.read(is_raw=True).aborted
+        for timestamp_ms in range(0, 40, 4):
+            assert again.offsets(timestamp_ms)[0].offset == in_memory.offsets(timestamp_ms)[0].offset
+    finally:
+        again.store.close()
+
+
+def test_a_deleted_topic_is_gone_and_its_neighbour_is_not(path: Path, store: RocksStore) -> None:
+    room = LogRoom(store)
+    write_history(room)
+    room.topics.delete_topics([TopicName(TOPIC)], CONTEXT)
+    room.flush()
+    store.close()
+    again = LogRoom(open_store(path, shard_count=SHARD_COUNT))
+    try:
+        assert [topic.name for topic in again.topics.describe_topics([], CONTEXT)] == ["other"]
+        assert offsets_of(again.read(topic="other")) == [0, 1, 2, 3]
+    finally:
+        again.store.close()

@@ -1,0 +1,57 @@
+"""Transfers between accounts, with the SDK: both sides of a transfer count, or neither does.
+
+    .venv/bin/txnctl dev                            in one terminal
+    .venv/bin/python examples/with_sdk.py           in another; HOST:PORT may follow
+
+`with_stubs.py` does the same with the generated stubs alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import Final
+
+from coordinator_client import Admin, Producer, read
+
+TOPIC: Final = "transfers"
+ACCOUNTS: Final = {"alice": 0, "bob": 1}
+"""Each account has a partition of its own here, so every transfer touches two."""
+
+
+class UnknownAccount(Exception):
+    """Nobody of that name has an account."""
+
+
+def main(endpoint: str) -> None:
+    """Make a transfer that succeeds and one that fails, then show what counts."""
+    with Admin(endpoint) as admin:
+        admin.create_topic(TOPIC, len(ACCOUNTS), is_existing_ok=True)
+    with Producer(endpoint, transactional_id="bank") as producer:
+        transfer(producer, "alice", "bob", 30)
+        try:
+            transfer(producer, "alice", "nobody", 50)
+        except UnknownAccount as error:
+            print(f"aborted: there is no account of {error}")
+    for isolation in ("read_uncommitted", "read_committed"):
+        balances: Counter[str] = Counter()
+        for record in read(TOPIC, endpoint, isolation=isolation):
+            assert record.key is not None
+            assert record.value is not None
+            balances[record.key.decode()] += int(record.value)
+        print(isolation, dict(sorted(balances.items())))
+
+
+def transfer(producer: Producer, source: str, target: str, amount: int) -> None:
+    """Book both sides in one transaction. Raises: UnknownAccount, and then neither is booked."""
+    with producer.transaction() as txn:
+        txn.send(TOPIC, b"%d" % -amount, key=source.encode(), partition=ACCOUNTS[source])
+        # The first half is in the log before the second is tried, as it may be in a longer transaction.
+        txn.flush()
+        if target not in ACCOUNTS:
+            raise UnknownAccount(target)
+        txn.send(TOPIC, b"%d" % amount, key=target.encode(), partition=ACCOUNTS[target])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7070")

@@ -1,0 +1,127 @@
+"""The README promises nothing that does not run: its programs, its commands, its links, its numbers.
+
+`make` targets are only looked up: running them here would run all tests inside a test.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from examples.demo_parts.flights import ROWS
+from examples.demo_parts.plan import ABORT_EVERY, plan
+from tests.docs.fences import PROGRAMS, ROOT, START_SECONDS_MAX, Fence, commands, fences, programs
+
+README = "README.md"
+DEFAULT_ENDPOINT = "127.0.0.1:7070"
+SDK, STUBS, SPARK = programs(README)
+SPARK_COMMANDS = [command for command in commands(README) if "pyspark_txnlog.job" in command]
+SERVERS = [".venv/bin/txnctl dev", ".venv/bin/txnctl serve --data-dir data --listen 127.0.0.1:7070"]
+QUICK_COMMANDS = [
+    command for command in commands(README) if command.startswith(".venv/bin/txnctl ") and command not in SERVERS
+]
+
+
+def run(arguments: list[str], endpoint: str, directory: Path) -> str:
+    done = subprocess.run(
+        arguments,
+        cwd=directory,
+        env=os.environ | {"TXNCTL_SERVER": endpoint},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def run_program(program: tuple[Fence, str], endpoint: str, directory: Path) -> None:
+    block, promised = program
+    source = block.text.replace(DEFAULT_ENDPOINT, endpoint)
+    assert run([sys.executable, "-c", source], endpoint, directory) == promised, f"README.md:{block.line}"
+
+
+def words(command: str, endpoint: str) -> list[str]:
+    """The command as a shell would split it, with the programs of this environment, asking this server."""
+    return shlex.split(command.replace(".venv/bin", str(PROGRAMS)).replace(DEFAULT_ENDPOINT, endpoint))
+
+
+@pytest.fixture(scope="module")
+def told(endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The server after the first two programs ran, in the order of the README."""
+    directory = tmp_path_factory.mktemp("readme")
+    run_program(SDK, endpoint, directory)
+    run_program(STUBS, endpoint, directory)
+    return endpoint
+
+
+def test_every_command_is_one_that_is_run_or_a_make_target() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = {f"make {target}" for target in re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE)}
+    assert set(commands(README)) <= targets | set(QUICK_COMMANDS) | set(SPARK_COMMANDS) | set(SERVERS)
+    named_in_text = set(re.findall(r"`(make [a-z-]+)`", (ROOT / README).read_text()))
+    assert named_in_text <= targets
+
+
+def test_every_block_is_of_a_kind_that_is_checked() -> None:
+    assert {block.language for block in fences(README)} == {"sh", "python", "text"}
+
+
+def test_the_last_line_of_the_demo_is_what_its_plan_makes_it() -> None:
+    made = plan(ROWS, "127.0.0.1:1")
+    on_purpose = [
+        len(rows)
+        for loader in made.loaders
+        for number, rows in enumerate(loader.transactions())
+        if number % ABORT_EVERY == ABORT_EVERY // 2
+    ]
+    hidden = sum(on_purpose) + sum(len(story.transactions()[0]) for story in (made.zombie, made.killed))
+    promised = f"demo: OK, {ROWS} of {ROWS} flights, 0 missing, 0 duplicated, {hidden} aborted records hidden\n"
+    assert promised in [block.text for block in fences(README)]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("told")
+def test_the_programs_print_what_the_readme_says() -> None:
+    """The fixture runs them and compares."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", QUICK_COMMANDS)
+def test_a_command_runs(told: str, command: str, tmp_path: Path) -> None:
+    assert run(words(command, told), told, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_lasting_server_starts_and_stops(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        words(SERVERS[1], "127.0.0.1:0"), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
+        assert server.stdout is not None
+        try:
+            assert re.search(r"gRPC on 127\.0\.0\.1:\d+, data in data", server.stdout.readline())
+        finally:
+            server.send_signal(signal.SIGTERM)
+        assert server.wait(START_SECONDS_MAX) == 0
+    assert (tmp_path / "data").is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_spark_prints_what_the_readme_says(told: str, tmp_path: Path) -> None:
+    run_program(SPARK, told, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("command", SPARK_COMMANDS)
+def test_the_job_runs(told: str, command: str, tmp_path: Path) -> None:
+    assert run([*words(command, told), "--endpoint", told], told, tmp_path)

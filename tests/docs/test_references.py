@@ -1,0 +1,45 @@
+"""What the documents point at exists: files, and the names in the code that they explain."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.fences import ROOT
+from tests.tidy.tree import text_files
+
+DOCUMENTS = ["README.md", "ARCHITECTURE.md"]
+PATH = re.compile(r"`([a-z_.*-]+(?:/[a-z_.0-9*-]+)+/?|[a-z_]+\.(?:py|proto|md|toml))`")
+NAME = re.compile(r"`((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:\([^`]*\))?`")
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_somewhere(document: str) -> None:
+    text = (ROOT / document).read_text()
+    assert [target for target in LINK.findall(text) if not (ROOT / target).exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_paths_exist(document: str) -> None:
+    text = (ROOT / document).read_text()
+    names = {path.name for path in text_files()}
+    missing = [
+        path for path in PATH.findall(text) if not (any(ROOT.glob(path.rstrip("/"))) if "/" in path else path in names)
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_names_are_those_of_the_code(document: str) -> None:
+    text = re.sub(r"```.*?```", "", (ROOT / document).read_text(), flags=re.DOTALL)
+    code = "\n".join(path.read_text() for path in text_files() if path.suffix in {".py", ".proto", ".toml"})
+    words = set(re.findall(r"\w+", code)) | {part for path in text_files() for part in _parts(path)}
+    unknown = [name for name in NAME.findall(text) if not all(word in words for word in name.split("."))]
+    assert unknown == []
+
+
+def _parts(path: Path) -> list[str]:
+    return [*path.relative_to(ROOT).parts, path.stem, path.suffix.removeprefix(".")]

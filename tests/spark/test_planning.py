@@ -1,0 +1,110 @@
+"""Planning asks the server for all positions at once, and takes no topic for another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_api.v1.common_pb2 import ISOLATION_LEVEL_READ_UNCOMMITTED
+from coordinator_client.connection import Call, Connection
+from coordinator_protocol.errors import Method
+from pyspark_txnlog.options import ReadOptions, Topics
+from pyspark_txnlog.planning import UnknownTopic, plan_read, shared_connection
+
+
+class PositionsOnly:
+    """A transport to a log whose partitions have positions and nothing else: earliest, LSO, high watermark."""
+
+    def __init__(self, topics: Mapping[str, list[tuple[int, int, int]]]) -> None:
+        self.topics = topics
+        self.asked: list[Method] = []
+
+    def start(self, rpc: Any, request: Any, *, timeout_ms: int, on_done: Callable[[Any], None]) -> Call:
+        raise NotImplementedError("planning blocks")
+
+    def ask(self, rpc: Any, request: Any, *, timeout_ms: int) -> Any:
+        self.asked.append(rpc.method)
+        match request:
+            case log.DescribeTopicsRequest():
+                return self._describe([topic.name for topic in request.topics] or sorted(self.topics))
+            case log.ListOffsetsRequest():
+                return self._list_offsets(request)
+            case _:
+                raise NotImplementedError(rpc.method)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _describe(self, names: list[str]) -> log.DescribeTopicsResponse:
+        reply = log.DescribeTopicsResponse()
+        for name in names:
+            topic = reply.topics.add(name=name, topic_id=topic_id(name))
+            for number in range(len(self.topics[name])):
+                topic.partitions.add(partition=number)
+        return reply
+
+    def _list_offsets(self, request: log.ListOffsetsRequest) -> log.ListOffsetsResponse:
+        reply = log.ListOffsetsResponse()
+        latest = 2 if request.isolation_level == ISOLATION_LEVEL_READ_UNCOMMITTED else 1
+        for query in request.partitions:
+            assert query.topic_id == topic_id(query.topic)
+            position = self.topics[query.topic][query.partition]
+            reply.results.add(offset=position[0 if query.timestamp_ms == -2 else latest])
+        return reply
+
+
+def topic_id(name: str) -> bytes:
+    return name.encode().ljust(16, b"\0")
+
+
+def plan(transport: PositionsOnly, topics: Topics, **options: Any) -> list[tuple[str, int, int, int]]:
+    asked = ReadOptions(endpoint="h:1", topics=topics, **options)
+    with Connection("h:1", open_transport=lambda _endpoint: transport) as connection:
+        planned = plan_read(connection, asked)
+    assert all(found.topic_id == topic_id(found.topic) for found in planned)
+    return [(found.topic, found.partition, found.start_offset, found.end_offset) for found in planned]
+
+
+@pytest.fixture
+def two_topics() -> PositionsOnly:
+    return PositionsOnly({"a": [(0, 10, 12), (3, 7, 7)], "b": [(0, 5, 9)]})
+
+
+def test_all_positions_of_all_topics_are_asked_for_once(two_topics: PositionsOnly) -> None:
+    assert plan(two_topics, Topics(names=("a", "b"))) == [("a", 0, 0, 10), ("a", 1, 3, 7), ("b", 0, 0, 5)]
+    assert two_topics.asked == [Method.DESCRIBE_TOPICS, Method.LIST_OFFSETS]
+
+
+def test_read_uncommitted_ends_at_the_high_watermark(two_topics: PositionsOnly) -> None:
+    assert plan(two_topics, Topics(names=("b",)), isolation="read_uncommitted") == [("b", 0, 0, 9)]
+
+
+def test_assigned_partitions_are_all_that_is_read(two_topics: PositionsOnly) -> None:
+    assert plan(two_topics, Topics(assigned={"a": (1,)})) == [("a", 1, 3, 7)]
+
+
+def test_a_partition_that_does_not_exist_is_named(two_topics: PositionsOnly) -> None:
+    with pytest.raises(UnknownTopic, match="a has 2 partitions, counted from 0, and no 2"):
+        plan(two_topics, Topics(assigned={"a": (1, 2)}))
+
+
+def test_a_pattern_must_match_the_whole_name(two_topics: PositionsOnly) -> None:
+    assert plan(two_topics, Topics(pattern="[b-z]")) == [("b", 0, 0, 5)]
+
+
+def test_a_pattern_without_a_topic_reads_nothing_and_says_so(two_topics: PositionsOnly) -> None:
+    with pytest.warns(RuntimeWarning, match="'x.*' matches no topic"):
+        assert plan(two_topics, Topics(pattern="x.*")) == []
+
+
+def test_a_topic_with_another_id_is_not_the_one_that_was_asked_for(two_topics: PositionsOnly) -> None:
+    with pytest.raises(UnknownTopic, match=r"the topic a with the id 0101.* is gone"):
+        plan(two_topics, Topics(names=("a",)), topic_ids={"a": b"\x01" * 16})
+
+
+def test_a_process_has_one_connection_to_a_server() -> None:
+    assert shared_connection("127.0.0.1:9") is shared_connection("127.0.0.1:9")
+    assert shared_connection("127.0.0.1:9") is not shared_connection("127.0.0.1:10")

@@ -22,6 +22,7 @@ demo: ## Run the whole story on 336,776 real flights: crashes, fencing, aborts, 
 	@.venv/bin/python examples/demo.py
 
 test: venv ## Run all tests, on the lowest supported and on the newest libraries
+	@$(PYTHON) scripts/venv.py demo
 	@$(PYTHON) scripts/java.py || true
 	@$(MAKE) lowest
 	@.venv/bin/python -m pytest
@@ -30,6 +31,7 @@ fast: venv ## Run the fast tests: no real processes, no Spark, under a minute
 	@.venv/bin/python -m pytest -m "not slow and not spark"
 
 slow: venv ## Run only the slow tests and those with Spark
+	@$(PYTHON) scripts/venv.py demo
 	@.venv/bin/python -m pytest -m "slow or spark"
 
 lowest: ## Run the fast tests on the lowest versions of the libraries we promise to work with

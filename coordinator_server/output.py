@@ -18,6 +18,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, NoReturn, TypeAlias
 
+from coordinator_server.exit_status import CommandFailed, ExitStatus
+
 Value: TypeAlias = "str | int | float | bool | Sequence[Value] | Mapping[str, Value] | None"
 Row: TypeAlias = Mapping[str, Value]
 
@@ -136,7 +138,9 @@ class RowStream:
 
 
 def write(text: str) -> None:
-    """Write to stdout at once. Ends the program quietly if nobody reads any more, as after `| head`."""
+    """Write to stdout at once. Ends the program quietly if nobody reads any more, as after `| head`.
+
+    Raises CommandFailed if it cannot be written, as on a full disk."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -147,6 +151,9 @@ def write(text: str) -> None:
         encoding = sys.stdout.encoding
         sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
+    except OSError as error:
+        _let_go_of_stdout()
+        raise CommandFailed(ExitStatus.PROBLEM, f"the result cannot be written to stdout: {error.strerror}") from error
 
 
 def end_if_reader_left() -> None:
@@ -162,9 +169,13 @@ def end_if_reader_left() -> None:
 
 
 def _end_quietly() -> NoReturn:
-    # The interpreter flushes stdout once more at its end, and would complain about the closed pipe.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _let_go_of_stdout()
     raise SystemExit(0)
+
+
+def _let_go_of_stdout() -> None:
+    """The interpreter flushes stdout once more at its end, and would complain a second time."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_note(text: str) -> None:

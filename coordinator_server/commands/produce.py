@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -108,9 +108,7 @@ def produce(
         )
         # Before anything is read from stdin.
         topic_there(connection, topic, timeout_ms)
-        if sys.stdin.isatty():
-            print_note("a record per line; Ctrl-D ends the input, Ctrl-C aborts")
-        lines = sys.stdin.buffer
+        lines = _stdin()
         records = json_records(lines) if input_format is InputFormat.JSON else plain_records(lines, separator)
         try:
             result = _counted(plan, records) if dry_run else _sent(connection, plan, records)
@@ -118,6 +116,17 @@ def produce(
             advice = "" if dry_run else "\nits transaction was aborted: nothing of it is visible"
             raise CommandFailed(ExitStatus.USAGE, f"{refusal}{advice}") from refusal
     _print(result, output)
+
+
+def _stdin() -> BinaryIO:
+    """The lines to send. Raises CommandFailed where there is no stdin at all."""
+    try:
+        if sys.stdin.isatty():
+            print_note("a record per line; Ctrl-D ends the input, Ctrl-C aborts")
+        return sys.stdin.buffer
+    except AttributeError as error:
+        # A program that is started with stdin closed has none.
+        raise CommandFailed(ExitStatus.USAGE, "stdin is closed: give it records, or </dev/null for none") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from coordinator_server import output
 from coordinator_server.output import Column, OutputFormat, RowStream, Value, print_list, to_yaml
 
+FULL = Path("/dev/full")
 ROWS: list[Any] = [
     {"name": "a", "size_bytes": 7, "at_ms": None},
     {"name": "b\x1b[2J", "size_bytes": 1234567, "at_ms": 0},
@@ -165,6 +167,16 @@ def test_a_terminal_without_unicode_is_shown_escapes(monkeypatch: pytest.MonkeyP
     output.write("né\n")
     output.print_document(["né"], OutputFormat.JSON)
     assert raw.getvalue() == b'n\\xe9\n[\n  "n\\u00e9"\n]\n'
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
+def test_a_full_disk_is_said_to_be_one() -> None:
+    with FULL.open("wb") as full:
+        words = [sys.executable, "-m", "coordinator_server", "config", "show", "-o", "json"]
+        ended = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == b"txnctl: the result cannot be written to stdout: No space left on device\n"
 
 
 @pytest.mark.slow

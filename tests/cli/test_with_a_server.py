@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,25 +43,29 @@ def topic(ask: Terminal, request: pytest.FixtureRequest) -> str:
     return name
 
 
-@pytest.fixture
-def program(server: ServerProcess) -> Callable[..., subprocess.Popen[bytes]]:
+class Program:
     """txnctl as a process of its own, for what only a process can show."""
 
-    def start(*words: str) -> subprocess.Popen[bytes]:
+    def __init__(self, address: str) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("TXN_", "TXNCTL_"))}
-        environment |= {
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "proto")]),
-            "TXNCTL_SERVER": server.address,
-        }
-        return subprocess.Popen(
-            [sys.executable, "-m", "coordinator_server", *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-        )
+        path = os.pathsep.join([str(ROOT), str(ROOT / "proto")])
+        self._environment = environment | {"PYTHONPATH": path, "TXNCTL_SERVER": address}
 
-    return start
+    def __call__(self, *words: str) -> subprocess.Popen[bytes]:
+        return self._start([sys.executable, "-m", "coordinator_server", *words])
+
+    def without_stdin(self, *words: str) -> subprocess.Popen[bytes]:
+        line = shlex.join([sys.executable, "-m", "coordinator_server", *words])
+        return self._start(["/bin/sh", "-c", f"exec {line} <&-"])
+
+    def _start(self, words: list[str]) -> subprocess.Popen[bytes]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, env=self._environment)
+
+
+@pytest.fixture
+def program(server: ServerProcess) -> Program:
+    return Program(server.address)
 
 
 def values(ended: Ended) -> list[Any]:
@@ -256,7 +261,7 @@ def test_every_command_speaks_every_format(ask: Terminal, topic: str) -> None:
 # What only a process shows
 
 
-def test_a_reader_that_leaves_early_ends_it_quietly(ask: Terminal, topic: str, program) -> None:
+def test_a_reader_that_leaves_early_ends_it_quietly(ask: Terminal, topic: str, program: Program) -> None:
     ask("produce", topic, stdin="".join(f"{at}\n" for at in range(20_000))).well()
     for words in (["consume", topic], ["consume", topic, "--follow"], ["log", "dump", topic, "--show", "records"]):
         with program(*words) as process:
@@ -266,7 +271,7 @@ def test_a_reader_that_leaves_early_ends_it_quietly(ask: Terminal, topic: str, p
             assert b"Traceback" not in process.stderr.read()
 
 
-def test_a_follower_shows_what_comes_until_it_is_interrupted(ask: Terminal, topic: str, program) -> None:
+def test_a_follower_shows_what_comes_until_it_is_interrupted(ask: Terminal, topic: str, program: Program) -> None:
     with program("consume", topic, "--follow", "-o", "json") as process:
         for value in ("first", "second"):
             ask("produce", topic, stdin=value).well()
@@ -276,7 +281,7 @@ def test_a_follower_shows_what_comes_until_it_is_interrupted(ask: Terminal, topi
         assert b"Traceback" not in process.stderr.read()
 
 
-def test_an_interrupted_producer_leaves_nothing_open(ask: Terminal, topic: str, program) -> None:
+def test_an_interrupted_producer_leaves_nothing_open(ask: Terminal, topic: str, program: Program) -> None:
     with program("produce", topic, "--transactional-id", "interrupted", "--format", "json") as process:
         process.stdin.write(b'{"value": "1", "partition": 0}\n' * 20_000)
         process.stdin.flush()
@@ -286,6 +291,26 @@ def test_an_interrupted_producer_leaves_nothing_open(ask: Terminal, topic: str, 
         assert process.wait(DEADLINE_SECONDS) == 130
     (described,) = ask("describe", "interrupted", "-o", "json").well().document
     assert described["state"] == "CompleteAbort"
+
+
+def test_a_server_that_goes_away_is_missed_in_words(txnctl: Terminal, tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data") as server:
+        at = ["--server", server.address]
+        txnctl("topic", "create", "t", *at).well()
+        txnctl("produce", "t", *at, stdin="1\n").well()
+        with Program(server.address)("consume", "t", "--follow", "--timeout", "500ms") as process:
+            assert process.stdout.readline().endswith(b"  1\n")
+            server.kill()
+            assert process.wait(DEADLINE_SECONDS) == 5
+            said = process.stderr.read()
+    assert b"no definite answer within" in said
+    assert b"Traceback" not in said
+
+
+def test_a_program_without_stdin_says_so(program: Program, topic: str) -> None:
+    with program.without_stdin("produce", topic) as process:
+        assert process.wait(DEADLINE_SECONDS) == 2
+        assert b"stdin is closed" in process.stderr.read()
 
 
 # The directory of a stopped server

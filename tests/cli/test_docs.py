@@ -1,0 +1,29 @@
+"""The pages that are written from the code hold all of it. Whether they are fresh is for `make check` to say."""
+
+from __future__ import annotations
+
+from coordinator_server.config import Config
+from coordinator_server.exit_status import ExitStatus
+from scripts.docs import cli_page, configuration_page
+
+
+def test_every_command_is_there_with_its_help() -> None:
+    page = cli_page()
+    for words in ("serve", "dev", "topic create", "topic list", "topic describe", "topic delete", "produce", "consume",
+                  "list", "describe", "log dump", "store verify", "doctor", "config show"):  # fmt: skip
+        assert f"### txnctl {words}\n\n```text\nUsage: txnctl {words}" in page
+
+
+def test_every_exit_status_is_explained() -> None:
+    page = cli_page()
+    for status in ExitStatus:
+        (line,) = (line for line in page.splitlines() if line.startswith(f"| {int(status)} | `{status.name}` |"))
+        assert line.endswith(". |")
+
+
+def test_every_setting_is_there_with_variable_kind_and_default() -> None:
+    page = configuration_page()
+    for name in Config.model_fields:
+        assert f"### {name}\n\n`TXN_{name.upper()}`, " in page
+    assert "`TXN_TWO_PHASE`, one of `fused`, `split`, default `fused`." in page
+    assert "`TXN_DATA_DIR`, a path, no default." in page

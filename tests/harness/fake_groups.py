@@ -7,7 +7,7 @@ the marker port runs in every mode and through every crash.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coordinator_protocol.hashing import shard_of
 from coordinator_protocol.marker import Marker, Outcome
@@ -29,6 +29,8 @@ class GroupState:
     """(producer id, epoch, offset)"""
     markers: tuple[tuple[int, int], ...] = ()
     """(producer id, csn)"""
+    history: tuple[int, ...] = ()
+    """Every offset that was ever committed, in order."""
 
 
 class FakeGroupShard:
@@ -48,7 +50,7 @@ class FakeGroupShard:
     def decide_pend(self, key: ShardKey, group: str, producer: tuple[int, int], offset: int) -> Decision:
         state = self.state(group)
         others = tuple(each for each in state.pending if each[:2] != producer)
-        changed = GroupState(group, state.committed, (*others, (*producer, offset)), state.markers)
+        changed = replace(state, pending=(*others, (*producer, offset)))
         return Decision(reply=offset, records=(Record(key, changed),))
 
     def decide_marker(self, key: ShardKey, group: str, marker: Marker) -> Decision:
@@ -58,28 +60,30 @@ class FakeGroupShard:
             return Decision()
         producer = (marker.producer_id, marker.txn_epoch)
         settled = [offset for *owner, offset in state.pending if tuple(owner) == producer]
-        committed = settled[0] if settled and marker.outcome is Outcome.COMMIT else state.committed
-        changed = GroupState(
-            group,
-            committed,
-            tuple(each for each in state.pending if each[:2] != producer),
-            tuple(sorted({**seen, marker.producer_id: marker.csn}.items())),
+        committed = settled if marker.outcome is Outcome.COMMIT else []
+        changed = replace(
+            state,
+            committed=committed[-1] if committed else state.committed,
+            pending=tuple(each for each in state.pending if each[:2] != producer),
+            markers=tuple(sorted({**seen, marker.producer_id: marker.csn}.items())),
+            history=(*state.history, *committed),
         )
         return Decision(records=(Record(key, changed, cause="marker"),))
 
 
 class _Codec:
     def encode(self, value: GroupState) -> EncodedRecord:
-        fields = [value.committed, value.pending, value.markers]
+        fields = [value.committed, value.pending, value.markers, value.history]
         return EncodedRecord(1, value.group.encode(), json.dumps(fields).encode())
 
     def decode(self, record_type: int, key: bytes, value: bytes) -> GroupState:
-        committed, pending, markers = json.loads(value)
+        committed, pending, markers, history = json.loads(value)
         return GroupState(
             key.decode(),
             committed,
             tuple((producer_id, epoch, offset) for producer_id, epoch, offset in pending),
             tuple((producer_id, csn) for producer_id, csn in markers),
+            tuple(history),
         )
 
 

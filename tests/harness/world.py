@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from coordinator_protocol.batch import BatchHeader, Encoding, payload_of
 from coordinator_protocol.errors import Refused
@@ -271,7 +271,7 @@ class World:
             request_id=context.request_id,
             client_txn_version=context.client_txn_version,
         )
-        return _called(lambda: self.inside.transactions.init_producer_id(request, context))
+        return _called(lambda: self.inside.transactions.init_producer_id(request, context).map(_identity_of))
 
     def add(
         self, transactional_id: str, identity: Identity, partitions: Sequence[str], context: CallContext = ANYBODY
@@ -413,6 +413,13 @@ def partition_name(text: str) -> PartitionName:
     """`topic-3` as a request names it."""
     topic, _, number = text.rpartition("-")
     return PartitionName(topic, b"", int(number))
+
+
+def _identity_of(reply: Any) -> Identity:
+    """The identity that InitProducerId told."""
+    identity = getattr(reply, "identity", reply)
+    assert isinstance(identity, Identity)
+    return identity
 
 
 def _called(call: Callable[[], Pending[T]]) -> Pending[T]:

@@ -33,6 +33,7 @@ from tests.transactions.world_of_one import (
     rotated,
     shard_with,
     shown,
+    told_identity,
     transaction,
 )
 from txn_coordinator import rules
@@ -267,7 +268,7 @@ def test_init_producer_id(row: str, relation: str, answer: str) -> None:
         "same": (Identity(PRODUCER_ID, epoch), epoch - 1),
         "rotate": (Identity(FRESH_PRODUCER_ID, 0), epoch if exhausted_by_client else NO_EPOCH),
     }[answer]
-    assert decision.reply == identity == after.identity
+    assert told_identity(decision) == identity == after.identity
     assert after.last_producer_epoch == last
     assert after.state is TransactionState.EMPTY
     assert (after.start_ms, after.partitions, after.txn_timeout_ms) == (-1, frozenset(), 7_777)
@@ -299,7 +300,7 @@ class TestRotation:
             )
             decision = ask_init(shard_with(current), request)
             assert isinstance(decision, Decision)
-            assert decision.reply == current.identity
+            assert told_identity(decision) == current.identity
 
     @pytest.mark.parametrize("outcome", list(Outcome))
     def test_a_zombie_from_before_the_rotation_is_fenced_when_the_epochs_meet_again(self, outcome: Outcome) -> None:
@@ -334,7 +335,7 @@ class TestRecovery:
         request = rules.InitRequest(transactional_id=ID, txn_timeout_ms=1, expected=Identity(PRODUCER_ID, 5))
         decision = ask_init(shard_with(), request)
         assert isinstance(decision, Decision)
-        assert decision.reply == Identity(FRESH_PRODUCER_ID, 0)
+        assert told_identity(decision) == Identity(FRESH_PRODUCER_ID, 0)
 
     def test_an_unknown_id_knows_no_transaction(self) -> None:
         identity = Identity(PRODUCER_ID, 5)
@@ -351,14 +352,16 @@ class TestRecovery:
             current = replace(transaction(state), init=answered)
             request = rules.InitRequest(transactional_id=ID, txn_timeout_ms=1, request_id=b"0123456789abcdef")
             decision = ask_init(shard_with(current), request)
-            assert decision == Decision(reply=Identity(PRODUCER_ID, 5))
+            assert isinstance(decision, Decision)
+            assert told_identity(decision) == Identity(PRODUCER_ID, 5)
+            assert not decision.records
 
     def test_requests_without_an_id_are_never_taken_for_each_other(self) -> None:
         current = replace(transaction(TransactionState.EMPTY), init=InitAnswer(b"", Identity(PRODUCER_ID, 5)))
         request = rules.InitRequest(transactional_id=ID, txn_timeout_ms=1)
         decision = ask_init(shard_with(current), request)
         assert isinstance(decision, Decision)
-        assert decision.reply == Identity(PRODUCER_ID, 6)
+        assert told_identity(decision) == Identity(PRODUCER_ID, 6)
 
 
 class TestServerAborts:

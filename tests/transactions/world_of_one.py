@@ -34,6 +34,9 @@ class NoMarkers:
     def partition_marker(self, ordinal: int, marker: Marker) -> Operation:
         return Operation(COUNTERS, lambda _shard, _turn: Decision())
 
+    def partition_seal(self, ordinal: int, producer_id: int, producer_epoch: int) -> Operation:
+        return Operation(COUNTERS, lambda _shard, _turn: Decision())
+
     def group_marker(self, group: str, marker: Marker) -> Operation:
         return Operation(COUNTERS, lambda _shard, _turn: Decision())
 
@@ -90,6 +93,13 @@ def changed(decision: Decision) -> Transaction | None:
     snapshots = [value.transaction for value in values if isinstance(value, TransactionChanged)]
     assert len(snapshots) <= 1
     return snapshots[0] if snapshots else None
+
+
+def told_identity(decision: Decision) -> Identity:
+    """The identity that the reply to an InitProducerId tells."""
+    identity = getattr(decision.reply, "identity", decision.reply)
+    assert isinstance(identity, Identity)
+    return identity
 
 
 def shown(relation: str, current: Transaction) -> Identity:

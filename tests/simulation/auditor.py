@@ -1,0 +1,352 @@
+"""Knows what a log with transactions must look like from the outside, and checks every answer against it.
+
+It reads a `History` and nothing else: no code of the product, no state of the server. The names P1 to P11 are those of
+spec transactions 12, I1 to I20 those of spec log-and-runtime 6.2.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tests.simulation.history import Answer, Entry, History, Identity, Op, Read
+
+
+class Violation(AssertionError):
+    """A promise was broken; the message says which, and by what."""
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """One transaction of one client, as its requests tell it."""
+
+    number: int
+    acked: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """value -> (partition, offset)"""
+    sent: dict[str, Op] = field(default_factory=dict)
+    commits: list[Op] = field(default_factory=list)
+    aborts: list[Op] = field(default_factory=list)
+    offsets: list[Op] = field(default_factory=list)
+
+    @property
+    def is_committed(self) -> bool:
+        return any(op.is_ok for op in self.commits)
+
+    @property
+    def is_aborted(self) -> bool:
+        return any(op.is_ok for op in self.aborts)
+
+    @property
+    def may_be_committed(self) -> bool:
+        """Some commit reached the server and was not refused for good."""
+        return any(op.deliveries > 0 and not (op.is_settled and not op.is_ok) for op in self.commits)
+
+
+class Auditor:
+    """Checks one history. `check` raises Violation at the first broken promise."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._transactions = _transactions(history.ops)
+        self._writer = {value: txn for txn in self._transactions.values() for value in txn.sent}
+        self._place: dict[str, tuple[str, int]] = {}
+        """value -> where it lies in the final logs"""
+        self._fate: dict[str, str] = {}
+        """value -> outcome of the marker that ended it, as the raw logs tell"""
+        self._fate_csn: dict[str, int] = {}
+
+    def check(self) -> None:
+        self._check_calm()
+        self._check_identities()
+        self._check_fencing()
+        self._check_repetitions()
+        self._check_logs()
+        self._check_markers()
+        self._check_reads()
+        self._check_acknowledged()
+        self._check_outcomes()
+        self._check_groups()
+
+    # Logs
+
+    def _check_logs(self) -> None:
+        """I7, I9: a value lies at one offset; offsets ascend; what the server hides is what its markers say (P8)."""
+        for partition, read in self._history.final_raw.items():
+            offsets = [entry.offset for entry in read.entries]
+            _require(offsets == sorted(set(offsets)), f"{partition}: offsets do not ascend: {offsets}")
+            open_values: dict[int, list[str]] = defaultdict(list)
+            for entry in read.entries:
+                if entry.outcome:
+                    for value in open_values.pop(entry.producer_id, []):
+                        self._fate[value], self._fate_csn[value] = entry.outcome, entry.csn
+                    continue
+                _require(
+                    entry.value not in self._place,
+                    f"I7: {entry.value} is there twice: {self._place.get(entry.value)}, {partition}@{entry.offset}",
+                )
+                self._place[entry.value] = (partition, entry.offset)
+                open_values[entry.producer_id].append(entry.value)
+            _require(not any(open_values.values()), f"P7: {partition}: records nobody ended: {dict(open_values)}")
+            committed = [entry for entry in read.entries if not entry.outcome and self._fate[entry.value] == "commit"]
+            _require(
+                committed == list(self._history.final_committed[partition].entries),
+                f"P8: {partition}: committed records by its markers {_values(committed)}, "
+                f"shown {_values(self._history.final_committed[partition].entries)}",
+            )
+
+    def _check_markers(self) -> None:
+        """P1: one outcome for each decision, and at most one marker of it in each partition."""
+        decided: dict[int, tuple[int, int, str]] = {}
+        for partition, read in self._history.final_raw.items():
+            newest: dict[int, int] = defaultdict(int)
+            for entry in read.entries:
+                if not entry.outcome:
+                    continue
+                decision = (entry.producer_id, entry.producer_epoch, entry.outcome)
+                _require(
+                    decided.setdefault(entry.csn, decision) == decision,
+                    f"P1: csn {entry.csn} is {decided[entry.csn]} and {decision}",
+                )
+                _require(
+                    entry.csn > newest[entry.producer_id],
+                    f"{partition}: csn {entry.csn} of producer {entry.producer_id} after {newest[entry.producer_id]}",
+                )
+                newest[entry.producer_id] = entry.csn
+        epochs: dict[Identity, set[str]] = defaultdict(set)
+        for producer_id, epoch, outcome in decided.values():
+            epochs[producer_id, epoch].add(outcome)
+        bumping = {op.identity for op in self._history.ops if op.version == 2 and op.identity}
+        for identity in bumping & epochs.keys():
+            _require(len(epochs[identity]) == 1, f"P1: {identity} was both committed and aborted")
+
+    # Reads
+
+    def _check_reads(self) -> None:
+        """I12: bounds never fall. I5, I9, I10: every read shows exactly what the final log has there. I2: no value is
+        committed before its commit was asked for."""
+        high: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+        for read in self._history.reads:
+            hw, lso = high[read.partition]
+            _require(
+                read.high_watermark >= hw and read.last_stable_offset >= lso,
+                f"I12: {read.partition} went back from {hw}, {lso} to {read.high_watermark}, {read.last_stable_offset}",
+            )
+            _require(
+                read.last_stable_offset <= read.high_watermark, f"I12: {read.partition}: stable beyond the end: {read}"
+            )
+            high[read.partition] = (read.high_watermark, read.last_stable_offset)
+            self._check_read(read)
+
+    def _check_read(self, read: Read) -> None:
+        bound = read.last_stable_offset if read.level == "committed" else read.high_watermark
+        _require(read.next_offset <= bound, f"P8: {read.partition} was read beyond its bound {bound}: {read}")
+        _require(read.next_offset >= min(bound, read.fetch_offset), f"the read went backwards: {read}")
+        final = self._history.final_raw[read.partition].entries
+        expected = [
+            entry
+            for entry in final
+            if read.fetch_offset <= entry.offset < read.next_offset and self._is_shown(entry, read.level)
+        ]
+        _require(
+            list(read.entries) == expected,
+            f"I5/I9/I10: at {read.at} a {read.level} read of {read.partition} from {read.fetch_offset} showed "
+            f"{_values(read.entries)}, the log has {_values(expected)}",
+        )
+        if read.level != "committed":
+            return
+        for entry in read.entries:
+            txn = self._writer.get(entry.value)
+            _require(txn is not None, f"nobody wrote {entry.value}")
+            assert txn is not None
+            _require(
+                any(op.invoked_at <= read.at for op in txn.commits),
+                f"I2: {entry.value} was committed at {read.at} and nobody had asked for it",
+            )
+
+    def _is_shown(self, entry: Entry, level: str) -> bool:
+        if level == "raw":
+            return True
+        if entry.outcome:
+            return False
+        return level == "uncommitted" or self._fate[entry.value] == "commit"
+
+    # Transactions
+
+    def _check_acknowledged(self) -> None:
+        """I20: what was acknowledged is there, where it was said to be. P6: what was refused is not."""
+        for op in self._history.ops:
+            if op.kind != "produce" or op.partition not in self._history.final_raw:
+                continue
+            _require(not (op.is_ok and op.is_out_of_order), f"a batch out of order was taken: {op}")
+            if op.is_ok and op.base_offset >= 0:
+                for distance, value in enumerate(op.values):
+                    place = (op.partition, op.base_offset + distance)
+                    _require(
+                        self._place.get(value) == place,
+                        f"I20: {value} was acknowledged at {place} and lies at {self._place.get(value)}: {op}",
+                    )
+            elif op.is_settled and not op.is_ok:
+                for value in op.values:
+                    _require(value not in self._place, f"P6: {value} was refused and is in the log: {op}")
+
+    def _check_outcomes(self) -> None:
+        """P3, P8, I1, I6, I8, I14: a transaction is visible as a whole or not at all, as its client was told."""
+        for txn in self._transactions.values():
+            _require(not (txn.is_committed and txn.is_aborted), f"P3: both outcomes were told: {_ops(txn)}")
+            there = {value for value in txn.sent if value in self._place}
+            visible = {value for value in there if self._fate[value] == "commit"}
+            if txn.is_committed:
+                lost = self._kept(txn) - visible
+                _require(not lost, f"I6: committed and not visible: {sorted(lost)}: {_ops(txn)}")
+            if not txn.may_be_committed or txn.is_aborted:
+                _require(not visible, f"I1: visible and never committed: {sorted(visible)}: {_ops(txn)}")
+            _require(not visible or self._kept(txn) <= visible, f"I8: torn: {sorted(visible)} of {_ops(txn)}")
+            csns = {self._fate_csn[value] for value in there & self._kept(txn)}
+            told = {op.csn for op in (*txn.commits, *txn.aborts) if op.is_ok}
+            _require(len(csns) <= 1, f"I15: one transaction was ended by several decisions {csns}: {_ops(txn)}")
+            if csns and told:
+                _require(csns == told, f"I15: ended by decision {csns}, told {told}: {_ops(txn)}")
+
+    def _kept(self, txn: _Transaction) -> set[str]:
+        """What was acknowledged to the transaction, in partitions that were not deleted since."""
+        return {value for value, (partition, _) in txn.acked.items() if partition in self._history.final_raw}
+
+    def _check_groups(self) -> None:
+        """P11, I17: a group's offset shows if and only if the records of its transaction do."""
+        shown = self._history.group_offsets
+        _require(len(shown) == len(set(shown)), f"I17: an offset was settled twice: {shown}")
+        for txn in self._transactions.values():
+            kept = [op for op in txn.offsets if op.is_ok]
+            if not kept:
+                continue
+            newest = kept[-1].offset
+            if txn.is_committed:
+                _require(newest in shown, f"P11: offset {newest} was committed and is not there: {_ops(txn)}")
+            if txn.is_aborted or not txn.may_be_committed:
+                _require(newest not in shown, f"P11: offset {newest} was not committed and is there: {_ops(txn)}")
+            visible = [value for value in self._kept(txn) if self._fate[value] == "commit"]
+            if self._kept(txn):
+                _require(bool(visible) == (newest in shown), f"P11: records and offset disagree: {_ops(txn)}")
+
+    # Identities
+
+    def _grants(self) -> list[Op]:
+        return [op for op in self._history.ops if op.is_ok and op.granted is not None]
+
+    def _check_identities(self) -> None:
+        """P4: an identity has one owner. P5: identities of an id only grow, and stay below the reserved epoch."""
+        owner: dict[Identity, str] = {}
+        for op in self._grants():
+            assert op.granted is not None
+            _require(
+                0 <= op.granted[1] < self._history.epoch_max, f"P5: nobody may have the epoch of {op.granted}: {op}"
+            )
+            _require(
+                owner.setdefault(op.granted, op.instance) == op.instance,
+                f"P4: {op.granted} belongs to {owner[op.granted]} and was given away again: {op}",
+            )
+            if op.kind == "end":
+                assert op.identity is not None
+                _require(op.granted > op.identity, f"P5: the next identity is not greater: {op}")
+        inits = sorted((op for op in self._grants() if op.kind == "init"), key=_completion)
+        for later in inits:
+            for earlier in inits:
+                if (
+                    earlier.transactional_id == later.transactional_id
+                    and earlier.instance != later.instance
+                    and _completion(earlier) < later.invoked_at
+                ):
+                    assert earlier.granted is not None
+                    assert later.granted is not None
+                    _require(earlier.granted < later.granted, f"P5: {later} came after {earlier}")
+
+    def _check_fencing(self) -> None:
+        """P6, I16: once a new instance has its identity, nothing that an older one asks for afterwards is done."""
+        inits = [op for op in self._grants() if op.kind == "init"]
+        for op in self._history.ops:
+            if not op.is_ok or op.identity is None or op.is_duplicate:
+                continue
+            for init in inits:
+                assert init.granted is not None
+                if (
+                    init.transactional_id == op.transactional_id
+                    and init.instance != op.instance
+                    and _completion(init) < op.invoked_at
+                ):
+                    _require(op.identity >= init.granted, f"I16: a fenced producer was served: {op} after {init}")
+
+    def _check_repetitions(self) -> None:
+        """P9: a request that is repeated is answered as it was the first time."""
+        for op in self._history.ops:
+            first = next(iter(op.answers), None)
+            for answer in op.answers[1:]:
+                assert first is not None
+                if op.kind == "produce":
+                    _require(answer.base_offset in (first.base_offset, -1), f"P9: {first}, then {answer}: {op}")
+                elif op.kind == "end" and op.version == 2:
+                    _require(answer.csn == first.csn, f"P9: {first}, then {answer}: {op}")
+                elif op.kind == "init" and op.request_id and not self._was_initialised_between(op, first, answer):
+                    _require(answer.granted == first.granted, f"P9: {first}, then {answer}: {op}")
+
+    def _was_initialised_between(self, op: Op, first: Answer, then: Answer) -> bool:
+        """Another request initialised the id, or may have: then the first answer is not remembered any more."""
+        return any(
+            other is not op
+            and other.kind == "init"
+            and other.transactional_id == op.transactional_id
+            and other.deliveries > 0
+            and other.invoked_at <= then.at
+            and (other.completed_at is None or other.completed_at >= first.at or not other.is_ok)
+            for other in self._history.ops
+        )
+
+    # The end
+
+    def _check_calm(self) -> None:
+        """P7, I18: once all is calm, nothing is open or being completed, and readers see to the end."""
+        for transactional_id, state in self._history.calm_states.items():
+            _require(state in ("Empty", "CompleteCommit", "CompleteAbort"), f"P7: {transactional_id} is still {state}")
+        for partition, (last_stable_offset, high_watermark) in self._history.calm_bounds.items():
+            _require(
+                last_stable_offset == high_watermark,
+                f"P7: {partition}: stable up to {last_stable_offset} of {high_watermark}",
+            )
+        _require(self._history.group_pending == 0, "P7: the group still holds offsets of ended transactions")
+
+
+def _transactions(ops: Iterable[Op]) -> dict[int, _Transaction]:
+    found: dict[int, _Transaction] = {}
+    for op in ops:
+        if not op.transaction:
+            continue
+        txn = found.setdefault(op.transaction, _Transaction(op.transaction))
+        if op.kind == "produce":
+            for distance, value in enumerate(op.values):
+                txn.sent[value] = op
+                if op.is_ok:
+                    txn.acked[value] = (op.partition, op.base_offset + distance)
+        elif op.kind == "offset":
+            txn.offsets.append(op)
+        elif op.kind == "end":
+            (txn.commits if op.outcome == "commit" else txn.aborts).append(op)
+    return found
+
+
+def _completion(op: Op) -> int:
+    assert op.completed_at is not None
+    return op.completed_at
+
+
+def _values(entries: Iterable[Entry]) -> list[str]:
+    return [f"{entry.offset}:{entry.value or entry.outcome}" for entry in entries]
+
+
+def _ops(txn: _Transaction) -> str:
+    ops = {op.number: op for op in (*txn.sent.values(), *txn.offsets, *txn.commits, *txn.aborts)}
+    return "; ".join(str(op) for _, op in sorted(ops.items()))
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise Violation(message)

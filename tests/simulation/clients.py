@@ -1,0 +1,235 @@
+"""Clients as programs: what one instance of a producer wants next, and what it makes of an answer.
+
+They follow the rules that a correct client follows (commit only what was acknowledged, repeat a request under the same
+name, ask after an unknown outcome), and nothing more. Some go on after they were fenced: zombies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from tests.simulation.history import History, Identity, Op
+
+_RETRIABLE = frozenset({"CONCURRENT_TRANSACTIONS", "REQUEST_TIMED_OUT", "COORDINATOR_LOAD_IN_PROGRESS"})
+
+
+@dataclass(slots=True)
+class Numbers:
+    """What all clients of a run draw their names from."""
+
+    values: int = 0
+    transactions: int = 0
+    offsets: int = 0
+    requests: int = 0
+
+
+class Instance:
+    """One process of a client."""
+
+    def __init__(
+        self, name: str, transactional_id: str, version: int, *, chance: Random, history: History, numbers: Numbers
+    ) -> None:
+        self.name = name
+        self.transactional_id = transactional_id
+        self.version = version
+        self.identity: Identity | None = None
+        self.waiting: Op | None = None
+        self.is_dead = False
+        """Fenced: a correct client stops here. A zombie does not."""
+        self._chance = chance
+        self._history = history
+        self._numbers = numbers
+        self._transaction = 0
+        self._steps_left = 0
+        self._must_abort = False
+        self._must_recover = False
+        self._sequences: dict[str, int] = {}
+        self._added: set[str] = set()
+        self._written: dict[str, int] = {}
+        """Last sequence acknowledged in this transaction, by partition."""
+        self._has_work = False
+        """Something was acknowledged in this transaction."""
+        self._has_asked = False
+        """Something was sent that may have opened the transaction."""
+
+    def next_request(self, partitions: list[str], now: int) -> Op | None:
+        """What the program asks next; None when it has nothing to ask."""
+        if self.is_dead:
+            return self._zombie_request(partitions, now)
+        if self.identity is None or self._must_recover:
+            return self._init(now)
+        if not self._transaction:
+            self._begin()
+        if self._must_abort or (self._steps_left <= 0 and self._chance.random() < 0.2):
+            return self._end("abort", now)
+        if self._steps_left <= 0:
+            return self._end("commit" if self._has_work else "abort", now)
+        self._steps_left -= 1
+        return self._work(partitions, now)
+
+    def _begin(self) -> None:
+        self._numbers.transactions += 1
+        self._transaction = self._numbers.transactions
+        self._steps_left = self._chance.randrange(1, 5)
+        self._has_work = False
+        self._has_asked = False
+        self._added.clear()
+        self._written.clear()
+
+    def _work(self, partitions: list[str], now: int) -> Op:
+        self._has_asked = True
+        partition = self._chance.choice(partitions)
+        if self._chance.random() < 0.15:
+            self._numbers.offsets += 1
+            return self._op("offset", now, offset=self._numbers.offsets)
+        if partition not in self._added and (self.version == 1 or self._chance.random() < 0.2):
+            return self._op("add", now, partition=partition)
+        return self._produce(partition, now)
+
+    def _produce(self, partition: str, now: int) -> Op:
+        values = []
+        for _ in range(self._chance.randrange(1, 4)):
+            self._numbers.values += 1
+            values.append(f"v{self._numbers.values}")
+        sequence = self._sequences.get(partition, 0)
+        is_out_of_order = self._chance.random() < 0.05
+        return self._op(
+            "produce",
+            now,
+            partition=partition,
+            values=tuple(values),
+            sequence=sequence + 7 if is_out_of_order else sequence,
+            is_out_of_order=is_out_of_order,
+        )
+
+    def _init(self, now: int) -> Op:
+        self._numbers.requests += 1
+        names_itself = self._chance.random() < 0.9
+        return self._op(
+            "init",
+            now,
+            expected=self.identity if self._must_recover else None,
+            request_id=b"%016d" % self._numbers.requests if names_itself else b"",
+        )
+
+    def _end(self, outcome: str, now: int) -> Op | None:
+        if outcome == "abort" and self.version == 1 and not self._has_asked:
+            # Version 1 must not end what it never opened.
+            self._finish()
+            return None
+        claims = outcome == "commit" and self._chance.random() < 0.3
+        return self._op("end", now, outcome=outcome, last_sequences=tuple(self._written.items()) if claims else ())
+
+    def _zombie_request(self, partitions: list[str], now: int) -> Op | None:
+        if self.identity is None:
+            return None
+        match self._chance.randrange(4):
+            case 0:
+                return self._produce(self._chance.choice(partitions), now)
+            case 1:
+                return self._op("end", now, outcome=self._chance.choice(("commit", "abort")))
+            case 2:
+                return self._op("add", now, partition=self._chance.choice(partitions))
+            case _:
+                return self._op("init", now, expected=self.identity)
+
+    def _op(self, kind: str, now: int, **fields: object) -> Op:
+        op = Op(
+            number=len(self._history.ops),
+            kind=kind,
+            instance=self.name,
+            transactional_id=self.transactional_id,
+            version=self.version,
+            transaction=0 if kind == "init" else self._transaction,
+            identity=None if kind == "init" else self.identity,
+            invoked_at=now,
+            **fields,  # type: ignore[arg-type]  # each caller names the fields of its kind
+        )
+        self._history.ops.append(op)
+        self.waiting = op
+        return op
+
+    # Answers
+
+    def on_answer(self, op: Op) -> bool:
+        """Make something of an answer; False when the same request must be sent again."""
+        if op.result in _RETRIABLE:
+            return False
+        self.waiting = None
+        if self.is_dead:
+            return True
+        if op.kind == "init":
+            self._on_init(op)
+        elif op.is_ok:
+            self._on_done(op)
+        elif op.kind == "end":
+            self._on_end_refused(op)
+        elif op.result in ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"):
+            # A newer instance or a timeout: the coordinator, asked to abort, knows which.
+            self._must_abort = True
+        elif op.result == "INVALID_PRODUCER_ID_MAPPING":
+            self._finish()
+            self._must_recover = True
+        else:
+            self._must_abort = True
+        return True
+
+    def give_up(self) -> None:
+        """A user's patience ends: the open transaction will be aborted, whatever became of the last request."""
+        op = self.waiting
+        if op is not None and op.kind in ("produce", "add", "offset") and not self.is_dead:
+            self.waiting = None
+            self._must_abort = True
+
+    def _on_init(self, op: Op) -> None:
+        if not op.is_ok:
+            self.is_dead = True
+            return
+        assert op.granted is not None
+        self._must_recover = False
+        self._finish()
+        self._become(op.granted)
+
+    def _on_done(self, op: Op) -> None:
+        match op.kind:
+            case "add":
+                self._added.add(op.partition)
+            case "produce":
+                self._has_work = True
+                self._sequences[op.partition] = op.sequence + len(op.values)
+                self._written[op.partition] = self._sequences[op.partition] - 1
+            case "offset":
+                self._has_work = True
+            case _:
+                # What was given up may still be on its way. A new epoch keeps it out; version 1 must ask for one.
+                self._must_recover = self._must_abort and self.version == 1
+                self._finish()
+                if op.granted is not None:
+                    self._become(op.granted)
+
+    def _on_end_refused(self, op: Op) -> None:
+        if op.outcome == "commit" and self.version == 2 and op.result == "PRODUCER_FENCED":
+            # A timeout, perhaps: then an abort is answered with the epoch to go on with.
+            self._must_abort = True
+        elif op.outcome == "commit" and op.result in ("TRANSACTION_ABORTABLE", "UNKNOWN_TOPIC_OR_PARTITION"):
+            self._must_abort = True
+        elif self._may_recover(op):
+            self._finish()
+            self._must_recover = True
+        else:
+            self.is_dead = True
+
+    def _may_recover(self, op: Op) -> bool:
+        """After KIP-360, with the identity held: after a timeout of version 1, or where nothing was open."""
+        nothing_open = op.result == "INVALID_TXN_STATE" and op.outcome == "abort" and self.version == 1
+        return nothing_open or (op.result == "PRODUCER_FENCED" and self._chance.random() < 0.3)
+
+    def _become(self, identity: Identity) -> None:
+        if identity != self.identity:
+            self.identity = identity
+            self._sequences.clear()
+
+    def _finish(self) -> None:
+        self._transaction = 0
+        self._must_abort = False

@@ -1,0 +1,124 @@
+"""What clients did and saw, as plain values: all that the auditor is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+Identity = tuple[int, int]
+"""(producer id, epoch)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One success, as it left the server."""
+
+    at: int
+    granted: Identity | None
+    base_offset: int
+    csn: int
+
+
+@dataclass(slots=True)
+class Op:
+    """One request of one client, however often it travelled. Times are steps of the simulation."""
+
+    number: int
+    kind: str
+    """init, add, produce, offset or end"""
+    instance: str
+    transactional_id: str
+    version: int
+    transaction: int
+    """Number of the client's transaction, unique over all clients; 0 = none."""
+    identity: Identity | None = None
+    partition: str = ""
+    values: tuple[str, ...] = ()
+    sequence: int = 0
+    is_out_of_order: bool = False
+    """The sequence does not follow: this batch must never be taken."""
+    last_sequences: tuple[tuple[str, int], ...] = ()
+    """Of a commit: (partition, last sequence sent)."""
+    offset: int = -1
+    outcome: str = ""
+    """commit or abort"""
+    expected: Identity | None = None
+    request_id: bytes = b""
+    invoked_at: int = 0
+    deliveries: int = 0
+    """How often a copy of it reached the server."""
+    completed_at: int | None = None
+    result: str = ""
+    """"ok", or the name of the error code. Empty: no answer came."""
+    granted: Identity | None = None
+    """The identity that the answer told, to go on with."""
+    base_offset: int = -1
+    is_duplicate: bool = False
+    csn: int = 0
+    answers: list[Answer] = field(default_factory=list)
+    """Every success that the server sent for it, those that nobody received too."""
+
+    @property
+    def is_ok(self) -> bool:
+        return self.result == "ok"
+
+    @property
+    def is_settled(self) -> bool:
+        """The client knows what became of it: no other copy of the request may have had another fate."""
+        return self.completed_at is not None and (self.is_ok or self.deliveries <= 1)
+
+    def __str__(self) -> str:
+        what = " ".join(str(part) for part in (self.partition, *self.values, self.outcome) if part)
+        answer = self.result or "no answer"
+        return (
+            f"[{self.invoked_at}-{self.completed_at}] {self.instance}/{self.transactional_id} {self.kind} "
+            f"{self.identity} {what} txn {self.transaction} -> {answer} {self.granted or ''}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record or marker at one offset."""
+
+    offset: int
+    value: str
+    producer_id: int
+    producer_epoch: int
+    outcome: str = ""
+    """Of a marker: commit or abort; empty for a record."""
+    csn: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One fetch of one partition."""
+
+    at: int
+    partition: str
+    level: str
+    """committed, uncommitted or raw"""
+    fetch_offset: int
+    next_offset: int
+    entries: tuple[Entry, ...]
+    high_watermark: int
+    last_stable_offset: int
+
+
+@dataclass(slots=True)
+class History:
+    """Everything the outside saw of one run."""
+
+    epoch_max: int
+    """The largest producer epoch of the server; no client is ever given this one."""
+    ops: list[Op] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    final_raw: dict[str, Read] = field(default_factory=dict)
+    """Every partition from its start, once all is calm."""
+    final_committed: dict[str, Read] = field(default_factory=dict)
+    group_offsets: tuple[int, ...] = ()
+    """Offsets that the group ever showed as committed, in order."""
+    group_pending: int = 0
+    """Offsets that still wait for a transaction once all is calm."""
+    calm_states: dict[str, str] = field(default_factory=dict)
+    """State name of every transactional id once the storm is over and every timeout has passed."""
+    calm_bounds: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Last stable offset and high watermark of every partition at the same moment."""

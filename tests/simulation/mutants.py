@@ -1,0 +1,356 @@
+"""Bugs on purpose. Each takes one promise away; an auditor that misses one is a torn net.
+
+A mutant replaces functions of the product while it is applied. The first are those of spec transactions 12, as far as
+what they break exists here ("no bump on keep" waits for two-phase participants); the others aim at recovery, at the
+runtime and at the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.marker import Outcome
+from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision
+from coordinator_runtime.parking import Parking
+from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.timeline import Journal, TimelineMap
+from partition_log import rules as log_rules
+from partition_log.markers import PartitionMarkers
+from partition_log.rules import AppendVerdict, MarkerVerdict
+from partition_log.state import Isolation
+from tests.harness.fake_groups import FakeGroups
+from txn_coordinator import codec, rules, state
+from txn_coordinator.counters import CountersShard
+from txn_coordinator.records import ProducerIdBlockTaken
+from txn_coordinator.shard import SendMarkers, TransactionShard, TwoPhase
+from txn_coordinator.state import NO_EPOCH, Transaction, TransactionState
+
+Change = tuple[Any, str, Callable[..., Any]]
+"""(owner, attribute, function that takes its place). The function gets the original first, then the arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One bug, how to put it in, and what kind of run shows it soon."""
+
+    name: str
+    what: str
+    changes: tuple[Change, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    values: tuple[tuple[Any, str, Any], ...] = ()
+    """Further (owner, attribute, value)."""
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """The product has the bug until the end of the block."""
+        with ExitStack() as undo:
+            for owner, attribute, change in self.changes:
+                _put(undo, owner, attribute, _bound(change, owner.__dict__[attribute]))
+            for owner, attribute, value in self.values:
+                _put(undo, owner, attribute, value)
+            yield
+
+
+def _put(undo: ExitStack, owner: Any, attribute: str, value: Any) -> None:
+    undo.callback(setattr, owner, attribute, owner.__dict__[attribute])
+    setattr(owner, attribute, value)
+
+
+def _bound(change: Callable[..., Any], original: Any) -> Callable[..., Any]:
+    def mutated(*args: Any, **kwargs: Any) -> Any:
+        return change(original, *args, **kwargs)
+
+    return mutated
+
+
+# Spec transactions 12
+
+
+def _keep_last_epoch(initialise: Any, current: Transaction, request: Any, **kwargs: Any) -> Transaction:
+    done: Transaction = initialise(current, request, **kwargs)
+    if request.expected is None and current.producer_epoch != NO_EPOCH:
+        return replace(done, last_producer_epoch=current.producer_epoch)
+    return done
+
+
+def _refuse_repeated_marker(judge: Any, *args: Any) -> MarkerVerdict:
+    verdict: MarkerVerdict = judge(*args)
+    if verdict is MarkerVerdict.REPEATED:
+        raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, "the epoch of the marker is not greater")
+    return verdict
+
+
+class _EndlessEpochs:
+    producer_epoch_max = 2**30
+
+    def is_exhausted(self, _epoch: int) -> bool:
+        return False
+
+
+def _without_rotation(decide: Any, *args: Any, **kwargs: Any) -> Any:
+    return decide(*args, **{**kwargs, "limits": _EndlessEpochs()})
+
+
+def _without_bump(prepare: Any, current: Transaction, ending: rules.Ending, **kwargs: Any) -> Any:
+    return prepare(current, replace(ending, bumps_epoch=ending.cause != "client"), **kwargs)
+
+
+def _retry_ends_what_is_open(end: Any, current: Transaction, request: rules.EndRequest) -> Any:
+    before = (current.producer_id, current.producer_epoch - 1)
+    if current.state is TransactionState.ONGOING and request.identity == before:
+        return rules.EndVerdict.PREPARE
+    return end(current, request)
+
+
+def _due_when_decided(_is_due: Any, current: Transaction, *, identity: Any, start_ms: int) -> bool:
+    return current.state in (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT) and current.start_ms == start_ms
+
+
+def _without_cancelled_timer(decide: Any, *args: Any, **kwargs: Any) -> Decision:
+    decision: Decision = decide(*args, **kwargs)
+    return replace(decision, effects=tuple(each for each in decision.effects if not isinstance(each, CancelTimer)))
+
+
+_LOOSE_STEPS = {
+    **state.LEGAL_STEPS,
+    TransactionState.PREPARE_COMMIT: frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.PREPARE_ABORT}),
+}
+
+# The coordinator
+
+
+def _forget_the_fence(initialise: Any, current: Transaction, request: Any, **kwargs: Any) -> Transaction:
+    done: Transaction = initialise(current, request, **kwargs)
+    if request.expected is None and current.producer_epoch != NO_EPOCH:
+        return replace(done, producer_id=current.producer_id, producer_epoch=current.producer_epoch)
+    return done
+
+
+def _forget_the_request_id(_repeated: Any, _current: Transaction, _request: Any) -> bool:
+    return False
+
+
+def _forget_what_is_prepared(on_loaded: Any, shard: TransactionShard, turn: Any) -> Decision:
+    decision: Decision = on_loaded(shard, turn)
+    return Decision(effects=tuple(effect for effect in decision.effects if not isinstance(effect, SendMarkers)))
+
+
+def _forget_timeouts(on_loaded: Any, shard: TransactionShard, turn: Any) -> Decision:
+    decision: Decision = on_loaded(shard, turn)
+    return Decision(effects=tuple(effect for effect in decision.effects if not isinstance(effect, ArmTimer)))
+
+
+def _store_no_last_epoch(encode: Any, transaction: Transaction) -> Any:
+    return encode(replace(transaction, last_producer_epoch=NO_EPOCH))
+
+
+def _start_blocks_anew(replay: Any, counters: CountersShard, value: Any) -> None:
+    replay(counters, ProducerIdBlockTaken(0) if isinstance(value, ProducerIdBlockTaken) else value)
+
+
+def _same_csn(next_csn: Any, counters: CountersShard) -> Any:
+    csn, record = next_csn(counters)
+    return max(csn - 1, 1), record
+
+
+def _no_marker_for_one(partition_marker: Any, port: PartitionMarkers, ordinal: int, marker: Any) -> Any:
+    operation = partition_marker(port, ordinal, marker)
+    return operation if ordinal else replace(operation, decide=lambda _shard, _turn: Decision())
+
+
+def _no_group_marker(group_marker: Any, groups: FakeGroups, group: str, marker: Any) -> Any:
+    return replace(group_marker(groups, group, marker), decide=lambda _shard, _turn: Decision())
+
+
+def _commit_everywhere_else(partition_marker: Any, port: PartitionMarkers, ordinal: int, marker: Any) -> Any:
+    return partition_marker(port, ordinal, replace(marker, outcome=Outcome.COMMIT) if ordinal else marker)
+
+
+# The runtime
+
+
+def _answer_before_durable(accept: Any, runtime: Runtime, work: Any, rows: Any, turn: Any, reply: Any) -> None:
+    accept(runtime, work, rows, turn, reply)
+    reply.succeed(work.reply)
+
+
+def _roll_nothing_back(_roll_back: Any, _journal: Journal, _position: int) -> None:
+    return None
+
+
+def _read_what_is_live(_durable: Any, timeline: TimelineMap[Any, Any], key: Any) -> Any:
+    return timeline.get(key)
+
+
+def _never_unpark(_retry: Any, _parking: Parking, _key: Any) -> None:
+    return None
+
+
+# The log
+
+
+def _show_what_is_open(_bound: Any, _isolation: Isolation, head: Any) -> int:
+    end: int = head.log_end_offset
+    return end
+
+
+def _any_sequence(judge: Any, entry: Any, batch: Any, **kwargs: Any) -> Any:
+    follows = entry is not None and entry.epoch == batch.producer_epoch
+    return judge(entry, replace(batch, base_sequence=entry.last_sequence + 1 if follows else 0), **kwargs)
+
+
+def _ask_nobody(judge: Any, *args: Any, **kwargs: Any) -> Any:
+    verdict = judge(*args, **kwargs)
+    return AppendVerdict.APPEND if verdict is AppendVerdict.ADMIT else verdict
+
+
+def _any_marker_closes(judge: Any, entry: Any, marker: Any) -> Any:
+    if entry is not None and entry.open_transaction is not None:
+        return MarkerVerdict.APPEND
+    return judge(entry, marker)
+
+
+def _repeat_the_marker(judge: Any, entry: Any, marker: Any) -> Any:
+    verdict = judge(entry, marker)
+    return MarkerVerdict.APPEND if verdict is MarkerVerdict.REPEATED else verdict
+
+
+_SPLIT = {"two_phase": TwoPhase.SPLIT}
+_FEW_EPOCHS = {"epoch_max": 3}
+_CRASHING = {"crash_weight": 4.0}
+
+CANARIES = (
+    Mutant(
+        "forget_the_fence",
+        "a new instance gets the identity that its predecessor has",
+        ((rules, "initialise", _forget_the_fence),),
+    ),
+    Mutant(
+        "answer_before_durable",
+        "a reply goes out before the flush",
+        ((Runtime, "_accept", _answer_before_durable),),
+        _CRASHING,
+    ),
+)
+"""Two that every run of the fast suite must catch."""
+
+MUTANTS = (
+    *CANARIES,
+    Mutant(
+        "keep_last_epoch_at_init",
+        "a new instance does not erase the epoch that its predecessor may retry with",
+        ((rules, "initialise", _keep_last_epoch),),
+    ),
+    Mutant(
+        "refuse_repeated_marker",
+        "a marker that is sent again after a crash is refused",
+        ((log_rules, "judge_marker", _refuse_repeated_marker),),
+        _SPLIT | _CRASHING,
+    ),
+    Mutant(
+        "no_rotation_at_end",
+        "EndTxn at the last epoch goes on with the same producer id",
+        ((rules, "prepare", _without_rotation),),
+        _FEW_EPOCHS,
+    ),
+    Mutant(
+        "no_rotation_at_init",
+        "InitProducerId at the last epoch goes on with the same producer id",
+        ((rules, "initialise", _without_rotation),),
+        _FEW_EPOCHS,
+    ),
+    Mutant("no_bump_at_end", "the next transaction keeps the epoch", ((rules, "prepare", _without_bump),)),
+    Mutant(
+        "retry_ends_what_is_open",
+        "an EndTxn with the epoch before ends the transaction that is open now",
+        ((rules, "end", _retry_ends_what_is_open),),
+        {"version_1_share": 0.0},
+    ),
+    Mutant(
+        "time_out_what_is_decided",
+        "a timeout aborts a commit that is decided",
+        ((rules, "is_due", _due_when_decided), (TransactionShard, "_decide_outcome", _without_cancelled_timer)),
+        _SPLIT | {"tick_weight": 20.0, "flush_weight": 2.0, "steps": 600},
+        ((state, "LEGAL_STEPS", _LOOSE_STEPS),),
+    ),
+    Mutant(
+        "forget_the_request_id",
+        "a delayed first InitProducerId fences its own retry",
+        ((rules, "is_init_repeated", _forget_the_request_id),),
+    ),
+    Mutant(
+        "forget_what_is_prepared",
+        "what a crash left decided is not finished",
+        ((TransactionShard, "on_loaded", _forget_what_is_prepared),),
+        _SPLIT | _CRASHING,
+    ),
+    Mutant(
+        "forget_timeouts",
+        "timers are not armed again after a restart",
+        ((TransactionShard, "on_loaded", _forget_timeouts),),
+        _CRASHING,
+    ),
+    Mutant(
+        "store_no_last_epoch",
+        "the last epoch is not in the record (KAFKA-20310)",
+        ((codec, "_encode", _store_no_last_epoch),),
+        _CRASHING,
+    ),
+    Mutant(
+        "start_blocks_anew",
+        "producer ids begin at 0 after a restart",
+        ((CountersShard, "replay", _start_blocks_anew),),
+        _CRASHING,
+    ),
+    Mutant("same_csn", "two outcomes share a commit sequence number", ((CountersShard, "next_csn", _same_csn),)),
+    Mutant(
+        "no_marker_for_one",
+        "one partition never gets its marker",
+        ((PartitionMarkers, "partition_marker", _no_marker_for_one),),
+    ),
+    Mutant("no_group_marker", "groups never get their marker", ((FakeGroups, "group_marker", _no_group_marker),)),
+    Mutant(
+        "commit_everywhere_else",
+        "partitions disagree on the outcome",
+        ((PartitionMarkers, "partition_marker", _commit_everywhere_else),),
+        {"partitions": 3},
+    ),
+    Mutant(
+        "roll_nothing_back",
+        "a refused operation leaves its first half behind",
+        ((Journal, "roll_back", _roll_nothing_back),),
+    ),
+    Mutant(
+        "read_what_is_live",
+        "readers see what a crash may take back",
+        ((TimelineMap, "durable", _read_what_is_live),),
+        _CRASHING,
+    ),
+    Mutant("never_unpark", "parked calls are never tried again", ((Parking, "retry", _never_unpark),), _SPLIT),
+    Mutant(
+        "show_what_is_open",
+        "committed readers go beyond the last stable offset",
+        ((Isolation, "bound", _show_what_is_open),),
+    ),
+    Mutant("any_sequence", "repeated batches are appended", ((log_rules, "judge_append", _any_sequence),)),
+    Mutant(
+        "ask_nobody",
+        "a partition takes transactional records without asking the coordinator",
+        ((log_rules, "judge_append", _ask_nobody),),
+    ),
+    Mutant(
+        "any_marker_closes",
+        "a late marker ends the transaction that is open now",
+        ((log_rules, "judge_marker", _any_marker_closes),),
+    ),
+    Mutant(
+        "repeat_the_marker",
+        "a marker that comes twice is appended twice",
+        ((log_rules, "judge_marker", _repeat_the_marker),),
+    ),
+)
+"""Every bug that the simulation must catch."""

@@ -1,0 +1,452 @@
+"""One run: clients, a network that delays, repeats and loses, a server that crashes, readers; all from one seed.
+
+First the storm: anything may happen. Then the calm: no more faults, time passes, and everything that was promised must
+come true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from coordinator_protocol.errors import CoordinatorError
+from coordinator_protocol.limits import EPOCH_MAX
+from coordinator_protocol.marker import Marker, Outcome
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import CallContext
+from coordinator_runtime.runtime import RuntimeLimits
+from partition_log.catalog.rules import NewTopic
+from partition_log.requests import ProduceResult
+from partition_log.state import Isolation
+from tests.harness.world import LogEntry, Reading, World, WorldOptions
+from tests.simulation.clients import Instance, Numbers
+from tests.simulation.history import Answer, Entry, History, Op, Read
+from txn_coordinator.shard import Ended, TwoPhase
+from txn_coordinator.state import Identity
+
+GROUP = "group"
+_TIMEOUTS_MS = (500, 2_000, 20_000)
+_CALM_MS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What one run is like; all of it drawn from its seed."""
+
+    seed: int
+    two_phase: TwoPhase
+    epoch_max: int
+    transactional_ids: int
+    partitions: int
+    steps: int
+    crash_weight: float
+    tick_weight: float
+    flush_weight: float
+    version_1_share: float
+    parked_calls_max: int
+    group_bytes_max: int
+    has_passing_topic: bool
+    """One more topic, which is deleted and made again in between."""
+
+    @classmethod
+    def of(cls, seed: int) -> Options:
+        chance = Random(f"options {seed}")
+        return cls(
+            seed=seed,
+            two_phase=chance.choice(list(TwoPhase)),
+            epoch_max=chance.choice((2, 3, 4, 6, EPOCH_MAX)),
+            transactional_ids=chance.choice((1, 2, 3)),
+            partitions=chance.choice((1, 2, 3)),
+            steps=chance.choice((150, 300, 600)),
+            crash_weight=chance.choice((0.0, 0.5, 2.0)),
+            tick_weight=chance.choice((0.5, 3.0)),
+            flush_weight=chance.choice((4.0, 15.0)),
+            version_1_share=chance.choice((0.0, 0.0, 0.3)),
+            parked_calls_max=chance.choice((0, 2, 10_000)),
+            group_bytes_max=chance.choice((1, 1 << 20)),
+            has_passing_topic=chance.random() < 0.3,
+        )
+
+
+@dataclass(slots=True)
+class _Message:
+    op: Op
+    is_copy: bool = False
+    """Made by the network: its answer reaches nobody."""
+
+
+class Simulation:
+    """A storm and the calm after it. `history` is what the auditor gets."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._chance = Random(options.seed)
+        self.world = World(
+            WorldOptions(
+                two_phase=options.two_phase,
+                producer_epoch_max=options.epoch_max,
+                runtime_limits=RuntimeLimits(
+                    group_bytes_max=options.group_bytes_max, parked_calls_max=options.parked_calls_max
+                ),
+            )
+        )
+        self.history = History(options.epoch_max)
+        self._numbers = Numbers()
+        self._partitions = [f"t-{number}" for number in range(options.partitions)]
+        self._targets = [*self._partitions, "passing-0"] if options.has_passing_topic else self._partitions
+        self._instances: list[Instance] = []
+        self._wire: list[_Message] = []
+        self._answers: list[Op] = []
+        self._calls: list[Pending[Any]] = []
+        self._positions = dict.fromkeys(self._partitions, 0)
+        self._now = 0
+        self._is_calm = False
+        self.world.create_topic("t", options.partitions)
+        if options.has_passing_topic:
+            self.world.create_topic("passing", 1)
+
+    def run(self) -> History:
+        """All of it. Raises whatever the server raises that is not a refusal."""
+        for number in range(self.options.transactional_ids):
+            self._new_instance(f"id{number}")
+        events = self._events()
+        weights = [weight for weight, _ in events]
+        actions = [action for _, action in events]
+        for _ in range(self.options.steps):
+            self._now += 1
+            self._chance.choices(actions, weights)[0]()
+        self._calm_down()
+        return self.history
+
+    def _events(self) -> list[tuple[float, Callable[[], None]]]:
+        return [
+            (30, self._deliver),
+            (25, self._answer),
+            (25, self._client_step),
+            (self.options.flush_weight, self._flush),
+            (4, self._flush_some),
+            (4, self.world.seal),
+            (6, self._read),
+            (4, self._resend),
+            (3, self._copy),
+            (2, self._lose),
+            (1, self._give_up),
+            (1, self._cancel),
+            (1, self._late_marker),
+            (1, self._step_wall_clock),
+            (0.6, self._start_rival),
+            (2 if self.options.has_passing_topic else 0, self._delete_or_create),
+            (self.options.tick_weight, self._tick),
+            (self.options.crash_weight, self._crash),
+        ]
+
+    # The network
+
+    def _deliver(self) -> None:
+        if self._wire:
+            self._hand_over(self._wire.pop(self._chance.randrange(len(self._wire))))
+        else:
+            self._client_step()
+
+    def _hand_over(self, message: _Message) -> None:
+        op, life = message.op, self.world.lives
+        op.deliveries += 1
+        reply = self._call(op)
+
+        def on_settled(settled: Pending[Any]) -> None:
+            if life != self.world.lives:
+                return
+            answer = _answer_of(op, settled, self._now)
+            if isinstance(answer, Answer):
+                op.answers.append(answer)
+            is_lost = not self._is_calm and self._chance.random() < 0.1
+            if not message.is_copy and not is_lost and op.completed_at is None:
+                _receive(op, answer)
+                op.completed_at = self._now
+                self._answers.append(op)
+
+        reply.on_settled(on_settled)
+        self._calls.append(reply)
+
+    def _call(self, op: Op) -> Pending[Any]:
+        world = self.world
+        context = CallContext(
+            client_id=op.instance,
+            request_id=op.request_id,
+            client_txn_version=op.version,
+            immediate_51=self._chance.random() < 0.15,
+            deadline_ms=world.clock.monotonic_ms() + 300 if self._chance.random() < 0.2 else None,
+        )
+        if op.kind == "init":
+            expected = None if op.expected is None else Identity(*op.expected)
+            timeout_ms = self._chance.choice(_TIMEOUTS_MS)
+            return world.init(op.transactional_id, context, timeout_ms=timeout_ms, expected=expected)
+        assert op.identity is not None
+        identity = Identity(*op.identity)
+        match op.kind:
+            case "add":
+                return world.add(op.transactional_id, identity, [op.partition], context)
+            case "offset":
+                return world.commit_offset(op.transactional_id, identity, GROUP, op.offset, context)
+            case "produce":
+                return world.produce(
+                    op.transactional_id, identity, op.partition, op.values, sequence=op.sequence, context=context
+                )
+            case _:
+                return world.end(
+                    op.transactional_id,
+                    identity,
+                    Outcome[op.outcome.upper()],
+                    context,
+                    last_sequences=op.last_sequences,
+                )
+
+    def _answer(self) -> None:
+        if not self._answers:
+            self._deliver()
+            return
+        op = self._answers.pop(self._chance.randrange(len(self._answers)))
+        (instance,) = (each for each in self._instances if each.name == op.instance)
+        if instance.waiting is not op:
+            return
+        if not instance.on_answer(op):
+            op.completed_at = None
+            op.result = ""
+            self._wire.append(_Message(op))
+        elif op.version == 1:
+            # A request of version 1 that arrives late enough to meet the next transaction is taken for one of it: what
+            # version 2 was made for. Its clients rely on a connection that drops what they stopped to wait for.
+            self._wire = [message for message in self._wire if message.op is not op]
+
+    def _resend(self) -> None:
+        """A client has waited long enough and repeats its request; the first copy may still arrive."""
+        waiting = [each for each in self._instances if each.waiting is not None]
+        if waiting:
+            op = self._chance.choice(waiting).waiting
+            assert op is not None
+            if op.completed_at is None and not any(message.op is op for message in self._wire):
+                self._wire.append(_Message(op))
+
+    def _copy(self) -> None:
+        known = [message for message in self._wire if message.op.version == 2]
+        if known:
+            self._wire.append(_Message(self._chance.choice(known).op, is_copy=True))
+
+    def _lose(self) -> None:
+        if self._wire:
+            self._wire.pop(self._chance.randrange(len(self._wire)))
+
+    def _cancel(self) -> None:
+        if self._calls:
+            self._chance.choice(self._calls).cancel()
+        self._calls = [call for call in self._calls if not call.is_settled]
+
+    # Clients
+
+    def _new_instance(self, transactional_id: str) -> Instance:
+        version = 1 if self._chance.random() < self.options.version_1_share else 2
+        instance = Instance(
+            f"c{len(self._instances)}",
+            transactional_id,
+            version,
+            chance=self._chance,
+            history=self.history,
+            numbers=self._numbers,
+        )
+        self._instances.append(instance)
+        return instance
+
+    def _start_rival(self) -> None:
+        self._new_instance(f"id{self._chance.randrange(self.options.transactional_ids)}")
+
+    def _client_step(self) -> None:
+        idle = [each for each in self._instances if each.waiting is None]
+        if idle:
+            op = self._chance.choice(idle).next_request(self._targets, self._now)
+            if op is not None:
+                self._wire.append(_Message(op))
+
+    def _give_up(self) -> None:
+        self._chance.choice(self._instances).give_up()
+
+    # The server
+
+    def _flush(self) -> None:
+        self.world.flush()
+
+    def _flush_some(self) -> None:
+        self.world.flush(1)
+
+    def _tick(self) -> None:
+        self.world.tick(self._chance.choice((1, 50, 400, 1_500)))
+
+    def _step_wall_clock(self) -> None:
+        self.world.clock.step_wall(self._chance.choice((-5_000, 5_000)))
+
+    def _crash(self) -> None:
+        self.world.check_replay()
+        kept_groups = self._chance.randrange(self.world.undurable_groups + 1)
+        self.world.crash(kept_groups=kept_groups, down_ms=self._chance.choice((0, 700)))
+        self._calls.clear()
+
+    def _delete_or_create(self) -> None:
+        if self._chance.random() < 0.5:
+            self.world.delete_topic("passing")
+        else:
+            topics = self.world.inside.topics
+            topics.create_topics([NewTopic("passing", 1)], CallContext(), validate_only=False)
+
+    def _late_marker(self) -> None:
+        """A marker that was sent before arrives once more, much later."""
+        partition = self._chance.choice(self._partitions)
+        reading = self.world.read(partition, is_raw=True)
+        markers = [entry for entry in reading.entries if entry.marker is not None]
+        if markers:
+            self.world.send_marker(partition, _marker_of(self._chance.choice(markers)))
+
+    # Readers
+
+    def _read(self) -> None:
+        partition = self._chance.choice(self._partitions)
+        match self._chance.randrange(4):
+            case 0:
+                self._note_read(partition, "uncommitted", 0)
+            case 1:
+                self._note_read(partition, "raw", 0)
+            case _:
+                read = self._note_read(partition, "committed", self._positions[partition])
+                self._positions[partition] = read.next_offset
+
+    def _note_read(self, partition: str, level: str, fetch_offset: int) -> Read:
+        read = self._fetch(partition, level, fetch_offset)
+        self.history.reads.append(read)
+        return read
+
+    def _fetch(self, partition: str, level: str, fetch_offset: int) -> Read:
+        isolation = Isolation.READ_COMMITTED if level == "committed" else Isolation.READ_UNCOMMITTED
+        reading: Reading = self.world.read(
+            partition, fetch_offset=fetch_offset, isolation=isolation, is_raw=level == "raw"
+        )
+        return Read(
+            self._now,
+            partition,
+            level,
+            fetch_offset,
+            reading.next_offset,
+            tuple(_plain(entry) for entry in reading.entries),
+            reading.high_watermark,
+            reading.last_stable_offset,
+        )
+
+    # The calm
+
+    def _calm_down(self) -> None:
+        self._is_calm = True
+        while self._wire:
+            message = self._wire.pop(self._chance.randrange(len(self._wire)))
+            if self._chance.random() < 0.5:
+                self._hand_over(message)
+                self.world.settle()
+        self.world.settle()
+        assert all(call.is_settled for call in self._calls), "a call waits for something that has happened"
+        for _ in range(2):
+            self.world.tick(_CALM_MS)
+            self.world.settle()
+        self._note_calm()
+        self._serve_everybody()
+        self.world.check_replay()
+        self._look()
+
+    def _note_calm(self) -> None:
+        for number in range(self.options.transactional_ids):
+            with suppress(CoordinatorError):
+                found = self.world.describe(f"id{number}")
+                self.history.calm_states[f"id{number}"] = found.state.api_name
+        for partition in self._partitions:
+            read = self._note_read(partition, "raw", 0)
+            self.history.calm_bounds[partition] = (read.last_stable_offset, read.high_watermark)
+
+    def _serve_everybody(self) -> None:
+        """The server still serves: a new instance of every id gets a transaction through."""
+        for number in range(self.options.transactional_ids):
+            instance = self._new_instance(f"id{number}")
+            while not any(op.is_ok and op.outcome == "commit" for op in self._ops_of(instance)):
+                op = instance.next_request(self._partitions, self._now)
+                if op is not None:
+                    self._insist(instance, op)
+
+    def _ops_of(self, instance: Instance) -> list[Op]:
+        return [op for op in self.history.ops if op.instance == instance.name]
+
+    def _insist(self, instance: Instance, op: Op) -> None:
+        """Send a request until it is answered for good."""
+        for _ in range(100):
+            self._now += 1
+            self._hand_over(_Message(op))
+            self.world.settle()
+            assert op.completed_at is not None, f"{op} is not answered"
+            if instance.on_answer(op):
+                assert not instance.is_dead, f"{op} fences the only producer there is"
+                return
+            op.completed_at = None
+        raise AssertionError(f"{op} is not served")
+
+    def _look(self) -> None:
+        self._now += 1
+        for partition in self._partitions:
+            self.history.final_raw[partition] = self._note_read(partition, "raw", 0)
+            self.history.final_committed[partition] = self._note_read(partition, "committed", 0)
+        group = self.world.inside.groups.durable(GROUP)
+        self.history.group_offsets = group.history
+        self.history.group_pending = len(group.pending)
+
+
+def _answer_of(op: Op, settled: Pending[Any], now: int) -> Answer | str:
+    """What leaves the server: a success, or the name of an error code."""
+    try:
+        answer = settled.result()
+    except CoordinatorError as error:
+        return error.code.name
+    if isinstance(answer, Identity):
+        return Answer(now, (answer.producer_id, answer.producer_epoch), -1, 0)
+    if isinstance(answer, Ended):
+        granted = answer.next_identity
+        return Answer(now, (granted.producer_id, granted.producer_epoch) if op.version == 2 else None, -1, answer.csn)
+    if isinstance(answer, ProduceResult):
+        if answer.error is not None and not answer.is_duplicate:
+            return answer.error.code.name
+        op.is_duplicate = op.is_duplicate or answer.is_duplicate
+        return Answer(now, None, answer.base_offset, 0)
+    return Answer(now, None, -1, 0)
+
+
+def _receive(op: Op, answer: Answer | str) -> None:
+    """The client's side: what it now knows."""
+    if isinstance(answer, str):
+        op.result = answer
+    else:
+        op.result, op.granted, op.base_offset, op.csn = "ok", answer.granted, answer.base_offset, answer.csn
+
+
+def _plain(entry: LogEntry) -> Entry:
+    if entry.marker is None:
+        return Entry(entry.offset, entry.value, entry.producer_id, entry.producer_epoch)
+    marker = entry.marker
+    return Entry(
+        entry.offset, "", entry.producer_id, marker.txn_epoch, outcome=marker.outcome.name.lower(), csn=marker.csn
+    )
+
+
+def _marker_of(entry: LogEntry) -> Marker:
+    assert entry.marker is not None
+    return Marker(
+        producer_id=entry.producer_id,
+        txn_epoch=entry.marker.txn_epoch,
+        next_epoch=entry.marker.next_epoch,
+        coordinator_epoch=entry.marker.coordinator_epoch,
+        outcome=entry.marker.outcome,
+        csn=entry.marker.csn,
+    )

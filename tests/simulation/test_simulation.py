@@ -1,0 +1,71 @@
+"""Runs seeds until its time is used up, and shows that the net holds: every mutant is caught.
+
+A failing seed is run again with `pytest tests/simulation --seed N`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation.auditor import Auditor, Violation
+from tests.simulation.mutants import CANARIES, MUTANTS, Mutant
+from tests.simulation.simulation import Options, Simulation
+
+FAST_SEEDS = 150
+SLOW_SEEDS = 3_000
+SLOW_CHUNKS = 10
+MUTANT_SEEDS = 300
+
+
+def run(options: Options) -> None:
+    """One run, judged. The options are printed first, so that whatever happens can be repeated."""
+    print(options)
+    Auditor(Simulation(options).run()).check()
+
+
+def seeds_to_run(request: pytest.FixtureRequest, seeds: range) -> list[int]:
+    wanted: int | None = request.config.getoption("--seed")
+    return list(seeds) if wanted is None else [wanted]
+
+
+def test_storm_and_calm(request: pytest.FixtureRequest) -> None:
+    for seed in seeds_to_run(request, range(FAST_SEEDS)):
+        run(Options.of(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(SLOW_CHUNKS))
+def test_many_storms(chunk: int) -> None:
+    size = SLOW_SEEDS // SLOW_CHUNKS
+    first = FAST_SEEDS + chunk * size
+    for seed in range(first, first + size):
+        run(Options.of(seed))
+
+
+def test_a_seed_says_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same seed tells the same story."""
+    histories = [Simulation(Options.of(7)).run() for _ in range(2)]
+    assert histories[0] == histories[1]
+
+
+def caught_after(mutant: Mutant, kinds: tuple[type[BaseException], ...]) -> int:
+    """How many seeds it took."""
+    with mutant.applied():
+        for seed in range(MUTANT_SEEDS):
+            try:
+                run(replace(Options.of(seed), **mutant.options))
+            except kinds:
+                return seed + 1
+    pytest.fail(f"{mutant.name} was not caught in {MUTANT_SEEDS} runs: {mutant.what}")
+
+
+@pytest.mark.parametrize("canary", CANARIES, ids=lambda mutant: mutant.name)
+def test_the_auditor_catches_the_canary(canary: Mutant) -> None:
+    caught_after(canary, (Violation,))
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_mutant_is_caught(mutant: Mutant) -> None:
+    caught_after(mutant, (AssertionError,))

@@ -12,6 +12,7 @@ from typing import Final
 from coordinator_client.encodings import Row as RecordRow
 from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader
 from coordinator_protocol.marker import Marker
+from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.output import NOTHING, Row, Value, moment, printable, size
 
 
@@ -46,6 +47,16 @@ class LoggedBatch:
     """Of the first record that was asked for; batches come whole."""
     records: Callable[[], list[RecordRow]]
     """Decodes the records that were asked for; none for a marker."""
+
+
+def chosen_partitions(topic: str, partition_count: int, asked: list[int] | None) -> list[int]:
+    """The partitions to read, all if none is named. Raises CommandFailed for one that is not there."""
+    wrong = [partition for partition in asked or () if partition >= partition_count]
+    if wrong:
+        raise CommandFailed(
+            ExitStatus.PROBLEM, f"{topic} has the partitions 0 to {partition_count - 1}, and {wrong[0]} was asked for"
+        )
+    return sorted(set(asked)) if asked else list(range(partition_count))
 
 
 def batch_row(batch: LoggedBatch) -> Row:

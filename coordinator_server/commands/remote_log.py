@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ import typer
 from coordinator_client.batch_reader import (
     EARLIEST_MS,
     LATEST_MS,
+    AbortedTransaction,
     BatchReader,
     FetchedBatch,
     FetchOptions,
@@ -21,7 +23,7 @@ from coordinator_client.connection import Connection
 from coordinator_client.reader import ReadPlan, plan_ranges
 from coordinator_client.state import TopicPartitionCount
 from coordinator_protocol.batch import HEADER_BYTES
-from coordinator_server.commands.log_rows import Fate, LoggedBatch
+from coordinator_server.commands.log_rows import Fate, LoggedBatch, chosen_partitions
 from coordinator_server.commands.remote import deadlines, topic_there
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 
@@ -71,20 +73,21 @@ class RemoteLog:
         self._topic = TopicPartitionCount(
             name=found.name, topic_id=found.topic_id, partition_count=len(found.partitions)
         )
-        asked = wanted.partitions
-        self._partitions = sorted(set(asked)) if asked else list(range(self._topic.partition_count))
+        self._partitions = chosen_partitions(found.name, len(found.partitions), wanted.partitions)
         plan = ReadPlan(
             isolation=wanted.isolation,
             partitions=self._partitions,
-            start=self._start() if self._are_there() else "earliest",
+            start=self._start(),
             follow=wanted.is_following,
             raw=wanted.is_raw,
             patience_ms=wanted.timeout_ms,
         )
-        self._stable = self._offsets(LATEST_MS, "read_committed") if self._are_there() else {}
+        self._stable = self._offsets(LATEST_MS, "read_committed")
         ranges = plan_ranges(connection, wanted.topic, plan)
         options = FetchOptions(isolation=wanted.isolation, is_raw=wanted.is_raw, patience_ms=wanted.timeout_ms)
         self._reader = BatchReader(connection, ranges, options)
+        self._aborted: defaultdict[tuple[int, int], list[AbortedTransaction]] = defaultdict(list)
+        self._aborted_count = 0
 
     @property
     def hidden(self) -> Hidden:
@@ -103,10 +106,6 @@ class RemoteLog:
                 first_offset=batch.first_offset,
                 records=batch.rows,
             )
-
-    def _are_there(self) -> bool:
-        """False for a partition out of range, which `plan_ranges` refuses in words."""
-        return all(partition < self._topic.partition_count for partition in self._partitions)
 
     def _start(self) -> str | dict[int, int]:
         start = self._wanted.start
@@ -135,14 +134,20 @@ class RemoteLog:
             return Fate.PLAIN
         if not self._wanted.is_raw:
             return Fate.UNDECIDED if self._is_unstable(batch) else Fate.COMMITTED
-        for ended in self._reader.aborted_transactions:
-            if (
-                ended.partition == batch.partition
-                and ended.producer_id == header.producer_id
-                and ended.first_offset <= header.base_offset < ended.marker_offset
-            ):
+        for ended in self._aborted_of(batch.partition, header.producer_id):
+            if ended.first_offset <= header.base_offset < ended.marker_offset:
                 return Fate.ABORTED
         return Fate.UNDECIDED if self._is_unstable(batch) else Fate.COMMITTED
+
+    def _aborted_of(self, partition: int, producer_id: int) -> list[AbortedTransaction]:
+        """What is known so far of a producer's aborted transactions in a partition."""
+        known = self._reader.aborted_transactions
+        if len(known) != self._aborted_count:
+            self._aborted_count = len(known)
+            self._aborted.clear()
+            for ended in known:
+                self._aborted[ended.partition, ended.producer_id].append(ended)
+        return self._aborted[partition, producer_id]
 
     def _is_unstable(self, batch: FetchedBatch) -> bool:
         # Who follows sees more than was stable at the start. What a committed reader is given, is decided.

@@ -43,6 +43,6 @@ def _advised(data_dir: Path, refusal: str) -> str:
         return f"{data_dir} is no directory; name the one that `txnctl serve --data-dir` was given"
     if "there is no" in refusal:
         return f"{refusal}; name the directory that `txnctl serve --data-dir` was given"
-    if "pid" in refusal:
+    if "(pid " in refusal:
         return f"{refusal}. Of a running server, `txnctl log dump TOPIC --server HOST:PORT` shows the logs"
     return refusal

@@ -13,7 +13,7 @@ from coordinator_protocol.batch import verify_batch
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator
 from coordinator_server import stored
-from coordinator_server.commands.log_rows import Fate, LoggedBatch
+from coordinator_server.commands.log_rows import Fate, LoggedBatch, chosen_partitions
 from coordinator_server.commands.remote_log import Position
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.output import NOTHING, Row, moment
@@ -29,7 +29,7 @@ def stopped_log(rows: StoredRows, name: str, partitions: list[int] | None, start
 
     Raises CommandFailed for a topic or partition that is not there, Refused for a damaged batch."""
     topic = _topic(rows, name)
-    for partition in _chosen(topic, partitions):
+    for partition in chosen_partitions(name, len(topic.partition_ordinals), partitions):
         ordinal = topic.partition_ordinals[partition]
         for batch in _from(rows, ordinal, start):
             verify_batch(batch.encoded)
@@ -84,16 +84,6 @@ def _topic(rows: StoredRows, name: str) -> Topic:
         advice = f"did you mean {near[0]}?" if near else f"it holds {', '.join(sorted(topics)[:10]) or 'no topic'}"
         raise CommandFailed(ExitStatus.PROBLEM, f"there is no topic {name!r} in this directory; {advice}")
     return found
-
-
-def _chosen(topic: Topic, partitions: list[int] | None) -> list[int]:
-    count = len(topic.partition_ordinals)
-    wrong = [partition for partition in partitions or () if partition >= count]
-    if wrong:
-        raise CommandFailed(
-            ExitStatus.PROBLEM, f"{topic.name} has the partitions 0 to {count - 1}, and {wrong[0]} was asked for"
-        )
-    return sorted(set(partitions)) if partitions else list(range(count))
 
 
 def _from(rows: StoredRows, ordinal: int, start: Position) -> Iterator[StoredBatch]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 from coordinator_api.v1 import admin_pb2
 from coordinator_protocol.limits import Limits
+from coordinator_protocol.version import VERSION
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
 
@@ -28,6 +27,6 @@ class AdminServicer:
                 batch_bytes_max=limits.batch_bytes_max,
                 message_bytes_max=limits.message_bytes_max,
                 transaction_max_timeout_ms=limits.transaction_max_timeout_ms,
-                server_version=version("txn-coordinator"),
+                server_version=VERSION,
             )
         )

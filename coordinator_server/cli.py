@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from coordinator_protocol.version import VERSION
 from coordinator_server.commands import config, log, store, topic
 from coordinator_server.commands.consume import consume
 from coordinator_server.commands.dev import dev
@@ -43,9 +44,7 @@ app.command()(doctor)
 
 def _show_version(is_wanted: bool) -> None:
     if is_wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"txnctl {version('txn-coordinator')}")
+        typer.echo(f"txnctl {VERSION}")
         raise typer.Exit
 
 

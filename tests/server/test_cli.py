@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from coordinator_protocol.version import VERSION
 from coordinator_server import cli
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 from tests.harness.server_process import DEADLINE_SECONDS, ROOT
@@ -54,7 +54,7 @@ def test_help_of_serve_explains_its_options_and_statuses(txnctl) -> None:
 
 
 def test_version(txnctl) -> None:
-    assert txnctl("--version") == (ExitStatus.OK, f"txnctl {version('txn-coordinator')}\n", "")
+    assert txnctl("--version") == (ExitStatus.OK, f"txnctl {VERSION}\n", "")
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 
+from coordinator_protocol.version import VERSION
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.commit_thread import CommitThread
 from coordinator_runtime.decision import Coordinator
@@ -96,7 +96,7 @@ class SnapshotTaker:
     def _identity(self) -> Snapshot:
         config = self._config
         return {
-            "txn_build_info": {(version("txn-coordinator"), platform.python_version()): 1.0},
+            "txn_build_info": {(VERSION, platform.python_version()): 1.0},
             "txn_config_info": {(str(config.node_id), config.two_phase): 1.0},
             "txn_config_transaction_max_timeout_seconds": _one(config.transaction_max_timeout_ms / 1000),
         }

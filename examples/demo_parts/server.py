@@ -53,13 +53,13 @@ class Server:
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], START_SECONDS_MAX)
         if not ready or not self._process.stdout.readline():
-            raise ServerFailed(f"the server did not start: see {self.log}")
+            raise ServerFailed(f"the server did not start: {self._last_words()}")
         return time.monotonic() - began
 
     def check(self) -> None:
         """Raises: ServerFailed where the server ended although nobody ended it."""
         if self._process is None or self._process.poll() is not None:
-            raise ServerFailed(f"the server ended on its own: see {self.log}")
+            raise ServerFailed(f"the server ended on its own: {self._last_words()}")
 
     def kill(self) -> None:
         """End it with SIGKILL, in the middle of whatever it does."""
@@ -83,6 +83,10 @@ class Server:
             return self._process.wait()
         finally:
             self._forget()
+
+    def _last_words(self) -> str:
+        said = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        return f"{said[-1]} (more in {self.log})" if said else f"it said nothing in {self.log}"
 
     def _forget(self) -> None:
         if self._process is not None and self._process.stdout is not None:

@@ -178,13 +178,18 @@ class Connection:
                 )
             self._transport = self._open_transport(self.endpoint)
             self._opened_by = os.getpid()
-        elif self._opened_by != os.getpid():
+        elif self.is_of_a_parent:
             raise misconfigured(
                 ErrorCode.INVALID_CONFIG,
                 f"the connection to {self.endpoint} was opened by process {self._opened_by} and is used by its fork "
                 f"{os.getpid()}, where gRPC does not work; make the producer or reader inside the child process",
             )
         return self._transport
+
+    @property
+    def is_of_a_parent(self) -> bool:
+        """Whether it was opened before this process was forked, and so is of no use here."""
+        return self._transport is not None and self._opened_by != os.getpid()
 
     def header(self, request_id: bytes = b"") -> RequestHeader:
         """Return the header of a request from here; only requests that change something need an id."""
@@ -221,11 +226,11 @@ class Connection:
             now_ms = self.clock.monotonic_ms()
 
     def close(self) -> None:
-        """Let go of the channel; later calls are refused. A fork that never used it leaves its parent's channel
-        alone."""
+        """Let go of the channel; later calls are refused. A fork leaves its parent's channel alone."""
+        is_ours = not self.is_of_a_parent
         self._is_closed = True
         transport, self._transport = self._transport, None
-        if transport is not None and self._opened_by == os.getpid():
+        if transport is not None and is_ours:
             transport.close()
 
 

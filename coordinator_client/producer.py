@@ -151,7 +151,7 @@ class Producer:
     def _close(self, *, is_patient: bool) -> None:
         status = self._core.status
         try:
-            if is_patient and status is not ProducerStatus.CLOSED:
+            if is_patient and status is not ProducerStatus.CLOSED and not self._connection.is_of_a_parent:
                 if not self._core.is_transactional:
                     self.flush()
                 elif status in (ProducerStatus.IN_TRANSACTION, ProducerStatus.MUST_ABORT):
@@ -253,12 +253,12 @@ class Producer:
 
     def _pump(self) -> None:
         """Hand over the answers that are there, and start what is due. Does not wait."""
+        transport = self._connection.transport
         while (report := self._clock.take(self._inbox, 0)) is not None:
             self._deliver(report)
         self._cancel_given_up()
         due = self._core.transmissions(self._clock.monotonic_ms())
         self._cancel_given_up()
-        transport = self._connection.transport
         for transmission in due:
             self._calls[transmission.flight] = transport.start(
                 transmission.rpc,

@@ -74,6 +74,10 @@ class FakeServer:
     def answer(self, method: Method, request: Any) -> Any:
         return self._handlers[method](request)
 
+    def handle(self, method: Method, handler: Callable[[Any], Any]) -> None:
+        """Answer this method from somewhere else."""
+        self._handlers[method] = handler
+
     # What a test looks at.
 
     def visible(self, topic: str = "t") -> list[bytes | None]:

@@ -249,6 +249,44 @@ def test_a_commit_that_is_resolved_while_a_rival_took_over_stays_unknown(world: 
     assert world.server.visible() == [b"a"]
 
 
+def test_a_server_that_cannot_say_what_it_did_leaves_a_commit_unknown(world: World) -> None:
+    producer = producer_in(world, delivery_timeout_ms=300)
+    world.fault(Method.END_TXN, *[Fault.UNSURE] * 50)
+    with pytest.raises(OutcomeUnknown, match="REQUEST_TIMED_OUT"):
+        commit(producer, b"a")
+    world.faults.clear()
+    assert producer.resolve_outcome()
+
+
+def test_a_question_that_nobody_answers_stays_open(world: World) -> None:
+    """The commit met a newer epoch, and the abort that would say whose it is gets no answer."""
+    producer = producer_in(world, delivery_timeout_ms=300)
+    unanswered = "what would tell a timeout from a newer producer"
+    with pytest.raises(OutcomeUnknown, match=unanswered) as caught, producer.transaction() as txn:
+        txn.send("t", b"a", partition=0)
+        txn.flush()
+        world.server.time_out("p")
+        world.fault(Method.END_TXN, Fault.NONE, *[Fault.LOST_REQUEST] * 50)
+    assert not caught.value.may_have_committed
+    world.faults.clear()
+    assert not producer.resolve_outcome()
+    commit(producer, b"b")
+    assert world.server.visible() == [b"b"]
+
+
+def test_batches_of_a_partition_wait_for_each_other(world: World) -> None:
+    producer = producer_in(world, batch_bytes=4_096)
+    producer.init()
+    world.fault(Method.PRODUCE, Fault.LOST_REQUEST, Fault.LATE, Fault.TWICE, Fault.LOST_REPLY)
+    values = [b"%d" % number * 1_000 for number in range(10)]
+    commit(producer, *values)
+    world.settle()
+    assert world.server.visible() == values
+    sequences = [request.batches[0].batch.base_sequence for request in world.requests(Method.PRODUCE)]
+    assert sequences == sorted(sequences)
+    assert len(set(sequences)) > 3
+
+
 def test_control_c_in_a_commit_leaves_it_to_be_resolved(world: World) -> None:
     producer = producer_in(world)
     producer.init()

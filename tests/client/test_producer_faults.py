@@ -16,7 +16,7 @@ from coordinator_client.state import Identity, ProducerStatus
 from coordinator_protocol.errors import Method
 from tests.client.world import Fault, World
 
-SEEDS = 120
+SEEDS = 80
 STEPS = 30
 PARTITIONS = 3
 VALUE_BYTES = 1_500
@@ -64,6 +64,8 @@ class Simulation:
     def step(self) -> None:
         self.fault_rate = self.random.choice(FAULT_RATES)
         if self.producer.status is ProducerStatus.COMMITTING and self.random.random() < 0.8:
+            if self.random.random() < 0.3:
+                self.rival()
             self.resolve()
         elif self.producer.status is ProducerStatus.CLOSED or self.random.random() < 0.05:
             self.producer = self.new_producer()
@@ -93,7 +95,7 @@ class Simulation:
             assert not is_unresolved, "a transaction was opened while the outcome of the last one was unknown"
             self.ends["committed"] += 1
             attempt.is_committed = True
-        assert is_fenced is (self.producer.status is ProducerStatus.CLOSED)
+        assert not is_fenced or self.producer.status is ProducerStatus.CLOSED
         if not is_unresolved:
             self.attempts.append(attempt)
 

@@ -1,0 +1,131 @@
+"""A topic that can be read: batches somebody laid down, and what a reader may see of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_api.v1.common_pb2 import ISOLATION_LEVEL_READ_COMMITTED
+from coordinator_client.encodings import BatchStamp, Row, build_batch
+from coordinator_protocol.batch import BatchHeader, Compression, Encoding, batch_crc
+from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
+from tests.client.fake_server import TOPIC_ID, refuse
+from tests.client.world import World
+
+WRITER = 42
+
+
+@dataclass
+class FakePartition:
+    """Batches in order; `hidden` are the base offsets of those that were aborted."""
+
+    batches: list[log.RecordBatch] = field(default_factory=list)
+    hidden: set[int] = field(default_factory=set)
+    last_stable_offset: int | None = None
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].base_offset + self.batches[-1].record_count if self.batches else 0
+
+
+class FakeLog:
+    """One topic, "t", whose partitions a test fills and a reader fetches."""
+
+    def __init__(self, world: World, *, partition_count: int = 2) -> None:
+        world.server.topics["t"] = partition_count
+        world.server.handle(Method.FETCH, self.fetch)
+        world.server.handle(Method.LIST_OFFSETS, self.list_offsets)
+        self.partitions = [FakePartition() for _ in range(partition_count)]
+        self.batches_per_fetch = 2
+
+    def append(
+        self,
+        partition: int,
+        *values: bytes,
+        encoding: Encoding = Encoding.RECORDS_V1,
+        compression: Compression = Compression.NONE,
+        is_aborted: bool = False,
+    ) -> None:
+        """Lay a batch of these values down."""
+        rows: list[Row] = [(None, value, 1_000 + number, ()) for number, value in enumerate(values)]
+        stamp = BatchStamp(producer_id=WRITER, producer_epoch=0, base_sequence=0, is_transactional=True)
+        batch = build_batch(rows, encoding=encoding, compression=compression, stamp=stamp)
+        self._add(partition, batch, is_hidden=is_aborted)
+
+    def end_transaction(self, partition: int, *, committed: bool) -> None:
+        """Lay a marker down."""
+        outcome = Outcome.COMMIT if committed else Outcome.ABORT
+        marker = Marker(producer_id=WRITER, txn_epoch=0, next_epoch=1, coordinator_epoch=1, outcome=outcome, csn=5)
+        header = BatchHeader(
+            base_offset=0,
+            record_count=1,
+            base_timestamp_ms=2_000,
+            max_timestamp_ms=2_000,
+            producer_id=WRITER,
+            producer_epoch=0,
+            encoding=Encoding.CONTROL,
+            is_transactional=True,
+            is_control=True,
+        )
+        payload = encode_marker_payload(marker)
+        batch = log.RecordBatch(
+            record_count=1,
+            base_timestamp_ms=2_000,
+            max_timestamp_ms=2_000,
+            producer_id=WRITER,
+            producer_epoch=0,
+            base_sequence=-1,
+            is_transactional=True,
+            is_control=True,
+            marker=log.ControlMarker(committed=committed, txn_epoch=0, next_epoch=1, coordinator_epoch=1, csn=5),
+            crc32c=batch_crc(header, payload),
+            payload=payload,
+        )
+        self._add(partition, batch, is_hidden=True)
+
+    def list_offsets(self, request: log.ListOffsetsRequest) -> log.ListOffsetsResponse:
+        reply = log.ListOffsetsResponse()
+        is_committed = request.isolation_level == ISOLATION_LEVEL_READ_COMMITTED
+        for query in request.partitions:
+            result = reply.results.add(topic=query.topic, partition=query.partition)
+            result.offset = 0 if query.timestamp_ms == -2 else self._visible_end(query.partition, is_committed)
+        return reply
+
+    def fetch(self, request: log.FetchRequest) -> log.FetchResponse:
+        reply = log.FetchResponse()
+        is_committed = request.isolation_level == ISOLATION_LEVEL_READ_COMMITTED
+        left = self.batches_per_fetch
+        for asked in request.partitions:
+            assert asked.topic_id == TOPIC_ID
+            result = reply.results.add(topic=asked.topic, partition=asked.partition, next_offset=asked.fetch_offset)
+            partition = self.partitions[asked.partition]
+            if asked.fetch_offset > partition.end:
+                refuse(result, Method.FETCH, ErrorCode.OFFSET_OUT_OF_RANGE, "beyond the end")
+                continue
+            end = self._visible_end(asked.partition, is_committed)
+            bound = min(end, asked.end_offset) if asked.HasField("end_offset") else end
+            for batch in partition.batches:
+                after = batch.base_offset + batch.record_count
+                if after <= asked.fetch_offset or batch.base_offset >= bound or not left:
+                    continue
+                is_hidden = batch.base_offset in partition.hidden and not request.raw
+                if is_hidden and is_committed:
+                    result.aborted_records_hidden += 0 if batch.is_control else batch.record_count
+                    result.control_records_hidden += batch.is_control
+                elif not batch.is_control or request.raw:
+                    result.batches.append(batch)
+                    left -= 1
+                result.next_offset = after
+        return reply
+
+    def _visible_end(self, partition: int, is_committed: bool) -> int:
+        found = self.partitions[partition]
+        return found.last_stable_offset if is_committed and found.last_stable_offset is not None else found.end
+
+    def _add(self, number: int, batch: log.RecordBatch, *, is_hidden: bool) -> None:
+        partition = self.partitions[number]
+        batch.base_offset = partition.end
+        partition.batches.append(batch)
+        if is_hidden:
+            partition.hidden.add(batch.base_offset)

@@ -1,0 +1,106 @@
+"""One request and its retries."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator_api.v1 import transaction_pb2 as txn
+from coordinator_client.errors import Loss, OutcomeUnknown, Rejected, Retriable, TransactionError
+from coordinator_client.exchange import PAUSE_MS_FIRST, PAUSE_MS_MAX, Deadlines, Exchange
+from coordinator_client.flights import Flights
+from coordinator_client.methods import DESCRIBE_TRANSACTIONS, END_TXN
+from coordinator_protocol.errors import ErrorCode, Method
+from tests.client.fake_server import refuse
+from tests.client.world import World
+
+LOST = Loss("UNAVAILABLE", "gone")
+
+
+def end_txn(*, total_ms: int = 1_000, now_ms: int = 0):
+    return Exchange(END_TXN, txn.EndTxnRequest(), deadlines=Deadlines(total_ms=total_ms), now_ms=now_ms)
+
+
+def busy():
+    return refuse(txn.EndTxnResponse(), Method.END_TXN, ErrorCode.CONCURRENT_TRANSACTIONS)
+
+
+@given(st.lists(st.floats(0, 1, exclude_max=True), min_size=12, max_size=12))
+def test_pauses_grow_from_5_to_100_ms_and_keep_at_least_half_of_it(jitters: list[float]) -> None:
+    exchange = end_txn(total_ms=60_000)
+    now_ms = 0
+    for number, jitter in enumerate(jitters):
+        exchange.begin_attempt(now_ms)
+        assert exchange.on_answer(LOST, now_ms=now_ms, jitter=jitter) is None
+        assert exchange.due_ms is not None
+        longest_ms = min(PAUSE_MS_MAX, PAUSE_MS_FIRST * 2**number)
+        assert longest_ms // 2 <= exchange.due_ms - now_ms <= longest_ms
+        now_ms = exchange.due_ms
+
+
+@given(
+    st.integers(1, 5_000), st.lists(st.tuples(st.booleans(), st.integers(0, 400), st.floats(0, 1, exclude_max=True)))
+)
+def test_it_ends_by_its_deadline_and_says_whether_an_attempt_was_lost(total_ms: int, steps) -> None:
+    exchange = end_txn(total_ms=total_ms)
+    now_ms, has_lost = 0, False
+    for is_lost, took_ms, jitter in steps:
+        timeout_ms = exchange.begin_attempt(now_ms)
+        assert 1 <= timeout_ms <= max(1, total_ms - now_ms)
+        now_ms += min(took_ms, timeout_ms)
+        has_lost = has_lost or is_lost
+        end = exchange.on_answer(LOST if is_lost else busy(), now_ms=now_ms, jitter=jitter)
+        if end is not None:
+            assert type(end) is (OutcomeUnknown if has_lost else Retriable)
+            assert end.lost_attempts == exchange.lost
+            return
+        assert exchange.due_ms is not None
+        assert now_ms < exchange.due_ms < total_ms
+        now_ms = exchange.due_ms
+
+
+def test_a_lost_read_leaves_nothing_unknown() -> None:
+    request = txn.DescribeTransactionsRequest()
+    exchange = Exchange(DESCRIBE_TRANSACTIONS, request, deadlines=Deadlines(total_ms=5), now_ms=0)
+    exchange.begin_attempt(0)
+    assert isinstance(exchange.on_answer(LOST, now_ms=4, jitter=0.0), Retriable)
+
+
+def test_a_definite_status_ends_it_at_once() -> None:
+    exchange = end_txn()
+    exchange.begin_attempt(0)
+    end = exchange.on_answer(Loss("INVALID_ARGUMENT", "garbage"), now_ms=1, jitter=0.0)
+    assert isinstance(end, Rejected)
+
+
+def test_a_late_report_of_an_attempt_that_was_given_up_changes_nothing() -> None:
+    flights = Flights(World())
+    ends: list[object] = []
+    flight = flights.start(end_txn(total_ms=100_000), lambda end, _: ends.append(end))
+    (first,) = flights.transmissions(0)
+    assert flights.transmissions(first.timeout_ms) == []
+    overdue_ms = flights.wake_ms()
+    assert overdue_ms is not None
+    assert flights.transmissions(overdue_ms) == []
+    again_ms = flights.wake_ms()
+    assert again_ms is not None
+    (second,) = flights.transmissions(again_ms)
+    assert (first.attempt, second.attempt) == (1, 2)
+    assert first.request is second.request
+    flights.on_answer(flight, 1, LOST, again_ms)
+    assert flights.transmissions(again_ms) == []
+    flights.on_answer(flight, 2, txn.EndTxnResponse(csn=7), again_ms)
+    flights.on_answer(flight, 2, txn.EndTxnResponse(csn=8), again_ms)
+    assert ends == [txn.EndTxnResponse(csn=7)]
+
+
+def test_what_was_cancelled_is_named_once_and_never_ends() -> None:
+    flights = Flights(World())
+    ends: list[TransactionError] = []
+    flight = flights.start(end_txn(), lambda end, _: ends.append(end))
+    flights.transmissions(0)
+    flights.cancel_all()
+    flights.on_answer(flight, 1, txn.EndTxnResponse(), 1)
+    assert ends == []
+    assert flights.take_cancelled() == [flight]
+    assert flights.take_cancelled() == []

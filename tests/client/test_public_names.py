@@ -1,0 +1,72 @@
+"""The names users may import: an addition is a decision, a removal breaks somebody."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+
+import coordinator_client
+from coordinator_client import ProducerConfig, ProducerOptions, ReadOptions, ReadPlan, TransactionError
+
+PUBLIC = [
+    "Abortable",
+    "Admin",
+    "BatchReader",
+    "Connection",
+    "FetchOptions",
+    "FetchedBatch",
+    "Fenced",
+    "Misconfigured",
+    "OutcomeUnknown",
+    "PartitionDescription",
+    "PartitionRange",
+    "Producer",
+    "ProducerConfig",
+    "ProducerOptions",
+    "ReadOptions",
+    "ReadPlan",
+    "ReadRecord",
+    "Recoverable",
+    "Rejected",
+    "Retriable",
+    "TopicDescription",
+    "Transaction",
+    "TransactionDescription",
+    "TransactionError",
+    "TransactionListing",
+    "plan_ranges",
+    "read",
+]
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(coordinator_client.__all__) == sorted(PUBLIC)
+
+
+def test_every_public_name_says_what_it_promises() -> None:
+    silent = []
+    for name in PUBLIC:
+        thing = getattr(coordinator_client, name)
+        members = vars(thing).items() if inspect.isclass(thing) else ()
+        callables = [(f"{name}.{member}", value) for member, value in members if inspect.isfunction(value)]
+        silent += [
+            label
+            for label, value in [(name, thing), *callables]
+            if not label.rpartition(".")[2].startswith("_") and not inspect.getdoc(value)
+        ]
+    assert silent == []
+
+
+def test_what_can_be_passed_by_name_is_what_is_documented() -> None:
+    assert set(ProducerOptions.__annotations__) == {field.name for field in fields(ProducerConfig)}
+    assert set(ReadOptions.__annotations__) == {field.name for field in fields(ReadPlan)}
+
+
+def test_every_error_is_a_transaction_error_with_an_action_of_its_own() -> None:
+    kinds = [
+        thing
+        for name in PUBLIC
+        if inspect.isclass(thing := getattr(coordinator_client, name)) and issubclass(thing, Exception)
+    ]
+    assert all(issubclass(kind, TransactionError) for kind in kinds)
+    assert len({kind.action for kind in kinds}) == len(kinds) == 8

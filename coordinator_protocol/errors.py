@@ -244,8 +244,8 @@ _WITHIN_TRANSACTION: Final = frozenset(
 """Methods that add to an open transaction: only here is "abort and go on" advice that can be followed.
 
 A method that *ends* transactions must never answer ABORT, or a client that obeys loops for ever (KAFKA-19250). The
-single exception is EndTxn with 120: a commit that names sequences the log does not hold (design 6). An abort never
-sends 120.
+single exception is 120: a commit, or the promise of one, that names sequences the log does not hold (design 6). An
+abort never sends 120.
 """
 
 _MUTATING: Final = frozenset(Method) - REPEATABLE_METHODS
@@ -387,7 +387,7 @@ _EXCEPTIONS: Final[tuple[_Rule, ...]] = (
         ),
         ErrorClass.ABORT,
     ),
-    ((Method.END_TXN,), (_C.TRANSACTION_ABORTABLE,), ErrorClass.ABORT),
+    ((Method.END_TXN, Method.PREPARE_TRANSACTION), (_C.TRANSACTION_ABORTABLE,), ErrorClass.ABORT),
     # KIP-588: a partition cannot know whether the newer epoch is a rival or the producer's own timed-out transaction,
     # so it sends the abortable 47; the coordinator, asked by the abort, knows and sends 90 if there is a rival.
     ((Method.PRODUCE, Method.TRANSACT), (_C.INVALID_PRODUCER_EPOCH,), ErrorClass.ABORT),

@@ -60,6 +60,11 @@ class MarkerPort(Protocol):
         """Ends the transaction in a partition. Idempotent by csn; success for a deleted partition."""
         ...
 
+    def partition_seal(self, ordinal: int, producer_id: int, producer_epoch: int) -> Operation:
+        """Lets the producer's open transaction take no more records in a partition: it awaits somebody else's decision.
+        Idempotent; success for a deleted partition and for one without records of the transaction."""
+        ...
+
     def group_marker(self, group: str, marker: Marker) -> Operation:
         """Settles the transaction's pending offsets of a group. Idempotent by csn."""
         ...

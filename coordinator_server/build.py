@@ -127,7 +127,12 @@ async def load(server: Server, config: Config, address: Address) -> Loaded:
     partition_markers = PartitionMarkers(directory)
     markers = LocalMarkers(partition_markers, NoGroups())
 
-    transactions_config = TransactionConfig(limits=limits, two_phase=config.two_phase, shard_count=shard_count)
+    transactions_config = TransactionConfig(
+        limits=limits,
+        two_phase=config.two_phase,
+        shard_count=shard_count,
+        transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+    )
     for _shard in load_stepwise(runtime, store, markers=markers, config=transactions_config):
         await asyncio.sleep(0)  # noqa: TID251  gives way to health checks and signals, waits for nothing
 
@@ -146,6 +151,7 @@ async def load(server: Server, config: Config, address: Address) -> Loaded:
         authorizer=authorizer,
         clock=runtime.clock,
         address=NodeAddress(config.node_id, address.host, address.port),
+        two_phase_commit=config.transaction_two_phase_commit_enable,
     )
 
     numbers = server.numbers

@@ -27,7 +27,7 @@ from coordinator_runtime.rocks import StoreOptions
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_server.admission import AdmissionLimits
 from coordinator_server.logs import LogFormat, LogLevel
-from txn_coordinator.shard import TwoPhase
+from txn_coordinator.shard import EXPIRATION_MS, TwoPhase
 
 ENVIRONMENT_PREFIX: Final = "TXN_"
 CONFIG_FILE_VARIABLE: Final = "TXN_CONFIG"
@@ -107,6 +107,16 @@ class Config(BaseSettings):
     transaction_max_timeout_ms: Positive = 900_000
     """Longest transaction timeout a producer may ask for. Too small: long jobs are refused. Too large: a dead producer
     holds back every committed reader of its partitions for that long."""
+
+    transactional_id_expiration_ms: Positive = EXPIRATION_MS
+    """How long a transactional id may be unused before it is forgotten; what is open or being completed never is. Too
+    small: a producer that pauses gets INVALID_PRODUCER_ID_MAPPING and must initialise again. Too large: ids that nobody
+    will use again keep their memory."""
+
+    transaction_two_phase_commit_enable: bool = False
+    """Whether producers may take part in somebody else's two-phase commit (enable_2pc, PrepareTransaction). Their
+    transactions never time out: one that is forgotten holds back every committed reader of its partitions until
+    somebody ends it."""
 
     batch_bytes_max: Positive = MEBI
     """Largest record batch. Too small: producers split theirs. Too large: one batch holds up everybody's commit."""

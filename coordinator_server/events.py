@@ -15,7 +15,7 @@ import structlog
 from coordinator_runtime.decision import Turn
 from coordinator_server.metrics.board import LogNumbers, TransactionNumbers
 from partition_log.events import PartitionGrew
-from txn_coordinator.events import TransactionStepped
+from txn_coordinator.events import TransactionExpired, TransactionStepped
 from txn_coordinator.state import PREPARED, Transaction, TransactionState
 
 SLOW_COMMIT_MS: Final = 1_000
@@ -50,6 +50,8 @@ class EventObserver:
         elif isinstance(event, TransactionStepped):
             self._transactions.stepped(event)
             self._log(event, turn)
+        elif isinstance(event, TransactionExpired):
+            self._transactions.expired(event)
 
     def _log(self, event: TransactionStepped, turn: Turn) -> None:
         before, after = event.before, event.after

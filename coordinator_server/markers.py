@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from coordinator_protocol.marker import Marker
-from coordinator_runtime.decision import Operation
+from coordinator_runtime.decision import Decision, Operation
 from coordinator_runtime.ports import GroupParticipant
+from partition_log.catalog.state import CATALOG_KEY
 from partition_log.markers import PartitionMarkers
 
 
@@ -18,12 +19,17 @@ class LocalMarkers:
     def partition_marker(self, ordinal: int, marker: Marker) -> Operation:
         return self._partitions.partition_marker(ordinal, marker)
 
+    def partition_seal(self, ordinal: int, producer_id: int, producer_epoch: int) -> Operation:
+        return self._partitions.partition_seal(ordinal, producer_id, producer_epoch)
+
     def group_marker(self, group: str, marker: Marker) -> Operation:
         return self._groups.group_marker(group, marker)
 
 
 class NoGroups:
-    """The group coordinator of a server without one: nothing here adds a group to a transaction."""
+    """The group coordinator of a server without one."""
 
     def group_marker(self, group: str, marker: Marker) -> Operation:
-        raise AssertionError(f"a transaction holds group {group!a}, and this server has no group coordinator")
+        # AddOffsetsToTxn asks for no group that exists (spec transactions 2.4), so a transaction may name one. Nobody
+        # here can have committed an offset to it: nothing is pending, and to settle nothing succeeds.
+        return Operation(CATALOG_KEY, lambda _catalog, _turn: Decision())

@@ -160,7 +160,8 @@ def _take_marker(audit: PartitionAudit, offset: int, marker: Marker) -> None:
 
 
 def producer_differences(found: dict[int, ProducerEntry], stored: dict[int, ProducerEntry]) -> Iterator[str]:
-    """Where stored producers are not what the log says. Wall times are not in the log and not compared."""
+    """Where stored producers are not what the log says. Wall times and seals are not in the log and not
+    compared."""
     for producer_id in sorted(found.keys() | stored.keys()):
         expected, kept = found.get(producer_id), stored.get(producer_id)
         if expected is None:
@@ -175,4 +176,4 @@ def _timeless(entry: ProducerEntry) -> ProducerEntry:
     opened = entry.open_transaction
     if opened is not None:
         opened = OpenTransaction(opened.first_offset, 0)
-    return replace(entry, last_append_ms=0, open_transaction=opened)
+    return replace(entry, last_append_ms=0, open_transaction=opened, is_sealed=False)

@@ -34,6 +34,9 @@ from partition_log.state import (
 )
 
 VALUE_VERSION: Final = 1
+SEALED_VERSION: Final = VALUE_VERSION | 0x80
+"""Version byte of a sealed producer. A program that does not know of seals would let a zombie append, so it must not
+serve such an entry."""
 
 _ORDINAL: Final = struct.Struct(">I")
 _ORDINAL_AND_NUMBER: Final = struct.Struct(">IQ")
@@ -131,7 +134,7 @@ def encode_producer(entry: ProducerEntry) -> bytes:
     """Value of a producer."""
     opened, marker = entry.open_transaction, entry.last_marker
     fixed = _PRODUCER.pack(
-        VALUE_VERSION,
+        SEALED_VERSION if entry.is_sealed else VALUE_VERSION,
         entry.epoch,
         entry.coordinator_epoch,
         entry.last_append_ms,
@@ -150,7 +153,9 @@ def encode_producer(entry: ProducerEntry) -> bytes:
 
 def decode_producer(value: bytes) -> ProducerEntry:
     """Raises UnknownVersion."""
-    _check_version(value)
+    is_sealed = value[0] == SEALED_VERSION
+    if not is_sealed:
+        _check_version(value)
     _, epoch, coordinator_epoch, last_ms, first_offset, started_ms, txn_epoch, outcome, csn, count = (
         _PRODUCER.unpack_from(value)
     )
@@ -162,6 +167,7 @@ def decode_producer(value: bytes) -> ProducerEntry:
         tuple(CachedBatch(*numbers[at : at + 3]) for at in range(0, 3 * count, 3)),
         None if first_offset == _NOTHING else OpenTransaction(first_offset, started_ms),
         None if outcome == _NOTHING else LastMarker(txn_epoch, Outcome(outcome), csn),
+        is_sealed,
     )
 
 

@@ -28,6 +28,18 @@ class PartitionMarkers:
 
         return Operation(shard, decide)
 
+    def partition_seal(self, ordinal: int, producer_id: int, producer_epoch: int) -> Operation:
+        """Lets the producer's open transaction take no more records in a partition. Idempotent; success for a deleted
+        partition."""
+        shard = self._directory.shard_of(ordinal)
+        if shard is None:
+            return Operation(CATALOG_KEY, lambda _catalog, _turn: Decision())
+
+        def decide(log: LogShard, _turn: Turn) -> Decision:
+            return log.decide_seal(ordinal, producer_id, producer_epoch)
+
+        return Operation(shard, decide)
+
     def check_last_sequence(self, ordinal: int, producer_id: int, producer_epoch: int, last_sequence: int) -> Operation:
         """Refuses with TRANSACTION_ABORTABLE unless the last record that this producer appended to the partition in
         this epoch, in the transaction that is open there, has this sequence number."""

@@ -57,6 +57,15 @@ class MarkerAppended:
 
 
 @dataclass(frozen=True, slots=True)
+class ProducerSealed:
+    """A producer's open transaction takes no more records."""
+
+    ordinal: int
+    producer_id: int
+    producer: ProducerEntry
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionRestored:
     """A partition as its stored row has it."""
 
@@ -73,4 +82,12 @@ class ProducerRestored:
     producer: ProducerEntry
 
 
-LogRecord = PartitionCreated | PartitionDeleted | BatchAppended | MarkerAppended | PartitionRestored | ProducerRestored
+LogRecord = (
+    PartitionCreated
+    | PartitionDeleted
+    | BatchAppended
+    | MarkerAppended
+    | ProducerSealed
+    | PartitionRestored
+    | ProducerRestored
+)

@@ -23,6 +23,7 @@ from partition_log.records import (
     PartitionDeleted,
     PartitionRestored,
     ProducerRestored,
+    ProducerSealed,
 )
 from partition_log.state import EMPTY_HEAD, TimeIndexEntry
 
@@ -43,6 +44,9 @@ class LogRows:
                 _stage_batch(value, staged)
             case MarkerAppended():
                 _stage_marker(value, staged)
+            case ProducerSealed(ordinal, producer_id, producer):
+                key = codec.producer_key(ordinal, producer_id)
+                staged.put(Family.PRODUCERS, key, codec.encode_producer(producer))
             case PartitionCreated(ordinal):
                 staged.put(Family.PARTITIONS, codec.partition_key(ordinal), codec.encode_head(EMPTY_HEAD))
             case PartitionDeleted(ordinal):

@@ -11,6 +11,7 @@ Source: spec log-and-runtime 1.3 and 1.5, with the csn of design 6 in place of t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 from typing import Final
 
@@ -70,6 +71,8 @@ def judge_append(
         _check_epoch(entry, batch)
     has_open = entry is not None and entry.open_transaction is not None
     if batch.is_transactional:
+        if _meets_seal(entry, batch) and not is_admitted:
+            return AppendVerdict.ADMIT
         if has_open:
             _check_same_transaction(entry, batch)
         elif not is_admitted:
@@ -101,6 +104,30 @@ def _check_epoch(entry: ProducerEntry, batch: BatchHeader) -> None:
             f"epoch {batch.producer_epoch} of producer {batch.producer_id} is over, the partition has seen epoch "
             f"{entry.epoch}: abort the transaction and go on with the epoch that the coordinator gives you",
         )
+
+
+def _meets_seal(entry: ProducerEntry | None, batch: BatchHeader) -> bool:
+    """True for a newer epoch than that of a sealed transaction. Only the coordinator knows whether that one still waits
+    for its decision (INVALID_TXN_STATE) or has it, with the marker on its way (CONCURRENT_TRANSACTIONS).
+
+    Raises Refused: INVALID_TXN_STATE for the sealed epoch itself, whoever shows it, its producer or a zombie of it."""
+    if entry is None or not entry.is_sealed:
+        return False
+    if batch.producer_epoch > entry.epoch:
+        return True
+    raise Refused(
+        ErrorCode.INVALID_TXN_STATE,
+        f"the transaction of epoch {entry.epoch} of producer {batch.producer_id} is prepared, or was taken over by a "
+        "newer instance: it takes no more records, only a commit or an abort",
+    )
+
+
+def seal(entry: ProducerEntry | None, producer_epoch: int) -> ProducerEntry | None:
+    """The producer's entry once its open transaction of this epoch takes no more records; None where nothing changes:
+    no record of the transaction is here, so the next one would need the coordinator's admission anyway."""
+    if entry is None or entry.open_transaction is None or entry.epoch != producer_epoch or entry.is_sealed:
+        return None
+    return replace(entry, is_sealed=True)
 
 
 def _check_same_transaction(entry: ProducerEntry | None, batch: BatchHeader) -> None:

@@ -32,6 +32,7 @@ from partition_log.records import (
     PartitionDeleted,
     PartitionRestored,
     ProducerRestored,
+    ProducerSealed,
 )
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.state import (
@@ -217,6 +218,16 @@ class LogShard:
             events=(PartitionGrew(ordinal, 1, len(batch), marker.outcome),),
         )
 
+    def decide_seal(self, ordinal: int, producer_id: int, producer_epoch: int) -> Decision:
+        """Let the producer's open transaction take no more records here. No reply; nothing to do where it has none, and
+        in a partition that was deleted."""
+        partition = self._partition(ordinal)
+        entry = None if partition is None else partition.producers.get(producer_id)
+        sealed = rules.seal(entry, producer_epoch)
+        if sealed is None:
+            return Decision()
+        return Decision(records=(Record(self.key, ProducerSealed(ordinal, producer_id, sealed)),))
+
     def decide_check_last_sequence(
         self, ordinal: int, producer_id: int, producer_epoch: int, last_sequence: int
     ) -> Decision:
@@ -250,7 +261,7 @@ class LogShard:
                 self._put(ordinal, EMPTY_HEAD)
             case PartitionRestored(ordinal, head):
                 self._put(ordinal, head)
-            case ProducerRestored(ordinal, producer_id, producer):
+            case ProducerRestored(ordinal, producer_id, producer) | ProducerSealed(ordinal, producer_id, producer):
                 self._put_producer(self._existing(ordinal), producer_id, producer)
             case PartitionDeleted(ordinal):
                 self._heads.remove(ordinal)

@@ -64,6 +64,8 @@ class ProducerEntry:
     """Batches of this epoch, oldest first, five at most. Empty: the next sequence is 0."""
     open_transaction: OpenTransaction | None = None
     last_marker: LastMarker | None = None
+    is_sealed: bool = False
+    """The open transaction takes no more records: it is prepared, or a newer instance keeps it until it is decided."""
 
     @property
     def last_sequence(self) -> int:

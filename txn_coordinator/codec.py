@@ -59,6 +59,7 @@ class CountersCodec:
 
 def _encode(transaction: Transaction) -> bytes:
     init = transaction.init
+    ongoing = None if init is None else init.ongoing
     return storage.TransactionValue(
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
@@ -79,13 +80,20 @@ def _encode(transaction: Transaction) -> bytes:
         init_producer_id=-1 if init is None else init.identity.producer_id,
         init_producer_epoch=-1 if init is None else init.identity.producer_epoch,
         cause=transaction.cause,
+        prepared_ms=transaction.prepared_ms,
+        init_ongoing_producer_id=None if ongoing is None else ongoing.producer_id,
+        init_ongoing_producer_epoch=None if ongoing is None else ongoing.producer_epoch,
     ).SerializeToString()
 
 
 def _decode(transactional_id: str, value: storage.TransactionValue) -> Transaction:
     init = None
     if value.init_producer_id != -1:
-        init = InitAnswer(value.init_request_id, Identity(value.init_producer_id, value.init_producer_epoch))
+        ongoing = None
+        if value.HasField("init_ongoing_producer_id"):
+            ongoing = Identity(value.init_ongoing_producer_id, value.init_ongoing_producer_epoch)
+        identity = Identity(value.init_producer_id, value.init_producer_epoch)
+        init = InitAnswer(value.init_request_id, identity, ongoing)
     return Transaction(
         transactional_id=transactional_id,
         producer_id=value.producer_id,
@@ -105,4 +113,5 @@ def _decode(transactional_id: str, value: storage.TransactionValue) -> Transacti
         csn=value.csn,
         init=init,
         cause=value.cause,
+        prepared_ms=value.prepared_ms if value.HasField("prepared_ms") else None,
     )

@@ -11,9 +11,9 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.edge import PartitionName, partition_name, partition_names, set_error
 from coordinator_runtime.ports import Authorizer, CallContext, PartitionRef, Permission, ResourceType, TopicCatalog
 from txn_coordinator.rules import EndRequest, InitRequest
-from txn_coordinator.service import EndTxn, Listing, TransactionFilter
-from txn_coordinator.shard import Ended
-from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction
+from txn_coordinator.service import OPEN, EndTxn, Listing, PrepareTransaction, TransactionFilter
+from txn_coordinator.shard import Ended, Initialised
+from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction, TransactionState
 
 _INT16_MAX = 2**15 - 1
 
@@ -42,20 +42,15 @@ def identity(producer_id: int, producer_epoch: int) -> Identity:
 
 
 def init_request(message: transaction_pb2.InitProducerIdRequest, context: CallContext) -> InitRequest:
-    """The request, after the checks of spec transactions 2.2, rows 3, 6 and 7."""
-    if message.enable_2pc:
-        raise Refused(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "two-phase commit with outside participants is switched off",
-        )
-    if message.keep_prepared:
-        raise Refused(ErrorCode.UNSUPPORTED_VERSION, "keep_prepared is not supported by this server version")
+    """The request, after the check of spec transactions 2.2, row 3."""
     return InitRequest(
         transactional_id=message.transactional_id,
         txn_timeout_ms=message.transaction_timeout_ms,
         expected=expected_identity(message),
         request_id=context.request_id,
         client_txn_version=context.client_txn_version,
+        enable_2pc=message.enable_2pc,
+        keep_prepared=message.keep_prepared,
     )
 
 
@@ -71,8 +66,34 @@ def expected_identity(message: transaction_pb2.InitProducerIdRequest) -> Identit
     return None if producer_id == NO_PRODUCER_ID else identity(producer_id, epoch)
 
 
-def init_response(found: Identity) -> transaction_pb2.InitProducerIdResponse:
-    return transaction_pb2.InitProducerIdResponse(producer_id=found.producer_id, producer_epoch=found.producer_epoch)
+def new_identity_response(found: Identity) -> transaction_pb2.InitProducerIdResponse:
+    return init_response(Initialised(found))
+
+
+def init_response(initialised: Initialised) -> transaction_pb2.InitProducerIdResponse:
+    found, ongoing = initialised.identity, initialised.ongoing
+    return transaction_pb2.InitProducerIdResponse(
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        ongoing_producer_id=None if ongoing is None else ongoing.producer_id,
+        ongoing_producer_epoch=None if ongoing is None else ongoing.producer_epoch,
+    )
+
+
+def prepare_transaction(
+    message: transaction_pb2.PrepareTransactionRequest, catalog: TopicCatalog
+) -> PrepareTransaction:
+    return PrepareTransaction(
+        transactional_id=message.transactional_id,
+        identity=identity(message.producer_id, message.producer_epoch),
+        last_sequences=[_last_sequence(last, catalog) for last in message.last_sequences],
+    )
+
+
+def prepared_response(noted: Identity) -> transaction_pb2.PrepareTransactionResponse:
+    return transaction_pb2.PrepareTransactionResponse(
+        ongoing_producer_id=noted.producer_id, ongoing_producer_epoch=noted.producer_epoch
+    )
 
 
 def resolve_partitions(topics: Iterable[common_pb2.TopicPartitions], catalog: TopicCatalog) -> ResolvedPartitions:
@@ -174,7 +195,7 @@ def transaction_filter(message: transaction_pb2.ListTransactionsRequest) -> Tran
     )
 
 
-def list_response(listing: Listing) -> transaction_pb2.ListTransactionsResponse:
+def list_response(listing: Listing, now_ms: int) -> transaction_pb2.ListTransactionsResponse:
     response = transaction_pb2.ListTransactionsResponse(unknown_state_filters=listing.unknown_states)
     for transaction in listing.transactions:
         response.transactions.add(
@@ -182,8 +203,21 @@ def list_response(listing: Listing) -> transaction_pb2.ListTransactionsResponse:
             producer_id=transaction.producer_id,
             state=transaction.state.api_name,
             start_ms=transaction.start_ms,
+            producer_epoch=transaction.producer_epoch,
+            age_ms=_age_ms(transaction, now_ms),
+            two_phase=_awaits_decision(transaction),
+            prepared_ms=transaction.prepared_ms,
         )
     return response
+
+
+def _age_ms(transaction: Transaction, now_ms: int) -> int | None:
+    """How long the transaction holds something up; never negative, although a wall clock may go back."""
+    return max(now_ms - transaction.start_ms, 0) if transaction.state in OPEN else None
+
+
+def _awaits_decision(transaction: Transaction) -> bool:
+    return transaction.state is TransactionState.ONGOING and transaction.is_promised
 
 
 def fill_description(
@@ -191,8 +225,10 @@ def fill_description(
     transaction: Transaction,
     partitions: frozenset[int],
     catalog: TopicCatalog,
+    now_ms: int,
 ) -> None:
     """The description of one id. Partitions of deleted topics are left out: they have no name any more."""
+    _fill_outside_decision(description, transaction, now_ms)
     description.state = transaction.state.api_name
     description.transaction_timeout_ms = transaction.txn_timeout_ms
     description.start_ms = transaction.start_ms
@@ -207,6 +243,19 @@ def fill_description(
         if found.topic not in by_topic:
             by_topic[found.topic] = description.topics.add(topic=found.topic, topic_id=found.topic_id)
         by_topic[found.topic].partitions.append(found.partition)
+
+
+def _fill_outside_decision(
+    description: transaction_pb2.TransactionDescription, transaction: Transaction, now_ms: int
+) -> None:
+    age_ms = _age_ms(transaction, now_ms)
+    if age_ms is not None:
+        description.age_ms = age_ms
+    description.two_phase = _awaits_decision(transaction)
+    if transaction.prepared_ms is not None:
+        description.prepared_ms = transaction.prepared_ms
+    if transaction.is_kept:
+        description.client_producer_id, description.client_producer_epoch = transaction.client_identity
 
 
 def visible_to(listing: Listing, context: CallContext, authorizer: Authorizer) -> Listing:

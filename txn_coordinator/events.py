@@ -8,6 +8,13 @@ from txn_coordinator.state import Transaction
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionExpired:
+    """An idle transactional id was not used for so long that it was forgotten."""
+
+    before: Transaction
+
+
+@dataclass(frozen=True, slots=True)
 class TransactionStepped:
     """A transactional id took one legal step, or appeared."""
 

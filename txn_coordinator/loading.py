@@ -14,7 +14,7 @@ from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store
 from txn_coordinator.codec import CountersCodec, TransactionCodec
 from txn_coordinator.counters import COUNTERS, CountersShard
-from txn_coordinator.shard import TransactionShard, TwoPhase
+from txn_coordinator.shard import EXPIRATION_MS, TransactionShard, TwoPhase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +24,7 @@ class TransactionConfig:
     limits: Limits
     two_phase: TwoPhase = TwoPhase.FUSED
     shard_count: int = 64
+    transactional_id_expiration_ms: int = EXPIRATION_MS
 
 
 def load_transactions(runtime: Runtime, store: Store, *, markers: MarkerPort, config: TransactionConfig) -> None:
@@ -53,6 +54,7 @@ def load_stepwise(
             limits=config.limits,
             two_phase=config.two_phase,
         )
+        shard.expiration_ms = config.transactional_id_expiration_ms
         load_shard(runtime, store, key, shard)
         yield key
 

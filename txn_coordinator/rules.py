@@ -20,6 +20,7 @@ from txn_coordinator.state import (
     IDLE,
     NO_EPOCH,
     NO_PRODUCER_ID,
+    NO_TIMEOUT_MS,
     PREPARED,
     Identity,
     InitAnswer,
@@ -40,6 +41,14 @@ class InitRequest:
     expected: Identity | None = None
     request_id: bytes = b""
     client_txn_version: int = 2
+    enable_2pc: bool = False
+    """Transactions wait for somebody else's decision, without a timeout."""
+    keep_prepared: bool = False
+    """An open transaction is kept for that decision, not aborted."""
+
+    @property
+    def stored_timeout_ms(self) -> int:
+        return NO_TIMEOUT_MS if self.enable_2pc else self.txn_timeout_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +63,7 @@ class EndRequest:
 
 def check_init_arguments(request: InitRequest, limits: Limits) -> None:
     """Spec transactions 2.2, row 8."""
-    if not 0 < request.txn_timeout_ms <= limits.transaction_max_timeout_ms:
+    if not request.enable_2pc and not 0 < request.txn_timeout_ms <= limits.transaction_max_timeout_ms:
         raise Refused(
             ErrorCode.INVALID_TRANSACTION_TIMEOUT,
             f"transaction_timeout_ms is {request.txn_timeout_ms}; it must be 1 to {limits.transaction_max_timeout_ms}",
@@ -69,7 +78,9 @@ def is_init_repeated(current: Transaction, request: InitRequest) -> bool:
 
 def check_expected(current: Transaction, expected: Identity | None, limits: Limits) -> None:
     """Spec transactions 2.2, row 12: the identity a recovering producer shows must be one that this id had."""
-    if expected is None or current.producer_epoch == NO_EPOCH or expected.producer_id == current.producer_id:
+    if expected is None or current.producer_epoch == NO_EPOCH:
+        return
+    if expected.producer_id == current.client_identity.producer_id:
         return
     if expected.producer_id == current.prev_producer_id and limits.is_exhausted(expected.producer_epoch):
         return
@@ -107,7 +118,7 @@ def initialise(
         producer_epoch=epoch,
         last_producer_epoch=last,
         prev_producer_id=prev_producer_id,
-        txn_timeout_ms=request.txn_timeout_ms,
+        txn_timeout_ms=request.stored_timeout_ms,
         partitions=frozenset(),
         groups=frozenset(),
         start_ms=-1,
@@ -121,8 +132,40 @@ def initialise(
 def check_init_on_open(current: Transaction, expected: Identity | None) -> None:
     """Spec transactions 2.2, row Ongoing [D]: a zombie with an old epoch must not abort the live owner's
     transaction."""
-    if expected is not None and expected.producer_epoch not in (current.producer_epoch, current.last_producer_epoch):
+    owned = (current.client_identity.producer_epoch, current.last_producer_epoch)
+    if expected is not None and expected.producer_epoch not in owned:
         raise _fenced(current, expected)
+
+
+def keep(
+    current: Transaction, request: InitRequest, *, now_ms: int, limits: Limits, allocate: AllocateProducerId
+) -> Transaction:
+    """The open transaction in the hands of a newer instance, which alone may end it: only the identity of the client
+    moves on, so what was noted beside the outside decision names the transaction however often it is kept (spec
+    transactions 10). With `enable_2pc` it stops timing out; without, its timeout is what it was."""
+    assert current.state is TransactionState.ONGOING, "only an open transaction can be kept"
+    client, shown = current.client_identity, request.expected
+    prev_producer_id, last = NO_PRODUCER_ID, NO_EPOCH if shown is None else shown.producer_epoch
+    if current.is_kept and shown is not None and shown.producer_epoch == current.last_producer_epoch:
+        # The reply to the call that kept it was lost: no second bump, as in `initialise`.
+        next_client, prev_producer_id = client, current.prev_producer_id
+    elif limits.is_exhausted(client.producer_epoch):
+        next_client, prev_producer_id = Identity(allocate(), 0), client.producer_id
+    else:
+        next_client = Identity(client.producer_id, client.producer_epoch + 1)
+    return step(
+        current,
+        TransactionState.ONGOING,
+        next_producer_id=next_client.producer_id,
+        next_producer_epoch=next_client.producer_epoch,
+        last_producer_epoch=last,
+        prev_producer_id=prev_producer_id,
+        txn_timeout_ms=NO_TIMEOUT_MS if request.enable_2pc else current.txn_timeout_ms,
+        last_update_ms=now_ms,
+        client_txn_version=request.client_txn_version,
+        init=InitAnswer(request.request_id, next_client, current.identity),
+        cause="keep",
+    )
 
 
 def check_not_prepared(current: Transaction) -> None:
@@ -136,10 +179,22 @@ def check_not_prepared(current: Transaction) -> None:
 
 def check_identity(current: Transaction, identity: Identity) -> None:
     """The producer must be exactly the current one; higher epochs are refused too (spec transactions 3.1)."""
-    if identity.producer_id != current.producer_id:
+    client = current.client_identity
+    if identity.producer_id not in (client.producer_id, current.producer_id):
         raise _wrong_producer_id(current, identity)
-    if identity.producer_epoch != current.producer_epoch:
+    if identity != client:
         raise _fenced(current, identity)
+
+
+def _check_not_closed(current: Transaction) -> None:
+    """What awaits an outside decision must stay what was decided on (spec transactions 10). Even what is in it already
+    may not be added again: the answer would let a batch in."""
+    if current.state is TransactionState.ONGOING and (current.prepared_ms is not None or current.is_kept):
+        reason = "is prepared" if current.prepared_ms is not None else "was kept to be recovered"
+        raise Refused(
+            ErrorCode.INVALID_TXN_STATE,
+            f"the open transaction of {current.transactional_id!r} {reason} and takes no more; commit it or abort it",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +218,7 @@ def add(
     be written (spec transactions 2.3)."""
     check_not_prepared(current)
     check_identity(current, identity)
+    _check_not_closed(current)
     is_open = current.state is TransactionState.ONGOING
     if is_open and additions.partitions <= current.partitions and additions.groups <= current.groups:
         return None
@@ -190,7 +246,24 @@ def verify(current: Transaction, identity: Identity, partitions: frozenset[int])
     """Those of the partitions that are in the open transaction (spec transactions 2.3, verify_only)."""
     check_identity(current, identity)
     check_not_prepared(current)
+    _check_not_closed(current)
     return partitions & current.partitions if current.state is TransactionState.ONGOING else frozenset()
+
+
+def promise(current: Transaction, identity: Identity, *, now_ms: int) -> Transaction | None:
+    """The transaction, prepared for an outside decision: from here on the server never ends it alone, and nothing is
+    added to it. None when it is already (spec transactions 10, PrepareTransaction)."""
+    check_not_prepared(current)
+    check_identity(current, identity)
+    if current.state is not TransactionState.ONGOING:
+        raise Refused(
+            ErrorCode.INVALID_TXN_STATE,
+            f"no transaction of {current.transactional_id!r} is open that could be prepared "
+            f"(state {current.state.api_name})",
+        )
+    if current.prepared_ms is not None:
+        return None
+    return step(current, TransactionState.ONGOING, prepared_ms=now_ms, last_update_ms=now_ms, cause="prepare")
 
 
 class EndVerdict(Enum):
@@ -218,14 +291,15 @@ def end(current: Transaction, request: EndRequest) -> EndVerdict:
 def _end_v2(current: Transaction, request: EndRequest) -> EndVerdict:
     check_not_prepared(current)
     shown = request.identity
+    client = current.client_identity
     # Only the client on whose behalf the epoch was bumped may ask again: for a new instance `last_producer_epoch` is
     # erased, so an older holder can never take the new one's outcome for its own (spec transactions 3.2).
     is_last = shown.producer_epoch == current.last_producer_epoch
     is_overflow_retry = is_last and current.prev_producer_id == shown.producer_id and current.producer_epoch == 0
-    if shown.producer_id != current.producer_id and not is_overflow_retry:
+    if shown.producer_id not in (client.producer_id, current.producer_id) and not is_overflow_retry:
         raise _wrong_producer_id(current, shown)
     is_complete = current.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
-    is_current = shown == current.identity
+    is_current = shown == client
     is_retry = is_overflow_retry or (
         is_last and shown.producer_id == current.producer_id and current.producer_epoch == shown.producer_epoch + 1
     )
@@ -263,19 +337,24 @@ def prepare(
     current: Transaction, ending: Ending, *, csn: int, now_ms: int, limits: Limits, allocate: AllocateProducerId
 ) -> Transaction:
     """The decided transaction. If the ending bumps the epoch, it carries the epoch that fences the old one, and at
-    exhaustion the producer id to go on with (spec transactions 3.3 - 3.5)."""
+    exhaustion the producer id to go on with (spec transactions 3.3 - 3.5). A kept one may hold three ids: that of its
+    markers, that of the client who ends it, and that of the next transaction (spec transactions 10)."""
+    client = current.client_identity
     changes: dict[str, int] = {}
+    if ending.bumps_epoch or current.is_kept:
+        # The markers of a kept transaction fence its first owner in the partitions, whatever the client speaks.
+        changes["producer_epoch"] = min(current.producer_epoch + 1, limits.producer_epoch_max)
     if ending.bumps_epoch:
-        changes = {
-            "producer_epoch": min(current.producer_epoch + 1, limits.producer_epoch_max),
-            "last_producer_epoch": current.producer_epoch,
-            # From here on nobody can still be retrying across the last rotation; a name kept longer would let a zombie
-            # of that id pass `check_expected` once the epochs meet again.
-            "prev_producer_id": NO_PRODUCER_ID,
-        }
-        if limits.is_exhausted(current.producer_epoch):
-            changes["next_producer_id"] = allocate()
-            changes["next_producer_epoch"] = 0
+        changes["last_producer_epoch"] = client.producer_epoch
+        # Otherwise, nobody can still be retrying across the last rotation from here on; a name kept longer would let a
+        # zombie of that id pass `check_expected` once the epochs meet again.
+        is_exhausted = limits.is_exhausted(client.producer_epoch)
+        changes["prev_producer_id"] = client.producer_id if is_exhausted or current.is_kept else NO_PRODUCER_ID
+        if is_exhausted:
+            changes |= {"next_producer_id": allocate(), "next_producer_epoch": 0}
+        elif current.is_kept:
+            # Once more, although keeping it bumped already: else a delayed copy of this EndTxn could end the next one.
+            changes["next_producer_epoch"] = client.producer_epoch + 1
     return step(
         current,
         TransactionState.PREPARE_COMMIT if ending.outcome is Outcome.COMMIT else TransactionState.PREPARE_ABORT,
@@ -291,21 +370,21 @@ def prepare(
 def complete(prepared: Transaction, *, now_ms: int) -> Transaction:
     """The transaction once every participant has its marker."""
     assert prepared.state in PREPARED, "only what is decided can be completed"
-    is_rotated = prepared.next_producer_id != NO_PRODUCER_ID
+    client = prepared.client_identity
     return step(
         prepared,
         TransactionState.COMPLETE_COMMIT
         if prepared.state is TransactionState.PREPARE_COMMIT
         else TransactionState.COMPLETE_ABORT,
-        producer_id=prepared.next_producer_id if is_rotated else prepared.producer_id,
-        producer_epoch=prepared.next_producer_epoch if is_rotated else prepared.producer_epoch,
-        prev_producer_id=prepared.producer_id if is_rotated else prepared.prev_producer_id,
+        producer_id=client.producer_id,
+        producer_epoch=client.producer_epoch,
         next_producer_id=NO_PRODUCER_ID,
         next_producer_epoch=NO_EPOCH,
         partitions=frozenset(),
         groups=frozenset(),
         last_update_ms=now_ms,
         txn_epoch=NO_EPOCH,
+        prepared_ms=None,
     )
 
 
@@ -322,8 +401,14 @@ def marker_of(prepared: Transaction, coordinator_epoch: int) -> Marker:
 
 
 def is_due(current: Transaction, *, identity: Identity, start_ms: int) -> bool:
-    """True when a timer armed for this transaction still concerns the one that is open now (spec transactions 5)."""
+    """True when an abort meant for this transaction still concerns the one that is open now (spec transactions 5)."""
     return current.state is TransactionState.ONGOING and current.identity == identity and current.start_ms == start_ms
+
+
+def is_expired(current: Transaction, *, now_ms: int, expiration_ms: int) -> bool:
+    """True for an idle id that nobody used for so long (spec transactions 5; inclusive). What is open or being
+    completed never expires."""
+    return current.state in IDLE and current.last_update_ms <= now_ms - expiration_ms
 
 
 def _nothing_to_end(current: Transaction, request: EndRequest) -> Refused:

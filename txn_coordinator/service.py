@@ -21,7 +21,7 @@ from coordinator_runtime.runtime import Runtime
 from txn_coordinator import rules
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.marker_sender import MarkerSender
-from txn_coordinator.shard import AbortStarted, Ended, TransactionShard, park_key
+from txn_coordinator.shard import AbortStarted, Ended, Initialised, TransactionShard, park_key
 from txn_coordinator.state import IDLE, Identity, Transaction, TransactionState
 
 OPEN = frozenset(TransactionState) - IDLE
@@ -57,6 +57,16 @@ class EndTxn:
     """(partition ordinal, last sequence number sent in this transaction)."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareTransaction:
+    """PrepareTransaction as the edge hands it in."""
+
+    transactional_id: str
+    identity: Identity
+    last_sequences: Sequence[tuple[int, int]] = field(default=())
+    """As in EndTxn."""
+
+
 class TransactionService:
     """Use cases of the transaction coordinator. Replies come when everything they rest on is durable."""
 
@@ -87,9 +97,9 @@ class TransactionService:
 
         return self._runtime.write(Operation(COUNTERS, decide), context)
 
-    def init_producer_id(self, request: rules.InitRequest, context: CallContext) -> Pending[Identity]:
-        """The identity to go on with; every older one is fenced. Aborts an open transaction first, and waits for its
-        markers where they take a phase of their own."""
+    def init_producer_id(self, request: rules.InitRequest, context: CallContext) -> Pending[Initialised]:
+        """The identity to go on with; every older one is fenced. Keeps an open transaction if the request says so; else
+        aborts it first, and waits for its markers where they take a phase of their own."""
         check_transactional_id(request.transactional_id)
         rules.check_init_arguments(request, self._limits)
         may_abort_and_init = not context.immediate_51
@@ -101,9 +111,9 @@ class TransactionService:
 
     def _init(
         self, operation: Operation, transactional_id: str, context: CallContext, *, is_continued: bool = False
-    ) -> Pending[Identity]:
-        def after(reply: Identity | AbortStarted) -> Pending[Identity]:
-            if isinstance(reply, Identity):
+    ) -> Pending[Initialised]:
+        def after(reply: Initialised | AbortStarted) -> Pending[Initialised]:
+            if isinstance(reply, Initialised):
                 return settled(reply)
             if context.immediate_51:
                 return failed(
@@ -141,20 +151,30 @@ class TransactionService:
         )
         return self._write(operation, transactional_id, context)
 
+    def prepare_transaction(self, command: PrepareTransaction, context: CallContext) -> Pending[Identity]:
+        """The open transaction is prepared for an outside decision; the reply is the identity to note beside that."""
+        transactional_id, identity = command.transactional_id, command.identity
+        check_transactional_id(transactional_id)
+
+        def decide(shard: TransactionShard, turn: Turn) -> Decision:
+            checks = self._checks(shard.written_as(transactional_id, identity), command.last_sequences)
+            return shard.decide_prepare(transactional_id, identity, turn, checks=checks)
+
+        return self._write(Operation(self.shard_key(transactional_id), decide), transactional_id, context)
+
+    def _checks(self, identity: Identity, last_sequences: Iterable[tuple[int, int]]) -> tuple[Operation, ...]:
+        return tuple(self._sequences.check_last_sequence(ordinal, *identity, last) for ordinal, last in last_sequences)
+
     def end_txn(self, command: EndTxn, context: CallContext) -> Pending[Ended]:
         """The outcome is durable, and the identity for the next transaction is known."""
         request = command.request
         check_transactional_id(request.transactional_id)
-        checks = tuple(
-            self._sequences.check_last_sequence(
-                ordinal, request.identity.producer_id, request.identity.producer_epoch, last
-            )
-            for ordinal, last in command.last_sequences
-        )
-        operation = Operation(
-            self.shard_key(request.transactional_id),
-            lambda shard, turn: shard.decide_end(request, turn, checks=checks),
-        )
+
+        def decide(shard: TransactionShard, turn: Turn) -> Decision:
+            written_as = shard.written_as(request.transactional_id, request.identity)
+            return shard.decide_end(request, turn, checks=self._checks(written_as, command.last_sequences))
+
+        operation = Operation(self.shard_key(request.transactional_id), decide)
         return self._write(operation, request.transactional_id, context, is_urgent=True)
 
     def describe(self, transactional_id: str) -> Transaction:

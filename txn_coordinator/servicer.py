@@ -18,6 +18,25 @@ from txn_coordinator.service import TransactionService
 
 
 @dataclass(frozen=True, slots=True)
+class TwoPhaseCommit:
+    """Whether callers may take part in somebody else's two-phase commit (KIP-939)."""
+
+    authorizer: Authorizer
+    is_enabled: bool = False
+
+    def require(self, context: CallContext, transactional_id: str) -> None:
+        """Raises Refused TRANSACTIONAL_ID_AUTHORIZATION_FAILED where it is switched off, too: on purpose the same as
+        "not allowed" (spec transactions 2.2, row 6)."""
+        if not self.is_enabled:
+            raise Refused(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "two-phase commit with outside participants is switched off or not allowed; set "
+                "transaction_two_phase_commit_enable at the server",
+            )
+        require(self.authorizer, context, Permission.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+
+@dataclass(frozen=True, slots=True)
 class NodeAddress:
     """How clients reach this server."""
 
@@ -38,10 +57,12 @@ class TransactionServicer:
         authorizer: Authorizer,
         clock: Clock,
         address: NodeAddress,
+        two_phase_commit: bool = False,
     ) -> None:
         self._service = service
         self._catalog = catalog
         self._authorizer = authorizer
+        self._two_phase_commit = TwoPhaseCommit(authorizer, two_phase_commit)
         self._clock = clock
         self._address = address
 
@@ -63,9 +84,12 @@ class TransactionServicer:
         if not request.HasField("transactional_id"):
             require(self._authorizer, context, Permission.WRITE, ResourceType.CLUSTER, "idempotent producers")
             edge.expected_identity(request)
-            return self._service.new_producer_id(context).map(edge.init_response)
+            return self._service.new_producer_id(context).map(edge.new_identity_response)
         self._may_write(request.transactional_id, context)
         init = edge.init_request(request, context)
+        check_transactional_id(request.transactional_id)
+        if request.enable_2pc:
+            self._two_phase_commit.require(context, request.transactional_id)
         return self._service.init_producer_id(init, context).map(edge.init_response)
 
     def AddPartitionsToTxn(
@@ -92,6 +116,27 @@ class TransactionServicer:
         added = self._service.add_to_transaction(request.transactional_id, identity, additions, context)
         return added.map(lambda _added: edge.added_response(resolved)).recover(refused)
 
+    def AddOffsetsToTxn(
+        self, request: transaction_pb2.AddOffsetsToTxnRequest, context: CallContext
+    ) -> Pending[transaction_pb2.AddOffsetsToTxnResponse]:
+        self._may_write(request.transactional_id, context)
+        require(self._authorizer, context, Permission.READ, ResourceType.GROUP, request.group_id)
+        check_transactional_id(request.transactional_id)
+        check_group_id(request.group_id)
+        identity = edge.identity(request.producer_id, request.producer_epoch)
+        additions = Additions(groups=frozenset({request.group_id}))
+        added = self._service.add_to_transaction(request.transactional_id, identity, additions, context)
+        return added.map(lambda _added: transaction_pb2.AddOffsetsToTxnResponse())
+
+    def PrepareTransaction(
+        self, request: transaction_pb2.PrepareTransactionRequest, context: CallContext
+    ) -> Pending[transaction_pb2.PrepareTransactionResponse]:
+        self._may_write(request.transactional_id, context)
+        check_transactional_id(request.transactional_id)
+        self._two_phase_commit.require(context, request.transactional_id)
+        command = edge.prepare_transaction(request, self._catalog)
+        return self._service.prepare_transaction(command, context).map(edge.prepared_response)
+
     def EndTxn(
         self, request: transaction_pb2.EndTxnRequest, context: CallContext
     ) -> Pending[transaction_pb2.EndTxnResponse]:
@@ -114,16 +159,18 @@ class TransactionServicer:
     def ListTransactions(
         self, request: transaction_pb2.ListTransactionsRequest, context: CallContext
     ) -> Pending[transaction_pb2.ListTransactionsResponse]:
-        listing = self._service.list(edge.transaction_filter(request), self._clock.wall_ms())
+        now_ms = self._clock.wall_ms()
+        listing = self._service.list(edge.transaction_filter(request), now_ms)
         visible = edge.visible_to(listing, context, self._authorizer)
-        return settled(edge.list_response(visible))
+        return settled(edge.list_response(visible, now_ms))
 
     def _describe(
         self, transactional_id: str, description: transaction_pb2.TransactionDescription, context: CallContext
     ) -> None:
         require(self._authorizer, context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         transaction = self._service.describe(transactional_id)
-        edge.fill_description(description, transaction, self._service.partitions_waiting(transaction), self._catalog)
+        waiting = self._service.partitions_waiting(transaction)
+        edge.fill_description(description, transaction, waiting, self._catalog, self._clock.wall_ms())
 
     def _locate(self, key_type: int, key: str, found: transaction_pb2.Coordinator, context: CallContext) -> None:
         if key_type != transaction_pb2.COORDINATOR_KEY_TYPE_TRANSACTION:

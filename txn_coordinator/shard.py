@@ -32,9 +32,9 @@ from coordinator_runtime.ports import MarkerPort
 from coordinator_runtime.timeline import Journal, TimelineMap
 from txn_coordinator import rules
 from txn_coordinator.counters import CountersShard
-from txn_coordinator.events import TransactionStepped
+from txn_coordinator.events import TransactionExpired, TransactionStepped
 from txn_coordinator.records import TransactionChanged, TransactionForgotten
-from txn_coordinator.state import PREPARED, Identity, Transaction, TransactionState
+from txn_coordinator.state import IDLE, PREPARED, Identity, Transaction, TransactionState
 
 
 class TwoPhase(StrEnum):
@@ -64,6 +64,15 @@ class AbortStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class Initialised:
+    """Reply to an InitProducerId: the identity to go on with."""
+
+    identity: Identity
+    ongoing: Identity | None = None
+    """Of the open transaction that was kept; None = none was open."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """Reply to EndTxn: the outcome is durable."""
 
@@ -77,6 +86,18 @@ def park_key(transactional_id: str) -> tuple[str, str]:
 
 
 _TIMEOUT_CAUSE: Final = "timeout"
+ADMIN_CAUSE: Final = "admin"
+"""Of an abort that an administrator asked for."""
+
+EXPIRATION_MS: Final = 7 * 24 * 3_600_000
+"""Kafka's `transactional.id.expiration.ms`."""
+
+_EXPIRED_PER_TURN_MAX: Final = 500
+"""Ids that one operation forgets, so that it holds up nobody."""
+
+_SWEEPS_PER_EXPIRATION: Final = 100
+_SWEEP_PAUSE_MS_MAX: Final = 3_600_000
+"""Ids are looked through at most this rarely, as in Kafka: one is forgotten at most so much later than it could be."""
 
 
 class TransactionShard:
@@ -98,6 +119,8 @@ class TransactionShard:
         self._markers = markers
         self._limits = limits
         self._two_phase = two_phase
+        self.expiration_ms = EXPIRATION_MS
+        """After how long an idle id is forgotten."""
         self._transactions: TimelineMap[str, Transaction] = TimelineMap(journal)
 
     # Reading
@@ -109,18 +132,27 @@ class TransactionShard:
         return (transaction for _, transaction in self._transactions.durable_items())
 
     def open_touching(self, ordinals: frozenset[int]) -> list[Transaction]:
-        """Open transactions, live state, with one of these partitions."""
+        """Open transactions, live state, with one of these partitions. Those that await an outside decision are left
+        out: a commit of records that are deleted anyway harms nobody, an abort would break the promise."""
         return [
             transaction
             for transaction in self._transactions.values()
-            if transaction.state is TransactionState.ONGOING and transaction.partitions & ordinals
+            if transaction.state is TransactionState.ONGOING
+            and transaction.partitions & ordinals
+            and not transaction.is_promised
         ]
+
+    def written_as(self, transactional_id: str, shown: Identity) -> Identity:
+        """Under which identity the records of the transaction were written that a client shows this one for."""
+        current = self._transactions.get(transactional_id)
+        return shown if current is None or shown != current.client_identity else current.identity
 
     # Deciding
 
     def decide_init(self, request: rules.InitRequest, turn: Turn, *, may_abort_and_init: bool) -> Decision:
-        """InitProducerId. An open transaction is aborted first; with `may_abort_and_init`, and if the abort can be
-        fused, the initialisation is joined to it. Otherwise the reply is AbortStarted."""
+        """InitProducerId. An open transaction is kept if the request says so. Else it is aborted first; with
+        `may_abort_and_init`, and if the abort can be fused, the initialisation is joined to it. Otherwise the reply is
+        AbortStarted."""
         current = self._transactions.get(request.transactional_id)
         allocation = _Allocation(self._counters)
         known = current
@@ -128,24 +160,37 @@ class TransactionShard:
             current = Transaction(
                 transactional_id=request.transactional_id,
                 producer_id=allocation.take(),
-                txn_timeout_ms=request.txn_timeout_ms,
+                txn_timeout_ms=request.stored_timeout_ms,
                 last_update_ms=turn.now_ms,
             )
         elif rules.is_init_repeated(current, request):
             assert current.init is not None
-            return Decision(reply=current.init.identity)
+            return Decision(reply=Initialised(current.init.identity, current.init.ongoing))
         rules.check_not_prepared(current)
         rules.check_expected(current, request.expected, self._limits)
         if current.state is TransactionState.ONGOING:
             rules.check_init_on_open(current, request.expected)
+            if request.keep_prepared:
+                return self._keep(current, request, turn)
             return self._abort_before_init(current, request, turn, may_abort_and_init=may_abort_and_init)
         initialised = rules.initialise(
             current, request, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take
         )
         return Decision(
-            reply=initialised.identity,
+            reply=Initialised(initialised.identity),
             records=(*allocation.records, self._changed(initialised)),
             events=(TransactionStepped(known, initialised),),
+        )
+
+    def _keep(self, current: Transaction, request: rules.InitRequest, turn: Turn) -> Decision:
+        allocation = _Allocation(self._counters)
+        kept = rules.keep(current, request, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take)
+        return Decision(
+            reply=Initialised(kept.client_identity, kept.identity),
+            records=(*allocation.records, self._changed(kept)),
+            joins=self._seals(kept),
+            effects=self._disarm(kept),
+            events=(TransactionStepped(current, kept),),
         )
 
     def _abort_before_init(
@@ -179,7 +224,7 @@ class TransactionShard:
         if added is None:
             return Decision(reply=True)
         effects: tuple[Effect, ...] = ()
-        if current.state is not TransactionState.ONGOING:
+        if current.state is not TransactionState.ONGOING and not added.is_promised:
             effects = (self._timeout_of(added, delay_ms=added.txn_timeout_ms),)
         return Decision(
             reply=True,
@@ -191,6 +236,23 @@ class TransactionShard:
     def decide_verify(self, transactional_id: str, identity: Identity, partitions: frozenset[int]) -> Decision:
         """Which of the partitions are in the open transaction; writes nothing."""
         return Decision(reply=rules.verify(self._known(transactional_id, identity), identity, partitions))
+
+    def decide_prepare(
+        self, transactional_id: str, identity: Identity, turn: Turn, *, checks: tuple[Operation, ...] = ()
+    ) -> Decision:
+        """PrepareTransaction. The reply is the identity of the transaction, to be noted beside the outside decision.
+        `checks` are joined first and refuse the whole request, nothing written."""
+        current = self._known(transactional_id, identity)
+        promised = rules.promise(current, identity, now_ms=turn.now_ms)
+        if promised is None:
+            return Decision(reply=current.identity)
+        return Decision(
+            reply=promised.identity,
+            records=(self._changed(promised),),
+            joins=(*checks, *self._seals(promised)),
+            effects=self._disarm(promised),
+            events=(TransactionStepped(current, promised),),
+        )
 
     def decide_end(self, request: rules.EndRequest, turn: Turn, *, checks: tuple[Operation, ...] = ()) -> Decision:
         """EndTxn. `checks` are joined first and refuse the whole request, nothing written."""
@@ -204,10 +266,12 @@ class TransactionShard:
         self, transactional_id: str, identity: Identity, start_ms: int, turn: Turn, *, cause: str
     ) -> Decision:
         """Abort by the server: a timeout, a deleted topic, an administrator. Does nothing unless the very transaction
-        that it was meant for is still open (spec transactions 9, row 15). No reply: it may be joined to something that
-        has one."""
+        that it was meant for is still open (spec transactions 9, row 15), nor to one that awaits an outside decision,
+        which only an administrator may break. No reply: it may be joined to something that has one."""
         current = self._transactions.get(transactional_id)
         if current is None or not rules.is_due(current, identity=identity, start_ms=start_ms):
+            return Decision()
+        if current.is_promised and cause != ADMIN_CAUSE:
             return Decision()
         return replace(self._decide_outcome(current, _abort(cause), turn), reply=None)
 
@@ -221,6 +285,32 @@ class TransactionShard:
             records=(self._changed(completed),),
             effects=(Unpark(park_key(transactional_id)),),
             events=(TransactionStepped(current, completed),),
+        )
+
+    def decide_expire(self, turn: Turn) -> Decision:
+        """Forget ids that were idle for too long, and look again when the next one may be due. Whether one is due is
+        decided here and now, so an id that was used a moment ago is safe (spec transactions 5)."""
+        now_ms, expiration_ms = turn.now_ms, self.expiration_ms
+        expired: list[Transaction] = []
+        oldest_ms = now_ms
+        for each in self._transactions.values():
+            if rules.is_expired(each, now_ms=now_ms, expiration_ms=expiration_ms):
+                expired.append(each)
+            elif each.state in IDLE:
+                oldest_ms = min(oldest_ms, each.last_update_ms)
+        # No sooner than after the pause, however many ids come due one by one; and no later than an id that becomes
+        # idle now can expire.
+        pause_ms = min(max(expiration_ms // _SWEEPS_PER_EXPIRATION, 1), _SWEEP_PAUSE_MS_MAX)
+        delay_ms = max(oldest_ms + expiration_ms - now_ms, pause_ms)
+        if len(expired) > _EXPIRED_PER_TURN_MAX:
+            del expired[_EXPIRED_PER_TURN_MAX:]
+            delay_ms = 1
+        return Decision(
+            records=tuple(
+                Record(self.key, TransactionForgotten(each.transactional_id), cause="expire") for each in expired
+            ),
+            effects=(self._next_sweep(delay_ms),),
+            events=tuple(TransactionExpired(each) for each in expired),
         )
 
     def _decide_outcome(
@@ -276,10 +366,11 @@ class TransactionShard:
                 self.coordinator_epoch = coordinator_epoch
 
     def on_loaded(self, turn: Turn) -> Decision:
-        """Open transactions go on, their timeout counted from their stored start; decided ones are finished."""
-        effects: list[Effect] = []
+        """Open transactions go on, their timeout counted from their stored start, if they have one; decided ones are
+        finished; ids that expired meanwhile are forgotten soon."""
+        effects: list[Effect] = [self._next_sweep(1 + self.key.number)]
         for transaction in self._transactions.values():
-            if transaction.state is TransactionState.ONGOING:
+            if transaction.state is TransactionState.ONGOING and not transaction.is_promised:
                 left_ms = transaction.start_ms + transaction.txn_timeout_ms - turn.now_ms
                 effects.append(self._timeout_of(transaction, delay_ms=min(max(left_ms, 0), transaction.txn_timeout_ms)))
             elif transaction.state in PREPARED:
@@ -308,6 +399,20 @@ class TransactionShard:
     def _send_markers(self, prepared: Transaction) -> SendMarkers:
         marker = rules.marker_of(prepared, self.coordinator_epoch)
         return SendMarkers(self.key, prepared.transactional_id, marker, prepared.partitions, prepared.groups)
+
+    def _seals(self, transaction: Transaction) -> tuple[Operation, ...]:
+        """Partitions know the open transaction by its identity alone, and would take records of a zombie that shows
+        it."""
+        return tuple(
+            self._markers.partition_seal(ordinal, *transaction.identity) for ordinal in sorted(transaction.partitions)
+        )
+
+    def _disarm(self, transaction: Transaction) -> tuple[Effect, ...]:
+        return (CancelTimer(_timer_key(transaction.transactional_id)),) if transaction.is_promised else ()
+
+    def _next_sweep(self, delay_ms: int) -> ArmTimer:
+        operation = Operation(self.key, lambda shard, turn: shard.decide_expire(turn))
+        return ArmTimer(("transaction_expiration", self.key.number), delay_ms, operation)
 
     def _timeout_of(self, transaction: Transaction, *, delay_ms: int) -> ArmTimer:
         operation = abort_operation(self.key, transaction, cause=_TIMEOUT_CAUSE)

@@ -11,7 +11,8 @@ every change of `state` goes through `step`.
 
 What each state answers:
 - Empty: identity exists, nothing is open. Adding opens; a commit is INVALID_TXN_STATE.
-- Ongoing: accepts adds and data; its end is the client's, the timeout's, or a newer instance's.
+- Ongoing: accepts adds and data; its end is the client's, the timeout's, or a newer instance's. Once *prepared* for an
+  outside decision, or *kept* by a newer instance that recovers it, it accepts no more, and ends as that decision says.
 - PrepareCommit, PrepareAbort: the outcome is durable and can never change. Everything waits (CONCURRENT_TRANSACTIONS).
 - CompleteCommit, CompleteAbort: every marker is durable. Like Empty, and answers retries of the end it remembers.
 
@@ -29,6 +30,8 @@ from coordinator_protocol.marker import Outcome
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
+NO_TIMEOUT_MS: Final = 2**31 - 1
+"""Timeout of a participant in somebody else's two-phase commit: its transactions wait for that decision for ever."""
 
 
 class TransactionState(IntEnum):
@@ -86,6 +89,8 @@ class InitAnswer:
 
     request_id: bytes
     identity: Identity
+    ongoing: Identity | None = None
+    """Of the open transaction that was kept: what its owner noted beside the outside decision. None = none was kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +106,11 @@ class Transaction:
     prev_producer_id: int = NO_PRODUCER_ID
     """The producer id before the last rotation, while a retry may still name it."""
     next_producer_id: int = NO_PRODUCER_ID
-    """In a Prepare state: the producer id to switch to at completion, because the epoch is exhausted."""
+    """With `next_producer_epoch` the identity of the client, where it is not the one the transaction was opened with.
+    Ongoing: of the newer instance that keeps the transaction. Prepare states: of the next transaction."""
     next_producer_epoch: int = NO_EPOCH
     txn_timeout_ms: int
+    """NO_TIMEOUT_MS = two-phase participant."""
     state: TransactionState = TransactionState.EMPTY
     partitions: frozenset[int] = frozenset()
     """Ordinals of the partitions in the transaction; empty unless Ongoing or Prepare."""
@@ -119,10 +126,30 @@ class Transaction:
     init: InitAnswer | None = None
     cause: str = ""
     """Why the last step was taken."""
+    prepared_ms: int | None = None
+    """When PrepareTransaction closed the open transaction; None = it did not."""
 
     @property
     def identity(self) -> Identity:
+        """Under which the transaction's records were written."""
         return Identity(self.producer_id, self.producer_epoch)
+
+    @property
+    def client_identity(self) -> Identity:
+        """What the one client that may act must show (spec transactions 10)."""
+        if self.next_producer_epoch == NO_EPOCH:
+            return self.identity
+        return Identity(self.next_producer_id, self.next_producer_epoch)
+
+    @property
+    def is_kept(self) -> bool:
+        """Open, and taken over by a newer instance that will end it as it was decided outside."""
+        return self.state is TransactionState.ONGOING and self.next_producer_epoch != NO_EPOCH
+
+    @property
+    def is_promised(self) -> bool:
+        """Whoever decides was promised that the server never ends this transaction alone."""
+        return self.txn_timeout_ms == NO_TIMEOUT_MS or self.prepared_ms is not None
 
     @property
     def participant_count(self) -> int:

@@ -16,7 +16,7 @@ from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.marker import Outcome
 from coordinator_server.metrics.instruments import AGES_SECONDS, SECONDS, SIZES, Counts, Distribution
 from partition_log.events import PartitionGrew, RecordsRead
-from txn_coordinator.events import TransactionStepped
+from txn_coordinator.events import TransactionExpired, TransactionStepped
 from txn_coordinator.state import PREPARED, Transaction, TransactionState
 
 _FENCING_CAUSES = {"fence": "newer_init", "timeout": "timeout", "topic_deleted": "topic_deleted", "admin": "admin"}
@@ -31,6 +31,7 @@ class TransactionNumbers:
         self.known_ids = 0
         self.inits = Counts()
         self.rotations = 0
+        self.expirations = 0
         self.completed = Counts()
         self.fenced = Counts()
         self.markers = Counts()
@@ -58,6 +59,10 @@ class TransactionNumbers:
             self._completed(before, after)
         if before is not None and before.producer_id != after.producer_id:
             self.rotations += 1
+
+    def expired(self, event: TransactionExpired) -> None:
+        self._leave(event.before)
+        self.expirations += 1
 
     def oldest_open_seconds(self, now_ms: int) -> float:
         return _oldest_seconds(self._open_since_ms, now_ms)

@@ -81,6 +81,7 @@ def test_abort_is_advised_only_where_a_transaction_may_be_open() -> None:
         Method.TXN_OFFSET_COMMIT,
         Method.PRODUCE,
         Method.TRANSACT,
+        Method.PREPARE_TRANSACTION,
         Method.END_TXN,
     }
 

@@ -57,6 +57,16 @@ class FakeTransactionServicer:
     ) -> Pending[transaction_pb2.AddPartitionsToTxnResponse]:
         return settled(transaction_pb2.AddPartitionsToTxnResponse())
 
+    def AddOffsetsToTxn(
+        self, request: transaction_pb2.AddOffsetsToTxnRequest, context: CallContext
+    ) -> Pending[transaction_pb2.AddOffsetsToTxnResponse]:
+        return settled(transaction_pb2.AddOffsetsToTxnResponse())
+
+    def PrepareTransaction(
+        self, request: transaction_pb2.PrepareTransactionRequest, context: CallContext
+    ) -> Pending[transaction_pb2.PrepareTransactionResponse]:
+        return settled(transaction_pb2.PrepareTransactionResponse())
+
     def DescribeTransactions(
         self, request: transaction_pb2.DescribeTransactionsRequest, context: CallContext
     ) -> Pending[transaction_pb2.DescribeTransactionsResponse]:

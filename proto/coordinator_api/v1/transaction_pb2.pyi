@@ -165,9 +165,15 @@ class InitProducerIdRequest(_message.Message):
     """Recovery (KIP-360): the identity that the producer holds now. Both or neither; absent = a new instance takes over."""
     expected_producer_epoch: _builtins.int
     enable_2pc: _builtins.bool
-    """The producer takes part in somebody else's two-phase commit: its transactions never time out."""
+    """The producer takes part in somebody else's two-phase commit: its transactions never time out, and only EndTxn or an
+    InitProducerId without keep_prepared ends them (KIP-939). TRANSACTIONAL_ID_AUTHORIZATION_FAILED where the server's
+    transaction_two_phase_commit_enable is off, or the caller lacks the permission two_phase_commit on the id.
+    """
     keep_prepared: _builtins.bool
-    """Keep an open transaction instead of aborting it, so that it can be ended by its recovered owner (KIP-939)."""
+    """Keep an open transaction instead of aborting it, so that its recovered owner ends it as it was decided: the caller
+    gets a new identity, which is the only one that can end the transaction, and the identity that the transaction was
+    opened with. It takes no more partitions, groups and records. Without enable_2pc its ordinary timeout runs on.
+    """
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     def __init__(
@@ -220,7 +226,9 @@ class InitProducerIdResponse(_message.Message):
     """The identity to use from now on. Meaningful only without an error."""
     producer_epoch: _builtins.int
     ongoing_producer_id: _builtins.int
-    """With keep_prepared: the identity of the transaction that was found open. Absent = none was open."""
+    """With keep_prepared: the identity of the transaction that was found open, the same however often it is kept. Equal to
+    what was noted beside the outside decision: end it so. Absent = none was open: whatever was decided is done.
+    """
     ongoing_producer_epoch: _builtins.int
     def __init__(
         self,
@@ -354,6 +362,140 @@ class AddPartitionsToTxnResult(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AddPartitionsToTxnResult: _TypeAlias = AddPartitionsToTxnResult  # noqa: Y015
+
+@_typing.final
+class AddOffsetsToTxnRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    transactional_id: _builtins.str
+    producer_id: _builtins.int
+    producer_epoch: _builtins.int
+    group_id: _builtins.str
+    """At most 1,000 bytes, no NUL, not empty."""
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        transactional_id: _builtins.str = ...,
+        producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+        group_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "header", b"header", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transactional_id", b"transactional_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddOffsetsToTxnRequest: _TypeAlias = AddOffsetsToTxnRequest  # noqa: Y015
+
+@_typing.final
+class AddOffsetsToTxnResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddOffsetsToTxnResponse: _TypeAlias = AddOffsetsToTxnResponse  # noqa: Y015
+
+@_typing.final
+class PrepareTransactionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    LAST_SEQUENCES_FIELD_NUMBER: _builtins.int
+    transactional_id: _builtins.str
+    producer_id: _builtins.int
+    """What the last InitProducerId or EndTxn answered."""
+    producer_epoch: _builtins.int
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    @_builtins.property
+    def last_sequences(self) -> _containers.RepeatedCompositeFieldContainer[Global___LastSequence]:
+        """As in EndTxnRequest: refused with TRANSACTION_ABORTABLE when the log does not hold them, nothing prepared."""
+
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        transactional_id: _builtins.str = ...,
+        producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+        last_sequences: _abc.Iterable[Global___LastSequence] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "last_sequences", b"last_sequences", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transactional_id", b"transactional_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrepareTransactionRequest: _TypeAlias = PrepareTransactionRequest  # noqa: Y015
+
+@_typing.final
+class PrepareTransactionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    ONGOING_PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    ONGOING_PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    ongoing_producer_id: _builtins.int
+    """Identity of the transaction, to be noted beside the outside decision: what InitProducerId with keep_prepared will
+    answer as ongoing_*. Meaningful only without an error.
+    """
+    ongoing_producer_epoch: _builtins.int
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        ongoing_producer_id: _builtins.int = ...,
+        ongoing_producer_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "ongoing_producer_epoch", b"ongoing_producer_epoch", "ongoing_producer_id", b"ongoing_producer_id", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrepareTransactionResponse: _TypeAlias = PrepareTransactionResponse  # noqa: Y015
 
 @_typing.final
 class EndTxnRequest(_message.Message):
@@ -546,6 +688,11 @@ class TransactionDescription(_message.Message):
     GROUPS_FIELD_NUMBER: _builtins.int
     LAST_UPDATE_MS_FIELD_NUMBER: _builtins.int
     CSN_FIELD_NUMBER: _builtins.int
+    AGE_MS_FIELD_NUMBER: _builtins.int
+    TWO_PHASE_FIELD_NUMBER: _builtins.int
+    PREPARED_MS_FIELD_NUMBER: _builtins.int
+    CLIENT_PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     """TRANSACTIONAL_ID_NOT_FOUND for an unknown id."""
     error_class: _common_pb2.ErrorClass.ValueType
@@ -561,6 +708,19 @@ class TransactionDescription(_message.Message):
     last_update_ms: _builtins.int
     csn: _builtins.int
     """Number of the last decided outcome; 0 = none was decided yet."""
+    age_ms: _builtins.int
+    """How long the transaction has been open or its end under way. Absent: none is."""
+    two_phase: _builtins.bool
+    """The open transaction never times out: it takes part in somebody else's two-phase commit (enable_2pc), or it is
+    prepared. producer_id and producer_epoch are what was noted beside the outside decision.
+    """
+    prepared_ms: _builtins.int
+    """When PrepareTransaction was answered for the open transaction. Absent: it was not."""
+    client_producer_id: _builtins.int
+    """Identity that a newer instance was given when it kept the open transaction, and that must end it. Absent: nobody
+    kept it.
+    """
+    client_producer_epoch: _builtins.int
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartitions]:
         """Partitions in the transaction; in a Prepare state only those without a marker yet."""
@@ -585,12 +745,32 @@ class TransactionDescription(_message.Message):
         groups: _abc.Iterable[_builtins.str] | None = ...,
         last_update_ms: _builtins.int = ...,
         csn: _builtins.int = ...,
+        age_ms: _builtins.int | None = ...,
+        two_phase: _builtins.bool = ...,
+        prepared_ms: _builtins.int | None = ...,
+        client_producer_id: _builtins.int | None = ...,
+        client_producer_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms", "_client_producer_epoch", b"_client_producer_epoch", "_client_producer_id", b"_client_producer_id", "_prepared_ms", b"_prepared_ms", "age_ms", b"age_ms", "client_producer_epoch", b"client_producer_epoch", "client_producer_id", b"client_producer_id", "prepared_ms", b"prepared_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["csn", b"csn", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "groups", b"groups", "last_update_ms", b"last_update_ms", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "start_ms", b"start_ms", "state", b"state", "topics", b"topics", "transaction_timeout_ms", b"transaction_timeout_ms", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms", "_client_producer_epoch", b"_client_producer_epoch", "_client_producer_id", b"_client_producer_id", "_prepared_ms", b"_prepared_ms", "age_ms", b"age_ms", "client_producer_epoch", b"client_producer_epoch", "client_producer_id", b"client_producer_id", "csn", b"csn", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "groups", b"groups", "last_update_ms", b"last_update_ms", "prepared_ms", b"prepared_ms", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "start_ms", b"start_ms", "state", b"state", "topics", b"topics", "transaction_timeout_ms", b"transaction_timeout_ms", "transactional_id", b"transactional_id", "two_phase", b"two_phase"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__age_ms: _TypeAlias = _typing.Literal["age_ms"]  # noqa: Y015
+    _WhichOneofArgType__age_ms: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms"]  # noqa: Y015
+    _WhichOneofReturnType__client_producer_epoch: _TypeAlias = _typing.Literal["client_producer_epoch"]  # noqa: Y015
+    _WhichOneofArgType__client_producer_epoch: _TypeAlias = _typing.Literal["_client_producer_epoch", b"_client_producer_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__client_producer_id: _TypeAlias = _typing.Literal["client_producer_id"]  # noqa: Y015
+    _WhichOneofArgType__client_producer_id: _TypeAlias = _typing.Literal["_client_producer_id", b"_client_producer_id"]  # noqa: Y015
+    _WhichOneofReturnType__prepared_ms: _TypeAlias = _typing.Literal["prepared_ms"]  # noqa: Y015
+    _WhichOneofArgType__prepared_ms: _TypeAlias = _typing.Literal["_prepared_ms", b"_prepared_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__age_ms) -> _WhichOneofReturnType__age_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__client_producer_epoch) -> _WhichOneofReturnType__client_producer_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__client_producer_id) -> _WhichOneofReturnType__client_producer_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prepared_ms) -> _WhichOneofReturnType__prepared_ms | None: ...
 
 Global___TransactionDescription: _TypeAlias = TransactionDescription  # noqa: Y015
 
@@ -680,10 +860,19 @@ class TransactionListing(_message.Message):
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     START_MS_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    AGE_MS_FIELD_NUMBER: _builtins.int
+    TWO_PHASE_FIELD_NUMBER: _builtins.int
+    PREPARED_MS_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
     producer_id: _builtins.int
     state: _builtins.str
     start_ms: _builtins.int
+    producer_epoch: _builtins.int
+    age_ms: _builtins.int
+    """As in TransactionDescription."""
+    two_phase: _builtins.bool
+    prepared_ms: _builtins.int
     def __init__(
         self,
         *,
@@ -691,11 +880,22 @@ class TransactionListing(_message.Message):
         producer_id: _builtins.int = ...,
         state: _builtins.str = ...,
         start_ms: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+        age_ms: _builtins.int | None = ...,
+        two_phase: _builtins.bool = ...,
+        prepared_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms", "_prepared_ms", b"_prepared_ms", "age_ms", b"age_ms", "prepared_ms", b"prepared_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_id", b"producer_id", "start_ms", b"start_ms", "state", b"state", "transactional_id", b"transactional_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms", "_prepared_ms", b"_prepared_ms", "age_ms", b"age_ms", "prepared_ms", b"prepared_ms", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "start_ms", b"start_ms", "state", b"state", "transactional_id", b"transactional_id", "two_phase", b"two_phase"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__age_ms: _TypeAlias = _typing.Literal["age_ms"]  # noqa: Y015
+    _WhichOneofArgType__age_ms: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms"]  # noqa: Y015
+    _WhichOneofReturnType__prepared_ms: _TypeAlias = _typing.Literal["prepared_ms"]  # noqa: Y015
+    _WhichOneofArgType__prepared_ms: _TypeAlias = _typing.Literal["_prepared_ms", b"_prepared_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__age_ms) -> _WhichOneofReturnType__age_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prepared_ms) -> _WhichOneofReturnType__prepared_ms | None: ...
 
 Global___TransactionListing: _TypeAlias = TransactionListing  # noqa: Y015

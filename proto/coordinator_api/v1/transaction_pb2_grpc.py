@@ -49,6 +49,16 @@ class TransactionServiceStub(object):
                 request_serializer=coordinator__api_dot_v1_dot_transaction__pb2.AddPartitionsToTxnRequest.SerializeToString,
                 response_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.AddPartitionsToTxnResponse.FromString,
                 _registered_method=True)
+        self.AddOffsetsToTxn = channel.unary_unary(
+                '/coordinator_api.v1.TransactionService/AddOffsetsToTxn',
+                request_serializer=coordinator__api_dot_v1_dot_transaction__pb2.AddOffsetsToTxnRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.AddOffsetsToTxnResponse.FromString,
+                _registered_method=True)
+        self.PrepareTransaction = channel.unary_unary(
+                '/coordinator_api.v1.TransactionService/PrepareTransaction',
+                request_serializer=coordinator__api_dot_v1_dot_transaction__pb2.PrepareTransactionRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.PrepareTransactionResponse.FromString,
+                _registered_method=True)
         self.EndTxn = channel.unary_unary(
                 '/coordinator_api.v1.TransactionService/EndTxn',
                 request_serializer=coordinator__api_dot_v1_dot_transaction__pb2.EndTxnRequest.SerializeToString,
@@ -79,6 +89,7 @@ class TransactionServiceServicer(object):
     def InitProducerId(self, request, context):
         """Gives a producer its identity (producer id and epoch) and fences every earlier holder of the transactional id.
         An open transaction of an earlier holder is aborted first.
+        With keep_prepared it is kept instead, and only waits for its end from then on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -87,6 +98,25 @@ class TransactionServiceServicer(object):
     def AddPartitionsToTxn(self, request, context):
         """Adds partitions to the transaction, opening it if none is open. Must precede Produce for clients of version 1;
         for version 2 Produce adds partitions itself and this call is optional.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddOffsetsToTxn(self, request, context):
+        """Adds a consumer group to the transaction, opening it if none is open: offsets of the group may be committed in it.
+        The group need not exist. Clients of version 2 may leave this call out.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PrepareTransaction(self, request, context):
+        """Promises that the open transaction can be committed, whenever whoever decides outside of this server says so: the
+        first phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
+        partitions, groups and records (INVALID_TXN_STATE), never times out, and survives crashes of client and server; only
+        EndTxn, or an InitProducerId without keep_prepared, ends it. Repeating it changes nothing. Needs the permission that
+        enable_2pc needs. INVALID_TXN_STATE where no transaction is open.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -130,6 +160,16 @@ def add_TransactionServiceServicer_to_server(servicer, server):
                     servicer.AddPartitionsToTxn,
                     request_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.AddPartitionsToTxnRequest.FromString,
                     response_serializer=coordinator__api_dot_v1_dot_transaction__pb2.AddPartitionsToTxnResponse.SerializeToString,
+            ),
+            'AddOffsetsToTxn': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddOffsetsToTxn,
+                    request_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.AddOffsetsToTxnRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_transaction__pb2.AddOffsetsToTxnResponse.SerializeToString,
+            ),
+            'PrepareTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.PrepareTransaction,
+                    request_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.PrepareTransactionRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_transaction__pb2.PrepareTransactionResponse.SerializeToString,
             ),
             'EndTxn': grpc.unary_unary_rpc_method_handler(
                     servicer.EndTxn,
@@ -228,6 +268,60 @@ class TransactionService(object):
             '/coordinator_api.v1.TransactionService/AddPartitionsToTxn',
             coordinator__api_dot_v1_dot_transaction__pb2.AddPartitionsToTxnRequest.SerializeToString,
             coordinator__api_dot_v1_dot_transaction__pb2.AddPartitionsToTxnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddOffsetsToTxn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.TransactionService/AddOffsetsToTxn',
+            coordinator__api_dot_v1_dot_transaction__pb2.AddOffsetsToTxnRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_transaction__pb2.AddOffsetsToTxnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PrepareTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.TransactionService/PrepareTransaction',
+            coordinator__api_dot_v1_dot_transaction__pb2.PrepareTransactionRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_transaction__pb2.PrepareTransactionResponse.FromString,
             options,
             channel_credentials,
             insecure,

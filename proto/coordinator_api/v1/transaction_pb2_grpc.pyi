@@ -36,10 +36,22 @@ class TransactionServiceStub:
     InitProducerId: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.InitProducerIdRequest, _transaction_pb2.InitProducerIdResponse]
     """Gives a producer its identity (producer id and epoch) and fences every earlier holder of the transactional id.
     An open transaction of an earlier holder is aborted first.
+    With keep_prepared it is kept instead, and only waits for its end from then on.
     """
     AddPartitionsToTxn: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.AddPartitionsToTxnRequest, _transaction_pb2.AddPartitionsToTxnResponse]
     """Adds partitions to the transaction, opening it if none is open. Must precede Produce for clients of version 1;
     for version 2 Produce adds partitions itself and this call is optional.
+    """
+    AddOffsetsToTxn: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.AddOffsetsToTxnRequest, _transaction_pb2.AddOffsetsToTxnResponse]
+    """Adds a consumer group to the transaction, opening it if none is open: offsets of the group may be committed in it.
+    The group need not exist. Clients of version 2 may leave this call out.
+    """
+    PrepareTransaction: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.PrepareTransactionRequest, _transaction_pb2.PrepareTransactionResponse]
+    """Promises that the open transaction can be committed, whenever whoever decides outside of this server says so: the
+    first phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
+    partitions, groups and records (INVALID_TXN_STATE), never times out, and survives crashes of client and server; only
+    EndTxn, or an InitProducerId without keep_prepared, ends it. Repeating it changes nothing. Needs the permission that
+    enable_2pc needs. INVALID_TXN_STATE where no transaction is open.
     """
     EndTxn: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.EndTxnRequest, _transaction_pb2.EndTxnResponse]
     """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change."""
@@ -56,10 +68,22 @@ class TransactionServiceAsyncStub(TransactionServiceStub):
     InitProducerId: _aio.UnaryUnaryMultiCallable[_transaction_pb2.InitProducerIdRequest, _transaction_pb2.InitProducerIdResponse]  # type: ignore[assignment]
     """Gives a producer its identity (producer id and epoch) and fences every earlier holder of the transactional id.
     An open transaction of an earlier holder is aborted first.
+    With keep_prepared it is kept instead, and only waits for its end from then on.
     """
     AddPartitionsToTxn: _aio.UnaryUnaryMultiCallable[_transaction_pb2.AddPartitionsToTxnRequest, _transaction_pb2.AddPartitionsToTxnResponse]  # type: ignore[assignment]
     """Adds partitions to the transaction, opening it if none is open. Must precede Produce for clients of version 1;
     for version 2 Produce adds partitions itself and this call is optional.
+    """
+    AddOffsetsToTxn: _aio.UnaryUnaryMultiCallable[_transaction_pb2.AddOffsetsToTxnRequest, _transaction_pb2.AddOffsetsToTxnResponse]  # type: ignore[assignment]
+    """Adds a consumer group to the transaction, opening it if none is open: offsets of the group may be committed in it.
+    The group need not exist. Clients of version 2 may leave this call out.
+    """
+    PrepareTransaction: _aio.UnaryUnaryMultiCallable[_transaction_pb2.PrepareTransactionRequest, _transaction_pb2.PrepareTransactionResponse]  # type: ignore[assignment]
+    """Promises that the open transaction can be committed, whenever whoever decides outside of this server says so: the
+    first phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
+    partitions, groups and records (INVALID_TXN_STATE), never times out, and survives crashes of client and server; only
+    EndTxn, or an InitProducerId without keep_prepared, ends it. Repeating it changes nothing. Needs the permission that
+    enable_2pc needs. INVALID_TXN_STATE where no transaction is open.
     """
     EndTxn: _aio.UnaryUnaryMultiCallable[_transaction_pb2.EndTxnRequest, _transaction_pb2.EndTxnResponse]  # type: ignore[assignment]
     """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change."""
@@ -85,6 +109,7 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_transaction_pb2.InitProducerIdResponse, _abc.Awaitable[_transaction_pb2.InitProducerIdResponse]]:
         """Gives a producer its identity (producer id and epoch) and fences every earlier holder of the transactional id.
         An open transaction of an earlier holder is aborted first.
+        With keep_prepared it is kept instead, and only waits for its end from then on.
         """
 
     @_abc_1.abstractmethod
@@ -95,6 +120,29 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_transaction_pb2.AddPartitionsToTxnResponse, _abc.Awaitable[_transaction_pb2.AddPartitionsToTxnResponse]]:
         """Adds partitions to the transaction, opening it if none is open. Must precede Produce for clients of version 1;
         for version 2 Produce adds partitions itself and this call is optional.
+        """
+
+    @_abc_1.abstractmethod
+    def AddOffsetsToTxn(
+        self,
+        request: _transaction_pb2.AddOffsetsToTxnRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transaction_pb2.AddOffsetsToTxnResponse, _abc.Awaitable[_transaction_pb2.AddOffsetsToTxnResponse]]:
+        """Adds a consumer group to the transaction, opening it if none is open: offsets of the group may be committed in it.
+        The group need not exist. Clients of version 2 may leave this call out.
+        """
+
+    @_abc_1.abstractmethod
+    def PrepareTransaction(
+        self,
+        request: _transaction_pb2.PrepareTransactionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transaction_pb2.PrepareTransactionResponse, _abc.Awaitable[_transaction_pb2.PrepareTransactionResponse]]:
+        """Promises that the open transaction can be committed, whenever whoever decides outside of this server says so: the
+        first phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
+        partitions, groups and records (INVALID_TXN_STATE), never times out, and survives crashes of client and server; only
+        EndTxn, or an InitProducerId without keep_prepared, ends it. Repeating it changes nothing. Needs the permission that
+        enable_2pc needs. INVALID_TXN_STATE where no transaction is open.
         """
 
     @_abc_1.abstractmethod

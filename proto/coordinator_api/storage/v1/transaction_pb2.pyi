@@ -43,6 +43,9 @@ class TransactionValue(_message.Message):
     INIT_PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     CAUSE_FIELD_NUMBER: _builtins.int
     TXN_EPOCH_FIELD_NUMBER: _builtins.int
+    PREPARED_MS_FIELD_NUMBER: _builtins.int
+    INIT_ONGOING_PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    INIT_ONGOING_PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     producer_id: _builtins.int
     producer_epoch: _builtins.int
     last_producer_epoch: _builtins.int
@@ -50,9 +53,12 @@ class TransactionValue(_message.Message):
     prev_producer_id: _builtins.int
     """Producer id before the last transition; -1 = none."""
     next_producer_id: _builtins.int
-    """Identity to switch to at completion; -1 = none."""
+    """Prepare states: identity to switch to at completion. Ongoing: identity of the newer instance that keeps the
+    transaction until it is decided outside. -1 = none.
+    """
     next_producer_epoch: _builtins.int
     txn_timeout_ms: _builtins.int
+    """INT32_MAX = takes part in somebody else's two-phase commit, never times out."""
     state: _builtins.int
     """0 Empty, 1 Ongoing, 2 PrepareCommit, 3 PrepareAbort, 4 CompleteCommit, 5 CompleteAbort."""
     start_ms: _builtins.int
@@ -65,9 +71,14 @@ class TransactionValue(_message.Message):
     init_producer_id: _builtins.int
     init_producer_epoch: _builtins.int
     cause: _builtins.str
-    """Why the last transition happened: client, timeout, fence, topic_deleted, admin."""
+    """Why the last transition happened: init, add, client, timeout, fence, topic_deleted, admin, keep, prepare."""
     txn_epoch: _builtins.int
     """In a Prepare state: the epoch under which the transaction's records were written; -1 otherwise."""
+    prepared_ms: _builtins.int
+    """When PrepareTransaction closed the open transaction; absent = it did not."""
+    init_ongoing_producer_id: _builtins.int
+    """The open transaction that the last InitProducerId kept and answered; absent = none."""
+    init_ongoing_producer_epoch: _builtins.int
     @_builtins.property
     def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Partition ordinals."""
@@ -98,12 +109,26 @@ class TransactionValue(_message.Message):
         init_producer_epoch: _builtins.int = ...,
         cause: _builtins.str = ...,
         txn_epoch: _builtins.int = ...,
+        prepared_ms: _builtins.int | None = ...,
+        init_ongoing_producer_id: _builtins.int | None = ...,
+        init_ongoing_producer_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch", "_init_ongoing_producer_id", b"_init_ongoing_producer_id", "_prepared_ms", b"_prepared_ms", "init_ongoing_producer_epoch", b"init_ongoing_producer_epoch", "init_ongoing_producer_id", b"init_ongoing_producer_id", "prepared_ms", b"prepared_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "client_txn_version", b"client_txn_version", "csn", b"csn", "groups", b"groups", "init_producer_epoch", b"init_producer_epoch", "init_producer_id", b"init_producer_id", "init_request_id", b"init_request_id", "last_producer_epoch", b"last_producer_epoch", "last_update_ms", b"last_update_ms", "next_producer_epoch", b"next_producer_epoch", "next_producer_id", b"next_producer_id", "partitions", b"partitions", "prev_producer_id", b"prev_producer_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "start_ms", b"start_ms", "state", b"state", "txn_epoch", b"txn_epoch", "txn_timeout_ms", b"txn_timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch", "_init_ongoing_producer_id", b"_init_ongoing_producer_id", "_prepared_ms", b"_prepared_ms", "cause", b"cause", "client_txn_version", b"client_txn_version", "csn", b"csn", "groups", b"groups", "init_ongoing_producer_epoch", b"init_ongoing_producer_epoch", "init_ongoing_producer_id", b"init_ongoing_producer_id", "init_producer_epoch", b"init_producer_epoch", "init_producer_id", b"init_producer_id", "init_request_id", b"init_request_id", "last_producer_epoch", b"last_producer_epoch", "last_update_ms", b"last_update_ms", "next_producer_epoch", b"next_producer_epoch", "next_producer_id", b"next_producer_id", "partitions", b"partitions", "prepared_ms", b"prepared_ms", "prev_producer_id", b"prev_producer_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "start_ms", b"start_ms", "state", b"state", "txn_epoch", b"txn_epoch", "txn_timeout_ms", b"txn_timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__init_ongoing_producer_epoch: _TypeAlias = _typing.Literal["init_ongoing_producer_epoch"]  # noqa: Y015
+    _WhichOneofArgType__init_ongoing_producer_epoch: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__init_ongoing_producer_id: _TypeAlias = _typing.Literal["init_ongoing_producer_id"]  # noqa: Y015
+    _WhichOneofArgType__init_ongoing_producer_id: _TypeAlias = _typing.Literal["_init_ongoing_producer_id", b"_init_ongoing_producer_id"]  # noqa: Y015
+    _WhichOneofReturnType__prepared_ms: _TypeAlias = _typing.Literal["prepared_ms"]  # noqa: Y015
+    _WhichOneofArgType__prepared_ms: _TypeAlias = _typing.Literal["_prepared_ms", b"_prepared_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__init_ongoing_producer_epoch) -> _WhichOneofReturnType__init_ongoing_producer_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__init_ongoing_producer_id) -> _WhichOneofReturnType__init_ongoing_producer_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prepared_ms) -> _WhichOneofReturnType__prepared_ms | None: ...
 
 Global___TransactionValue: _TypeAlias = TransactionValue  # noqa: Y015
 

@@ -10,11 +10,6 @@ from tests.client.world import Fault, World
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
 def admin(world: World) -> Admin:
     return Admin(world.connection(), deadline_ms=1_000)
 

@@ -8,59 +8,20 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator_api.v1 import log_pb2 as log
-from coordinator_api.v1 import transaction_pb2 as txn_api
 from coordinator_client import (
     Abortable,
     Fenced,
     Misconfigured,
     OutcomeUnknown,
-    Producer,
     Recoverable,
     Rejected,
     Retriable,
-    TransactionError,
 )
 from coordinator_client.errors import Loss
 from coordinator_client.state import Identity, ProducerStatus
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
-from tests.client.fake_server import refuse
+from tests.client.producers import commit, ended, produce_refused, producer_in, refused
 from tests.client.world import WALL_MS, Fault, World
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-def producer_in(world: World, transactional_id: str | None = "p", **options) -> Producer:
-    return Producer(world.connection(), transactional_id=transactional_id, **options)
-
-
-def commit(producer: Producer, *values: bytes, **options) -> int:
-    with producer.transaction() as txn:
-        for value in values:
-            txn.send("t", value, partition=0, **options)
-    return txn.csn
-
-
-def ended(world: World) -> list[bool]:
-    return [request.committed for request in world.requests(Method.END_TXN)]
-
-
-def refused(method: Method, code: ErrorCode):
-    reply = {Method.END_TXN: txn_api.EndTxnResponse, Method.INIT_PRODUCER_ID: txn_api.InitProducerIdResponse}[method]()
-    return refuse(reply, method, code)
-
-
-def produce_refused(*codes: ErrorCode) -> log.ProduceResponse:
-    reply = log.ProduceResponse()
-    for code in codes:
-        result = reply.results.add()
-        if code:
-            refuse(result, Method.PRODUCE, code)
-    return reply
-
 
 # The ordinary course.
 
@@ -532,148 +493,3 @@ def test_misconfiguration_closes_the_producer(world: World) -> None:
     with pytest.raises(Misconfigured):
         producer.init()
     assert len(world.sent) == 1
-
-
-# Without transactions.
-
-
-def test_a_plain_producer_sends_at_flush_and_at_close(world: World) -> None:
-    with producer_in(world, None) as producer:
-        producer.send("t", b"a", partition=0)
-        producer.send("t", b"b", partition=0)
-        assert world.server.visible() == []
-        producer.flush()
-        assert world.server.visible() == [b"a", b"b"]
-        producer.send("t", b"c", partition=0)
-    assert world.server.visible() == [b"a", b"b", b"c"]
-    first, second = (request.batches[0].batch for request in world.requests(Method.PRODUCE))
-    assert (first.base_sequence, second.base_sequence) == (0, 2)
-    assert not first.is_transactional
-    assert not world.requests(Method.INIT_PRODUCER_ID)[0].HasField("transactional_id")
-
-
-def test_a_refused_batch_of_a_plain_producer_leaves_no_gap(world: World) -> None:
-    producer = producer_in(world, None)
-    producer.send("t", b"bad", partition=0)
-    world.answer(Method.PRODUCE, produce_refused(ErrorCode.INVALID_RECORD))
-    with pytest.raises(Rejected, match="INVALID_RECORD"):
-        producer.flush()
-    producer.send("t", b"good", partition=0)
-    producer.flush()
-    assert world.server.visible() == [b"good"]
-    assert [item.batches[0].batch.base_sequence for item in world.requests(Method.PRODUCE)] == [0, 0]
-
-
-def test_a_plain_batch_whose_fate_is_unknown_costs_the_identity(world: World) -> None:
-    producer = producer_in(world, None, delivery_timeout_ms=200)
-    producer.send("t", b"a", partition=0)
-    world.fault(Method.PRODUCE, *[Fault.LOST_REPLY] * 30)
-    with pytest.raises(OutcomeUnknown):
-        producer.flush()
-    world.faults.clear()
-    producer.send("t", b"b", partition=0)
-    producer.flush()
-    assert world.server.visible() == [b"a", b"b"]
-    last = world.requests(Method.PRODUCE)[-1].batches[0].batch
-    assert (last.producer_id, last.base_sequence) == (102, 0)
-
-
-def test_a_forgotten_plain_producer_gets_a_new_identity(world: World) -> None:
-    producer = producer_in(world, None)
-    producer.send("t", b"a", partition=0)
-    world.answer(Method.PRODUCE, produce_refused(ErrorCode.UNKNOWN_PRODUCER_ID))
-    with pytest.raises(Recoverable):
-        producer.flush()
-    producer.send("t", b"b", partition=0)
-    producer.flush()
-    assert producer.identity == Identity(102, 0)
-
-
-def test_a_plain_producer_that_is_left_by_an_exception_still_flushes(world: World) -> None:
-    with pytest.raises(ZeroDivisionError), producer_in(world, None) as producer:
-        producer.send("t", b"a", partition=0)
-        raise ZeroDivisionError
-    assert world.server.visible() == [b"a"]
-    with pytest.raises(KeyboardInterrupt), producer_in(world, None) as producer:
-        producer.send("t", b"b", partition=0)
-        raise KeyboardInterrupt
-    assert world.server.visible() == [b"a"]
-
-
-def test_a_plain_producer_without_a_server_says_so_at_flush(world: World) -> None:
-    producer = producer_in(world, None, delivery_timeout_ms=100)
-    producer.send("t", b"a", partition=0)
-    world.fault(Method.INIT_PRODUCER_ID, *[Fault.LOST_REQUEST] * 30)
-    with pytest.raises(OutcomeUnknown, match="InitProducerId"):
-        producer.flush()
-
-
-# Wrong calls, refused before anything is sent.
-
-
-@pytest.mark.parametrize(
-    ("options", "kind", "message"),
-    [
-        ({"transactional_id": ""}, Rejected, "the transactional id is empty"),
-        ({"transactional_id": "a\0b"}, Rejected, "contains NUL"),
-        ({"transactional_id": "x" * 1_001}, Rejected, "1001 bytes"),
-        (
-            {"transaction_timeout_ms": 900_001},
-            Misconfigured,
-            "transaction_timeout_ms is 900001 and must be between 1 and",
-        ),
-        ({"transaction_timeout_ms": 0}, Misconfigured, "INVALID_TRANSACTION_TIMEOUT"),
-        ({"delivery_timeout_ms": 0}, Misconfigured, "must be positive"),
-        ({"encoding": "avro"}, Misconfigured, "encoding is 'avro' and must be one of records, arrow"),
-        ({"compression": "zstd"}, Misconfigured, "UNSUPPORTED_COMPRESSION_TYPE"),
-        ({"batch_bytes": 2_000_000}, Misconfigured, "must be between 4096 and 1048576"),
-        ({"batch_bytes": 8_192, "buffer_bytes": 4_096}, Misconfigured, "at least batch_bytes"),
-        ({"client_id": "a\0"}, Rejected, "client id"),
-    ],
-)
-def test_a_wrong_setting_is_refused_at_construction(options, kind: type[TransactionError], message: str) -> None:
-    with pytest.raises(kind, match=message):
-        Producer("127.0.0.1:7070", **options)
-
-
-@pytest.mark.parametrize("endpoint", ["", "localhost", "localhost:", "localhost:0", "localhost:70000", "a b:1", ":1"])
-def test_a_wrong_address_is_refused_at_construction(endpoint: str) -> None:
-    with pytest.raises(Rejected, match="is no address of a server"):
-        Producer(endpoint)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "kind", "message"),
-    [
-        ({"topic": "no topic!"}, Rejected, "'no topic!' is no topic name"),
-        ({"topic": "__internal"}, Rejected, "is reserved"),
-        ({"topic": "unknown"}, Rejected, "UNKNOWN_TOPIC_OR_PARTITION"),
-        ({"value": "text"}, TypeError, "value must be bytes or None, not str; encode it first"),
-        ({"key": 7}, TypeError, "key must be bytes or None, not int"),
-        ({"headers": [(b"a", b"b")]}, TypeError, "the name of a header must be str, not bytes"),
-        ({"headers": [("a", "b")]}, TypeError, "the content of the header 'a' must be bytes or None"),
-        ({"headers": [("\ud800", None)]}, Rejected, "half a character"),
-        ({"timestamp_ms": -1}, Rejected, "timestamp_ms is -1"),
-        ({"timestamp_ms": 2**63}, Rejected, "timestamp_ms is"),
-        ({"partition": 3}, Rejected, "t has the partitions 0 to 2, and 3 was named"),
-        ({"partition": -1}, Rejected, "and -1 was named"),
-        ({"value": b"x" * 1_048_576}, Rejected, "MESSAGE_TOO_LARGE"),
-    ],
-)
-def test_a_wrong_record_is_refused_before_it_is_sent(
-    world: World, arguments, kind: type[Exception], message: str
-) -> None:
-    producer = producer_in(world)
-    with pytest.raises(kind, match=message), producer.transaction() as txn:
-        txn.send(**({"topic": "t", "value": b"x"} | arguments))
-    assert Method.PRODUCE not in world.methods()
-
-
-def test_the_two_ways_to_send_are_not_mixed(world: World) -> None:
-    with pytest.raises(Rejected, match="sends inside a transaction"):
-        producer_in(world).send("t", b"x")
-    with pytest.raises(Rejected, match="has no transactions"):
-        producer_in(world, None).transaction()
-    producer = producer_in(world)
-    with producer.transaction(), pytest.raises(Rejected, match="a transaction is open already"), producer.transaction():
-        pass

@@ -17,11 +17,6 @@ from tests.client.world import Fault, World
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
 def topic(world: World) -> FakeLog:
     return FakeLog(world)
 

@@ -119,6 +119,20 @@ class _Families:
         self._open_scans.add(rows)
         return rows
 
+    def scan_backwards(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Raises StoreFailed here or at any step: a damaged block, or any failure before."""
+        self._check_usable()
+        try:
+            iterator = self._families[family].iter()
+            iterator.seek_for_prev(end)
+            if iterator.valid() and iterator.key() == end:
+                iterator.prev()
+        except Exception as error:
+            raise self._failed(error) from error
+        rows = self._rows_backwards(iterator, start)
+        self._open_scans.add(rows)
+        return rows
+
     def _rows(self, iterator: RdictIter, bounds: ReadOptions, end: bytes) -> Generator[tuple[bytes, bytes], None, None]:
         """The rows of an iterator that stands on the first one. `bounds` and `end` are arguments so that they live as
         long as the iterator, which reads them through bare pointers."""
@@ -126,6 +140,16 @@ class _Families:
             while iterator.valid():
                 yield iterator.key(), iterator.value()
                 iterator.next()
+            iterator.status()
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _rows_backwards(self, iterator: RdictIter, start: bytes) -> Generator[tuple[bytes, bytes], None, None]:
+        """The rows of an iterator that stands on the last one, down to the start: a lower bound would not work."""
+        try:
+            while iterator.valid() and (key := iterator.key()) >= start:
+                yield key, iterator.value()
+                iterator.prev()
             iterator.status()
         except Exception as error:
             raise self._failed(error) from error

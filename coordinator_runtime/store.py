@@ -96,6 +96,10 @@ class Store(Protocol):
         """Keys in [start, end) in ascending order, as of the moment of the call. Close the iterator or exhaust it."""
         ...
 
+    def scan_backwards(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The same keys in descending order: the newest rows of a history without its beginning."""
+        ...
+
     def last(self, family: Family, prefix: bytes) -> tuple[bytes, bytes] | None:
         """The greatest key that starts with the prefix, or None."""
         ...

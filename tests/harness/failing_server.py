@@ -51,6 +51,9 @@ class FailingStore:
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self._store.scan(family, start, end)
 
+    def scan_backwards(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._store.scan_backwards(family, start, end)
+
     def last(self, family: Family, prefix: bytes) -> tuple[bytes, bytes] | None:
         return self._store.last(family, prefix)
 

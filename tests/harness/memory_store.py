@@ -54,9 +54,12 @@ class _SortedFamily:
 class _Scan(Iterator[tuple[bytes, bytes]]):
     """Rows as of its making: reads the family in place, and takes a copy just before the first write that follows."""
 
-    __slots__ = ("__weakref__", "_copy", "_end", "_family", "_lock", "_position")
+    __slots__ = ("__weakref__", "_copy", "_end", "_family", "_is_backwards", "_lock", "_position")
 
-    def __init__(self, family: _SortedFamily, start: bytes, end: bytes, lock: threading.Lock) -> None:
+    def __init__(
+        self, family: _SortedFamily, start: bytes, end: bytes, lock: threading.Lock, *, is_backwards: bool = False
+    ) -> None:
+        self._is_backwards = is_backwards
         self._family = family
         self._lock = lock
         self._position = bisect_left(family.keys, start)
@@ -68,7 +71,10 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
             position = self._position
             if position >= self._end:
                 raise StopIteration
-            self._position = position + 1
+            if self._is_backwards:
+                position = self._end = self._end - 1
+            else:
+                self._position = position + 1
             if self._copy is not None:
                 return self._copy[position]
             key = self._family.keys[position]
@@ -158,6 +164,13 @@ class MemoryStore:
         self._check_usable()
         with self._lock:
             scan = _Scan(self._families[family], start, end, self._lock)
+            self._open_scans.add(scan)
+        return scan
+
+    def scan_backwards(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        self._check_usable()
+        with self._lock:
+            scan = _Scan(self._families[family], start, end, self._lock, is_backwards=True)
             self._open_scans.add(scan)
         return scan
 

@@ -124,6 +124,36 @@ def test_a_scan_shows_what_was_there_when_it_was_asked_for(store: Store) -> None
     assert list(store.scan(LOG, b"", END)) == [(b"b", b"changed"), (b"d", b"new")]
 
 
+def backwards(store: Store, start: bytes = b"", end: bytes = END) -> list[bytes]:
+    return [key for key, _ in store.scan_backwards(LOG, start, end)]
+
+
+def test_a_scan_backwards_has_the_same_keys_the_last_one_first(store: Store) -> None:
+    put_keys(store, b"d", b"b", b"a", b"c", b"bb")
+    put_keys(store, b"bbb", family=PRODUCERS)
+    assert backwards(store) == [b"d", b"c", b"bb", b"b", b"a"]
+    assert backwards(store, b"b", b"d") == [b"c", b"bb", b"b"]
+    assert backwards(store, b"aa", b"bba") == [b"bb", b"b"]
+    assert list(store.scan_backwards(LOG, b"bb", b"c")) == [(b"bb", b"value of bb")]
+
+
+@pytest.mark.parametrize(("start", "end"), [(b"b", b"b"), (b"c", b"a"), (b"x", END), (b"", b"")])
+def test_a_scan_backwards_of_an_empty_range_ends_at_once(store: Store, start: bytes, end: bytes) -> None:
+    put_keys(store, b"a", b"b", b"c")
+    assert backwards(store, start, end) == []
+
+
+def test_a_scan_backwards_shows_what_was_there_when_it_was_asked_for(store: Store) -> None:
+    put_keys(store, b"a", b"b", b"c")
+    not_begun = store.scan_backwards(LOG, b"", END)
+    begun = store.scan_backwards(LOG, b"", END)
+    assert next(begun)[0] == b"c"
+    put(store, (LOG, b"b", b"changed"), (LOG, b"a", None), (LOG, b"d", b"new"), deleted_ranges=[(LOG, b"c", b"d")])
+    assert list(not_begun) == [(b"c", b"value of c"), (b"b", b"value of b"), (b"a", b"value of a")]
+    assert list(begun) == [(b"b", b"value of b"), (b"a", b"value of a")]
+    assert backwards(store) == [b"d", b"b"]
+
+
 def test_scans_of_several_families_made_without_a_write_between_are_one_view(store: Store) -> None:
     put(store, (LOG, b"a", b"1"), (PRODUCERS, b"a", b"1"))
     scans = [store.scan(family, b"", END) for family in (LOG, PRODUCERS)]
@@ -246,7 +276,14 @@ def test_the_memory_store_is_a_true_likeness(
         for store in both:
             store.write(groups)
     rocks, memory = (
-        (rows_of_all_families(store), store.last(bounds[0], prefix), list(store.scan(*bounds)), store.version())
+        (
+            rows_of_all_families(store),
+            store.last(bounds[0], prefix),
+            list(store.scan(*bounds)),
+            list(store.scan_backwards(*bounds)),
+            store.version(),
+        )
         for store in both
     )
     assert rocks == memory
+    assert rocks[3] == list(reversed(rocks[2]))

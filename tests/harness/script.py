@@ -9,6 +9,7 @@ pasting. A line is a verb and its arguments; `key=value` and single words after 
     produce p1 t-0 a b             append the records a and b
     offset p1 group 7              put a group's offset into the transaction
     end p1 commit                  EndTxn
+    prepare p1                     PrepareTransaction
     cancel p1                      p1 gives its last call up
     flush, flush 1, seal           make durable what is staged; its first group; end a turn of the loop
     settle                         flush until nothing follows
@@ -20,7 +21,8 @@ pasting. A line is a verb and its arguments; `key=value` and single words after 
 
 A request is flushed once, so that its own answer can come; with `hold` it is not. `lost`: the answer never reaches the
 producer. `now`: immediate_51. `deadline=500`: the caller waits that long. `as=7/3`: the identity shown, producer id 7
-and epoch 3. `v1` at init: the producer speaks client version 1. `request=x` at init: the request names itself.
+and epoch 3. `v1` at init: the producer speaks client version 1. `request=x` at init: the request names itself. `2pc`
+and `keep` at init: enable_2pc and keep_prepared.
 """
 
 from __future__ import annotations
@@ -36,10 +38,10 @@ from coordinator_runtime.ports import CallContext
 from partition_log.requests import ProduceResult
 from partition_log.state import Isolation
 from tests.harness.world import LogEntry, World
-from txn_coordinator.shard import Ended
+from txn_coordinator.shard import Ended, Initialised
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction
 
-_FLAGS: Final = frozenset({"hold", "lost", "now", "v1", "plain", "uncommitted", "raw"})
+_FLAGS: Final = frozenset({"hold", "lost", "now", "v1", "2pc", "keep", "plain", "uncommitted", "raw"})
 
 
 @dataclass(slots=True)
@@ -160,13 +162,19 @@ def _init(script: Script, line: Line) -> None:
     elif "expected" in line.options:
         expected = _identity(line.options["expected"])
     timeout_ms = int(line.options.get("timeout", "60000"))
-    producer.last_call = script.world.init(
-        transactional_id, script.context(line, producer), timeout_ms=timeout_ms, expected=expected
+    producer.last_call = script.world.recover(
+        transactional_id,
+        script.context(line, producer),
+        timeout_ms=timeout_ms,
+        expected=expected,
+        enable_2pc="2pc" in line.flags,
+        keep_prepared="keep" in line.flags,
     )
 
-    def tell(identity: Identity) -> str:
-        producer.become(identity)
-        return _shown(identity)
+    def tell(initialised: Initialised) -> str:
+        producer.become(initialised.identity)
+        ongoing = "" if initialised.ongoing is None else f", ongoing {_shown(initialised.ongoing)}"
+        return _shown(initialised.identity) + ongoing
 
     script.ask(name, line, producer.last_call, tell)
 
@@ -209,6 +217,14 @@ def _produce(script: Script, line: Line) -> None:
         return f"at {result.base_offset}" + (", a duplicate" if result.is_duplicate else "")
 
     script.ask(producer.name, line, producer.last_call, tell)
+
+
+def _prepare(script: Script, line: Line) -> None:
+    producer = script.producer(line)
+    producer.last_call = script.world.prepare(
+        producer.transactional_id, producer.shown(line), script.context(line, producer)
+    )
+    script.ask(producer.name, line, producer.last_call, lambda noted: f"ok, note {_shown(noted)}")
 
 
 def _end(script: Script, line: Line) -> None:
@@ -313,6 +329,7 @@ VERBS: Final[dict[str, Callable[[Script, Line], None]]] = {
     "add": _add,
     "offset": _offset,
     "produce": _produce,
+    "prepare": _prepare,
     "end": _end,
     "cancel": _cancel,
     "flush": _flush,
@@ -356,10 +373,14 @@ def _transaction(world: World, transaction: Transaction) -> str:
         parts.append(f"last {transaction.last_producer_epoch}")
     if transaction.prev_producer_id != NO_PRODUCER_ID:
         parts.append(f"was {transaction.prev_producer_id}")
-    if transaction.next_producer_id != NO_PRODUCER_ID:
+    if transaction.is_kept:
+        parts.append(f"kept by {_shown(transaction.client_identity)}")
+    elif transaction.next_producer_id != NO_PRODUCER_ID:
         parts.append(f"next {transaction.next_producer_id}/{transaction.next_producer_epoch}")
     waiting = sorted(world.partition_of(ordinal) for ordinal in transaction.partitions)
     if waiting or transaction.groups:
         parts.append("in " + " ".join([*waiting, *(f"group:{group}" for group in sorted(transaction.groups))]))
+    if transaction.prepared_ms is not None:
+        parts.append("prepared")
     parts.append(f"({transaction.cause})")
     return " ".join(parts)

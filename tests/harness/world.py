@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from coordinator_protocol.batch import BatchHeader, Encoding, payload_of
 from coordinator_protocol.errors import Refused
@@ -48,8 +48,8 @@ from txn_coordinator import rules
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.loading import TransactionConfig, load_transactions, transaction_shards
 from txn_coordinator.marker_sender import MarkerSender
-from txn_coordinator.service import EndTxn, TransactionService
-from txn_coordinator.shard import Ended, TransactionShard, TwoPhase
+from txn_coordinator.service import EndTxn, PrepareTransaction, TransactionService
+from txn_coordinator.shard import EXPIRATION_MS, Ended, Initialised, TransactionShard, TwoPhase
 from txn_coordinator.state import Identity, Transaction
 from txn_coordinator.verifier import CoordinatorVerifier
 
@@ -67,6 +67,8 @@ class WorldOptions:
     producer_epoch_max: int = EPOCH_MAX
     shard_count: int = 2
     runtime_limits: RuntimeLimits = field(default_factory=RuntimeLimits)
+    expiration_ms: int = EXPIRATION_MS
+    """After how long an idle transactional id is forgotten."""
 
     def limits(self) -> Limits:
         return Limits(producer_epoch_max=self.producer_epoch_max)
@@ -147,7 +149,12 @@ class Inside:
             runtime,
             store,
             markers=markers,
-            config=TransactionConfig(limits=limits, two_phase=options.two_phase, shard_count=options.shard_count),
+            config=TransactionConfig(
+                limits=limits,
+                two_phase=options.two_phase,
+                shard_count=options.shard_count,
+                transactional_id_expiration_ms=options.expiration_ms,
+            ),
         )
         self.markers = markers
         self.sender = MarkerSender(runtime, markers)
@@ -264,14 +271,34 @@ class World:
         timeout_ms: int = _TIMEOUT_MS,
         expected: Identity | None = None,
     ) -> Pending[Identity]:
+        return self.recover(transactional_id, context, timeout_ms=timeout_ms, expected=expected).map(_identity_of)
+
+    def recover(
+        self,
+        transactional_id: str,
+        context: CallContext = ANYBODY,
+        *,
+        timeout_ms: int = _TIMEOUT_MS,
+        expected: Identity | None = None,
+        enable_2pc: bool = False,
+        keep_prepared: bool = False,
+    ) -> Pending[Initialised]:
+        """InitProducerId with all that it can be asked."""
         request = rules.InitRequest(
             transactional_id=transactional_id,
             txn_timeout_ms=timeout_ms,
             expected=expected,
             request_id=context.request_id,
             client_txn_version=context.client_txn_version,
+            enable_2pc=enable_2pc,
+            keep_prepared=keep_prepared,
         )
-        return _called(lambda: self.inside.transactions.init_producer_id(request, context).map(_identity_of))
+        return _called(lambda: self.inside.transactions.init_producer_id(request, context))
+
+    def prepare(self, transactional_id: str, identity: Identity, context: CallContext = ANYBODY) -> Pending[Identity]:
+        """PrepareTransaction."""
+        command = PrepareTransaction(transactional_id=transactional_id, identity=identity)
+        return _called(lambda: self.inside.transactions.prepare_transaction(command, context))
 
     def add(
         self, transactional_id: str, identity: Identity, partitions: Sequence[str], context: CallContext = ANYBODY
@@ -415,11 +442,8 @@ def partition_name(text: str) -> PartitionName:
     return PartitionName(topic, b"", int(number))
 
 
-def _identity_of(reply: Any) -> Identity:
-    """The identity that InitProducerId told."""
-    identity = getattr(reply, "identity", reply)
-    assert isinstance(identity, Identity)
-    return identity
+def _identity_of(initialised: Initialised) -> Identity:
+    return initialised.identity
 
 
 def _called(call: Callable[[], Pending[T]]) -> Pending[T]:

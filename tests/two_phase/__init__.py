@@ -1,0 +1,1 @@
+"""Two-phase commit with outside participants (KIP-939; spec transactions 10)."""

@@ -1,0 +1,268 @@
+"""A world in the words of the cases: clients that speak to it, error codes as numbers, states by their names.
+
+Every call is one that wants its answer at once (immediate_51), as Kafka's clients do. In split mode a decided outcome
+stays in Prepare until somebody flushes again, so a test can look at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from google.protobuf.message import Message
+
+from coordinator_api.v1 import common_pb2, transaction_pb2
+from coordinator_protocol.errors import CoordinatorError
+from coordinator_protocol.marker import Outcome
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import AllowAll, Authorizer, CallContext, Permission, ResourceType
+from coordinator_server.admission import Admission, AdmissionLimits
+from coordinator_server.build import SERVICES
+from coordinator_server.transport import Dispatcher
+from partition_log.markers import PartitionMarkers
+from tests.harness.world import World, WorldOptions
+from txn_coordinator.rules import InitRequest
+from txn_coordinator.service import TransactionService
+from txn_coordinator.servicer import NodeAddress, TransactionServicer
+from txn_coordinator.shard import TwoPhase
+from txn_coordinator.state import Identity, Transaction
+
+COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
+
+EPOCH_MAX = 4
+"""What `near_the_end` worlds have in place of 32767."""
+EXHAUSTED = EPOCH_MAX - 1
+"""And in place of 32766: the last epoch that a client is ever given."""
+
+TIMEOUT_MS = 60_000
+NOBODY = Identity(-1, -1)
+NOW = CallContext(immediate_51=True)
+
+SERVED_ELSEWHERE = "elsewhere"
+"""An id that `owns_few_shards` does not own."""
+
+
+@dataclass
+class Denies:
+    """An authorizer that allows everything but some names."""
+
+    names: set[str]
+
+    def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool:
+        return name not in self.names
+
+
+class Room(World):
+    """A server with one topic `t` of four partitions."""
+
+    def __init__(self, *, split: bool = False, near_the_end: bool = False) -> None:
+        options = WorldOptions(two_phase=TwoPhase.SPLIT if split else TwoPhase.FUSED)
+        super().__init__(replace(options, producer_epoch_max=EPOCH_MAX) if near_the_end else options)
+        self.create_topic("t", 4)
+
+    def client(self, transactional_id: str = "orders", *, version: int = 2) -> Client:
+        """An instance that has no identity yet."""
+        return Client(self, transactional_id, version)
+
+    def ready(self, transactional_id: str = "orders", *, version: int = 2, epoch: int = 0) -> Client:
+        """An instance that is initialised, at this epoch."""
+        client = self.client(transactional_id, version=version)
+        while client.init().producer_epoch != epoch:
+            pass
+        return client
+
+    def ongoing(self, transactional_id: str = "orders", *, version: int = 2, epoch: int = 0) -> Client:
+        """An instance with a transaction open, and the record `a` in it, in t-0."""
+        client = self.ready(transactional_id, version=version, epoch=epoch)
+        assert client.add("t-0") is True
+        assert client.write("t-0", "a") == 0
+        return client
+
+    def told(self, reply: Pending[Any]) -> Any:
+        """The answer after one flush, or the number of its error."""
+        if not reply.is_settled:
+            self.flush()
+        assert reply.is_settled, "the call waits, and it should not"
+        try:
+            return reply.result()
+        except CoordinatorError as error:
+            return int(error.code)
+
+    def asked(self, call: Callable[[], Pending[Any]]) -> Any:
+        """The answer to a call that may be refused on the spot."""
+        try:
+            return self.told(call())
+        except CoordinatorError as error:
+            return int(error.code)
+
+    def servicer(self, authorizer: Authorizer | None = None) -> TransactionServicer:
+        """The edge, for what is decided there."""
+        return TransactionServicer(
+            self.inside.transactions,
+            catalog=self.inside.directory,
+            authorizer=authorizer if authorizer is not None else AllowAll(),
+            clock=self.clock,
+            address=NodeAddress(1, "here", 7070),
+        )
+
+    def while_loading(self, request: Message) -> int:
+        """The number of the error that a server answers this request with before it has loaded its state."""
+        dispatcher = Dispatcher(
+            SERVICES, Admission(AdmissionLimits(), lambda: 0), self.clock, message_bytes_max=1 << 20
+        )
+        method = request.DESCRIPTOR.name.removesuffix("Request")
+        reply = dispatcher(
+            f"/{transaction_pb2.DESCRIPTOR.package}.TransactionService/{method}", request.SerializeToString(), NOW
+        )
+        response = getattr(transaction_pb2, f"{method}Response").FromString(reply.result())
+        return int(response.error_code)
+
+    def owns_few_shards(self) -> None:
+        """From now on there are more shards than this server serves: SERVED_ELSEWHERE is not its own."""
+        inside = self.inside
+        elsewhere = TransactionService(
+            inside.runtime,
+            limits=self.options.limits(),
+            shard_count=64,
+            sender=inside.sender,
+            sequences=PartitionMarkers(inside.directory),
+        )
+        assert elsewhere.shard_key(SERVED_ELSEWHERE).number >= self.options.shard_count
+        inside.transactions = elsewhere
+
+    def described(self, transactional_id: str = "orders") -> Transaction:
+        return self.describe(transactional_id)
+
+    def state(self, transactional_id: str = "orders") -> str:
+        """The durable state's name, or the number of the refusal to describe it."""
+        try:
+            return self.describe(transactional_id).state.api_name
+        except CoordinatorError as error:
+            return str(int(error.code))
+
+    def names(self, transaction: Transaction) -> list[str]:
+        return sorted(self.partition_of(ordinal) for ordinal in transaction.partitions)
+
+    def visible(self, partition: str = "t-0") -> list[str]:
+        """What a committed reader sees."""
+        return self.read(partition).values
+
+    @property
+    def version(self) -> int:
+        """Grows with everything that is written."""
+        self.flush()
+        return self.inside.runtime.durable_version
+
+
+@dataclass(slots=True)
+class Client:
+    """One instance of a producer, with what it believes. Calls return their value or the number of an error."""
+
+    room: Room
+    transactional_id: str
+    version: int = 2
+    identity: Identity = NOBODY
+    sequences: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def context(self) -> CallContext:
+        return CallContext(client_txn_version=self.version, immediate_51=True)
+
+    def sends_init(
+        self, *, expected: Identity | None = None, timeout_ms: int = TIMEOUT_MS, **more: Any
+    ) -> Pending[Any]:
+        request = InitRequest(
+            transactional_id=self.transactional_id,
+            txn_timeout_ms=timeout_ms,
+            expected=expected,
+            client_txn_version=self.version,
+            **more,
+        )
+        try:
+            initialised = self.room.inside.transactions.init_producer_id(request, self.context)
+            return initialised.map(lambda reply: getattr(reply, "identity", reply))
+        except CoordinatorError as error:
+            refused: Pending[Any] = Pending()
+            refused.fail(error)
+            return refused
+
+    def init(self, *, expected: Identity | None = None, timeout_ms: int = TIMEOUT_MS, **more: Any) -> Any:
+        """The identity, which it goes on with."""
+        answer = self.room.told(self.sends_init(expected=expected, timeout_ms=timeout_ms, **more))
+        return answer if isinstance(answer, int) else self._becomes(answer)
+
+    def add(self, *partitions: str, shown: Identity | None = None) -> Any:
+        """True, or the number of the error."""
+        return self.room.told(self.room.add(self.transactional_id, shown or self.identity, partitions, self.context))
+
+    def verify(self, *partitions: str, shown: Identity | None = None) -> Any:
+        """The number that each partition is answered, 0 for those in the transaction; one number when the whole call is
+        refused before any of them is looked at."""
+        identity = shown or self.identity
+        request = transaction_pb2.AddPartitionsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            verify_only=True,
+            topics=[common_pb2.TopicPartitions(topic="t", partitions=[int(name[2:]) for name in partitions])],
+        )
+        answer = self.room.asked(lambda: self.room.servicer().AddPartitionsToTxn(request, self.context))
+        return answer if isinstance(answer, int) else [result.error_code for result in answer.results]
+
+    def write(
+        self,
+        partition: str,
+        *values: str,
+        shown: Identity | None = None,
+        sequence: int | None = None,
+        plain: bool = False,
+    ) -> int:
+        """0, or the number of the error."""
+        first = self.sequences.get(partition, 0) if sequence is None else sequence
+        result = self.room.told(
+            self.room.produce(
+                None if plain else self.transactional_id,
+                shown or self.identity,
+                partition,
+                values,
+                sequence=first,
+                context=self.context,
+            )
+        )
+        if isinstance(result, int):
+            return result
+        if result.error is not None:
+            return int(result.error.code)
+        self.sequences[partition] = first + len(values)
+        return 0
+
+    def offset(self, group: str, offset: int) -> Any:
+        return self.room.told(
+            self.room.commit_offset(self.transactional_id, self.identity, group, offset, self.context)
+        )
+
+    def sends_end(self, outcome: Outcome, shown: Identity | None = None) -> Pending[Any]:
+        return self.room.end(self.transactional_id, shown or self.identity, outcome, self.context)
+
+    def end(self, outcome: Outcome, shown: Identity | None = None) -> Any:
+        """The identity for the next transaction; version 1 keeps its own."""
+        answer = self.room.told(self.sends_end(outcome, shown))
+        if isinstance(answer, int):
+            return answer
+        return self._becomes(answer.next_identity) if self.version == 2 else self.identity
+
+    def commit(self, shown: Identity | None = None) -> Any:
+        return self.end(COMMIT, shown)
+
+    def abort(self, shown: Identity | None = None) -> Any:
+        return self.end(ABORT, shown)
+
+    def before(self, epochs: int = 1) -> Identity:
+        """An identity that it had: so many epochs ago."""
+        return Identity(self.identity.producer_id, self.identity.producer_epoch - epochs)
+
+    def _becomes(self, identity: Identity) -> Identity:
+        if identity != self.identity:
+            self.identity, self.sequences = identity, {}
+        return identity

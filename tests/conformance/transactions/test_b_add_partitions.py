@@ -1,0 +1,229 @@
+"""B. AddPartitionsToTxn, verification, AddOffsetsToTxn."""
+
+from __future__ import annotations
+
+from coordinator_api.v1 import common_pb2, transaction_pb2
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, error_class
+from tests.conformance.transactions.cases import both_versions, case, not_drivable, still_open
+from tests.conformance.transactions.room import ABORT, COMMIT, NOW, SERVED_ELSEWHERE, Client, Room
+from txn_coordinator.state import Identity
+
+
+def add_over_the_wire(client: Client, *partitions: int) -> list[int]:
+    """What each partition is answered."""
+    request = transaction_pb2.AddPartitionsToTxnRequest(
+        transactional_id=client.transactional_id,
+        producer_id=client.identity.producer_id,
+        producer_epoch=client.identity.producer_epoch,
+        topics=[common_pb2.TopicPartitions(topic="t", partitions=partitions)],
+    )
+    answer = client.room.asked(lambda: client.room.servicer().AddPartitionsToTxn(request, NOW))
+    return [answer] if isinstance(answer, int) else [result.error_code for result in answer.results]
+
+
+@case(49)
+@both_versions
+def test_an_unknown_id_has_no_producer(version: int) -> None:
+    assert Room().client(version=version).add("t-0", shown=Identity(0, 0)) == 49
+
+
+@case(50)
+def test_an_empty_id_is_refused() -> None:
+    """Null and empty are the same on our wire."""
+    assert Room().client("").add("t-0", shown=Identity(0, 0)) == 42
+
+
+@case(51)
+def test_a_shard_that_is_not_ours_is_refused() -> None:
+    room = Room()
+    room.owns_few_shards()
+    assert room.client(SERVED_ELSEWHERE).add("t-0", shown=Identity(0, 0)) == 16
+
+
+@case(53)
+@both_versions
+def test_a_decided_commit_is_waited_for(version: int) -> None:
+    room = Room(split=True)
+    client = room.ongoing(version=version)
+    client.commit()
+    assert (room.state(), client.add("t-1")) == ("PrepareCommit", 51)
+
+
+@case(54)
+@both_versions
+def test_a_decided_abort_is_waited_for(version: int) -> None:
+    room = Room(split=True)
+    client = room.ongoing(version=version)
+    client.abort()
+    assert (room.state(), client.add("t-1")) == ("PrepareAbort", 51)
+
+
+@case(55)
+@both_versions
+def test_another_epoch_is_fenced(version: int) -> None:
+    room = Room(split=True)
+    client = room.ready(version=version, epoch=10)
+    assert client.add("t-0", shown=client.before(10)) == 90
+    assert client.add("t-0", shown=client.before(-1)) == 90
+    client.add("t-0")
+    client.commit()
+    assert client.add("t-0", shown=client.before(5)) == 51, "a decided transaction comes first"
+
+
+@case(57)
+@both_versions
+def test_the_first_add_opens_the_transaction(version: int) -> None:
+    room = Room()
+    client = room.ready(version=version)
+    before = room.version
+    assert client.add("t-0", "t-1")
+    opened = room.described()
+    assert room.version == before + 1
+    assert (opened.state.api_name, room.names(opened)) == ("Ongoing", ["t-0", "t-1"])
+    assert opened.start_ms == room.clock.wall_ms()
+
+
+@case(58)
+@both_versions
+def test_adding_more_keeps_the_start(version: int) -> None:
+    room = Room()
+    client = room.ready(version=version)
+    client.add()
+    start_ms = room.described().start_ms
+    assert (room.state(), room.names(room.described())) == ("Ongoing", [])
+    room.tick(500)
+    client.add("t-2")
+    client.add("t-1")
+    assert room.names(room.described()) == ["t-1", "t-2"]
+    assert room.described().start_ms == start_ms
+
+
+@case(59)
+@both_versions
+def test_the_next_transaction_opens_straight_from_a_completed_one(version: int) -> None:
+    room = Room()
+    client = room.ongoing(version=version)
+    client.commit()
+    assert room.state() == "CompleteCommit"
+    client.add("t-1")
+    assert (room.state(), room.names(room.described())) == ("Ongoing", ["t-1"])
+
+
+@case(61)
+@both_versions
+def test_adding_what_is_there_writes_nothing(version: int) -> None:
+    room = Room()
+    client = room.ongoing(version=version)
+    before = room.version
+    assert client.add("t-0") is True
+    assert room.version == before
+
+
+@case(62)
+def test_verifying_with_another_producer_id() -> None:
+    room = Room()
+    room.ready("other")
+    client = room.ready()
+    assert client.verify("t-0", "t-1", shown=Identity(0, 0)) == [49, 49]
+
+
+@case(63)
+def test_verifying_with_another_epoch() -> None:
+    client = Room().ready()
+    assert client.verify("t-0", shown=client.before(-1)) == [90]
+
+
+@case(65)
+def test_verifying_looks_at_membership_alone() -> None:
+    """A change that is on its way to the disk does not stand in the way."""
+    room = Room()
+    client = room.ongoing()
+    adding = room.add("orders", client.identity, ["t-1"], NOW)
+    assert client.verify("t-2") == [120]
+    assert adding.is_settled, "the answer waited for what it rests on"
+
+
+@case(66)
+def test_verifying_what_is_there_writes_nothing() -> None:
+    room = Room()
+    client = room.ongoing()
+    client.add("t-1")
+    before = room.version
+    assert client.verify("t-0", "t-1") == [0, 0]
+    assert room.version == before
+
+
+@case(67)
+def test_verifying_what_is_not_there() -> None:
+    assert Room().ongoing().verify("t-0", "t-1") == [0, 120]
+
+
+still_open(69, "AddPartitionsToTxn for several ids in one request, between servers, is not built yet")
+
+
+@case(70)
+def test_verifying_before_anything_was_added() -> None:
+    assert Room().ready().verify("t-0") == [120]
+
+
+still_open(71, "AddPartitionsToTxn for several ids in one request, between servers, is not built yet")
+
+
+@case(73)
+def test_beside_an_unknown_partition_nothing_is_attempted() -> None:
+    room = Room()
+    assert add_over_the_wire(room.ready(), 0, 9) == [55, 3]
+    assert room.state() == "Empty"
+
+
+@case(74, differs="a negative number is no partition at all: 42, precise; one too high is answered 3")
+def test_a_partition_number_that_cannot_be() -> None:
+    room = Room()
+    client = room.ready()
+    assert add_over_the_wire(client, -1) == [42]
+    assert add_over_the_wire(client, 4) == [3]
+    assert room.state() == "Empty"
+
+
+not_drivable(75, "there is one version of the API, whose clients know PRODUCER_FENCED")
+not_drivable(
+    77, "the log asks the coordinator inside the append's operation; there is no queue of requests between them"
+)
+not_drivable(78, "the log asks the coordinator inside the append's operation; no owner is looked up")
+not_drivable(79, "the log asks the coordinator inside the append's operation; there is no connection to drop")
+not_drivable(81, "the log asks the coordinator inside the append's operation; no peer has to be authorized")
+
+
+@case(82)
+@both_versions
+def test_a_clock_that_goes_back_changes_no_start(version: int) -> None:
+    room = Room()
+    client = room.ready(version=version)
+    client.add("t-0")
+    start_ms = room.described().start_ms
+    room.clock.step_wall(-5_000)
+    assert client.add("t-1")
+    assert room.described().start_ms == start_ms
+    assert room.described().last_update_ms == start_ms - 5_000
+
+
+@case(83, differs="design 5: the call waits on the server until the last transaction is complete, no client backs off")
+def test_the_first_add_of_the_next_transaction_waits_on_the_server() -> None:
+    room = Room(split=True)
+    client = room.ongoing()
+    client.commit()
+    adding = room.add("orders", client.identity, ["t-1"])
+    assert not adding.is_settled
+    room.settle()
+    assert adding.result() is True
+
+
+@case(85)
+def test_invalid_state_is_fatal_and_so_is_never_an_answer_to_wait_by() -> None:
+    for method in (Method.ADD_PARTITIONS_TO_TXN, Method.ADD_OFFSETS_TO_TXN, Method.END_TXN):
+        assert error_class(method, ErrorCode.INVALID_TXN_STATE) is ErrorClass.REJECTED
+        assert error_class(method, ErrorCode.CONCURRENT_TRANSACTIONS) is ErrorClass.RETRY
+    for outcome in (COMMIT, ABORT):
+        client = Room(split=True).ongoing()
+        client.end(outcome)
+        assert [client.add("t-1"), client.commit(), client.abort(), client.init()] == [51] * 4

@@ -15,6 +15,7 @@ pasting. A line is a verb and its arguments; `key=value` and single words after 
     settle                         flush until nothing follows
     markers                        flush once and show the markers that became durable
     crash, crash keep=1            lose the process, and what was not durable but for some groups
+    disk_error, disk_error keep=1  the next sync fails: the process ends, and starts again
     tick 500                       let time pass
     fetch t-0                      what a reader gets: read committed, or `uncommitted`, or `raw`
     show orders                    durable state of an id, a partition (t-0) or a group (group:name)
@@ -283,6 +284,10 @@ def _crash(script: Script, line: Line) -> None:
     script.world.crash(kept_groups=int(line.options.get("keep", "0")), down_ms=int(line.options.get("down", "0")))
 
 
+def _disk_error(script: Script, line: Line) -> None:
+    script.world.fail_disk(kept_groups=int(line.options.get("keep", "0")))
+
+
 def _tick(script: Script, line: Line) -> None:
     script.world.tick(int(line.words[0]))
 
@@ -337,6 +342,7 @@ VERBS: Final[dict[str, Callable[[Script, Line], None]]] = {
     "settle": _settle,
     "markers": _markers,
     "crash": _crash,
+    "disk_error": _disk_error,
     "tick": _tick,
     "fetch": _fetch,
     "show": _show,

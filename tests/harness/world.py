@@ -7,6 +7,7 @@ The same world runs over the memory store and over RocksDB.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
@@ -21,7 +22,7 @@ from coordinator_runtime.loader import settle_debts
 from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import AllowAll, CallContext
 from coordinator_runtime.runtime import RuntimeLimits
-from coordinator_runtime.store import Store
+from coordinator_runtime.store import Store, StoreFailed
 from coordinator_server.markers import LocalMarkers
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.rules import NewTopic
@@ -94,6 +95,10 @@ class MemoryShelf:
     def crash(self) -> MemoryStore:
         self.store = self.store.crash(kept_groups=self.store.unsynced_groups)
         return self.store
+
+    def crash_after_failure(self, kept_groups: int) -> None:
+        """A sync failed: of what was written since the last good one, the disk has the first groups, or none."""
+        self.store = self.store.crash(kept_groups=min(kept_groups, self.store.unsynced_groups))
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +244,21 @@ class World:
         what the old one left."""
         self.inside.driver.write_unsynced(kept_groups)
         self.shelf.crash()
+        self._start_anew(down_ms)
+
+    def fail_disk(self, *, kept_groups: int = 0) -> None:
+        """The next sync fails. Who waits is told that the outcome is unknown, the process ends and starts again, and
+        the disk has the first of what was written, or none."""
+        assert isinstance(self.shelf, MemoryShelf), "only the memory store fails when told to"
+        self.shelf.store.fail_next_sync(OSError(errno.EIO, "the disk"))
+        try:
+            self.flush()
+        except StoreFailed as failure:
+            self.inside.runtime.fail(failure)
+        self.shelf.crash_after_failure(kept_groups)
+        self._start_anew(down_ms=0)
+
+    def _start_anew(self, down_ms: int) -> None:
         # The monotonic clock begins anew, so that whoever stored one of its times is found out.
         self.clock = ManualClock(wall_ms=self.clock.wall_ms() + down_ms, monotonic_ms=7)
         self._start()

@@ -144,6 +144,7 @@ class Instance:
             transaction=0 if kind == "init" else self._transaction,
             identity=None if kind == "init" else self.identity,
             invoked_at=now,
+            is_by_zombie=self.is_dead,
             **fields,  # type: ignore[arg-type]  # each caller names the fields of its kind
         )
         self._history.ops.append(op)

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 Identity = tuple[int, int]
 """(producer id, epoch)"""
 
+UNKNOWN_OUTCOME = "REQUEST_TIMED_OUT"
+"""What the server answers when it does not know itself what became of a request."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -46,6 +49,10 @@ class Op:
     invoked_at: int = 0
     deliveries: int = 0
     """How often a copy of it reached the server."""
+    last_seen_at: int = 0
+    """When the last copy reached the server, or was answered."""
+    is_by_zombie: bool = False
+    """Its client was told that it is over and went on all the same, with whatever sequences it had."""
     completed_at: int | None = None
     result: str = ""
     """"ok", or the name of the error code. Empty: no answer came."""
@@ -54,6 +61,8 @@ class Op:
     base_offset: int = -1
     is_duplicate: bool = False
     csn: int = 0
+    answered: int = 0
+    """How many copies were answered, refusals included."""
     answers: list[Answer] = field(default_factory=list)
     """Every success that the server sent for it, those that nobody received too."""
 
@@ -63,8 +72,9 @@ class Op:
 
     @property
     def is_settled(self) -> bool:
-        """The client knows what became of it: no other copy of the request may have had another fate."""
-        return self.completed_at is not None and (self.is_ok or self.deliveries <= 1)
+        """The client knows what became of it: the server said so, and no other copy may have had another fate."""
+        is_told = self.result not in ("", UNKNOWN_OUTCOME)
+        return self.completed_at is not None and is_told and (self.is_ok or self.deliveries <= 1)
 
     def __str__(self) -> str:
         what = " ".join(str(part) for part in (self.partition, *self.values, self.outcome) if part)

@@ -141,6 +141,7 @@ class Simulation:
             (2 if self.options.has_passing_topic else 0, self._delete_or_create),
             (self.options.tick_weight, self._tick),
             (self.options.crash_weight, self._crash),
+            (self.options.crash_weight / 4, self._fail_disk),
         ]
 
     # The network
@@ -154,11 +155,14 @@ class Simulation:
     def _hand_over(self, message: _Message) -> None:
         op, life = message.op, self.world.lives
         op.deliveries += 1
+        op.last_seen_at = self._now
         reply = self._call(op)
 
         def on_settled(settled: Pending[Any]) -> None:
             if life != self.world.lives:
                 return
+            op.last_seen_at = self._now
+            op.answered += 1
             answer = _answer_of(op, settled, self._now)
             if isinstance(answer, Answer):
                 op.answers.append(answer)
@@ -298,6 +302,11 @@ class Simulation:
         else:
             topics = self.world.inside.topics
             topics.create_topics([NewTopic("passing", 1)], CallContext(), validate_only=False)
+
+    def _fail_disk(self) -> None:
+        self.world.check_replay()
+        self.world.fail_disk(kept_groups=self._chance.randrange(self.world.undurable_groups + 1))
+        self._calls.clear()
 
     def _late_marker(self) -> None:
         """A marker that was sent before arrives once more, much later."""

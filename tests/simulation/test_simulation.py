@@ -13,7 +13,7 @@ from tests.simulation.auditor import Auditor, Violation
 from tests.simulation.mutants import CANARIES, MUTANTS, Mutant
 from tests.simulation.simulation import Options, Simulation
 
-FAST_SEEDS = 150
+FAST_SEEDS = 200
 SLOW_SEEDS = 3_000
 SLOW_CHUNKS = 10
 MUTANT_SEEDS = 300

@@ -61,7 +61,7 @@ def transactions(draw: st.DrawFn) -> Transaction:
         producer_id=PRODUCER_ID,
         producer_epoch=EXHAUSTED + 1 if is_rotating else epoch,
         last_producer_epoch=draw(st.one_of(st.just(NO_EPOCH), EPOCHS)),
-        prev_producer_id=draw(st.sampled_from((NO_PRODUCER_ID, PREV_PRODUCER_ID))),
+        prev_producer_id=PRODUCER_ID if is_rotating else draw(st.sampled_from((NO_PRODUCER_ID, PREV_PRODUCER_ID))),
         next_producer_id=8 if is_rotating else NO_PRODUCER_ID,
         next_producer_epoch=0 if is_rotating else NO_EPOCH,
         txn_timeout_ms=draw(st.integers(1, 900_000)),

@@ -30,6 +30,7 @@ from txn_coordinator.state import (
     LEGAL_STEPS,
     NO_EPOCH,
     NO_PRODUCER_ID,
+    NO_TIMEOUT_MS,
     PREPARED,
     Identity,
     InitAnswer,
@@ -38,6 +39,8 @@ from txn_coordinator.state import (
 )
 
 EPOCHS = st.integers(0, EXHAUSTED)
+KEEPER_PRODUCER_ID = 9
+"""Of a newer instance that keeps the open transaction."""
 REFUSALS = {
     ErrorCode.INVALID_TXN_STATE,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -53,6 +56,7 @@ def transactions(draw: st.DrawFn) -> Transaction:
     is_open = state is TransactionState.ONGOING or state in PREPARED
     epoch = draw(EPOCHS)
     is_rotating = state in PREPARED and draw(st.booleans())
+    is_kept = state is TransactionState.ONGOING and draw(st.booleans())
     txn_epoch = NO_EPOCH
     if state in PREPARED:
         txn_epoch = draw(st.sampled_from((epoch, max(epoch - 1, 0))))
@@ -62,9 +66,10 @@ def transactions(draw: st.DrawFn) -> Transaction:
         producer_epoch=EXHAUSTED + 1 if is_rotating else epoch,
         last_producer_epoch=draw(st.one_of(st.just(NO_EPOCH), EPOCHS)),
         prev_producer_id=PRODUCER_ID if is_rotating else draw(st.sampled_from((NO_PRODUCER_ID, PREV_PRODUCER_ID))),
-        next_producer_id=8 if is_rotating else NO_PRODUCER_ID,
-        next_producer_epoch=0 if is_rotating else NO_EPOCH,
-        txn_timeout_ms=draw(st.integers(1, 900_000)),
+        next_producer_id=8 if is_rotating else KEEPER_PRODUCER_ID if is_kept else NO_PRODUCER_ID,
+        next_producer_epoch=0 if is_rotating else draw(EPOCHS) if is_kept else NO_EPOCH,
+        txn_timeout_ms=draw(st.one_of(st.integers(1, 900_000), st.just(NO_TIMEOUT_MS))),
+        prepared_ms=draw(st.sampled_from((None, NOW_MS - 60))) if is_open else None,
         state=state,
         partitions=draw(st.frozensets(st.integers(0, 3))) if is_open else frozenset(),
         groups=draw(st.frozensets(st.sampled_from("gh"))) if is_open else frozenset(),
@@ -80,6 +85,7 @@ def transactions(draw: st.DrawFn) -> Transaction:
                     InitAnswer,
                     st.sampled_from((b"", b"r" * 16)),
                     st.builds(Identity, st.just(PRODUCER_ID), EPOCHS),
+                    st.one_of(st.none(), st.builds(Identity, st.just(PREV_PRODUCER_ID), EPOCHS)),
                 ),
             )
         ),
@@ -87,7 +93,9 @@ def transactions(draw: st.DrawFn) -> Transaction:
     )
 
 
-IDENTITIES = st.builds(Identity, st.sampled_from((PREV_PRODUCER_ID, PRODUCER_ID, 8, 99)), st.integers(0, EXHAUSTED + 1))
+IDENTITIES = st.builds(
+    Identity, st.sampled_from((PREV_PRODUCER_ID, PRODUCER_ID, 8, KEEPER_PRODUCER_ID, 99)), st.integers(0, EXHAUSTED + 1)
+)
 Question = Callable[[TransactionShard], Decision]
 
 
@@ -95,7 +103,7 @@ Question = Callable[[TransactionShard], Decision]
 def questions(draw: st.DrawFn) -> Question:
     identity = draw(IDENTITIES)
     version = draw(st.sampled_from((1, 2)))
-    match draw(st.sampled_from(("end", "add", "verify", "init", "abort", "complete"))):
+    match draw(st.sampled_from(("end", "add", "verify", "prepare", "init", "abort", "complete"))):
         case "end":
             end = rules.EndRequest(
                 transactional_id=ID,
@@ -109,12 +117,16 @@ def questions(draw: st.DrawFn) -> Question:
             return lambda shard: shard.decide_add(ID, identity, additions, TURN, client_txn_version=version)
         case "verify":
             return lambda shard: shard.decide_verify(ID, identity, frozenset({1}))
+        case "prepare":
+            return lambda shard: shard.decide_prepare(ID, identity, TURN)
         case "init":
             init = rules.InitRequest(
                 transactional_id=ID,
                 txn_timeout_ms=1_000,
                 expected=draw(st.one_of(st.none(), st.just(identity))),
                 request_id=draw(st.sampled_from((b"", b"r" * 16, b"s" * 16))),
+                enable_2pc=draw(st.booleans()),
+                keep_prepared=draw(st.booleans()),
             )
             may = draw(st.booleans())
             return lambda shard: shard.decide_init(init, TURN, may_abort_and_init=may)
@@ -151,14 +163,19 @@ def test_every_state_answers_every_request(before: Transaction, question: Questi
 
 
 def _check_identity_grew(before: Transaction, after: Transaction) -> None:
-    """Epochs of a producer id never fall and never wrap; a new producer id is one that nobody had, at epoch 0."""
+    """Epochs of a producer id never fall and never wrap; a new producer id is one that nobody had, at epoch 0. All that
+    of the identity of the client, too."""
+    mine, others = before.client_identity, after.client_identity
+    if others.producer_id == mine.producer_id:
+        assert others.producer_epoch >= mine.producer_epoch
+    else:
+        assert others == Identity(FRESH_PRODUCER_ID, 0)
     if after.producer_id == before.producer_id:
         assert before.producer_epoch <= after.producer_epoch <= EXHAUSTED + 1
         is_handed_out = after.state not in PREPARED
         assert not is_handed_out or after.producer_epoch <= EXHAUSTED or before.state in PREPARED
     else:
-        assert after.producer_id in (FRESH_PRODUCER_ID, before.next_producer_id)
-        assert after.producer_epoch == 0
+        assert after.identity in (Identity(FRESH_PRODUCER_ID, 0), before.client_identity)
         assert after.prev_producer_id == before.producer_id
     if after.next_producer_id != NO_PRODUCER_ID:
-        assert after.state in PREPARED
+        assert after.state in PREPARED or after.is_kept

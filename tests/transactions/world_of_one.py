@@ -69,11 +69,13 @@ def rotated(state: TransactionState) -> Transaction:
     return replace(transaction(state, epoch=0, last=EXHAUSTED), prev_producer_id=PREV_PRODUCER_ID)
 
 
-def shard_with(*transactions: Transaction, two_phase: TwoPhase = TwoPhase.SPLIT) -> TransactionShard:
+def shard_with(
+    *transactions: Transaction, two_phase: TwoPhase = TwoPhase.SPLIT, limits: Limits = LIMITS
+) -> TransactionShard:
     journal = Journal()
     counters = CountersShard(journal)
     counters.replay(ProducerIdBlockTaken(FRESH_PRODUCER_ID))
-    shard = TransactionShard(KEY, journal, counters=counters, markers=NoMarkers(), limits=LIMITS, two_phase=two_phase)
+    shard = TransactionShard(KEY, journal, counters=counters, markers=NoMarkers(), limits=limits, two_phase=two_phase)
     for each in transactions:
         shard.replay(TransactionChanged(each))
     return shard

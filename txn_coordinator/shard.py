@@ -96,6 +96,8 @@ _EXPIRED_PER_TURN_MAX: Final = 500
 """Ids that one operation forgets, so that it holds up nobody."""
 
 _SWEEPS_PER_EXPIRATION: Final = 100
+_SWEEP_STAGGER_MS: Final = 20
+"""Between the shards, so that their looks do not add up to one long turn."""
 _SWEEP_PAUSE_MS_MAX: Final = 3_600_000
 """Ids are looked through at most this rarely, as in Kafka: one is forgotten at most so much later than it could be."""
 
@@ -294,10 +296,13 @@ class TransactionShard:
         expired: list[Transaction] = []
         oldest_ms = now_ms
         for each in self._transactions.values():
+            # One comparison is all that most ids cost: only what is older than all before it is worth a look.
+            if each.last_update_ms >= oldest_ms:
+                continue
             if rules.is_expired(each, now_ms=now_ms, expiration_ms=expiration_ms):
                 expired.append(each)
             elif each.state in IDLE:
-                oldest_ms = min(oldest_ms, each.last_update_ms)
+                oldest_ms = each.last_update_ms
         # No sooner than after the pause, however many ids come due one by one; and no later than an id that becomes
         # idle now can expire.
         pause_ms = min(max(expiration_ms // _SWEEPS_PER_EXPIRATION, 1), _SWEEP_PAUSE_MS_MAX)
@@ -368,7 +373,7 @@ class TransactionShard:
     def on_loaded(self, turn: Turn) -> Decision:
         """Open transactions go on, their timeout counted from their stored start, if they have one; decided ones are
         finished; ids that expired meanwhile are forgotten soon."""
-        effects: list[Effect] = [self._next_sweep(1 + self.key.number)]
+        effects: list[Effect] = [self._next_sweep(1 + _SWEEP_STAGGER_MS * self.key.number)]
         for transaction in self._transactions.values():
             if transaction.state is TransactionState.ONGOING and not transaction.is_promised:
                 left_ms = transaction.start_ms + transaction.txn_timeout_ms - turn.now_ms

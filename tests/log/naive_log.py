@@ -100,7 +100,11 @@ class NaiveLog:
         producer = self.producer(producer_id)
         if producer is None:
             return True
-        return csn > producer.csn and txn_epoch >= producer.epoch
+        if csn <= producer.csn or txn_epoch < producer.epoch:
+            return False
+        # A marker of a later transaction than the open one contradicts the log: its predecessor was lost in a crash and
+        # not sent again, which no coordinator does. It is refused.
+        return producer.first_unstable is None or txn_epoch == producer.epoch
 
     def outcome(self, batch: Written) -> bool | None:
         """True: committed or outside transactions; False: aborted; None: open."""

@@ -170,6 +170,7 @@ class TransactionServicer:
         require(self._authorizer, context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         transaction = self._service.describe(transactional_id)
         waiting = self._service.partitions_waiting(transaction)
+        waiting = edge.partitions_visible_to(waiting, context, self._catalog, self._authorizer)
         edge.fill_description(description, transaction, waiting, self._catalog, self._clock.wall_ms())
 
     def _locate(self, key_type: int, key: str, found: transaction_pb2.Coordinator, context: CallContext) -> None:

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from importlib import import_module
+from inspect import signature
+from typing import Any, NoReturn
 
 from google.protobuf.message import Message
 
 from coordinator_api.v1 import common_pb2, transaction_pb2
 from coordinator_protocol.errors import CoordinatorError
-from coordinator_protocol.marker import Outcome
+from coordinator_protocol.marker import Marker, Outcome
+from coordinator_runtime.decision import Operation, Turn
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import AllowAll, Authorizer, CallContext, Permission, ResourceType
+from coordinator_runtime.ports import AllowAll, Authorizer, CallContext, MarkerPort, Permission, ResourceType
 from coordinator_server.admission import Admission, AdmissionLimits
 from coordinator_server.build import SERVICES
 from coordinator_server.transport import Dispatcher
 from partition_log.markers import PartitionMarkers
-from tests.harness.world import World, WorldOptions
+from tests.harness.world import LogEntry, World, WorldOptions, partition_name
+from txn_coordinator.counters import COUNTERS
+from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.rules import InitRequest
 from txn_coordinator.service import TransactionService
 from txn_coordinator.servicer import NodeAddress, TransactionServicer
@@ -53,12 +58,36 @@ class Denies:
         return name not in self.names
 
 
+@dataclass
+class Refusing:
+    """A marker port with partitions that refuse. Defects of a participant too, so it takes any exception."""
+
+    port: MarkerPort
+    refused: dict[int, Exception] = field(default_factory=dict)
+
+    def partition_marker(self, ordinal: int, marker: Marker) -> Operation:
+        if ordinal not in self.refused:
+            return self.port.partition_marker(ordinal, marker)
+
+        def refuse(_shard: object, _turn: Turn) -> NoReturn:
+            raise self.refused[ordinal]
+
+        return Operation(COUNTERS, refuse)
+
+    def partition_seal(self, ordinal: int, producer_id: int, producer_epoch: int) -> Operation:
+        return self.port.partition_seal(ordinal, producer_id, producer_epoch)
+
+    def group_marker(self, group: str, marker: Marker) -> Operation:
+        return self.port.group_marker(group, marker)
+
+
 class Room(World):
     """A server with one topic `t` of four partitions."""
 
     def __init__(self, *, split: bool = False, near_the_end: bool = False) -> None:
         options = WorldOptions(two_phase=TwoPhase.SPLIT if split else TwoPhase.FUSED)
         super().__init__(replace(options, producer_epoch_max=EPOCH_MAX) if near_the_end else options)
+        self._refusing: Refusing | None = None
         self.create_topic("t", 4)
 
     def client(self, transactional_id: str = "orders", *, version: int = 2) -> Client:
@@ -98,12 +127,16 @@ class Room(World):
 
     def servicer(self, authorizer: Authorizer | None = None) -> TransactionServicer:
         """The edge, for what is decided there."""
+        more: dict[str, Any] = {"clock": self.clock}
+        if "history" in signature(TransactionServicer).parameters:
+            history = import_module("txn_coordinator.history").TransactionHistory
+            more = {"history": history(self.inside.runtime, self.shelf.store, self.inside.transactions.shard_key)}
         return TransactionServicer(
             self.inside.transactions,
             catalog=self.inside.directory,
             authorizer=authorizer if authorizer is not None else AllowAll(),
-            clock=self.clock,
             address=NodeAddress(1, "here", 7070),
+            **more,
         )
 
     def while_loading(self, request: Message) -> int:
@@ -148,6 +181,22 @@ class Room(World):
         """What a committed reader sees."""
         return self.read(partition).values
 
+    def markers(self, partition: str = "t-0") -> list[LogEntry]:
+        """All markers of a partition, in order."""
+        return [entry for entry in self.read(partition, is_raw=True).entries if entry.marker is not None]
+
+    def answers_markers(self, refusal: Exception | None, *partitions: str) -> None:
+        """From now on these partitions refuse every marker with this, or take them again. In split mode only."""
+        inside = self.inside
+        port = Refusing(inside.markers)
+        if refusal is not None:
+            port.refused = {inside.directory.resolve(*partition_name(name)).ordinal: refusal for name in partitions}
+        if self._refusing is not None and self._refusing.port is inside.markers:
+            self._refusing.refused = port.refused
+            return
+        self._refusing = port
+        inside.sender = MarkerSender(inside.runtime, port)
+
     @property
     def version(self) -> int:
         """Grows with everything that is written."""
@@ -191,6 +240,22 @@ class Client:
         """The identity, which it goes on with."""
         answer = self.room.told(self.sends_init(expected=expected, timeout_ms=timeout_ms, **more))
         return answer if isinstance(answer, int) else self._becomes(answer)
+
+    def keep(self, *, enable_2pc: bool = True, **more: Any) -> Any:
+        """The identity of the transaction that was kept, or None if none was open; it goes on with the client's."""
+        request = InitRequest(
+            transactional_id=self.transactional_id,
+            txn_timeout_ms=TIMEOUT_MS,
+            client_txn_version=self.version,
+            enable_2pc=enable_2pc,
+            keep_prepared=True,
+            **more,
+        )
+        answer = self.room.asked(lambda: self.room.inside.transactions.init_producer_id(request, self.context))
+        if isinstance(answer, int):
+            return answer
+        self._becomes(answer.identity)
+        return answer.ongoing
 
     def add(self, *partitions: str, shown: Identity | None = None) -> Any:
         """True, or the number of the error."""

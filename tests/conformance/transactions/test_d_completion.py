@@ -2,40 +2,395 @@
 
 from __future__ import annotations
 
-from tests.conformance.transactions.cases import still_open
+from dataclasses import replace
 
-still_open(129, "its test is not written yet")
-still_open(130, "its test is not written yet")
-still_open(131, "its test is not written yet")
-still_open(133, "its test is not written yet")
-still_open(134, "its test is not written yet")
-still_open(135, "its test is not written yet")
-still_open(137, "its test is not written yet")
-still_open(138, "its test is not written yet")
-still_open(139, "its test is not written yet")
-still_open(141, "its test is not written yet")
-still_open(142, "its test is not written yet")
-still_open(143, "its test is not written yet")
-still_open(145, "its test is not written yet")
-still_open(146, "its test is not written yet")
-still_open(147, "its test is not written yet")
-still_open(149, "its test is not written yet")
-still_open(150, "its test is not written yet")
-still_open(151, "its test is not written yet")
-still_open(153, "its test is not written yet")
-still_open(154, "its test is not written yet")
-still_open(155, "its test is not written yet")
-still_open(157, "its test is not written yet")
-still_open(158, "its test is not written yet")
-still_open(159, "its test is not written yet")
-still_open(161, "its test is not written yet")
-still_open(162, "its test is not written yet")
-still_open(163, "its test is not written yet")
-still_open(165, "its test is not written yet")
-still_open(166, "its test is not written yet")
-still_open(167, "its test is not written yet")
-still_open(169, "its test is not written yet")
-still_open(170, "its test is not written yet")
-still_open(171, "its test is not written yet")
-still_open(173, "its test is not written yet")
-still_open(174, "its test is not written yet")
+import pytest
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.marker import Marker, Outcome
+from coordinator_runtime.pending import Pending
+from tests.conformance.transactions.cases import both_versions, case, not_drivable, still_open
+from tests.conformance.transactions.room import ABORT, COMMIT, Client, Room
+from txn_coordinator.state import Identity
+
+A_SECOND = 1_000
+
+
+def marker(epoch: int, *, producer_id: int = 77, coordinator_epoch: int = 2, csn: int = 1) -> Marker:
+    """The order to abort `(producer_id, epoch)`, of a coordinator that nobody here knows."""
+    return Marker(
+        producer_id=producer_id,
+        txn_epoch=epoch,
+        next_epoch=epoch + 1,
+        coordinator_epoch=coordinator_epoch,
+        outcome=ABORT,
+        csn=csn,
+    )
+
+
+def send(room: Room, order: Marker) -> int:
+    """0, or the number of the refusal."""
+    answer = room.told(room.send_marker("t-0", order))
+    return answer if isinstance(answer, int) else 0
+
+
+def away() -> Refused:
+    return refused_with(ErrorCode.NETWORK_EXCEPTION)
+
+
+def refused_with(code: ErrorCode) -> Refused:
+    return Refused(code, "not now")
+
+
+not_drivable(
+    129, "there is one server: markers are operations, each transaction's by themselves, not requests to owners"
+)
+
+
+@case(130)
+def test_an_idle_sender_sends_nothing() -> None:
+    room = Room(split=True)
+    room.ongoing().commit()
+    room.settle()
+    before = room.version
+    room.tick(60 * A_SECOND)
+    assert (room.inside.sender.waiting_markers, room.version) == (0, before)
+
+
+@case(131)
+def test_a_deleted_partition_needs_no_marker() -> None:
+    room = Room(split=True)
+    room.create_topic("gone", 1)
+    room.answers_markers(refused_with(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), "gone-0")
+    client = room.ongoing()
+    client.write("gone-0", "b")
+    client.commit()
+    room.settle()
+    assert room.state() == "PrepareCommit", "it is not known yet whether the partition is gone"
+    room.delete_topic("gone")
+    room.answers_markers(None)
+    room.tick(A_SECOND)
+    room.settle()
+    assert (room.state(), room.visible()) == ("CompleteCommit", ["a"])
+
+
+@case(133)
+@both_versions
+def test_all_markers_and_then_one_complete(version: int) -> None:
+    room = Room(split=True)
+    room.ongoing(version=version).commit()
+    decided = room.inside.runtime.durable_version
+    room.settle()
+    assert (room.state(), room.version - decided) == ("CompleteCommit", 2)
+
+
+still_open(134, "one shard cannot be unloaded yet while the others serve")
+
+
+@case(135, differs="design 10: an append that fails ends the process; COMPLETE is owed and comes after the restart")
+@both_versions
+def test_a_complete_that_was_lost_comes_again(version: int) -> None:
+    room = Room(split=True)
+    room.ongoing(version=version).commit()
+    room.flush()
+    assert room.state() == "PrepareCommit", "every marker is durable, COMPLETE is not"
+    room.crash()
+    room.settle()
+    assert (room.state(), len(room.markers())) == ("CompleteCommit", 1)
+
+
+@case(137)
+@both_versions
+def test_markers_under_way_when_the_coordinator_starts_anew(version: int) -> None:
+    room = Room(split=True)
+    room.ongoing(version=version).commit()
+    room.crash(kept_groups=1)
+    assert room.state() == "PrepareCommit"
+    room.settle()
+    assert (room.state(), len(room.markers())) == ("CompleteCommit", 1)
+
+
+still_open(138, "one shard cannot be unloaded yet while the others serve")
+
+
+@case(139)
+def test_a_partition_that_is_away_gets_its_marker_later() -> None:
+    room = Room(split=True)
+    room.answers_markers(away(), "t-0")
+    room.ongoing().commit()
+    room.settle()
+    assert room.inside.sender.waiting_markers == 1
+    room.answers_markers(None)
+    room.tick(A_SECOND)
+    room.settle()
+    assert (room.state(), room.visible()) == ("CompleteCommit", ["a"])
+
+
+@case(141)
+@both_versions
+def test_partitions_with_their_marker_are_done(version: int) -> None:
+    room = Room(split=True)
+    client = room.ongoing(version=version)
+    client.add("t-1")
+    client.commit()
+    assert room.names(room.described()) == ["t-0", "t-1"]
+    room.settle()
+    assert (room.names(room.described()), room.inside.sender.waiting_markers) == ([], 0)
+
+
+still_open(142, "one shard cannot be unloaded yet while the others serve")
+still_open(143, "one shard cannot be loaded anew yet while the others serve")
+still_open(145, "a marker refused with 52 is sent again like any other; stopping, as spec 4 says, is not built yet")
+
+LATER = [
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+]
+IMPOSSIBLE = [ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR]
+
+
+def outcome_in_spite_of(refusal: Exception) -> Room:
+    """A commit over two partitions, one of which refuses its marker for ten minutes."""
+    room = Room(split=True)
+    room.answers_markers(refusal, "t-1")
+    client = room.ongoing()
+    client.write("t-1", "b")
+    client.commit()
+    room.tick(600 * A_SECOND)
+    room.settle()
+    assert (room.state(), room.visible("t-0"), room.visible("t-1")) == ("PrepareCommit", ["a"], [])
+    assert room.inside.sender.failed_markers > 1
+    room.answers_markers(None)
+    room.tick(A_SECOND)
+    room.settle()
+    assert (room.state(), room.visible("t-1")) == ("CompleteCommit", ["b"])
+    return room
+
+
+@case(146)
+@pytest.mark.parametrize("code", LATER, ids=lambda code: code.name)
+def test_a_partition_that_cannot_now_is_asked_again(code: ErrorCode) -> None:
+    room = outcome_in_spite_of(refused_with(code))
+    assert [entry.marker.outcome for entry in room.markers("t-1") if entry.marker] == [COMMIT]
+
+
+@case(147, differs="spec 4 [D]: whatever a partition answers, its marker is owed; the refusals are counted")
+@pytest.mark.parametrize("code", IMPOSSIBLE, ids=lambda code: code.name)
+def test_an_impossible_answer_ends_no_transaction(code: ErrorCode) -> None:
+    outcome_in_spite_of(refused_with(code))
+
+
+def sent_after_restart(outcome: Outcome, version: int) -> None:
+    room = Room(split=True)
+    client = room.ongoing(version=version)
+    client.end(outcome)
+    epoch = coordinator_epoch(room)
+    room.crash()
+    room.settle()
+    (found,) = room.markers()
+    assert found.marker is not None
+    assert (found.marker.outcome, found.marker.coordinator_epoch) == (outcome, coordinator_epoch(room))
+    assert coordinator_epoch(room) > epoch
+
+
+def coordinator_epoch(room: Room) -> int:
+    shard = room.inside.runtime.shard(room.inside.transactions.shard_key("orders"))
+    return int(shard.coordinator_epoch)
+
+
+@case(149)
+@both_versions
+def test_a_decided_commit_is_finished_after_loading(version: int) -> None:
+    sent_after_restart(COMMIT, version)
+
+
+@case(150)
+@both_versions
+def test_a_decided_abort_is_finished_after_loading(version: int) -> None:
+    sent_after_restart(ABORT, version)
+
+
+still_open(151, "WriteTxnMarkers as a request, and the group coordinator that would answer its half, are not built yet")
+still_open(153, "WriteTxnMarkers as a request is not built yet")
+still_open(154, "WriteTxnMarkers as a request is not built yet")
+still_open(155, "WriteTxnMarkers as a request is not built yet")
+
+
+@case(157)
+def test_an_old_coordinator_is_fenced() -> None:
+    room = Room()
+    assert send(room, marker(0, csn=1)) == 0
+    assert send(room, marker(1, csn=2, coordinator_epoch=1)) == 52
+    assert send(room, marker(1, csn=2, coordinator_epoch=2)) == 0
+    assert send(room, marker(2, csn=3, coordinator_epoch=3)) == 0
+    assert len(room.markers()) == 3
+
+
+@case(158)
+def test_an_old_coordinator_is_fenced_after_a_restart() -> None:
+    room = Room()
+    send(room, marker(0))
+    room.crash()
+    assert send(room, marker(1, csn=2, coordinator_epoch=1)) == 52
+
+
+@case(159)
+def test_an_old_coordinator_is_fenced_where_nothing_is_open() -> None:
+    room = Room()
+    assert [send(room, marker(0)), send(room, marker(0)), send(room, marker(0, coordinator_epoch=1))] == [0, 0, 52]
+
+
+@case(161)
+def test_a_marker_with_a_higher_epoch_starts_sequences_anew() -> None:
+    room = Room()
+    client = room.client()
+    client.identity = Identity(77, 0)
+    client.write("t-0", "a", "b", plain=True)
+    send(room, marker(0))
+    raised = Identity(77, 1)
+    assert client.write("t-0", "c", shown=raised, sequence=2, plain=True) == 45
+    assert client.write("t-0", "c", shown=raised, sequence=0, plain=True) == 0
+
+
+@case(162)
+def test_a_marker_fences_a_producer_that_never_wrote() -> None:
+    room = Room()
+    client = room.client()
+    assert send(room, marker(1)) == 0
+    assert client.write("t-0", "a", shown=Identity(77, 0), plain=True) == 47
+    assert client.write("t-0", "a", shown=Identity(77, 2), sequence=17, plain=True) == 45
+    assert client.write("t-0", "a", shown=Identity(77, 2), sequence=0, plain=True) == 0
+
+
+@case(163)
+@both_versions
+def test_no_plain_batch_inside_an_open_transaction(version: int) -> None:
+    assert Room().ongoing(version=version).write("t-0", "b", plain=True) == 48
+
+
+@case(165)
+@both_versions
+def test_the_last_stable_offset_waits_for_the_oldest(version: int) -> None:
+    room = Room()
+    clients = [room.ready(name, version=version) for name in ("one", "two", "three")]
+    for client in clients:
+        client.add("t-0")
+        client.write("t-0", client.transactional_id)
+    stable = [room.read("t-0").last_stable_offset]
+    for number in (0, 2, 1):
+        clients[number].commit()
+        stable.append(room.read("t-0").last_stable_offset)
+    assert stable == [0, 1, 1, 6]
+
+
+still_open(166, "producers that a partition has not seen for long are not forgotten yet")
+still_open(167, "transactions open for too long on a partition are not counted yet")
+
+
+@case(169)
+def test_a_marker_repeated_after_a_restart_is_done_already() -> None:
+    room = Room(split=True)
+    room.ongoing().commit()
+    room.settle()
+    (first,) = room.markers()
+    assert first.marker is not None
+    again = Marker(
+        producer_id=first.producer_id,
+        txn_epoch=first.marker.txn_epoch,
+        next_epoch=first.marker.next_epoch,
+        coordinator_epoch=first.marker.coordinator_epoch + 1,
+        outcome=first.marker.outcome,
+        csn=first.marker.csn,
+    )
+    room.crash()
+    assert send(room, again) == 0
+    assert len(room.markers()) == 1
+
+
+@case(170, differs="design 6: a marker is known by its csn; a late one is success, and nothing is appended (not 47)")
+def test_a_late_marker_does_not_close_the_next_transaction() -> None:
+    room = Room()
+    client = room.ongoing()
+    client.commit()
+    (first,) = room.markers()
+    assert first.marker is not None
+    client.write("t-0", "b")
+    late = marker(0, producer_id=first.producer_id, coordinator_epoch=first.marker.coordinator_epoch, csn=1)
+    for order in (replace(late, outcome=COMMIT), replace(late, outcome=COMMIT, csn=0)):
+        assert send(room, order) == 0
+    assert (len(room.markers()), room.visible()) == (1, ["a"])
+    client.commit()
+    assert room.visible() == ["a", "b"]
+
+
+@case(171)
+def test_the_next_transaction_waits_for_the_marker_of_the_last() -> None:
+    room = Room(split=True)
+    room.answers_markers(away(), "t-0")
+    client = room.ongoing()
+    client.commit()
+    room.settle()
+    assert client.write("t-0", "b") == 51
+    room.answers_markers(None)
+    room.tick(A_SECOND)
+    room.settle()
+    assert client.write("t-0", "b") == 0
+    client.abort()
+    room.settle()
+    assert room.visible() == ["a"]
+
+
+class Copier:
+    """Copies the group's topic t-1 to t-0, a value per transaction; every third attempt aborts."""
+
+    def __init__(self, room: Room) -> None:
+        self.room = room
+        self.attempts = 0
+        self.client: Client | None = None
+
+    def step(self, source: list[str]) -> Pending[object] | None:
+        """One attempt, as far as it goes until the server is gone; None at the end of the source."""
+        position = self.room.inside.groups.durable("copiers").committed + 1
+        if position == len(source):
+            return None
+        if self.client is None:
+            self.client = self.room.client()
+            while isinstance(self.client.init(), int):
+                self.room.settle()
+        self.attempts += 1
+        client = self.client
+        assert client.write("t-0", source[position]) == 0
+        assert client.offset("copiers", position) == position
+        return client.sends_end(ABORT if self.attempts % 3 == 0 else COMMIT)
+
+
+@case(173)
+@pytest.mark.parametrize("split", [False, True], ids=["fused", "split"])
+def test_a_copy_over_many_restarts_has_every_value_once(split: bool) -> None:
+    room = Room(split=split)
+    source = [f"v{number}" for number in range(80)]
+    copier = Copier(room)
+    while (ending := copier.step(source)) is not None:
+        if copier.attempts % 5 == 0:
+            room.crash(kept_groups=copier.attempts // 5 % 3)
+            room.settle()
+            copier.client = None
+        else:
+            room.settle()
+            assert copier.client is not None
+            copier.client.identity = ending.result().next_identity  # type: ignore[attr-defined]
+            copier.client.sequences = {}
+    visible: list[str] = []
+    offset = 0
+    while (reading := room.read("t-0", fetch_offset=offset)).next_offset > offset:
+        visible += reading.values
+        offset = reading.next_offset
+    assert visible == source
+    assert room.lives > 20
+
+
+still_open(174, "there is no group coordinator yet, whose offsets would be rolled back")

@@ -2,18 +2,166 @@
 
 from __future__ import annotations
 
-from tests.conformance.transactions.cases import still_open
+from tests.conformance.transactions.cases import both_versions, case, not_drivable, still_open
+from tests.conformance.transactions.room import ABORT, COMMIT, TIMEOUT_MS, Client, Room
+from tests.conformance.transactions.test_d_completion import away
+from txn_coordinator.state import Identity
 
-still_open(175, "its test is not written yet")
-still_open(177, "its test is not written yet")
-still_open(178, "its test is not written yet")
-still_open(179, "its test is not written yet")
-still_open(181, "its test is not written yet")
-still_open(182, "its test is not written yet")
-still_open(183, "its test is not written yet")
-still_open(185, "its test is not written yet")
-still_open(186, "its test is not written yet")
-still_open(187, "its test is not written yet")
-still_open(189, "its test is not written yet")
-still_open(190, "its test is not written yet")
-still_open(191, "its test is not written yet")
+OVERDUE_MS = TIMEOUT_MS + 1
+EIGHT_DAYS_MS = 8 * 24 * 3_600_000
+"""More than ids are kept for."""
+
+
+@case(
+    175, differs="spec 3.12: an abort by the server has the server's level, so L is kept for TV1 too, which is fenced"
+)
+@both_versions
+def test_an_overdue_transaction_is_aborted_at_the_next_epoch(version: int) -> None:
+    room = Room(split=True)
+    client = room.ongoing(version=version, epoch=5)
+    room.tick(TIMEOUT_MS)
+    room.flush()
+    assert room.state() == "Ongoing", "the deadline itself belongs to the client"
+    room.tick(1)
+    room.flush()
+    found = room.described()
+    assert (found.state.api_name, found.producer_epoch, found.last_producer_epoch) == ("PrepareAbort", 6, 5)
+    room.settle()
+    assert client.add("t-0") == 90
+
+
+@case(177)
+@both_versions
+def test_a_commit_on_its_way_to_the_disk_is_not_timed_out(version: int) -> None:
+    room = Room(split=True)
+    commit = room.ongoing(version=version).sends_end(COMMIT)
+    room.tick(2 * OVERDUE_MS)
+    room.settle()
+    assert commit.is_settled
+    assert (room.state(), room.visible()) == ("CompleteCommit", ["a"])
+
+
+@case(178, differs="design 10: an append that fails ends the process; the timeout counts on from the stored start")
+@both_versions
+def test_a_timeout_that_was_lost_comes_again_and_bumps_once(version: int) -> None:
+    room = Room()
+    room.ongoing(version=version)
+    for _ in range(2):
+        room.tick(OVERDUE_MS)
+        room.crash()
+        assert room.state() == "Ongoing"
+    room.tick(1)
+    room.settle()
+    assert (room.state(), room.described().producer_epoch) == ("CompleteAbort", 1)
+
+
+@case(179)
+@both_versions
+def test_only_what_is_open_and_overdue_is_aborted(version: int) -> None:
+    room = Room(split=True)
+    room.answers_markers(away(), "t-1")
+    room.ready("empty", version=version)
+    for name, outcome in (("committed", COMMIT), ("aborted", ABORT)):
+        room.ongoing(name, version=version).end(outcome)
+        room.settle()
+    for name, outcome in (("committing", COMMIT), ("aborting", ABORT)):
+        client = room.ongoing(name, version=version)
+        client.add("t-1")
+        client.end(outcome)
+    patient = room.client("patient", version=version)
+    patient.init(timeout_ms=10 * TIMEOUT_MS)
+    patient.add("t-2")
+    room.ongoing("overdue", version=version)
+    ids = ("empty", "committed", "aborted", "committing", "aborting", "patient", "overdue")
+    before = [room.described(name) for name in ids]
+    room.tick(OVERDUE_MS)
+    room.settle()
+    after = [room.described(name) for name in ids]
+    assert after[:-1] == before[:-1]
+    assert after[-1].cause == "timeout"
+
+
+def idle(room: Room, name: str) -> Client:
+    """A client whose id is in the state of that name, with nothing open."""
+    client = room.ready("orders")
+    if name != "Empty":
+        client.write("t-0", "a")
+        client.end(COMMIT if name == "CompleteCommit" else ABORT)
+    assert room.state() == name
+    return client
+
+
+@case(181)
+def test_an_idle_id_is_forgotten() -> None:
+    for name in ("Empty", "CompleteCommit", "CompleteAbort"):
+        room = Room()
+        client = idle(room, name)
+        room.tick(EIGHT_DAYS_MS)
+        room.settle()
+        assert room.state() == "105"
+        assert client.add("t-0") == 49
+        room.crash()
+        assert room.state() == "105"
+
+
+@case(182)
+def test_an_id_that_is_not_idle_is_kept() -> None:
+    room = Room(split=True)
+    room.answers_markers(away(), "t-1")
+    promised = room.client("promised")
+    promised.init(enable_2pc=True)
+    promised.write("t-2", "b")
+    for outcome in (COMMIT, ABORT):
+        client = room.ongoing(outcome.name)
+        client.add("t-1")
+        client.end(outcome)
+    room.crash(down_ms=EIGHT_DAYS_MS)
+    room.tick(10)
+    assert [room.state(name) for name in ("COMMIT", "ABORT", "promised")] == [
+        "PrepareCommit",
+        "PrepareAbort",
+        "Ongoing",
+    ]
+    room.settle()
+    assert isinstance(promised.commit(), Identity)
+    assert [room.state(name) for name in ("COMMIT", "ABORT")] == ["CompleteCommit", "CompleteAbort"]
+
+
+@case(
+    183, differs="design 10: an append that fails ends the process; the id is there after the restart, until the next"
+)
+def test_an_expiration_that_was_lost_leaves_the_id_usable() -> None:
+    room = Room()
+    client = room.ready()
+    room.tick(EIGHT_DAYS_MS)
+    room.crash()
+    assert room.state() == "Empty"
+    assert client.add("t-0") is True
+
+
+not_drivable(
+    185, "tombstones are rows of one batch, at most 500 in one operation; no record has a size that they must fit"
+)
+not_drivable(186, "all shards are in one store, which works or fails as a whole")
+not_drivable(187, "an id whose first initialisation was refused or lost does not exist: nothing is half made")
+still_open(189, "producers that a partition has not seen for long are not forgotten yet")
+
+
+@case(190)
+@both_versions
+def test_an_expired_id_comes_back_with_a_new_producer_id(version: int) -> None:
+    room = Room()
+    client = room.ongoing(version=version)
+    client.commit()
+    old = client.identity
+    room.tick(EIGHT_DAYS_MS)
+    room.settle()
+    new = client.init(expected=old)
+    assert new == Identity(old.producer_id + 1, 0)
+    client.add("t-0")
+    assert client.write("t-0", "b") == 0
+    client.commit()
+    assert room.visible() == ["a", "b"]
+
+
+still_open(191, "producers that a partition has not seen for long are not forgotten yet")

@@ -2,25 +2,153 @@
 
 from __future__ import annotations
 
-from tests.conformance.transactions.cases import still_open
+import struct
+from typing import Any
 
-still_open(193, "its test is not written yet")
-still_open(194, "its test is not written yet")
-still_open(195, "its test is not written yet")
-still_open(197, "its test is not written yet")
-still_open(198, "its test is not written yet")
-still_open(199, "its test is not written yet")
-still_open(201, "its test is not written yet")
-still_open(202, "its test is not written yet")
-still_open(203, "its test is not written yet")
-still_open(205, "its test is not written yet")
-still_open(206, "its test is not written yet")
-still_open(207, "its test is not written yet")
-still_open(209, "its test is not written yet")
-still_open(210, "its test is not written yet")
-still_open(211, "its test is not written yet")
-still_open(213, "its test is not written yet")
-still_open(214, "its test is not written yet")
-still_open(215, "its test is not written yet")
-still_open(217, "its test is not written yet")
-still_open(218, "its test is not written yet")
+import pytest
+from google.protobuf.message import DecodeError
+
+from coordinator_protocol.errors import UnknownOutcome
+from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.store import CommitGroup, Family, StoreFailed
+from coordinator_server.metrics.families import FAMILIES
+from tests.conformance.transactions.cases import case, not_drivable, still_open
+from tests.conformance.transactions.room import ABORT, COMMIT, Room
+from tests.transactions.world_of_one import transaction
+from txn_coordinator.codec import TRANSACTION_TYPE, TransactionCodec
+from txn_coordinator.records import TransactionChanged
+from txn_coordinator.state import Identity, TransactionState
+
+NO_UNLOAD = "one shard cannot be unloaded or loaded anew yet while the others serve"
+FAIL_STOP = "design 10: an append that fails ends the process, so nobody waits for what became of it and nothing pends"
+
+
+def write_row(room: Room, record_type: int, transactional_id: str, value: bytes) -> None:
+    """Put a row among the stored transactions, as no server would."""
+    shard = room.inside.transactions.shard_key(transactional_id).number
+    key = struct.pack(">BHB", Coordinator.TRANSACTIONS, shard, record_type) + transactional_id.encode()
+    store = room.shelf.store
+    store.write([CommitGroup(store.version() + 1, [(Family.COORDINATOR_STATE, key, value)])])
+    store.sync()
+
+
+@case(193)
+def test_two_that_create_an_id_at_once_create_it_once() -> None:
+    room = Room()
+    assert room.state() == "105"
+    attempts = [room.client().sends_init() for _ in range(2)]
+    assert [room.told(attempt) for attempt in attempts] == [Identity(0, 0), Identity(0, 1)]
+
+
+still_open(194, NO_UNLOAD)
+still_open(195, NO_UNLOAD)
+still_open(197, NO_UNLOAD)
+
+
+@case(198, differs="spec 7.5 [D]: a server that cannot read a row does not serve; it never publishes a half-read map")
+def test_a_row_that_cannot_be_read_stops_the_start() -> None:
+    room = Room()
+    room.ready()
+    write_row(room, TRANSACTION_TYPE, "orders", b"\xff\xff\xff")
+    with pytest.raises(DecodeError):
+        room.crash()
+
+
+@case(199)
+def test_rows_of_an_unknown_type_are_skipped() -> None:
+    room = Room()
+    client = room.ongoing()
+    write_row(room, 200, "from the future", b"what is this")
+    room.crash()
+    assert (room.state(), room.described().identity) == ("Ongoing", client.identity)
+
+
+@case(201, differs="design 10: an append that fails ends the process; who waits is told that the outcome is unknown")
+def test_an_append_that_fails_leaves_the_old_state() -> None:
+    room = Room()
+    client = room.ongoing()
+    adding = room.add("orders", client.identity, ["t-1"], client.context)
+    room.inside.runtime.fail(StoreFailed("disk full"))
+    with pytest.raises(UnknownOutcome):
+        adding.result()
+    assert client.add("t-2") == 15
+    room.crash()
+    assert room.names(room.described()) == ["t-0"]
+    assert client.add("t-1") is True
+
+
+not_drivable(202, FAIL_STOP)
+not_drivable(203, FAIL_STOP)
+not_drivable(205, FAIL_STOP)
+not_drivable(206, "a state is decided and replayed in one step: memory cannot change under an append")
+still_open(207, NO_UNLOAD)
+
+
+@case(209)
+@pytest.mark.parametrize("split", [False, True], ids=["fused", "split"])
+def test_many_ids_at_once_end_as_they_should(split: bool) -> None:
+    """All calls of a round are under way at once, over both shards."""
+    room = Room(split=split)
+    ids = [f"id-{number}" for number in range(60)]
+    initialised = [room.init(name) for name in ids]
+    room.settle()
+    identities = [each.result() for each in initialised]
+    assert len({identity.producer_id for identity in identities}) == len(ids)
+    added = [room.add(name, identity, ["t-0", "t-1"]) for name, identity in zip(ids, identities, strict=True)]
+    offsets = [room.commit_offset(name, identity, "g", 1) for name, identity in zip(ids, identities, strict=True)]
+    outcomes = [COMMIT if number % 3 else ABORT for number in range(len(ids))]
+    ended = [room.end(*each) for each in zip(ids, identities, outcomes, strict=True)]
+    room.settle()
+    calls: list[Pending[Any]] = [*added, *offsets, *ended]
+    assert all(call.result() is not None for call in calls)
+    assert [room.state(name) for name in ids] == [f"Complete{outcome.name.title()}" for outcome in outcomes]
+    assert len(room.inside.groups.durable("g").history) == outcomes.count(COMMIT)
+
+
+still_open(210, NO_UNLOAD)
+
+
+@case(211)
+@pytest.mark.parametrize("state", list(TransactionState), ids=lambda state: state.api_name)
+def test_what_is_stored_is_read_back(state: TransactionState) -> None:
+    written = TransactionChanged(transaction(state))
+    codec = TransactionCodec()
+    record = codec.encode(written)
+    assert record.value is not None
+    assert codec.decode(record.record_type, record.key, record.value) == written
+
+
+@case(213)
+def test_fields_of_the_future_are_ignored() -> None:
+    written = TransactionChanged(transaction(TransactionState.ONGOING))
+    codec = TransactionCodec()
+    record = codec.encode(written)
+    assert record.value is not None
+    field_1000 = b"\xc0\x3e\x01"
+    assert codec.decode(record.record_type, record.key, record.value + field_1000) == written
+
+
+not_drivable(
+    214, "stored values are protobuf messages that grow at their end; there is no server level to choose one by"
+)
+still_open(215, "there is no command yet that shows the history of an id, deletions included")
+
+
+@case(
+    217, differs="Dead and PrepareEpochFence do not exist: a decision is made and replayed in one step and never pends"
+)
+def test_states_have_kafkas_numbers_and_names() -> None:
+    assert {int(state): state.api_name for state in TransactionState} == {
+        0: "Empty",
+        1: "Ongoing",
+        2: "PrepareCommit",
+        3: "PrepareAbort",
+        4: "CompleteCommit",
+        5: "CompleteAbort",
+    }
+
+
+@case(218, differs="all is loaded at once, at the start: one number, not a maximum and an average over many loads")
+def test_the_time_of_the_load_is_measured() -> None:
+    assert "txn_runtime_load_seconds" in {family.name for family in FAMILIES}

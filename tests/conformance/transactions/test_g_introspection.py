@@ -2,19 +2,146 @@
 
 from __future__ import annotations
 
-from tests.conformance.transactions.cases import still_open
+from typing import Any
 
-still_open(219, "its test is not written yet")
-still_open(221, "its test is not written yet")
-still_open(222, "its test is not written yet")
-still_open(223, "its test is not written yet")
-still_open(225, "its test is not written yet")
-still_open(226, "its test is not written yet")
-still_open(227, "its test is not written yet")
-still_open(229, "its test is not written yet")
-still_open(230, "its test is not written yet")
-still_open(231, "its test is not written yet")
-still_open(233, "its test is not written yet")
-still_open(234, "its test is not written yet")
-still_open(235, "its test is not written yet")
-still_open(237, "its test is not written yet")
+import pytest
+
+from coordinator_api.v1 import transaction_pb2
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, Refused, error_class
+from coordinator_runtime.timeline import Journal
+from tests.conformance.transactions.cases import case, not_drivable, still_open
+from tests.conformance.transactions.room import ABORT, COMMIT, NOW, TIMEOUT_MS, Denies, Room
+from txn_coordinator.counters import PRODUCER_ID_MAX, CountersShard
+from txn_coordinator.records import ProducerIdBlockTaken
+from txn_coordinator.service import TransactionFilter
+from txn_coordinator.state import Identity
+
+_Describe = transaction_pb2.DescribeTransactionsRequest
+_List = transaction_pb2.ListTransactionsRequest
+
+
+def described(room: Room, *ids: str, denies: Denies | None = None) -> list[Any]:
+    answer = room.asked(lambda: room.servicer(denies).DescribeTransactions(_Describe(transactional_ids=ids), NOW))
+    return list(answer.transactions)
+
+
+@case(219)
+def test_describing_the_empty_id() -> None:
+    (found,) = described(Room(), "")
+    assert (found.error_code, found.transactional_id) == (42, "")
+
+
+@case(221)
+def test_describing_while_loading() -> None:
+    assert Room().while_loading(_Describe(transactional_ids=["orders"])) == 14
+
+
+@case(222)
+def test_describing_an_open_transaction() -> None:
+    room = Room()
+    client = room.ongoing()
+    client.add("t-2")
+    (found,) = described(room, "orders")
+    assert (found.error_code, found.state) == (0, "Ongoing")
+    assert Identity(found.producer_id, found.producer_epoch) == client.identity
+    assert (found.transaction_timeout_ms, found.start_ms) == (TIMEOUT_MS, room.clock.wall_ms())
+    assert [(topic.topic, list(topic.partitions)) for topic in found.topics] == [("t", [0, 2])]
+
+
+@case(223)
+def test_describing_only_what_one_may_know() -> None:
+    room = Room()
+    room.create_topic("secret", 1)
+    room.ongoing().add("secret-0")
+    room.ready("other")
+    found, refused = described(room, "orders", "other", denies=Denies({"secret", "other"}))
+    assert (refused.error_code, refused.state) == (53, "")
+    assert [topic.topic for topic in found.topics] == ["t"]
+
+
+FILTERS: list[tuple[dict[str, Any], str]] = [
+    ({}, "abort aborted commit committed empty late open"),
+    ({"states": ["Ongoing"]}, "late open"),
+    ({"states": ["Ongoing", "PrepareCommit"]}, "commit late open"),
+    ({"states": ["CompleteCommit", "CompleteAbort", "Empty"]}, "aborted committed empty"),
+    ({"states": ["Dead"]}, ""),
+    ({"states": ["Sleeping"]}, ""),
+    ({"states": ["Sleeping", "Ongoing"]}, "late open"),
+    ({"producer_ids": [0]}, "empty"),
+    ({"producer_ids": [0, 5, 99]}, "empty open"),
+    ({"producer_ids": [99]}, ""),
+    ({"open_longer_than_ms": 0}, "abort commit open"),
+    ({"open_longer_than_ms": 999}, "abort commit open"),
+    ({"open_longer_than_ms": 1_000}, ""),
+    ({"open_longer_than_ms": 999, "states": ["Ongoing", "Empty"]}, "open"),
+    ({"open_longer_than_ms": 999, "states": ["Ongoing"], "producer_ids": [0]}, ""),
+    ({"id_pattern": "comm.*", "states": ["CompleteCommit"]}, "committed"),
+]
+
+
+@case(225)
+def test_listing_with_filters() -> None:
+    room = Room(split=True)
+    room.answers_markers(Refused(ErrorCode.NETWORK_EXCEPTION, "away"), "t-1")
+    room.ready("empty")
+    for name, outcome in (("committed", COMMIT), ("aborted", ABORT)):
+        room.ongoing(name).end(outcome)
+        room.settle()
+    for name, outcome in (("commit", COMMIT), ("abort", ABORT)):
+        client = room.ongoing(name)
+        client.add("t-1")
+        client.end(outcome)
+    room.ongoing("open")
+    room.clock.advance(1_000)
+    room.ongoing("late")
+    for fields, expected in FILTERS:
+        listing = room.inside.transactions.list(TransactionFilter(**fields), room.clock.wall_ms())
+        assert " ".join(found.transactional_id for found in listing.transactions) == expected, fields
+        assert list(listing.unknown_states) == [name for name in fields.get("states", ()) if name == "Sleeping"]
+
+
+@case(226)
+def test_listing_while_loading_and_with_few_rights() -> None:
+    room = Room()
+    assert room.while_loading(_List()) == 14
+    room.ready("mine")
+    room.ready("theirs")
+    answer = room.asked(lambda: room.servicer(Denies({"theirs"})).ListTransactions(_List(), NOW))
+    assert [found.transactional_id for found in answer.transactions] == ["mine"]
+
+
+still_open(227, "DescribeProducers as a request is not built yet")
+
+
+@case(229)
+def test_what_a_listing_client_does_with_an_error() -> None:
+    assert error_class(Method.LIST_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) is ErrorClass.RETRY
+    assert error_class(Method.LIST_TRANSACTIONS, ErrorCode.INVALID_REGULAR_EXPRESSION) is ErrorClass.REJECTED
+
+
+not_drivable(230, "the coordinator's storage is made with the server's directory; it is no topic that could be missing")
+still_open(
+    231, "there is no group coordinator yet whose finding could be forbidden (30); for transactional ids it is 53"
+)
+
+
+@case(233)
+def test_producer_ids_never_wrap() -> None:
+    counters = CountersShard(Journal())
+    counters.replay(ProducerIdBlockTaken(PRODUCER_ID_MAX - 500))
+    with pytest.raises(Refused, match="no unused producer ids"):
+        counters.next_producer_id()
+
+
+@case(234, differs="the next block is stored with the first use of it, so nobody ever waits for one (14)")
+def test_producer_ids_of_three_blocks_are_distinct_and_none_is_skipped() -> None:
+    room = Room()
+    pending = [room.inside.transactions.new_producer_id(NOW) for _ in range(3_000)]
+    room.settle()
+    assert [each.result() for each in pending] == [Identity(number, 0) for number in range(3_000)]
+    room.crash()
+    assert room.told(room.inside.transactions.new_producer_id(NOW)) == Identity(3_000, 0)
+
+
+not_drivable(235, "the block is a record of the operation that needs it: there is no request for one that could fail")
+not_drivable(237, "only the newest block is stored, so no smaller one can follow it")

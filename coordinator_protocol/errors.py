@@ -165,6 +165,8 @@ class Method(StrEnum):
     LIMITS = "Limits"
     ABORT_TRANSACTIONS = "AbortTransactions"
     FENCE_PRODUCERS = "FenceProducers"
+    LIST_HANGING_TRANSACTIONS = "ListHangingTransactions"
+    ABORT_HANGING_TRANSACTIONS = "AbortHangingTransactions"
 
     SESSION = "Session"
 
@@ -222,6 +224,7 @@ REPEATABLE_METHODS: Final = frozenset(
         Method.RENEW_SNAPSHOT,
         Method.RELEASE_SNAPSHOT,
         Method.LIMITS,
+        Method.LIST_HANGING_TRANSACTIONS,
         Method.SESSION,
     }
 )

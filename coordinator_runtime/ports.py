@@ -6,13 +6,13 @@ is in a transaction. Neither imports the other: `coordinator_server.build` hands
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from coordinator_protocol.marker import Marker
-from coordinator_runtime.decision import Operation
+from coordinator_runtime.decision import Decision, Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,43 @@ class PartitionSequences(Protocol):
     def check_last_sequence(self, ordinal: int, producer_id: int, producer_epoch: int, last_sequence: int) -> Operation:
         """Refuses with TRANSACTION_ABORTABLE unless the last record that this producer appended to the partition in
         this epoch has this sequence number."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenInPartition:
+    """A transaction with records in a partition and no marker yet, as the partition knows it."""
+
+    ordinal: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    """Of the newest marker of the producer; -1 before its first."""
+    first_offset: int
+    started_ms: int
+    """Wall time of its first append there."""
+
+
+class OpenTransactions(Protocol):
+    """What finds hanging transactions asks the log. The partition log implements it."""
+
+    def all_open(self) -> Sequence[OpenInPartition]:
+        """Those of all partitions, live state: together with the live state of the transaction coordinator one view,
+        as long as nothing runs in between."""
+        ...
+
+    def ask_open(self, ordinal: int, then: Callable[[Sequence[OpenInPartition]], Decision]) -> Operation:
+        """An operation on the partition's shard that does what `then` decides about those of one partition."""
+        ...
+
+
+class MarkerGuard(Protocol):
+    """What the log asks before it takes a marker from outside. The transaction coordinator implements it."""
+
+    def check(self, ordinal: int, marker: Marker) -> Operation:
+        """Refuses a marker that contradicts what is decided or undecided here: INVALID_TXN_STATE where a transactional
+        id of this server owns the producer id and did not decide just this; INVALID_REQUEST where the producer id or
+        the csn was never given away."""
         ...
 
 

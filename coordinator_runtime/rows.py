@@ -82,6 +82,17 @@ class EncodedRecord(NamedTuple):
     """False: only the newest value matters, no row of history is kept."""
 
 
+class HistoryRow(NamedTuple):
+    """One record of the history of a shard: what was written, when, for whom and why."""
+
+    value: object
+    wall_ms: int
+    client_id: str
+    """Empty for what the server did by itself."""
+    host: str
+    cause: str
+
+
 class StateCodec(Protocol):
     """Bytes of one coordinator's record values."""
 
@@ -137,6 +148,27 @@ class StateRows:
             value = self._codec.decode(record_type, key[4:], stored)
             if value is not None:
                 yield value
+
+    def history_end(self, shard: ShardKey) -> int:
+        """Offset of the next row of history: everything staged so far lies before it."""
+        return self._next_offset[shard]
+
+    def history_backwards(
+        self, store: Store, shard: ShardKey, key: bytes, *, start_offset: int, end_offset: int
+    ) -> Iterator[HistoryRow]:
+        """Rows of one key in [start, end), the newest first. Reads all rows of the shard in that range, so callers
+        bound it. What is not durable is in the store too: callers name an end that is."""
+        start, end = (_LOG_KEY.pack(*shard, offset) for offset in (start_offset, end_offset))
+        for _key, stored in store.scan_backwards(Family.COORDINATOR_LOG, start, end):
+            # Most rows are of other keys: looking for its bytes is several times cheaper than parsing.
+            if key not in stored:
+                continue
+            row = runtime_pb2.LogRow.FromString(stored)
+            if row.key != key or not row.HasField("value"):
+                continue
+            value = self._codec.decode(row.record_type, row.key, row.value)
+            if value is not None:
+                yield HistoryRow(value, row.wall_ms, row.client_id, row.host, row.cause)
 
     def _encode(self, value: object) -> EncodedRecord | None:
         if isinstance(value, ShardEpoch):

@@ -24,22 +24,28 @@ from coordinator_runtime.ports import AllowAll
 from coordinator_runtime.rocks import StoreStatistics
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreFailed
-from coordinator_server.admin_servicer import AdminServicer
+from coordinator_server.admin_servicer import Administration, AdminServicer
 from coordinator_server.admission import Admission
 from coordinator_server.config import Address, Config
-from coordinator_server.events import EventObserver
+from coordinator_server.events import EventObserver, log_hanging
 from coordinator_server.markers import LocalMarkers, NoGroups
 from coordinator_server.metrics.board import CallNumbers, LogNumbers, TransactionNumbers
 from coordinator_server.metrics.snapshot import LiveServer, MetricsConfig, RuntimeNumbers, ServerNumbers, SnapshotTaker
 from coordinator_server.transport import Dispatcher
 from partition_log.catalog.directory import TopicDirectory
+from partition_log.foreign_markers import ForeignMarkers
 from partition_log.loading import load_partition_log
 from partition_log.markers import PartitionMarkers
+from partition_log.open_transactions import PartitionTransactions
 from partition_log.service import LogService
 from partition_log.servicer import LogServicer
 from partition_log.topics import TopicService
+from txn_coordinator.administration import TransactionAdministration
+from txn_coordinator.hanging import HangingTransactions
+from txn_coordinator.history import TransactionHistory
 from txn_coordinator.loading import TransactionConfig, load_stepwise, transaction_shards
 from txn_coordinator.marker_sender import MarkerSender
+from txn_coordinator.owners import ProducerOwners
 from txn_coordinator.service import TransactionService
 from txn_coordinator.servicer import NodeAddress, TransactionServicer
 from txn_coordinator.verifier import CoordinatorVerifier
@@ -87,6 +93,7 @@ class Loaded:
 
     directory: TopicDirectory
     sender: MarkerSender
+    hanging: HangingTransactions
 
 
 def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[[Exception], None]) -> Server:
@@ -149,22 +156,36 @@ async def load(server: Server, config: Config, address: Address) -> Loaded:
         transactions,
         catalog=directory,
         authorizer=authorizer,
-        clock=runtime.clock,
         address=NodeAddress(config.node_id, address.host, address.port),
+        history=TransactionHistory(runtime, store, transactions.shard_key),
         two_phase_commit=config.transaction_two_phase_commit_enable,
+    )
+    owners = ProducerOwners(runtime)
+    hanging = HangingTransactions(runtime, owners, PartitionTransactions(runtime, directory), markers)
+    foreign_markers = ForeignMarkers(runtime, directory, guard=owners, authorizer=authorizer)
+    administration = Administration(
+        transactions=TransactionAdministration(runtime, transactions.shard_key, authorizer),
+        hanging=hanging,
+        catalog=directory,
+        authorizer=authorizer,
+        clock=runtime.clock,
     )
 
     numbers = server.numbers
     for shard in runtime.shards(Coordinator.TRANSACTIONS):
         numbers.transactions.load(shard.durable_transactions())
     runtime.on_event = EventObserver(numbers.transactions, numbers.log, directory.topic_of)
+    hanging.on_found = partial(log_hanging, catalog=directory)
     log.fetcher.on_read = numbers.log.read
 
     settle_debts(runtime, transaction_shards(shard_count))
     # A coordinator epoch is durable before the first request, so that no older process can pass for this one.
     await server.driver.drain()
-    server.dispatcher.open([transaction_servicer, LogServicer(topics, log), AdminServicer(limits)])
-    return Loaded(directory, sender)
+    hanging.audit()
+    server.dispatcher.open(
+        [transaction_servicer, LogServicer(topics, log, foreign_markers), AdminServicer(limits, administration)]
+    )
+    return Loaded(directory, sender, hanging)
 
 
 def snapshot_of(server: Server, loaded: Loaded, opened: OpenStore, config: Config) -> SnapshotTaker:
@@ -174,6 +195,7 @@ def snapshot_of(server: Server, loaded: Loaded, opened: OpenStore, config: Confi
         runtime=server.runtime,
         commits=server.commits,
         sender=loaded.sender,
+        hanging=loaded.hanging,
         directory=loaded.directory,
         store_statistics=opened.statistics,
         calls_in_flight=lambda: server.dispatcher.unanswered_calls,

@@ -13,9 +13,11 @@ from typing import Final
 import structlog
 
 from coordinator_runtime.decision import Turn
+from coordinator_runtime.ports import TopicCatalog
 from coordinator_server.metrics.board import LogNumbers, TransactionNumbers
 from partition_log.events import PartitionGrew
-from txn_coordinator.events import TransactionExpired, TransactionStepped
+from txn_coordinator.events import HangingTransactionAborted, TransactionExpired, TransactionStepped
+from txn_coordinator.hanging import Hanging
 from txn_coordinator.state import PREPARED, Transaction, TransactionState
 
 SLOW_COMMIT_MS: Final = 1_000
@@ -52,6 +54,15 @@ class EventObserver:
             self._log(event, turn)
         elif isinstance(event, TransactionExpired):
             self._transactions.expired(event)
+        elif isinstance(event, HangingTransactionAborted):
+            _log.warning(
+                "hanging_transaction_aborted",
+                topic=self._topic_of(event.ordinal) or DELETED_TOPIC,
+                producer_id=event.producer_id,
+                producer_epoch=event.producer_epoch,
+                client_id=turn.client_id,
+                host=turn.host,
+            )
 
     def _log(self, event: TransactionStepped, turn: Turn) -> None:
         before, after = event.before, event.after
@@ -83,3 +94,19 @@ def _fields(before: Transaction | None, after: Transaction, turn: Turn) -> dict[
         "client_id": turn.client_id,
         "host": turn.host,
     }
+
+
+def log_hanging(hanging: Hanging, *, catalog: TopicCatalog) -> None:
+    """One line for each hanging transaction that is found: there should be none, ever."""
+    opened, ref = hanging.opened, catalog.by_ordinal(hanging.opened.ordinal)
+    _log.error(
+        "hanging_transaction",
+        topic=DELETED_TOPIC if ref is None else ref.topic,
+        partition=None if ref is None else ref.partition,
+        producer_id=opened.producer_id,
+        producer_epoch=opened.producer_epoch,
+        start_offset=opened.first_offset,
+        reason=hanging.reason.value,
+        transactional_id=None if hanging.owner is None else hanging.owner.transactional_id,
+        advice="`txnctl hanging` shows how to end it; please report it, this is a defect or damage",
+    )

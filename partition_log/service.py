@@ -12,6 +12,7 @@ from typing import NoReturn, TypeVar
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
+from coordinator_protocol.names import check_topic_name
 from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import Decision, Operation, Turn
 from coordinator_runtime.edge import PartitionName
@@ -105,12 +106,17 @@ class LogService:
             )
         return find_by_time(self._store, ordinal, head, bound=bound, timestamp_ms=timestamp_ms)
 
-    def describe_producers(self, names: Sequence[PartitionName], context: CallContext) -> list[ProducersDescription]:
+    def describe_producers(
+        self, names: Sequence[PartitionName], context: CallContext
+    ) -> Pending[list[ProducersDescription]]:
         """The producers that partitions remember, from durable state, in the order asked."""
-        return [self._describe_producers(name, context) for name in names]
+        described = [self._describe_producers(name, context) for name in names]
+        return self._when_catalog_durable(described, [each.error for each in described])
 
     def _describe_producers(self, name: PartitionName, context: CallContext) -> ProducersDescription:
         try:
+            if name.topic:
+                check_topic_name(name.topic)
             placed = self._place(name, Permission.READ, context)
             self._readable_head(placed)
         except Refused as refusal:

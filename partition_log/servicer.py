@@ -5,7 +5,8 @@ from __future__ import annotations
 from coordinator_api.v1 import log_pb2
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
-from partition_log import edge
+from partition_log import edge, marker_edge
+from partition_log.foreign_markers import ForeignMarkers
 from partition_log.service import LogService
 from partition_log.topics import TopicService
 
@@ -14,9 +15,10 @@ class LogServicer:
     """One method per RPC; errors of a whole call are raised or carried by the Pending, and answered by the
     dispatcher."""
 
-    def __init__(self, topics: TopicService, log: LogService) -> None:
+    def __init__(self, topics: TopicService, log: LogService, markers: ForeignMarkers) -> None:
         self._topics = topics
         self._log = log
+        self._markers = markers
 
     def CreateTopics(
         self, request: log_pb2.CreateTopicsRequest, context: CallContext
@@ -46,3 +48,15 @@ class LogServicer:
     ) -> Pending[log_pb2.ListOffsetsResponse]:
         queries, isolation = edge.offset_queries(request)
         return self._log.list_offsets(queries, isolation, context).map(edge.list_offsets_response)
+
+    def WriteTxnMarkers(
+        self, request: log_pb2.WriteTxnMarkersRequest, context: CallContext
+    ) -> Pending[log_pb2.WriteTxnMarkersResponse]:
+        written = self._markers.write(marker_edge.marker_requests(request), context)
+        return written.map(marker_edge.markers_response)
+
+    def DescribeProducers(
+        self, request: log_pb2.DescribeProducersRequest, context: CallContext
+    ) -> Pending[log_pb2.DescribeProducersResponse]:
+        described = self._log.describe_producers(marker_edge.described_partitions(request), context)
+        return described.map(marker_edge.producers_response)

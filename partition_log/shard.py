@@ -21,6 +21,7 @@ from coordinator_protocol.batch import (
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from coordinator_runtime.decision import Decision, Operation, Record, ShardKey, Turn
+from coordinator_runtime.ports import OpenInPartition
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
 from partition_log.events import PartitionGrew
@@ -114,6 +115,30 @@ class LogShard:
         partition = self._partitions.durable(ordinal)
         found = [] if partition is None else [opened for _, opened in partition.ongoing.durable_items()]
         return sorted(found, key=lambda opened: opened.first_offset)
+
+    def open_transactions(self, ordinal: int) -> list[OpenInPartition]:
+        """Transactions with records in a partition and no marker, live state, by first offset; none where there is no
+        such partition."""
+        partition, head = self._partition(ordinal), self._heads.get(ordinal)
+        if partition is None or head is None or not head.open_transactions:
+            return []
+        found = [
+            OpenInPartition(
+                ordinal, producer_id, entry.epoch, entry.coordinator_epoch, opened.first_offset, opened.started_ms
+            )
+            for producer_id, entry in partition.producers.items()
+            if (opened := entry.open_transaction) is not None
+        ]
+        return sorted(found, key=lambda each: each.first_offset)
+
+    def all_open_transactions(self) -> list[OpenInPartition]:
+        """The same of every partition in this shard."""
+        return [
+            found
+            for ordinal, head in self._heads.items()
+            if head.open_transactions
+            for found in self.open_transactions(ordinal)
+        ]
 
     # Deciding
 
@@ -217,6 +242,17 @@ class LogShard:
             records=(Record(self.key, record),),
             events=(PartitionGrew(ordinal, 1, len(batch), marker.outcome),),
         )
+
+    def decide_marker_from_outside(self, ordinal: int, marker: Marker, check: Operation, turn: Turn) -> Decision:
+        """The same for a marker that no coordinator of this server sent: the check is joined first, unless nothing
+        would be written. Raises Refused as `decide_marker` and the check, and UNKNOWN_TOPIC_OR_PARTITION."""
+        if ordinal not in self._heads:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _UNKNOWN)
+        decision = self.decide_marker(ordinal, marker, turn)
+        if not decision.records:
+            return decision
+        write = Operation(self.key, lambda log, later: log.decide_marker(ordinal, marker, later))
+        return Decision(joins=(check, write))
 
     def decide_seal(self, ordinal: int, producer_id: int, producer_epoch: int) -> Decision:
         """Let the producer's open transaction take no more records here. No reply; nothing to do where it has none, and

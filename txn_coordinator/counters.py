@@ -47,6 +47,14 @@ class CountersShard:
         csn = (self._values.get(_CSN) or 0) + 1
         return csn, Record(COUNTERS, CsnGiven(csn))
 
+    def check_given(self, producer_id: int, csn: int) -> None:
+        """Return only for numbers that may have been given away: what comes from the future would block those who get
+        them. Raises Refused INVALID_REQUEST."""
+        if producer_id >= (self._values.get(_NEXT) or 0):
+            raise Refused(ErrorCode.INVALID_REQUEST, f"producer id {producer_id} was never given to a producer")
+        if csn > (self._values.get(_CSN) or 0):
+            raise Refused(ErrorCode.INVALID_REQUEST, f"csn {csn} was never given to an outcome")
+
     def durable_csn(self) -> int:
         """The number of the newest outcome that is on disk, 0 before the first."""
         return self._values.durable(_CSN) or 0

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from coordinator_api.v1 import common_pb2, transaction_pb2
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
 from coordinator_protocol.marker import Outcome
-from coordinator_runtime.edge import PartitionName, partition_name, partition_names, set_error
+from coordinator_runtime.edge import PartitionName, partition_name, partition_names, set_error, topic_partitions
 from coordinator_runtime.ports import Authorizer, CallContext, PartitionRef, Permission, ResourceType, TopicCatalog
+from txn_coordinator.history import STEPS_MAX, History, Step
 from txn_coordinator.rules import EndRequest, InitRequest
 from txn_coordinator.service import OPEN, EndTxn, Listing, PrepareTransaction, TransactionFilter
 from txn_coordinator.shard import Ended, Initialised
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction, TransactionState
 
 _INT16_MAX = 2**15 - 1
+_UNDECIDED = (TransactionState.EMPTY, TransactionState.ONGOING)
+_BATCH_MAX = 1_000
+_IDS_WITH_HISTORY_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +162,37 @@ def _add_result(
         set_error(result, Method.ADD_PARTITIONS_TO_TXN, error)
 
 
+MemberResult = transaction_pb2.AddPartitionsToTxnTransactionResult
+
+
+def check_batch(message: transaction_pb2.AddPartitionsToTxnRequest) -> None:
+    """Raises Refused INVALID_REQUEST for a batch that also says what a single request says, or is too large."""
+    if message.transactional_id or message.producer_id or message.producer_epoch or message.topics:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, "a request names one transaction or a batch of them, not both; leave one out"
+        )
+    if len(message.transactions) > _BATCH_MAX:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"the batch has {len(message.transactions)} transactions and at most {_BATCH_MAX} are allowed; split it",
+        )
+
+
+def member_result(transactional_id: str, response: transaction_pb2.AddPartitionsToTxnResponse) -> MemberResult:
+    """What a request for this transaction alone would have been answered."""
+    return MemberResult(
+        transactional_id=transactional_id,
+        error_code=response.error_code,
+        error_class=response.error_class,
+        error_message=response.error_message,
+        results=response.results,
+    )
+
+
+def batch_response(members: Sequence[MemberResult]) -> transaction_pb2.AddPartitionsToTxnResponse:
+    return transaction_pb2.AddPartitionsToTxnResponse(transactions=members)
+
+
 def end_txn(message: transaction_pb2.EndTxnRequest, context: CallContext, catalog: TopicCatalog) -> EndTxn:
     request = EndRequest(
         transactional_id=message.transactional_id,
@@ -223,11 +258,10 @@ def _awaits_decision(transaction: Transaction) -> bool:
 def fill_description(
     description: transaction_pb2.TransactionDescription,
     transaction: Transaction,
-    partitions: frozenset[int],
-    catalog: TopicCatalog,
+    partitions: Sequence[PartitionRef],
     now_ms: int,
 ) -> None:
-    """The description of one id. Partitions of deleted topics are left out: they have no name any more."""
+    """The description of one id, with the partitions that have a name and that the caller may know of."""
     _fill_outside_decision(description, transaction, now_ms)
     description.state = transaction.state.api_name
     description.transaction_timeout_ms = transaction.txn_timeout_ms
@@ -237,12 +271,7 @@ def fill_description(
     description.groups.extend(sorted(transaction.groups))
     description.last_update_ms = transaction.last_update_ms
     description.csn = transaction.csn
-    named = [found for ordinal in partitions if (found := catalog.by_ordinal(ordinal)) is not None]
-    by_topic: dict[str, common_pb2.TopicPartitions] = {}
-    for found in sorted(named, key=lambda each: (each.topic, each.partition)):
-        if found.topic not in by_topic:
-            by_topic[found.topic] = description.topics.add(topic=found.topic, topic_id=found.topic_id)
-        by_topic[found.topic].partitions.append(found.partition)
+    description.topics.extend(topic_partitions(partitions))
 
 
 def _fill_outside_decision(
@@ -256,6 +285,42 @@ def _fill_outside_decision(
         description.prepared_ms = transaction.prepared_ms
     if transaction.is_kept:
         description.client_producer_id, description.client_producer_epoch = transaction.client_identity
+
+
+def check_history_limit(message: transaction_pb2.DescribeTransactionsRequest) -> None:
+    """Raises Refused INVALID_REQUEST for a history that nobody could mean, or that would take too long to find."""
+    if not 0 <= message.history_limit <= STEPS_MAX:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"history_limit is {message.history_limit}; it must be 0 to {STEPS_MAX}"
+        )
+    if message.history_limit and len(message.transactional_ids) > _IDS_WITH_HISTORY_MAX:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"the history of {len(message.transactional_ids)} ids is asked for; ask for {_IDS_WITH_HISTORY_MAX} at a "
+            "time",
+        )
+
+
+def fill_history(description: transaction_pb2.TransactionDescription, history: History) -> None:
+    description.history_complete = history.is_complete
+    description.history.extend(map(_step, history.steps))
+
+
+def _step(step: Step) -> transaction_pb2.TransactionStep:
+    after, fenced = step.after, step.fenced
+    return transaction_pb2.TransactionStep(
+        at_ms=step.at_ms,
+        state=after.state.api_name,
+        cause=step.cause,
+        client_id=step.client_id,
+        host=step.host,
+        producer_id=after.client_identity.producer_id,
+        producer_epoch=after.client_identity.producer_epoch,
+        fenced_producer_id=None if fenced is None else fenced.producer_id,
+        fenced_producer_epoch=None if fenced is None else fenced.producer_epoch,
+        participants=after.participant_count,
+        csn=0 if after.state in _UNDECIDED else after.csn,
+    )
 
 
 def partitions_visible_to(

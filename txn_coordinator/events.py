@@ -21,3 +21,12 @@ class TransactionStepped:
     before: Transaction | None
     """None for a new id."""
     after: Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class HangingTransactionAborted:
+    """An administrator ended a transaction that no transactional id owned."""
+
+    ordinal: int
+    producer_id: int
+    producer_epoch: int

@@ -10,7 +10,7 @@ that this very EndTxn made ("bump-retry"); and the last one before the producer 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from coordinator_protocol.errors import ErrorCode, Refused
@@ -126,6 +126,60 @@ def initialise(
         client_txn_version=request.client_txn_version,
         init=InitAnswer(request.request_id, Identity(producer_id, epoch)),
         cause="init",
+    )
+
+
+def fence(current: Transaction, *, now_ms: int, limits: Limits, allocate: AllocateProducerId) -> Transaction:
+    """The id with an epoch that nobody holds; nothing may be open. The answer to the last InitProducerId is forgotten:
+    its repetition would hand out an identity that is fenced now (spec transactions 2.8, forced termination [D])."""
+    request = InitRequest(
+        transactional_id=current.transactional_id,
+        txn_timeout_ms=current.txn_timeout_ms,
+        client_txn_version=current.client_txn_version,
+    )
+    initialised = initialise(current, request, now_ms=now_ms, limits=limits, allocate=allocate)
+    return replace(initialised, init=None, cause="admin")
+
+
+def check_open(current: Transaction) -> None:
+    """Raises Refused INVALID_TXN_STATE unless a transaction is open that an administrator can abort."""
+    if current.state in PREPARED:
+        raise Refused(
+            ErrorCode.INVALID_TXN_STATE,
+            f"the transaction of {current.transactional_id!a} is decided ({current.outcome.name.lower()}) and being "
+            "completed; nothing can change that",
+        )
+    if current.state is not TransactionState.ONGOING:
+        raise Refused(
+            ErrorCode.INVALID_TXN_STATE,
+            f"no transaction of {current.transactional_id!a} is open (state {current.state.api_name})",
+        )
+
+
+def check_open_longer(current: Transaction, older_than_ms: int, *, now_ms: int) -> None:
+    """Raises Refused INVALID_TXN_STATE unless a transaction has been open for longer than this."""
+    check_open(current)
+    age_ms = now_ms - current.start_ms
+    if age_ms <= older_than_ms:
+        raise Refused(
+            ErrorCode.INVALID_TXN_STATE,
+            f"the transaction of {current.transactional_id!a} has been open for {age_ms} ms only",
+        )
+
+
+def check_foreign_marker(current: Transaction, ordinal: int, marker: Marker) -> None:
+    """Raises Refused INVALID_TXN_STATE unless a marker that came from outside is just what was decided here: nothing
+    but a durable Prepare state decides."""
+    if (
+        current.state in PREPARED
+        and ordinal in current.partitions
+        and replace(marker, coordinator_epoch=0) == marker_of(current, 0)
+    ):
+        return
+    raise Refused(
+        ErrorCode.INVALID_TXN_STATE,
+        f"producer id {marker.producer_id} belongs to {current.transactional_id!a} of this server, for which this was "
+        "not decided: end its transaction with EndTxn or AbortTransactions",
     )
 
 

@@ -85,6 +85,10 @@ class TransactionService:
         self._sender = sender
         self._sequences = sequences
 
+    def now_ms(self) -> int:
+        """Wall time, against which ages are told."""
+        return self._runtime.clock.wall_ms()
+
     def shard_key(self, transactional_id: str) -> ShardKey:
         return ShardKey(Coordinator.TRANSACTIONS, shard_of(transactional_id, self._shard_count))
 

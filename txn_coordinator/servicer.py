@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from coordinator_api.v1 import transaction_pb2
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
 from coordinator_protocol.names import check_group_id, check_transactional_id
 from coordinator_runtime.authorization import require
-from coordinator_runtime.clock import Clock
-from coordinator_runtime.edge import set_error
-from coordinator_runtime.pending import Pending, settled
+from coordinator_runtime.edge import answer, set_error
+from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType, TopicCatalog
 from txn_coordinator import edge
+from txn_coordinator.history import TransactionHistory
 from txn_coordinator.rules import Additions
 from txn_coordinator.service import TransactionService
 
@@ -55,15 +56,15 @@ class TransactionServicer:
         *,
         catalog: TopicCatalog,
         authorizer: Authorizer,
-        clock: Clock,
         address: NodeAddress,
+        history: TransactionHistory,
         two_phase_commit: bool = False,
     ) -> None:
+        self._history = history
         self._service = service
         self._catalog = catalog
         self._authorizer = authorizer
         self._two_phase_commit = TwoPhaseCommit(authorizer, two_phase_commit)
-        self._clock = clock
         self._address = address
 
     def FindCoordinator(
@@ -95,7 +96,32 @@ class TransactionServicer:
     def AddPartitionsToTxn(
         self, request: transaction_pb2.AddPartitionsToTxnRequest, context: CallContext
     ) -> Pending[transaction_pb2.AddPartitionsToTxnResponse]:
+        if request.transactions:
+            return self._add_batch(request, context)
         self._may_write(request.transactional_id, context)
+        return self._add_partitions(request, context)
+
+    def _add_batch(
+        self, request: transaction_pb2.AddPartitionsToTxnRequest, context: CallContext
+    ) -> Pending[transaction_pb2.AddPartitionsToTxnResponse]:
+        """Every transaction is added to or refused by itself; one response once all are done."""
+        require(self._authorizer, context, Permission.CLUSTER_ACTION, ResourceType.CLUSTER, "batched transactions")
+        edge.check_batch(request)
+
+        def add(member: transaction_pb2.AddPartitionsToTxnTransaction) -> Pending[edge.MemberResult]:
+            def add_partitions() -> Pending[transaction_pb2.AddPartitionsToTxnResponse]:
+                return self._add_partitions(member, context)
+
+            added = answer(Method.ADD_PARTITIONS_TO_TXN, transaction_pb2.AddPartitionsToTxnResponse, add_partitions)
+            return added.map(lambda response: edge.member_result(member.transactional_id, response))
+
+        return all_of([add(member) for member in request.transactions]).map(edge.batch_response)
+
+    def _add_partitions(
+        self,
+        request: transaction_pb2.AddPartitionsToTxnRequest | transaction_pb2.AddPartitionsToTxnTransaction,
+        context: CallContext,
+    ) -> Pending[transaction_pb2.AddPartitionsToTxnResponse]:
         check_transactional_id(request.transactional_id)
         identity = edge.identity(request.producer_id, request.producer_epoch)
         resolved = edge.resolve_partitions(request.topics, self._catalog)
@@ -147,6 +173,7 @@ class TransactionServicer:
     def DescribeTransactions(
         self, request: transaction_pb2.DescribeTransactionsRequest, context: CallContext
     ) -> Pending[transaction_pb2.DescribeTransactionsResponse]:
+        edge.check_history_limit(request)
         response = transaction_pb2.DescribeTransactionsResponse()
         for transactional_id in request.transactional_ids:
             description = response.transactions.add(transactional_id=transactional_id)
@@ -154,12 +181,21 @@ class TransactionServicer:
                 self._describe(transactional_id, description, context)
             except Refused as refusal:
                 set_error(description, Method.DESCRIBE_TRANSACTIONS, refusal)
-        return settled(response)
+        if not request.history_limit:
+            return settled(response)
+        filled = [
+            self._history.last_steps(description.transactional_id, request.history_limit).map(
+                partial(edge.fill_history, description)
+            )
+            for description in response.transactions
+            if not description.error_code
+        ]
+        return all_of(filled).map(lambda _filled: response)
 
     def ListTransactions(
         self, request: transaction_pb2.ListTransactionsRequest, context: CallContext
     ) -> Pending[transaction_pb2.ListTransactionsResponse]:
-        now_ms = self._clock.wall_ms()
+        now_ms = self._service.now_ms()
         listing = self._service.list(edge.transaction_filter(request), now_ms)
         visible = edge.visible_to(listing, context, self._authorizer)
         return settled(edge.list_response(visible, now_ms))
@@ -170,8 +206,9 @@ class TransactionServicer:
         require(self._authorizer, context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         transaction = self._service.describe(transactional_id)
         waiting = self._service.partitions_waiting(transaction)
-        waiting = edge.partitions_visible_to(waiting, context, self._catalog, self._authorizer)
-        edge.fill_description(description, transaction, waiting, self._catalog, self._clock.wall_ms())
+        named = [found for ordinal in waiting if (found := self._catalog.by_ordinal(ordinal)) is not None]
+        visible = [found for found in named if self._may_describe_topic(found.topic, context)]
+        edge.fill_description(description, transaction, visible, self._service.now_ms())
 
     def _locate(self, key_type: int, key: str, found: transaction_pb2.Coordinator, context: CallContext) -> None:
         if key_type != transaction_pb2.COORDINATOR_KEY_TYPE_TRANSACTION:
@@ -181,6 +218,9 @@ class TransactionServicer:
         require(self._authorizer, context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
         found.node_id, found.host, found.port = self._address.node_id, self._address.host, self._address.port
         found.shard = self._service.shard_key(key).number
+
+    def _may_describe_topic(self, topic: str, context: CallContext) -> bool:
+        return self._authorizer.is_allowed(context, Permission.DESCRIBE, ResourceType.TOPIC, topic)
 
     def _may_write(self, transactional_id: str, context: CallContext) -> None:
         require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)

@@ -80,6 +80,35 @@ class Ended:
     csn: int
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How an administrator asked for something to be done to an id."""
+
+    dry_run: bool = False
+    """Only reply what would be done."""
+    older_than_ms: int | None = None
+    """Refuse unless the transaction has been open for longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """Reply to an administrator: the id as it was, and who is fenced."""
+
+    before: Transaction
+    fenced: Identity
+
+    @staticmethod
+    def to(current: Transaction) -> Acted:
+        return Acted(current, current.client_identity)
+
+
+@dataclass(frozen=True, slots=True)
+class FenceBegun:
+    """Reply to an administrator: the open transaction is being aborted, and fencing must be asked for again."""
+
+    acted: Acted
+
+
 def park_key(transactional_id: str) -> tuple[str, str]:
     """What calls that meet a transaction being completed wait for."""
     return ("transaction", transactional_id)
@@ -124,6 +153,8 @@ class TransactionShard:
         self.expiration_ms = EXPIRATION_MS
         """After how long an idle id is forgotten."""
         self._transactions: TimelineMap[str, Transaction] = TimelineMap(journal)
+        self._ids: TimelineMap[int, str] = TimelineMap(journal)
+        """Transactional ids by producer id."""
 
     # Reading
 
@@ -132,6 +163,14 @@ class TransactionShard:
 
     def durable_transactions(self) -> Iterable[Transaction]:
         return (transaction for _, transaction in self._transactions.durable_items())
+
+    def live_transactions(self) -> Iterable[Transaction]:
+        return self._transactions.values()
+
+    def owner_of(self, producer_id: int) -> Transaction | None:
+        """The id whose transactions have this producer id, live state."""
+        transactional_id = self._ids.get(producer_id)
+        return None if transactional_id is None else self._transactions.get(transactional_id)
 
     def open_touching(self, ordinals: frozenset[int]) -> list[Transaction]:
         """Open transactions, live state, with one of these partitions. Those that await an outside decision are left
@@ -277,6 +316,49 @@ class TransactionShard:
             return Decision()
         return replace(self._decide_outcome(current, _abort(cause), turn), reply=None)
 
+    def decide_admin_abort(self, transactional_id: str, asked: Asked, turn: Turn) -> Decision:
+        """Abort the open transaction, whatever it waits for. The reply is Acted."""
+        current = self._asked_for(transactional_id, asked, turn)
+        rules.check_open(current)
+        if asked.dry_run:
+            return Decision(reply=Acted.to(current))
+        return self._decide_outcome(current, _abort(ADMIN_CAUSE), turn, reply=Acted.to(current))
+
+    def decide_fence(
+        self, transactional_id: str, asked: Asked, turn: Turn, *, may_abort_and_fence: bool, begun: Acted | None = None
+    ) -> Decision:
+        """Raise the epoch of an id on nobody's behalf: whoever held it is fenced, and the stored timeout stays. An open
+        transaction is aborted first, as for InitProducerId. The reply is Acted, or FenceBegun when only that was
+        done."""
+        current = self._asked_for(transactional_id, asked, turn)
+        acted = Acted.to(current) if begun is None else begun
+        if asked.dry_run:
+            return Decision(reply=acted)
+        rules.check_not_prepared(current)
+        if current.state is TransactionState.ONGOING:
+            decision = self._decide_outcome(current, _abort(ADMIN_CAUSE), turn, reply=FenceBegun(acted))
+            if not (may_abort_and_fence and self._is_fused(current)):
+                return decision
+            again = fence_operation(self.key, transactional_id, replace(asked, older_than_ms=None), begun=acted)
+            return replace(decision, joins=(*decision.joins, again))
+        allocation = _Allocation(self._counters)
+        fenced = rules.fence(current, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take)
+        return Decision(
+            reply=acted,
+            records=(*allocation.records, self._changed(fenced)),
+            events=(TransactionStepped(current, fenced),),
+        )
+
+    def _asked_for(self, transactional_id: str, asked: Asked, turn: Turn) -> Transaction:
+        current = self._transactions.get(transactional_id)
+        if current is None:
+            raise Refused(
+                ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {transactional_id!a:.300} is not known"
+            )
+        if asked.older_than_ms is not None:
+            rules.check_open_longer(current, asked.older_than_ms, now_ms=turn.now_ms)
+        return current
+
     def decide_complete(self, transactional_id: str, csn: int, turn: Turn) -> Decision:
         """Every participant has its marker: COMPLETE. Does nothing when the outcome `csn` is complete already."""
         current = self._transactions.get(transactional_id)
@@ -364,8 +446,13 @@ class TransactionShard:
     def replay(self, value: TransactionChanged | TransactionForgotten | ShardEpoch) -> None:
         match value:
             case TransactionChanged(transaction=transaction):
+                before = self._transactions.get(transaction.transactional_id)
+                if before is None or before.producer_id != transaction.producer_id:
+                    self._forget_producer_id(before)
+                    self._ids.put(transaction.producer_id, transaction.transactional_id)
                 self._transactions.put(transaction.transactional_id, transaction)
             case TransactionForgotten(transactional_id=transactional_id):
+                self._forget_producer_id(self._transactions.get(transactional_id))
                 self._transactions.remove(transactional_id)
             case ShardEpoch(coordinator_epoch=coordinator_epoch):
                 self.coordinator_epoch = coordinator_epoch
@@ -383,6 +470,10 @@ class TransactionShard:
         return Decision(effects=tuple(effects))
 
     # Helpers
+
+    def _forget_producer_id(self, before: Transaction | None) -> None:
+        if before is not None:
+            self._ids.remove(before.producer_id)
 
     def _known(self, transactional_id: str, identity: Identity) -> Transaction:
         current = self._transactions.get(transactional_id)
@@ -443,6 +534,23 @@ def abort_operation(key: ShardKey, transaction: Transaction, *, cause: str) -> O
     transactional_id, identity, start_ms = transaction.transactional_id, transaction.identity, transaction.start_ms
     return Operation(
         key, lambda shard, turn: shard.decide_abort(transactional_id, identity, start_ms, turn, cause=cause)
+    )
+
+
+def fence_operation(
+    key: ShardKey,
+    transactional_id: str,
+    asked: Asked,
+    *,
+    may_abort_and_fence: bool = False,
+    begun: Acted | None = None,
+) -> Operation:
+    """Fences the producers of an id. `begun`: what was found when the fencing began."""
+    return Operation(
+        key,
+        lambda shard, turn: shard.decide_fence(
+            transactional_id, asked, turn, may_abort_and_fence=may_abort_and_fence, begun=begun
+        ),
     )
 
 

@@ -77,6 +77,7 @@ FAMILIES: Final = (
     _counter("txn_coordinator_markers_total", ("kind",), "Markers written to partitions (commit, abort)."),
     _counter("txn_coordinator_marker_retries_total", (), "Markers that were refused and sent again."),
     _gauge("txn_coordinator_markers_pending", (), "Markers that are decided but not durable (split mode)."),
+    _gauge("txn_coordinator_hanging", (), "Open transactions that nobody will end; there should be none, ever."),
     _gauge("txn_partition_high_watermark", _PARTITION, "End of the durable log."),
     _gauge("txn_partition_log_start_offset", _PARTITION, "First offset that can be read."),
     _gauge("txn_partition_last_stable_offset", _PARTITION, "End for committed readers."),

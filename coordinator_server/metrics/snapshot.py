@@ -22,6 +22,7 @@ from coordinator_server.metrics.instruments import SECONDS, SIZES, Distribution
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.shard import LogShard
 from txn_coordinator.counters import COUNTERS, CountersShard
+from txn_coordinator.hanging import HangingTransactions
 from txn_coordinator.marker_sender import MarkerSender
 
 
@@ -69,6 +70,7 @@ class LiveServer:
     runtime: Runtime
     commits: CommitThread
     sender: MarkerSender
+    hanging: HangingTransactions
     directory: TopicDirectory
     store_statistics: Callable[[], StoreStatistics]
     calls_in_flight: Callable[[], int]
@@ -127,6 +129,7 @@ class SnapshotTaker:
             "txn_coordinator_markers_total": numbers.markers.copy(),
             "txn_coordinator_marker_retries_total": _one(live.sender.failed_markers),
             "txn_coordinator_markers_pending": _one(live.sender.waiting_markers),
+            "txn_coordinator_hanging": _one(live.hanging.count),
         }
 
     def _partitions(self) -> Snapshot:

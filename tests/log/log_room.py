@@ -16,6 +16,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import AllowAll, Authorizer, CallContext
 from coordinator_runtime.store import Store
 from partition_log.catalog.rules import NewTopic
+from partition_log.foreign_markers import ForeignMarkers
 from partition_log.loading import load_partition_log
 from partition_log.markers import PartitionMarkers
 from partition_log.requests import (
@@ -124,6 +125,9 @@ class LogRoom:
         }
         self.topics = TopicService(self.runtime, self.directory, new_topic_id=self.new_topic_id, **ports)
         self.log = LogService(self.runtime, self.store, self.directory, **ports)
+        self.foreign_markers = ForeignMarkers(
+            self.runtime, self.directory, guard=self.transactions, authorizer=ports["authorizer"]
+        )
 
     def new_topic_id(self) -> bytes:
         self._topic_count += 1

@@ -18,14 +18,23 @@ from tests.log.log_room import ABORT, TOPIC, Batch, LogRoom, transactional
 
 RESPONSES: dict[str, Any] = {
     method: getattr(log_pb2, f"{method}Response")
-    for method in ("CreateTopics", "DeleteTopics", "DescribeTopics", "Produce", "Fetch", "ListOffsets")
+    for method in (
+        "CreateTopics",
+        "DeleteTopics",
+        "DescribeTopics",
+        "Produce",
+        "Fetch",
+        "ListOffsets",
+        "WriteTxnMarkers",
+        "DescribeProducers",
+    )
 }
 
 
 def call(room: LogRoom, request: Message) -> Any:
     """What the dispatcher does with the bytes of a call."""
     method = type(request).__name__.removesuffix("Request")
-    servicer = LogServicer(room.topics, room.log)
+    servicer = LogServicer(room.topics, room.log, room.foreign_markers)
     received: Any = type(request).FromString(request.SerializeToString())
 
     def serve() -> Pending[Any]:

@@ -82,6 +82,16 @@ class FakeTransactions:
 
         return Operation(KEY, decide)
 
+    def check(self, ordinal: int, marker: Marker) -> Operation:
+        """Implements MarkerGuard: `refusal` answers."""
+
+        def decide(_shard: MembershipShard, _turn: Turn) -> Decision:
+            if self.refusal is not None:
+                raise self.refusal
+            return Decision()
+
+        return Operation(KEY, decide)
+
     def abort_touching(self, ordinals: Sequence[int]) -> Sequence[Operation]:
         return [Operation(KEY, lambda shard, _turn: self._abort(shard, frozenset(ordinals)))]
 

@@ -27,6 +27,7 @@ PROTO = Path(__file__).resolve().parent.parent.parent / "proto"
 EVERY_PAIR = tuple(itertools.product(Method, ErrorCode))
 MUTATING = tuple(method for method in Method if method not in REPEATABLE_METHODS)
 ENDS_TRANSACTIONS = (
+    Method.ABORT_HANGING_TRANSACTIONS,
     Method.ABORT_TRANSACTIONS,
     Method.FENCE_PRODUCERS,
     Method.INIT_PRODUCER_ID,

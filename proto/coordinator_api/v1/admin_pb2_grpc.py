@@ -39,6 +39,26 @@ class AdminServiceStub(object):
                 request_serializer=coordinator__api_dot_v1_dot_admin__pb2.LimitsRequest.SerializeToString,
                 response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.LimitsResponse.FromString,
                 _registered_method=True)
+        self.AbortTransactions = channel.unary_unary(
+                '/coordinator_api.v1.AdminService/AbortTransactions',
+                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.AbortTransactionsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.AbortTransactionsResponse.FromString,
+                _registered_method=True)
+        self.FenceProducers = channel.unary_unary(
+                '/coordinator_api.v1.AdminService/FenceProducers',
+                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.FenceProducersRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.FenceProducersResponse.FromString,
+                _registered_method=True)
+        self.ListHangingTransactions = channel.unary_unary(
+                '/coordinator_api.v1.AdminService/ListHangingTransactions',
+                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.ListHangingTransactionsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.ListHangingTransactionsResponse.FromString,
+                _registered_method=True)
+        self.AbortHangingTransactions = channel.unary_unary(
+                '/coordinator_api.v1.AdminService/AbortHangingTransactions',
+                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.AbortHangingTransactionsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.AbortHangingTransactionsResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
@@ -51,6 +71,41 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AbortTransactions(self, request, context):
+        """Aborts open transactions as their coordinator: PREPARE, markers, COMPLETE, as a timeout would. The identity that held
+        the transaction is fenced; a producer of version 2 that calls EndTxn(abort) learns its next one and goes on. Needs the
+        permission write on each transactional id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FenceProducers(self, request, context):
+        """Fences the producers of transactional ids for good, whatever state these are in: an open transaction is aborted, and
+        only InitProducerId gives an identity that is accepted. The stored timeout stays. Needs the permission write on each
+        transactional id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListHangingTransactions(self, request, context):
+        """Transactions that are open in a partition and that nobody will end, because no transactional id owns them. There
+        should be none, ever. Needs the permission describe on the cluster.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AbortHangingTransactions(self, request, context):
+        """Aborts the hanging transactions of one partition with a marker of its own, because no coordinator would send one. A
+        transaction that a transactional id owns is refused with INVALID_TXN_STATE: AbortTransactions is the way to end it.
+        Needs the permission cluster_action on the cluster.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -58,6 +113,26 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.Limits,
                     request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.LimitsRequest.FromString,
                     response_serializer=coordinator__api_dot_v1_dot_admin__pb2.LimitsResponse.SerializeToString,
+            ),
+            'AbortTransactions': grpc.unary_unary_rpc_method_handler(
+                    servicer.AbortTransactions,
+                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.AbortTransactionsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.AbortTransactionsResponse.SerializeToString,
+            ),
+            'FenceProducers': grpc.unary_unary_rpc_method_handler(
+                    servicer.FenceProducers,
+                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.FenceProducersRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.FenceProducersResponse.SerializeToString,
+            ),
+            'ListHangingTransactions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListHangingTransactions,
+                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.ListHangingTransactionsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.ListHangingTransactionsResponse.SerializeToString,
+            ),
+            'AbortHangingTransactions': grpc.unary_unary_rpc_method_handler(
+                    servicer.AbortHangingTransactions,
+                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.AbortHangingTransactionsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.AbortHangingTransactionsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -87,6 +162,114 @@ class AdminService(object):
             '/coordinator_api.v1.AdminService/Limits',
             coordinator__api_dot_v1_dot_admin__pb2.LimitsRequest.SerializeToString,
             coordinator__api_dot_v1_dot_admin__pb2.LimitsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AbortTransactions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.AdminService/AbortTransactions',
+            coordinator__api_dot_v1_dot_admin__pb2.AbortTransactionsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_admin__pb2.AbortTransactionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FenceProducers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.AdminService/FenceProducers',
+            coordinator__api_dot_v1_dot_admin__pb2.FenceProducersRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_admin__pb2.FenceProducersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListHangingTransactions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.AdminService/ListHangingTransactions',
+            coordinator__api_dot_v1_dot_admin__pb2.ListHangingTransactionsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_admin__pb2.ListHangingTransactionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AbortHangingTransactions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.AdminService/AbortHangingTransactions',
+            coordinator__api_dot_v1_dot_admin__pb2.AbortHangingTransactionsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_admin__pb2.AbortHangingTransactionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

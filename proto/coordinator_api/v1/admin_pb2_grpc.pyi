@@ -33,12 +33,50 @@ class AdminServiceStub:
     def __new__(cls, channel: _aio.Channel) -> AdminServiceAsyncStub: ...
     Limits: _grpc.UnaryUnaryMultiCallable[_admin_pb2.LimitsRequest, _admin_pb2.LimitsResponse]
     """The bounds of requests, as this server is configured, so that a client can refuse what the server would refuse."""
+    AbortTransactions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AbortTransactionsRequest, _admin_pb2.AbortTransactionsResponse]
+    """Aborts open transactions as their coordinator: PREPARE, markers, COMPLETE, as a timeout would. The identity that held
+    the transaction is fenced; a producer of version 2 that calls EndTxn(abort) learns its next one and goes on. Needs the
+    permission write on each transactional id.
+    """
+    FenceProducers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.FenceProducersRequest, _admin_pb2.FenceProducersResponse]
+    """Fences the producers of transactional ids for good, whatever state these are in: an open transaction is aborted, and
+    only InitProducerId gives an identity that is accepted. The stored timeout stays. Needs the permission write on each
+    transactional id.
+    """
+    ListHangingTransactions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListHangingTransactionsRequest, _admin_pb2.ListHangingTransactionsResponse]
+    """Transactions that are open in a partition and that nobody will end, because no transactional id owns them. There
+    should be none, ever. Needs the permission describe on the cluster.
+    """
+    AbortHangingTransactions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AbortHangingTransactionsRequest, _admin_pb2.AbortHangingTransactionsResponse]
+    """Aborts the hanging transactions of one partition with a marker of its own, because no coordinator would send one. A
+    transaction that a transactional id owns is refused with INVALID_TXN_STATE: AbortTransactions is the way to end it.
+    Needs the permission cluster_action on the cluster.
+    """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Limits: _aio.UnaryUnaryMultiCallable[_admin_pb2.LimitsRequest, _admin_pb2.LimitsResponse]  # type: ignore[assignment]
     """The bounds of requests, as this server is configured, so that a client can refuse what the server would refuse."""
+    AbortTransactions: _aio.UnaryUnaryMultiCallable[_admin_pb2.AbortTransactionsRequest, _admin_pb2.AbortTransactionsResponse]  # type: ignore[assignment]
+    """Aborts open transactions as their coordinator: PREPARE, markers, COMPLETE, as a timeout would. The identity that held
+    the transaction is fenced; a producer of version 2 that calls EndTxn(abort) learns its next one and goes on. Needs the
+    permission write on each transactional id.
+    """
+    FenceProducers: _aio.UnaryUnaryMultiCallable[_admin_pb2.FenceProducersRequest, _admin_pb2.FenceProducersResponse]  # type: ignore[assignment]
+    """Fences the producers of transactional ids for good, whatever state these are in: an open transaction is aborted, and
+    only InitProducerId gives an identity that is accepted. The stored timeout stays. Needs the permission write on each
+    transactional id.
+    """
+    ListHangingTransactions: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListHangingTransactionsRequest, _admin_pb2.ListHangingTransactionsResponse]  # type: ignore[assignment]
+    """Transactions that are open in a partition and that nobody will end, because no transactional id owns them. There
+    should be none, ever. Needs the permission describe on the cluster.
+    """
+    AbortHangingTransactions: _aio.UnaryUnaryMultiCallable[_admin_pb2.AbortHangingTransactionsRequest, _admin_pb2.AbortHangingTransactionsResponse]  # type: ignore[assignment]
+    """Aborts the hanging transactions of one partition with a marker of its own, because no coordinator would send one. A
+    transaction that a transactional id owns is refused with INVALID_TXN_STATE: AbortTransactions is the way to end it.
+    Needs the permission cluster_action on the cluster.
+    """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -48,5 +86,48 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.LimitsResponse, _abc.Awaitable[_admin_pb2.LimitsResponse]]:
         """The bounds of requests, as this server is configured, so that a client can refuse what the server would refuse."""
+
+    @_abc_1.abstractmethod
+    def AbortTransactions(
+        self,
+        request: _admin_pb2.AbortTransactionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.AbortTransactionsResponse, _abc.Awaitable[_admin_pb2.AbortTransactionsResponse]]:
+        """Aborts open transactions as their coordinator: PREPARE, markers, COMPLETE, as a timeout would. The identity that held
+        the transaction is fenced; a producer of version 2 that calls EndTxn(abort) learns its next one and goes on. Needs the
+        permission write on each transactional id.
+        """
+
+    @_abc_1.abstractmethod
+    def FenceProducers(
+        self,
+        request: _admin_pb2.FenceProducersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.FenceProducersResponse, _abc.Awaitable[_admin_pb2.FenceProducersResponse]]:
+        """Fences the producers of transactional ids for good, whatever state these are in: an open transaction is aborted, and
+        only InitProducerId gives an identity that is accepted. The stored timeout stays. Needs the permission write on each
+        transactional id.
+        """
+
+    @_abc_1.abstractmethod
+    def ListHangingTransactions(
+        self,
+        request: _admin_pb2.ListHangingTransactionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListHangingTransactionsResponse, _abc.Awaitable[_admin_pb2.ListHangingTransactionsResponse]]:
+        """Transactions that are open in a partition and that nobody will end, because no transactional id owns them. There
+        should be none, ever. Needs the permission describe on the cluster.
+        """
+
+    @_abc_1.abstractmethod
+    def AbortHangingTransactions(
+        self,
+        request: _admin_pb2.AbortHangingTransactionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.AbortHangingTransactionsResponse, _abc.Awaitable[_admin_pb2.AbortHangingTransactionsResponse]]:
+        """Aborts the hanging transactions of one partition with a marker of its own, because no coordinator would send one. A
+        transaction that a transactional id owns is refused with INVALID_TXN_STATE: AbortTransactions is the way to end it.
+        Needs the permission cluster_action on the cluster.
+        """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -64,6 +64,16 @@ class LogServiceStub(object):
                 request_serializer=coordinator__api_dot_v1_dot_log__pb2.ListOffsetsRequest.SerializeToString,
                 response_deserializer=coordinator__api_dot_v1_dot_log__pb2.ListOffsetsResponse.FromString,
                 _registered_method=True)
+        self.WriteTxnMarkers = channel.unary_unary(
+                '/coordinator_api.v1.LogService/WriteTxnMarkers',
+                request_serializer=coordinator__api_dot_v1_dot_log__pb2.WriteTxnMarkersRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_log__pb2.WriteTxnMarkersResponse.FromString,
+                _registered_method=True)
+        self.DescribeProducers = channel.unary_unary(
+                '/coordinator_api.v1.LogService/DescribeProducers',
+                request_serializer=coordinator__api_dot_v1_dot_log__pb2.DescribeProducersRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_log__pb2.DescribeProducersResponse.FromString,
+                _registered_method=True)
 
 
 class LogServiceServicer(object):
@@ -111,6 +121,23 @@ class LogServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WriteTxnMarkers(self, request, context):
+        """Ends transactions in partitions, as a coordinator elsewhere decided. Each marker is accepted or refused in each
+        partition by itself, and success to repeat. Needs the permission cluster_action on the cluster.
+        For producers whose transactional id this server coordinates, it sends the markers itself and refuses those of others
+        with INVALID_TXN_STATE: EndTxn and AbortTransactions are the ways to end their transactions.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeProducers(self, request, context):
+        """The producers that partitions remember, and their open transactions.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LogServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -143,6 +170,16 @@ def add_LogServiceServicer_to_server(servicer, server):
                     servicer.ListOffsets,
                     request_deserializer=coordinator__api_dot_v1_dot_log__pb2.ListOffsetsRequest.FromString,
                     response_serializer=coordinator__api_dot_v1_dot_log__pb2.ListOffsetsResponse.SerializeToString,
+            ),
+            'WriteTxnMarkers': grpc.unary_unary_rpc_method_handler(
+                    servicer.WriteTxnMarkers,
+                    request_deserializer=coordinator__api_dot_v1_dot_log__pb2.WriteTxnMarkersRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_log__pb2.WriteTxnMarkersResponse.SerializeToString,
+            ),
+            'DescribeProducers': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeProducers,
+                    request_deserializer=coordinator__api_dot_v1_dot_log__pb2.DescribeProducersRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_log__pb2.DescribeProducersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -307,6 +344,60 @@ class LogService(object):
             '/coordinator_api.v1.LogService/ListOffsets',
             coordinator__api_dot_v1_dot_log__pb2.ListOffsetsRequest.SerializeToString,
             coordinator__api_dot_v1_dot_log__pb2.ListOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WriteTxnMarkers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.LogService/WriteTxnMarkers',
+            coordinator__api_dot_v1_dot_log__pb2.WriteTxnMarkersRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_log__pb2.WriteTxnMarkersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeProducers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.LogService/DescribeProducers',
+            coordinator__api_dot_v1_dot_log__pb2.DescribeProducersRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_log__pb2.DescribeProducersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,14 @@ class LogServiceStub:
     """Reads record batches; waits up to max_wait_ms for some."""
     ListOffsets: _grpc.UnaryUnaryMultiCallable[_log_pb2.ListOffsetsRequest, _log_pb2.ListOffsetsResponse]
     """Offsets by position or time."""
+    WriteTxnMarkers: _grpc.UnaryUnaryMultiCallable[_log_pb2.WriteTxnMarkersRequest, _log_pb2.WriteTxnMarkersResponse]
+    """Ends transactions in partitions, as a coordinator elsewhere decided. Each marker is accepted or refused in each
+    partition by itself, and success to repeat. Needs the permission cluster_action on the cluster.
+    For producers whose transactional id this server coordinates, it sends the markers itself and refuses those of others
+    with INVALID_TXN_STATE: EndTxn and AbortTransactions are the ways to end their transactions.
+    """
+    DescribeProducers: _grpc.UnaryUnaryMultiCallable[_log_pb2.DescribeProducersRequest, _log_pb2.DescribeProducersResponse]
+    """The producers that partitions remember, and their open transactions."""
 
 @_typing.type_check_only
 class LogServiceAsyncStub(LogServiceStub):
@@ -59,6 +67,14 @@ class LogServiceAsyncStub(LogServiceStub):
     """Reads record batches; waits up to max_wait_ms for some."""
     ListOffsets: _aio.UnaryUnaryMultiCallable[_log_pb2.ListOffsetsRequest, _log_pb2.ListOffsetsResponse]  # type: ignore[assignment]
     """Offsets by position or time."""
+    WriteTxnMarkers: _aio.UnaryUnaryMultiCallable[_log_pb2.WriteTxnMarkersRequest, _log_pb2.WriteTxnMarkersResponse]  # type: ignore[assignment]
+    """Ends transactions in partitions, as a coordinator elsewhere decided. Each marker is accepted or refused in each
+    partition by itself, and success to repeat. Needs the permission cluster_action on the cluster.
+    For producers whose transactional id this server coordinates, it sends the markers itself and refuses those of others
+    with INVALID_TXN_STATE: EndTxn and AbortTransactions are the ways to end their transactions.
+    """
+    DescribeProducers: _aio.UnaryUnaryMultiCallable[_log_pb2.DescribeProducersRequest, _log_pb2.DescribeProducersResponse]  # type: ignore[assignment]
+    """The producers that partitions remember, and their open transactions."""
 
 class LogServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -108,5 +124,25 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.ListOffsetsResponse, _abc.Awaitable[_log_pb2.ListOffsetsResponse]]:
         """Offsets by position or time."""
+
+    @_abc_1.abstractmethod
+    def WriteTxnMarkers(
+        self,
+        request: _log_pb2.WriteTxnMarkersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_pb2.WriteTxnMarkersResponse, _abc.Awaitable[_log_pb2.WriteTxnMarkersResponse]]:
+        """Ends transactions in partitions, as a coordinator elsewhere decided. Each marker is accepted or refused in each
+        partition by itself, and success to repeat. Needs the permission cluster_action on the cluster.
+        For producers whose transactional id this server coordinates, it sends the markers itself and refuses those of others
+        with INVALID_TXN_STATE: EndTxn and AbortTransactions are the ways to end their transactions.
+        """
+
+    @_abc_1.abstractmethod
+    def DescribeProducers(
+        self,
+        request: _log_pb2.DescribeProducersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_pb2.DescribeProducersResponse, _abc.Awaitable[_log_pb2.DescribeProducersResponse]]:
+        """The producers that partitions remember, and their open transactions."""
 
 def add_LogServiceServicer_to_server(servicer: LogServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -267,6 +267,7 @@ class AddPartitionsToTxnRequest(_message.Message):
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     VERIFY_ONLY_FIELD_NUMBER: _builtins.int
+    TRANSACTIONS_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
     producer_id: _builtins.int
     producer_epoch: _builtins.int
@@ -278,6 +279,12 @@ class AddPartitionsToTxnRequest(_message.Message):
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartitions]:
         """At most 10,000 partitions in one transaction. All of them are added or none is."""
 
+    @_builtins.property
+    def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddPartitionsToTxnTransaction]:
+        """Several transactions at once, for other servers: needs the permission cluster_action on the cluster. Each is added to
+        or refused by itself. When it is used, the fields 2 to 6 must be empty. At most 1,000.
+        """
+
     def __init__(
         self,
         *,
@@ -287,14 +294,49 @@ class AddPartitionsToTxnRequest(_message.Message):
         producer_epoch: _builtins.int = ...,
         topics: _abc.Iterable[_common_pb2.TopicPartitions] | None = ...,
         verify_only: _builtins.bool = ...,
+        transactions: _abc.Iterable[Global___AddPartitionsToTxnTransaction] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "topics", b"topics", "transactional_id", b"transactional_id", "verify_only", b"verify_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "topics", b"topics", "transactional_id", b"transactional_id", "transactions", b"transactions", "verify_only", b"verify_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AddPartitionsToTxnRequest: _TypeAlias = AddPartitionsToTxnRequest  # noqa: Y015
+
+@_typing.final
+class AddPartitionsToTxnTransaction(_message.Message):
+    """One transaction of a batched request; the fields mean what they mean in AddPartitionsToTxnRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    VERIFY_ONLY_FIELD_NUMBER: _builtins.int
+    transactional_id: _builtins.str
+    producer_id: _builtins.int
+    producer_epoch: _builtins.int
+    verify_only: _builtins.bool
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartitions]: ...
+    def __init__(
+        self,
+        *,
+        transactional_id: _builtins.str = ...,
+        producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+        topics: _abc.Iterable[_common_pb2.TopicPartitions] | None = ...,
+        verify_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "topics", b"topics", "transactional_id", b"transactional_id", "verify_only", b"verify_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddPartitionsToTxnTransaction: _TypeAlias = AddPartitionsToTxnTransaction  # noqa: Y015
 
 @_typing.final
 class AddPartitionsToTxnResponse(_message.Message):
@@ -305,6 +347,7 @@ class AddPartitionsToTxnResponse(_message.Message):
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     THROTTLE_MS_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
+    TRANSACTIONS_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     """The error of the whole request; results then repeat it for every partition that exists."""
     error_class: _common_pb2.ErrorClass.ValueType
@@ -314,6 +357,10 @@ class AddPartitionsToTxnResponse(_message.Message):
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddPartitionsToTxnResult]:
         """One per partition asked for, in that order."""
 
+    @_builtins.property
+    def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddPartitionsToTxnTransactionResult]:
+        """Answers to a batched request: one per transaction, in the order asked."""
+
     def __init__(
         self,
         *,
@@ -322,14 +369,48 @@ class AddPartitionsToTxnResponse(_message.Message):
         error_message: _builtins.str = ...,
         throttle_ms: _builtins.int = ...,
         results: _abc.Iterable[Global___AddPartitionsToTxnResult] | None = ...,
+        transactions: _abc.Iterable[Global___AddPartitionsToTxnTransactionResult] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "results", b"results", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "results", b"results", "throttle_ms", b"throttle_ms", "transactions", b"transactions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AddPartitionsToTxnResponse: _TypeAlias = AddPartitionsToTxnResponse  # noqa: Y015
+
+@_typing.final
+class AddPartitionsToTxnTransactionResult(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
+    transactional_id: _builtins.str
+    error_code: _common_pb2.ErrorCode.ValueType
+    """The error of this transaction; results then repeat it for every partition that exists."""
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddPartitionsToTxnResult]: ...
+    def __init__(
+        self,
+        *,
+        transactional_id: _builtins.str = ...,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        results: _abc.Iterable[Global___AddPartitionsToTxnResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "results", b"results", "transactional_id", b"transactional_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddPartitionsToTxnTransactionResult: _TypeAlias = AddPartitionsToTxnTransactionResult  # noqa: Y015
 
 @_typing.final
 class AddPartitionsToTxnResult(_message.Message):
@@ -619,6 +700,11 @@ class DescribeTransactionsRequest(_message.Message):
 
     HEADER_FIELD_NUMBER: _builtins.int
     TRANSACTIONAL_IDS_FIELD_NUMBER: _builtins.int
+    HISTORY_LIMIT_FIELD_NUMBER: _builtins.int
+    history_limit: _builtins.int
+    """How many of the last steps of each id are wanted, at most 100. Default 0: none. Only the newest part of the history is
+    searched (see `history_complete`); with a history at most 100 ids are described at a time.
+    """
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
@@ -628,10 +714,11 @@ class DescribeTransactionsRequest(_message.Message):
         *,
         header: _common_pb2.RequestHeader | None = ...,
         transactional_ids: _abc.Iterable[_builtins.str] | None = ...,
+        history_limit: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "transactional_ids", b"transactional_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "history_limit", b"history_limit", "transactional_ids", b"transactional_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -693,6 +780,8 @@ class TransactionDescription(_message.Message):
     PREPARED_MS_FIELD_NUMBER: _builtins.int
     CLIENT_PRODUCER_ID_FIELD_NUMBER: _builtins.int
     CLIENT_PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
+    HISTORY_COMPLETE_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     """TRANSACTIONAL_ID_NOT_FOUND for an unknown id."""
     error_class: _common_pb2.ErrorClass.ValueType
@@ -721,6 +810,8 @@ class TransactionDescription(_message.Message):
     kept it.
     """
     client_producer_epoch: _builtins.int
+    history_complete: _builtins.bool
+    """Older steps than these do not exist. False: there are more, or the search ended before it found them."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicPartitions]:
         """Partitions in the transaction; in a Prepare state only those without a marker yet."""
@@ -728,6 +819,10 @@ class TransactionDescription(_message.Message):
     @_builtins.property
     def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Consumer groups whose offsets are in the transaction."""
+
+    @_builtins.property
+    def history(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionStep]:
+        """The last steps of the id, the newest first."""
 
     def __init__(
         self,
@@ -750,10 +845,12 @@ class TransactionDescription(_message.Message):
         prepared_ms: _builtins.int | None = ...,
         client_producer_id: _builtins.int | None = ...,
         client_producer_epoch: _builtins.int | None = ...,
+        history: _abc.Iterable[Global___TransactionStep] | None = ...,
+        history_complete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms", "_client_producer_epoch", b"_client_producer_epoch", "_client_producer_id", b"_client_producer_id", "_prepared_ms", b"_prepared_ms", "age_ms", b"age_ms", "client_producer_epoch", b"client_producer_epoch", "client_producer_id", b"client_producer_id", "prepared_ms", b"prepared_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms", "_client_producer_epoch", b"_client_producer_epoch", "_client_producer_id", b"_client_producer_id", "_prepared_ms", b"_prepared_ms", "age_ms", b"age_ms", "client_producer_epoch", b"client_producer_epoch", "client_producer_id", b"client_producer_id", "csn", b"csn", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "groups", b"groups", "last_update_ms", b"last_update_ms", "prepared_ms", b"prepared_ms", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "start_ms", b"start_ms", "state", b"state", "topics", b"topics", "transaction_timeout_ms", b"transaction_timeout_ms", "transactional_id", b"transactional_id", "two_phase", b"two_phase"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms", "_client_producer_epoch", b"_client_producer_epoch", "_client_producer_id", b"_client_producer_id", "_prepared_ms", b"_prepared_ms", "age_ms", b"age_ms", "client_producer_epoch", b"client_producer_epoch", "client_producer_id", b"client_producer_id", "csn", b"csn", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "groups", b"groups", "history", b"history", "history_complete", b"history_complete", "last_update_ms", b"last_update_ms", "prepared_ms", b"prepared_ms", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "start_ms", b"start_ms", "state", b"state", "topics", b"topics", "transaction_timeout_ms", b"transaction_timeout_ms", "transactional_id", b"transactional_id", "two_phase", b"two_phase"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__age_ms: _TypeAlias = _typing.Literal["age_ms"]  # noqa: Y015
     _WhichOneofArgType__age_ms: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms"]  # noqa: Y015
@@ -773,6 +870,71 @@ class TransactionDescription(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__prepared_ms) -> _WhichOneofReturnType__prepared_ms | None: ...
 
 Global___TransactionDescription: _TypeAlias = TransactionDescription  # noqa: Y015
+
+@_typing.final
+class TransactionStep(_message.Message):
+    """One step of a transactional id, as it was stored."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_MS_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    FENCED_PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    FENCED_PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    PARTICIPANTS_FIELD_NUMBER: _builtins.int
+    CSN_FIELD_NUMBER: _builtins.int
+    at_ms: _builtins.int
+    state: _builtins.str
+    """The state that it led to; names as in TransactionDescription."""
+    cause: _builtins.str
+    """Why: init, add, client (EndTxn), fence (a newer instance), timeout, admin, topic_deleted, prepare, keep."""
+    client_id: _builtins.str
+    """Who asked for it. Both empty: the server by itself."""
+    host: _builtins.str
+    producer_id: _builtins.int
+    """The identity that the client must show after the step."""
+    producer_epoch: _builtins.int
+    fenced_producer_id: _builtins.int
+    """The identity that the step fenced: nothing that still shows it is accepted. Absent: none."""
+    fenced_producer_epoch: _builtins.int
+    participants: _builtins.int
+    """Partitions and groups in the transaction after the step."""
+    csn: _builtins.int
+    """Number of the outcome, where one is decided; else 0."""
+    def __init__(
+        self,
+        *,
+        at_ms: _builtins.int = ...,
+        state: _builtins.str = ...,
+        cause: _builtins.str = ...,
+        client_id: _builtins.str = ...,
+        host: _builtins.str = ...,
+        producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+        fenced_producer_id: _builtins.int | None = ...,
+        fenced_producer_epoch: _builtins.int | None = ...,
+        participants: _builtins.int = ...,
+        csn: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_fenced_producer_epoch", b"_fenced_producer_epoch", "_fenced_producer_id", b"_fenced_producer_id", "fenced_producer_epoch", b"fenced_producer_epoch", "fenced_producer_id", b"fenced_producer_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fenced_producer_epoch", b"_fenced_producer_epoch", "_fenced_producer_id", b"_fenced_producer_id", "at_ms", b"at_ms", "cause", b"cause", "client_id", b"client_id", "csn", b"csn", "fenced_producer_epoch", b"fenced_producer_epoch", "fenced_producer_id", b"fenced_producer_id", "host", b"host", "participants", b"participants", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__fenced_producer_epoch: _TypeAlias = _typing.Literal["fenced_producer_epoch"]  # noqa: Y015
+    _WhichOneofArgType__fenced_producer_epoch: _TypeAlias = _typing.Literal["_fenced_producer_epoch", b"_fenced_producer_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__fenced_producer_id: _TypeAlias = _typing.Literal["fenced_producer_id"]  # noqa: Y015
+    _WhichOneofArgType__fenced_producer_id: _TypeAlias = _typing.Literal["_fenced_producer_id", b"_fenced_producer_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fenced_producer_epoch) -> _WhichOneofReturnType__fenced_producer_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fenced_producer_id) -> _WhichOneofReturnType__fenced_producer_id | None: ...
+
+Global___TransactionStep: _TypeAlias = TransactionStep  # noqa: Y015
 
 @_typing.final
 class ListTransactionsRequest(_message.Message):

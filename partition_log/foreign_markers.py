@@ -1,0 +1,136 @@
+"""WriteTxnMarkers: markers from coordinators elsewhere, and from administrators.
+
+Markers of this server's own coordinator do not come this way. So one that does is asked about: it must not decide what
+is not decided, nor poison a partition with numbers from the future (promise 3).
+
+Source: spec transactions 2.7, with the acceptance by csn of design 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
+from coordinator_protocol.limits import EPOCH_MAX
+from coordinator_protocol.marker import Marker
+from coordinator_runtime.authorization import require
+from coordinator_runtime.decision import Decision, Operation, Turn
+from coordinator_runtime.edge import PartitionName
+from coordinator_runtime.pending import Pending, all_of
+from coordinator_runtime.ports import Authorizer, CallContext, MarkerGuard, Permission, ResourceType
+from coordinator_runtime.runtime import Runtime
+from partition_log.catalog.directory import TopicDirectory
+from partition_log.catalog.state import CATALOG_KEY
+from partition_log.shard import LogShard
+
+WRITES_MAX = 10_000
+"""Markers times partitions in one request: as many as one transaction has."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerRequest:
+    """One marker for several partitions."""
+
+    marker: Marker
+    names: tuple[PartitionName, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerResult:
+    """What became of one marker in one partition."""
+
+    name: PartitionName
+    error: CoordinatorError | None = None
+
+
+class ForeignMarkers:
+    """The use case of WriteTxnMarkers."""
+
+    def __init__(
+        self, runtime: Runtime, directory: TopicDirectory, *, guard: MarkerGuard, authorizer: Authorizer
+    ) -> None:
+        self._runtime = runtime
+        self._directory = directory
+        self._guard = guard
+        self._authorizer = authorizer
+
+    def write(
+        self, requests: Sequence[MarkerRequest], context: CallContext
+    ) -> Pending[list[tuple[int, list[MarkerResult]]]]:
+        """Write every marker to every partition that it names, each by itself. Results by producer id, in the order in
+        which these were first named; durable when answered.
+
+        Raises Refused: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST."""
+        require(self._authorizer, context, Permission.CLUSTER_ACTION, ResourceType.CLUSTER, "transaction markers")
+        count = sum(len(request.names) for request in requests)
+        if count > WRITES_MAX:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"the request writes {count} markers and at most {WRITES_MAX} are allowed; split it",
+            )
+        for request in requests:
+            _check(request.marker)
+        written = [
+            (request.marker.producer_id, self._write(name, request.marker, context))
+            for request in requests
+            for name in request.names
+        ]
+
+        def merge(results: list[MarkerResult]) -> list[tuple[int, list[MarkerResult]]]:
+            merged: dict[int, list[MarkerResult]] = {request.marker.producer_id: [] for request in requests}
+            for (producer_id, _pending), result in zip(written, results, strict=True):
+                merged[producer_id].append(result)
+            return list(merged.items())
+
+        return all_of([pending for _producer_id, pending in written]).map(merge)
+
+    def _write(self, name: PartitionName, marker: Marker, context: CallContext) -> Pending[MarkerResult]:
+        def refused(error: Exception) -> MarkerResult:
+            if not isinstance(error, CoordinatorError):
+                raise error
+            return MarkerResult(name, error)
+
+        return self._written(name, marker, context).map(lambda _done: MarkerResult(name)).recover(refused)
+
+    def _written(self, name: PartitionName, marker: Marker, context: CallContext) -> Pending[None]:
+        try:
+            placed = self._directory.place(*name)
+        except Refused as refusal:
+            return self._refuse_durably(refusal)
+        ordinal = placed.ref.ordinal
+        check = self._guard.check(ordinal, marker)
+
+        def decide(log: LogShard, turn: Turn) -> Decision:
+            return log.decide_marker_from_outside(ordinal, marker, check, turn)
+
+        return self._runtime.write(Operation(placed.shard, decide), context, is_urgent=True)
+
+    def _refuse_durably(self, refusal: Refused) -> Pending[None]:
+        """That a partition is not there may rest on a deletion that is not on disk yet."""
+
+        def refuse(_catalog: object, _turn: Turn) -> NoReturn:
+            raise refusal
+
+        return self._runtime.write(Operation(CATALOG_KEY, refuse), is_urgent=True)
+
+
+def _check(marker: Marker) -> None:
+    """Raises Refused INVALID_REQUEST for what can never be a marker."""
+    epochs = (marker.txn_epoch, marker.next_epoch)
+    if marker.producer_id < 0 or not all(0 <= epoch <= EPOCH_MAX for epoch in epochs) or marker.coordinator_epoch < 0:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"a marker of producer id {marker.producer_id} with epochs {marker.txn_epoch} and {marker.next_epoch}, "
+            f"from coordinator epoch {marker.coordinator_epoch}, cannot be: send the decided one unchanged",
+        )
+    if marker.next_epoch < marker.txn_epoch:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"next_epoch {marker.next_epoch} is smaller than txn_epoch {marker.txn_epoch}: epochs never go back",
+        )
+    if marker.csn <= 0:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, "a marker has the csn that its outcome was given when it was decided, 1 or more"
+        )

@@ -1,0 +1,36 @@
+"""Open transactions of all partitions, for what finds hanging ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from coordinator_runtime.decision import Coordinator, Decision, Operation, Turn
+from coordinator_runtime.ports import OpenInPartition
+from coordinator_runtime.runtime import Runtime
+from partition_log.catalog.directory import TopicDirectory
+from partition_log.catalog.state import CATALOG_KEY
+from partition_log.shard import LogShard
+
+
+class PartitionTransactions:
+    """Implements `coordinator_runtime.ports.OpenTransactions`."""
+
+    def __init__(self, runtime: Runtime, directory: TopicDirectory) -> None:
+        self._runtime = runtime
+        self._directory = directory
+
+    def all_open(self) -> Sequence[OpenInPartition]:
+        """Those of all partitions, live state."""
+        shards: list[LogShard] = self._runtime.shards(Coordinator.LOG)
+        return [found for shard in shards for found in shard.all_open_transactions()]
+
+    def ask_open(self, ordinal: int, then: Callable[[Sequence[OpenInPartition]], Decision]) -> Operation:
+        """Asks on the partition's shard; a deleted partition has none."""
+        shard = self._directory.shard_of(ordinal)
+        if shard is None:
+            return Operation(CATALOG_KEY, lambda _catalog, _turn: then(()))
+
+        def decide(log: LogShard, _turn: Turn) -> Decision:
+            return then(log.open_transactions(ordinal))
+
+        return Operation(shard, decide)

@@ -1,0 +1,192 @@
+"""What an administrator does to transactional ids: abort what is open, fence who produces.
+
+Both go through the coordinator of the id, step by step as a timeout or a newer instance would, so nothing is left
+hanging and the history says who did it (cause `admin`).
+
+Source: spec transactions 2.8 (forced termination by id, KIP-618, KIP-939).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
+from coordinator_protocol.names import check_transactional_id
+from coordinator_runtime.authorization import require
+from coordinator_runtime.decision import Coordinator, Operation, ShardKey
+from coordinator_runtime.pending import Pending, all_of, failed, settled
+from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType
+from coordinator_runtime.runtime import Runtime
+from txn_coordinator.shard import Acted, Asked, FenceBegun, TransactionShard, fence_operation, park_key
+from txn_coordinator.state import Transaction, TransactionState
+
+IDS_MAX: Final = 1_000
+"""Ids that one request acts on."""
+
+PARTICIPANTS_MAX: Final = 10_000
+"""Partitions and groups of all that one request aborts by prefix or age: as many as one transaction may have, so that
+it holds up the others no longer than one of these."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which ids are meant; all that is said must hold."""
+
+    transactional_ids: Sequence[str] = ()
+    prefix: str = ""
+    older_than_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActResult:
+    """What was done to one id, or with a dry run would be."""
+
+    transactional_id: str
+    acted: Acted | None = None
+    error: CoordinatorError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActResults:
+    """What was done, and how many more were selected."""
+
+    results: Sequence[ActResult]
+    remaining: int = 0
+
+
+class TransactionAdministration:
+    """Use cases of an administrator. Every id is acted on or refused by itself; durable when answered."""
+
+    def __init__(self, runtime: Runtime, shard_of_id: Callable[[str], ShardKey], authorizer: Authorizer) -> None:
+        self._runtime = runtime
+        self._shard_of_id = shard_of_id
+        self._authorizer = authorizer
+
+    def abort(self, selection: Selection, context: CallContext, *, dry_run: bool) -> Pending[ActResults]:
+        """Abort open transactions. Raises Refused INVALID_REQUEST for a selection that is none."""
+        ids, remaining = self._select(selection, context, only_open=True)
+        asked = Asked(dry_run, selection.older_than_ms)
+
+        def act(transactional_id: str) -> Pending[Acted]:
+            return self._runtime.write(
+                Operation(
+                    self._shard_of_id(transactional_id),
+                    lambda shard, turn: shard.decide_admin_abort(transactional_id, asked, turn),
+                ),
+                context,
+                is_urgent=True,
+            )
+
+        return self._act_on(ids, act, context).map(lambda results: ActResults(results, remaining))
+
+    def fence(self, selection: Selection, context: CallContext, *, dry_run: bool) -> Pending[ActResults]:
+        """Fence whoever produces under these ids, and abort what is open. Raises Refused INVALID_REQUEST for a
+        selection that is none, and for one of too many ids: fenced ones would be selected again."""
+        ids, remaining = self._select(selection, context, only_open=selection.older_than_ms is not None)
+        if remaining:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"{len(ids) + remaining} transactional ids are selected, which is more than can be fenced at once; "
+                "choose a longer prefix",
+            )
+        asked = Asked(dry_run, selection.older_than_ms)
+
+        def act(transactional_id: str) -> Pending[Acted]:
+            operation = fence_operation(
+                self._shard_of_id(transactional_id), transactional_id, asked, may_abort_and_fence=True
+            )
+            return self._fence(operation, transactional_id, context)
+
+        return self._act_on(ids, act, context).map(ActResults)
+
+    def _fence(
+        self, operation: Operation, transactional_id: str, context: CallContext, *, is_continued: bool = False
+    ) -> Pending[Acted]:
+        def after(reply: Acted | FenceBegun) -> Pending[Acted]:
+            if isinstance(reply, Acted):
+                return settled(reply)
+            again = fence_operation(operation.shard, transactional_id, Asked(), begun=reply.acted)
+            return self._fence(again, transactional_id, context, is_continued=True)
+
+        park = park_key(transactional_id)
+        written: Pending[Acted | FenceBegun] = self._runtime.write(
+            operation, context, park_key=park, is_continued=is_continued
+        )
+        return written.then(after)
+
+    def _act_on(
+        self, ids: Sequence[str], act: Callable[[str], Pending[Acted]], context: CallContext
+    ) -> Pending[list[ActResult]]:
+        def one(transactional_id: str) -> Pending[ActResult]:
+            def refused(error: Exception) -> ActResult:
+                if not isinstance(error, CoordinatorError):
+                    raise error
+                return ActResult(transactional_id, error=error)
+
+            try:
+                check_transactional_id(transactional_id)
+                self._require_write(transactional_id, context)
+                pending = act(transactional_id)
+            except Refused as refusal:
+                pending = failed(refusal)
+            return pending.map(lambda acted: ActResult(transactional_id, acted)).recover(refused)
+
+        return all_of([one(transactional_id) for transactional_id in ids])
+
+    def _select(self, selection: Selection, context: CallContext, *, only_open: bool) -> tuple[list[str], int]:
+        _check(selection)
+        if selection.transactional_ids:
+            return list(selection.transactional_ids), 0
+        found = sorted(self._matching(selection, context, only_open=only_open), key=_oldest_first)
+        taken: list[str] = []
+        participants = 0
+        for transaction in found[:IDS_MAX]:
+            participants += transaction.participant_count
+            if participants > PARTICIPANTS_MAX and taken:
+                break
+            taken.append(transaction.transactional_id)
+        return taken, len(found) - len(taken)
+
+    def _matching(self, selection: Selection, context: CallContext, *, only_open: bool) -> Iterator[Transaction]:
+        now_ms = self._runtime.clock.wall_ms()
+        shards: list[TransactionShard] = self._runtime.shards(Coordinator.TRANSACTIONS)
+        for shard in shards:
+            for each in shard.live_transactions():
+                is_open = each.state is TransactionState.ONGOING
+                if (
+                    each.transactional_id.startswith(selection.prefix)
+                    and (is_open or not only_open)
+                    and not (is_open and each.is_promised)
+                    and (selection.older_than_ms is None or now_ms - each.start_ms > selection.older_than_ms)
+                    and self._may_write(each.transactional_id, context)
+                ):
+                    yield each
+
+    def _may_write(self, transactional_id: str, context: CallContext) -> bool:
+        return self._authorizer.is_allowed(context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+    def _require_write(self, transactional_id: str, context: CallContext) -> None:
+        require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+
+def _oldest_first(transaction: Transaction) -> tuple[int, str]:
+    return transaction.start_ms, transaction.transactional_id
+
+
+def _check(selection: Selection) -> None:
+    """Raises Refused INVALID_REQUEST."""
+    ids = selection.transactional_ids
+    if not ids and not selection.prefix and selection.older_than_ms is None:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, "nothing is selected: name transactional ids, a prefix of them, or an age"
+        )
+    if ids and selection.prefix:
+        raise Refused(ErrorCode.INVALID_REQUEST, "ids and a prefix are given: name one of them")
+    if len(ids) > IDS_MAX:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{len(ids)} ids are named and at most {IDS_MAX} are allowed")
+    if len(set(ids)) < len(ids):
+        raise Refused(ErrorCode.INVALID_REQUEST, "an id is named twice; name it once")
+    if selection.older_than_ms is not None and selection.older_than_ms < 0:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"older_than_ms is {selection.older_than_ms} and must not be negative")

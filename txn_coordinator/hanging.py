@@ -1,0 +1,158 @@
+"""Hanging transactions: open in a partition, and nobody will end them.
+
+They cannot come about, because a partition is added to a transaction in the same operation as its first record. So one
+that is found is the trace of a defect or of damage, and it freezes the partition's last stable offset. The auditor
+compares what all partitions hold open with what all transactional ids know, in one step and on live state: nothing can
+happen in between, so what it finds is true.
+
+Source: spec log-and-runtime 3; spec transactions 2.8 (admin abort of a hanging transaction).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.limits import EPOCH_MAX
+from coordinator_protocol.marker import Marker, Outcome
+from coordinator_runtime.decision import Decision, Operation, Turn
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import CallContext, MarkerPort, OpenInPartition, OpenTransactions
+from coordinator_runtime.runtime import Runtime
+from txn_coordinator.counters import COUNTERS, CountersShard
+from txn_coordinator.events import HangingTransactionAborted
+from txn_coordinator.owners import ProducerOwners
+from txn_coordinator.state import IDLE, PREPARED, Transaction
+
+AUDIT_PAUSE_MS: Final = 10_000
+
+
+class HangingReason(StrEnum):
+    """Why nobody will end a transaction."""
+
+    UNKNOWN_PRODUCER = "unknown_producer"
+    """No transactional id has the producer id."""
+    NOT_OPEN = "not_open"
+    """The id that has it has no transaction open."""
+    OTHER_EPOCH = "other_epoch"
+    """The open transaction of the id is another one."""
+    NOT_A_MEMBER = "not_a_member"
+    """The open transaction of the id does not know the partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hanging:
+    """A transaction that nobody will end."""
+
+    opened: OpenInPartition
+    reason: HangingReason
+    owner: Transaction | None
+    """The id that has the producer id, if one has."""
+
+
+def judge(opened: OpenInPartition, owner: Transaction | None) -> Hanging | None:
+    """None for a transaction that its owner will end."""
+    if owner is None:
+        return Hanging(opened, HangingReason.UNKNOWN_PRODUCER, None)
+    if owner.state in IDLE:
+        return Hanging(opened, HangingReason.NOT_OPEN, owner)
+    written_epoch = owner.txn_epoch if owner.state in PREPARED else owner.producer_epoch
+    if opened.producer_epoch != written_epoch:
+        return Hanging(opened, HangingReason.OTHER_EPOCH, owner)
+    if opened.ordinal not in owner.partitions:
+        return Hanging(opened, HangingReason.NOT_A_MEMBER, owner)
+    return None
+
+
+def marker_for(hanging: Hanging, csn: int) -> Marker:
+    """The marker that ends it. Late batches of its epoch are fenced, unless the producer id has an owner that still
+    uses this epoch."""
+    opened, owner = hanging.opened, hanging.owner
+    is_epoch_over = owner is None or owner.producer_epoch > opened.producer_epoch
+    return Marker(
+        producer_id=opened.producer_id,
+        txn_epoch=opened.producer_epoch,
+        next_epoch=min(opened.producer_epoch + is_epoch_over, EPOCH_MAX),
+        coordinator_epoch=max(opened.coordinator_epoch, 0),
+        outcome=Outcome.ABORT,
+        csn=csn,
+    )
+
+
+class HangingTransactions:
+    """Finds hanging transactions, at start, every ten seconds and when asked, and ends them when an administrator says
+    so."""
+
+    def __init__(
+        self, runtime: Runtime, owners: ProducerOwners, open_transactions: OpenTransactions, markers: MarkerPort
+    ) -> None:
+        self._runtime = runtime
+        self._owners = owners
+        self._open_transactions = open_transactions
+        self._markers = markers
+        self._known: frozenset[OpenInPartition] = frozenset()
+        self.on_found: Callable[[Hanging], None] = lambda _hanging: None
+        """Told once of each that an audit finds."""
+
+    @property
+    def count(self) -> int:
+        """How many the last audit found."""
+        return len(self._known)
+
+    def audit(self) -> None:
+        """Look now, and again after every pause."""
+        self._runtime.arm("audit", AUDIT_PAUSE_MS, self.audit)
+        found = self.find()
+        for hanging in found:
+            if hanging.opened not in self._known:
+                self.on_found(hanging)
+        self._known = frozenset(hanging.opened for hanging in found)
+
+    def find(self) -> list[Hanging]:
+        """All of them, at this moment."""
+        return self._judged(self._open_transactions.all_open())
+
+    def abort(
+        self, ordinal: int, producer_id: int | None, context: CallContext, *, dry_run: bool
+    ) -> Pending[list[Hanging]]:
+        """End the hanging transactions of a partition, or those of one producer in it. The reply is what was ended, or
+        with `dry_run` would be. Raises Refused INVALID_TXN_STATE where nothing hangs."""
+
+        def decide(opened: Sequence[OpenInPartition]) -> Decision:
+            wanted = [each for each in opened if producer_id in (None, each.producer_id)]
+            found = self._judged(wanted)
+            if not found:
+                raise self._nothing_hangs(wanted)
+            ends = () if dry_run else tuple(self._end(hanging) for hanging in found)
+            return Decision(reply=found, joins=ends)
+
+        return self._runtime.write(self._open_transactions.ask_open(ordinal, decide), context)
+
+    def _judged(self, opened: Sequence[OpenInPartition]) -> list[Hanging]:
+        judged = (judge(each, self._owners.owner_of(each.producer_id)) for each in opened)
+        return [hanging for hanging in judged if hanging is not None]
+
+    def _end(self, hanging: Hanging) -> Operation:
+        def decide(counters: CountersShard, _turn: Turn) -> Decision:
+            csn, given = counters.next_csn()
+            opened = hanging.opened
+            marker = self._markers.partition_marker(opened.ordinal, marker_for(hanging, csn))
+            event = HangingTransactionAborted(opened.ordinal, opened.producer_id, opened.producer_epoch)
+            return Decision(records=(given,), joins=(marker,), events=(event,))
+
+        return Operation(COUNTERS, decide)
+
+    def _nothing_hangs(self, wanted: Sequence[OpenInPartition]) -> Refused:
+        if not wanted:
+            return Refused(ErrorCode.INVALID_TXN_STATE, "no such transaction is open in the partition")
+        ids = sorted(
+            owner.transactional_id for each in wanted if (owner := self._owners.owner_of(each.producer_id)) is not None
+        )
+        return Refused(
+            ErrorCode.INVALID_TXN_STATE,
+            f"what is open there belongs to {', '.join(f'{each!a:.100}' for each in ids[:3])} and will be ended by its "
+            "coordinator; to abort it now, use AbortTransactions with the transactional id",
+        )

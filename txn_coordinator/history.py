@@ -1,0 +1,136 @@
+"""What happened to a transactional id, from COORDINATOR_LOG.
+
+The rows of a shard lie in one order, those of all its ids among each other. So the newest rows are searched backwards,
+up to a bound, a part at a time, and whoever asks is told when the search ended early. An index by id would cost a row
+more with every step of every transaction, for a question that people ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.rows import HistoryRow, StateRows
+from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.store import Store
+from txn_coordinator.records import TransactionChanged
+from txn_coordinator.state import Identity, Transaction
+
+STEPS_MAX: Final = 100
+"""Steps that one question may ask for."""
+
+ROWS_PER_PART: Final = 1_000
+"""Rows that are searched at a time: a few milliseconds of the loop."""
+
+ROWS_MAX: Final = 50_000
+"""Rows that are searched for one question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of an id, with what is known of who took it."""
+
+    after: Transaction
+    at_ms: int
+    client_id: str
+    host: str
+    cause: str
+    fenced: Identity | None
+    """The identity that nobody may show any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The last steps of an id, the newest first."""
+
+    steps: Sequence[Step]
+    is_complete: bool
+    """False: there are older steps, or the search ended before it found them."""
+
+
+class TransactionHistory:
+    """Answers what happened, from durable rows."""
+
+    def __init__(self, runtime: Runtime, store: Store, shard_of_id: Callable[[str], ShardKey]) -> None:
+        self._runtime = runtime
+        self._store = store
+        self._shard_of_id = shard_of_id
+
+    def last_steps(self, transactional_id: str, limit: int) -> Pending[History]:
+        """At most so many steps of an id."""
+        shard = self._shard_of_id(transactional_id)
+        rows = self._runtime.rows(Coordinator.TRANSACTIONS)
+        assert isinstance(rows, StateRows), "transactional ids have a history"
+        search = _Search(self._runtime, self._store, rows, shard, transactional_id.encode(), limit)
+        # What is staged by now is searched, and only once it is durable.
+        durable: Pending[None] = self._runtime.write(Operation(shard, lambda _s, _t: Decision()), is_urgent=True)
+        return durable.then(lambda _nothing: search.start())
+
+
+class _Search:
+    """One search under way."""
+
+    def __init__(
+        self, runtime: Runtime, store: Store, rows: StateRows, shard: ShardKey, key: bytes, limit: int
+    ) -> None:
+        self._runtime = runtime
+        self._store = store
+        self._rows = rows
+        self._shard = shard
+        self._key = key
+        self._limit = limit
+        self._end_offset = rows.history_end(shard)
+        self._stop_offset = max(0, self._end_offset - ROWS_MAX)
+        self._found: list[HistoryRow] = []
+        self._reply: Pending[History] = Pending()
+
+    def start(self) -> Pending[History]:
+        self._search_part()
+        return self._reply
+
+    def _search_part(self) -> None:
+        start_offset = max(self._stop_offset, self._end_offset - ROWS_PER_PART)
+        for row in self._rows.history_backwards(
+            self._store, self._shard, self._key, start_offset=start_offset, end_offset=self._end_offset
+        ):
+            self._found.append(row)
+            # One more than wanted: who was fenced by the oldest step can only be said beside the one before.
+            if len(self._found) > self._limit:
+                break
+        self._end_offset = start_offset
+        if len(self._found) > self._limit or start_offset == self._stop_offset or self._reply.is_cancelled:
+            self._reply.succeed(History(steps_of(self._found, self._limit), self._is_complete))
+        else:
+            self._runtime.arm(("history", self), 0, self._search_part)
+
+    @property
+    def _is_complete(self) -> bool:
+        return len(self._found) <= self._limit and self._end_offset == 0
+
+
+def steps_of(newest_first: Sequence[HistoryRow], limit: int) -> list[Step]:
+    """Rows as steps; one more row than the limit says what came before the last of them."""
+    steps: list[Step] = []
+    for at, row in enumerate(newest_first[:limit]):
+        after = _transaction(row)
+        before = _transaction(newest_first[at + 1]) if at + 1 < len(newest_first) else None
+        steps.append(Step(after, row.wall_ms, row.client_id, row.host, row.cause, _fenced(before, after, row.cause)))
+    return steps
+
+
+def _transaction(row: HistoryRow) -> Transaction:
+    assert isinstance(row.value, TransactionChanged), "the history of an id holds its snapshots"
+    return row.value.transaction
+
+
+_ON_ITS_OWN_BEHALF: Final = frozenset({"client", "add"})
+"""Causes of steps whose new epoch goes to the very client that had the old one."""
+
+
+def _fenced(before: Transaction | None, after: Transaction, cause: str) -> Identity | None:
+    if before is None or before.client_identity == after.client_identity or cause in _ON_ITS_OWN_BEHALF:
+        return None
+    return before.client_identity

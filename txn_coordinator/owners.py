@@ -1,0 +1,49 @@
+"""Who owns a producer id: asked by those who meet one in a partition and not in a request."""
+
+from __future__ import annotations
+
+from coordinator_protocol.marker import Marker
+from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
+from coordinator_runtime.runtime import Runtime
+from txn_coordinator import rules
+from txn_coordinator.counters import COUNTERS, CountersShard
+from txn_coordinator.shard import TransactionShard
+from txn_coordinator.state import Transaction
+
+
+class ProducerOwners:
+    """Transactional ids by producer id, over all shards. Implements `coordinator_runtime.ports.MarkerGuard`."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def owner_of(self, producer_id: int) -> Transaction | None:
+        """The id whose transactions have this producer id, live state."""
+        found = self._find(producer_id)
+        return None if found is None else found[1]
+
+    def check(self, ordinal: int, marker: Marker) -> Operation:
+        """Refuses a marker from outside that contradicts what is decided or undecided here."""
+
+        def decide(counters: CountersShard, _turn: Turn) -> Decision:
+            counters.check_given(marker.producer_id, marker.csn)
+            found = self._find(marker.producer_id)
+            if found is None:
+                return Decision()
+            key, owner = found
+            return Decision(joins=(Operation(key, lambda _shard, _later: _check(owner, ordinal, marker)),))
+
+        return Operation(COUNTERS, decide)
+
+    def _find(self, producer_id: int) -> tuple[ShardKey, Transaction] | None:
+        shards: list[TransactionShard] = self._runtime.shards(Coordinator.TRANSACTIONS)
+        for shard in shards:
+            owner = shard.owner_of(producer_id)
+            if owner is not None:
+                return shard.key, owner
+        return None
+
+
+def _check(owner: Transaction, ordinal: int, marker: Marker) -> Decision:
+    rules.check_foreign_marker(owner, ordinal, marker)
+    return Decision()

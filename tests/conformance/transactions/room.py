@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from importlib import import_module
-from inspect import signature
 from typing import Any, NoReturn
 
 from google.protobuf.message import Message
@@ -23,15 +21,21 @@ from coordinator_runtime.ports import AllowAll, Authorizer, CallContext, MarkerP
 from coordinator_server.admission import Admission, AdmissionLimits
 from coordinator_server.build import SERVICES
 from coordinator_server.transport import Dispatcher
+from partition_log.foreign_markers import ForeignMarkers
 from partition_log.markers import PartitionMarkers
+from partition_log.service import LogService
+from partition_log.servicer import LogServicer
 from tests.harness.world import LogEntry, World, WorldOptions, partition_name
 from txn_coordinator.counters import COUNTERS
+from txn_coordinator.history import TransactionHistory
 from txn_coordinator.marker_sender import MarkerSender
+from txn_coordinator.owners import ProducerOwners
 from txn_coordinator.rules import InitRequest
 from txn_coordinator.service import TransactionService
 from txn_coordinator.servicer import NodeAddress, TransactionServicer
 from txn_coordinator.shard import TwoPhase
 from txn_coordinator.state import Identity, Transaction
+from txn_coordinator.verifier import CoordinatorVerifier
 
 COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
 
@@ -127,17 +131,31 @@ class Room(World):
 
     def servicer(self, authorizer: Authorizer | None = None) -> TransactionServicer:
         """The edge, for what is decided there."""
-        more: dict[str, Any] = {"clock": self.clock}
-        if "history" in signature(TransactionServicer).parameters:
-            history = import_module("txn_coordinator.history").TransactionHistory
-            more = {"history": history(self.inside.runtime, self.shelf.store, self.inside.transactions.shard_key)}
         return TransactionServicer(
             self.inside.transactions,
             catalog=self.inside.directory,
             authorizer=authorizer if authorizer is not None else AllowAll(),
             address=NodeAddress(1, "here", 7070),
-            **more,
+            history=TransactionHistory(self.inside.runtime, self.shelf.store, self.inside.transactions.shard_key),
         )
+
+    def log_servicer(self, authorizer: Authorizer | None = None) -> LogServicer:
+        """The edge of the partitions."""
+        inside = self.inside
+        authorizer = authorizer if authorizer is not None else AllowAll()
+        verifier = CoordinatorVerifier(inside.runtime, inside.transactions.shard_key)
+        markers = ForeignMarkers(
+            inside.runtime, inside.directory, guard=ProducerOwners(inside.runtime), authorizer=authorizer
+        )
+        log = LogService(
+            inside.runtime,
+            self.shelf.store,
+            inside.directory,
+            verifier=verifier,
+            authorizer=authorizer,
+            limits=self.options.limits(),
+        )
+        return LogServicer(inside.topics, log, markers)
 
     def while_loading(self, request: Message) -> int:
         """The number of the error that a server answers this request with before it has loaded its state."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from coordinator_api.v1 import common_pb2, transaction_pb2
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, error_class
-from tests.conformance.transactions.cases import both_versions, case, not_drivable, still_open
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import CallContext
+from tests.conformance.transactions.cases import both_versions, case, not_drivable
 from tests.conformance.transactions.room import ABORT, COMMIT, NOW, SERVED_ELSEWHERE, Client, Room
 from txn_coordinator.state import Identity
 
@@ -158,7 +160,29 @@ def test_verifying_what_is_not_there() -> None:
     assert Room().ongoing().verify("t-0", "t-1") == [0, 120]
 
 
-still_open(69, "AddPartitionsToTxn for several ids in one request, between servers, is not built yet")
+def batch_of(room: Room, *members: tuple[Client, int]) -> Pending[transaction_pb2.AddPartitionsToTxnResponse]:
+    """One request that adds a partition to the transaction of each client."""
+    request = transaction_pb2.AddPartitionsToTxnRequest(
+        transactions=[
+            transaction_pb2.AddPartitionsToTxnTransaction(
+                transactional_id=client.transactional_id,
+                producer_id=max(client.identity.producer_id, 0),
+                producer_epoch=max(client.identity.producer_epoch, 0),
+                topics=[common_pb2.TopicPartitions(topic="t", partitions=[partition])],
+            )
+            for client, partition in members
+        ]
+    )
+    return room.servicer().AddPartitionsToTxn(request, CallContext())
+
+
+@case(69)
+def test_a_batch_of_one_that_works_and_one_that_does_not() -> None:
+    room = Room()
+    known, unknown = room.ready("known"), room.client("unknown")
+    answer = room.told(batch_of(room, (known, 0), (unknown, 1)))
+    assert [(each.transactional_id, each.error_code) for each in answer.transactions] == [("known", 0), ("unknown", 49)]
+    assert (room.state("known"), room.state("unknown")) == ("Ongoing", "105")
 
 
 @case(70)
@@ -166,7 +190,16 @@ def test_verifying_before_anything_was_added() -> None:
     assert Room().ready().verify("t-0") == [120]
 
 
-still_open(71, "AddPartitionsToTxn for several ids in one request, between servers, is not built yet")
+@case(71)
+def test_a_batch_is_answered_when_all_of_it_is() -> None:
+    room = Room(split=True)
+    busy, free = room.ongoing("busy"), room.ready("free")
+    busy.commit()
+    batch = batch_of(room, (free, 0), (busy, 1))
+    room.flush()
+    assert (room.state("free"), batch.is_settled) == ("Ongoing", False)
+    room.settle()
+    assert [each.error_code for each in batch.result().transactions] == [0, 0]
 
 
 @case(73)

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from coordinator_api.v1 import common_pb2, log_pb2
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
+from coordinator_runtime.decision import Decision, Operation
 from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import AllowAll, Membership
+from partition_log.open_transactions import PartitionTransactions
+from partition_log.service import LogService
 from tests.conformance.transactions.cases import both_versions, case, not_drivable, still_open
-from tests.conformance.transactions.room import ABORT, COMMIT, Client, Room
+from tests.conformance.transactions.room import ABORT, COMMIT, NOW, Client, Denies, Room
+from txn_coordinator.counters import COUNTERS
+from txn_coordinator.hanging import HangingTransactions
+from txn_coordinator.owners import ProducerOwners
 from txn_coordinator.state import Identity
 
 A_SECOND = 1_000
@@ -214,10 +223,49 @@ def test_a_decided_abort_is_finished_after_loading(version: int) -> None:
     sent_after_restart(ABORT, version)
 
 
-still_open(151, "WriteTxnMarkers as a request, and the group coordinator that would answer its half, are not built yet")
-still_open(153, "WriteTxnMarkers as a request is not built yet")
-still_open(154, "WriteTxnMarkers as a request is not built yet")
-still_open(155, "WriteTxnMarkers as a request is not built yet")
+still_open(151, "there is no group coordinator yet, which would take the half of the markers that concerns its offsets")
+
+
+def foreign(room: Room, *partitions: int, denies: Denies | None = None) -> list[int]:
+    """What each partition answers to a marker over the wire, of a producer that has no transactional id here; or the
+    one number when the whole call is refused."""
+    room.ongoing().commit()
+    producer = room.told(room.inside.transactions.new_producer_id(NOW))
+    control = log_pb2.ControlMarker(txn_epoch=0, next_epoch=1, coordinator_epoch=1, csn=1)
+    request = log_pb2.WriteTxnMarkersRequest(
+        markers=[
+            log_pb2.TxnMarker(
+                producer_id=producer.producer_id,
+                marker=control,
+                topics=[common_pb2.TopicPartitions(topic="t", partitions=partitions)],
+            )
+        ]
+    )
+    answer = room.asked(lambda: room.log_servicer(denies).WriteTxnMarkers(request, NOW))
+    return [answer] if isinstance(answer, int) else [each.error_code for each in answer.results[0].partitions]
+
+
+@case(153)
+def test_markers_need_a_permission() -> None:
+    room = Room()
+    assert foreign(room, 1, denies=Denies({"transaction markers"})) == [31]
+    assert not room.markers("t-1")
+
+
+@case(
+    154, differs="one permission, cluster_action on the cluster, allows it; there is no second one (ALTER) that would"
+)
+def test_the_permission_is_enough() -> None:
+    room = Room()
+    assert foreign(room, 1) == [0]
+    assert len(room.markers("t-1")) == 1
+
+
+@case(155)
+def test_an_unknown_partition_beside_a_good_one() -> None:
+    room = Room()
+    assert foreign(room, 1, 9) == [0, 3]
+    assert len(room.markers("t-1")) == 1
 
 
 @case(157)
@@ -288,7 +336,51 @@ def test_the_last_stable_offset_waits_for_the_oldest(version: int) -> None:
 
 
 still_open(166, "producers that a partition has not seen for long are not forgotten yet")
-still_open(167, "transactions open for too long on a partition are not counted yet")
+
+
+class AdmitsAll:
+    """A coordinator that lets every batch in and remembers none: what may never be."""
+
+    def verify(self, membership: Membership, ordinal: int) -> Operation:
+        return Operation(COUNTERS, lambda _shard, _turn: Decision())
+
+    def add(self, membership: Membership, ordinal: int) -> Operation:
+        return self.verify(membership, ordinal)
+
+    def abort_touching(self, ordinals: Sequence[int]) -> Sequence[Operation]:
+        return []
+
+
+def auditor(room: Room) -> HangingTransactions:
+    runtime = room.inside.runtime
+    opened = PartitionTransactions(runtime, room.inside.directory)
+    found = HangingTransactions(runtime, ProducerOwners(runtime), opened, room.inside.markers)
+    found.audit()
+    return found
+
+
+@case(
+    167, differs="not by age: what no transactional id will end is found at once, and counted (txn_coordinator_hanging)"
+)
+def test_a_transaction_that_nobody_will_end_is_counted() -> None:
+    room = Room()
+    client = room.ready()
+    room.inside.log = LogService(
+        room.inside.runtime,
+        room.shelf.store,
+        room.inside.directory,
+        verifier=AdmitsAll(),
+        authorizer=AllowAll(),
+        limits=room.options.limits(),
+    )
+    client.write("t-0", "a")
+    assert auditor(room).count == 1
+    room.crash()
+    found = auditor(room)
+    assert found.count == 1
+    ordinal = room.inside.directory.resolve("t", b"", 0).ordinal
+    assert len(room.told(found.abort(ordinal, None, NOW, dry_run=False))) == 1
+    assert auditor(room).count == 0
 
 
 @case(169)

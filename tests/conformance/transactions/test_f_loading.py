@@ -132,7 +132,9 @@ def test_fields_of_the_future_are_ignored() -> None:
 not_drivable(
     214, "stored values are protobuf messages that grow at their end; there is no server level to choose one by"
 )
-still_open(215, "there is no command yet that shows the history of an id, deletions included")
+still_open(
+    215, "an id that was forgotten is unknown to every command; its stored history, deletion included, is not shown yet"
+)
 
 
 @case(

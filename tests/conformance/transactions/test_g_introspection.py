@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator_api.v1 import transaction_pb2
+from coordinator_api.v1 import common_pb2, log_pb2, transaction_pb2
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, Refused, error_class
 from coordinator_runtime.timeline import Journal
 from tests.conformance.transactions.cases import case, not_drivable, still_open
@@ -110,7 +110,17 @@ def test_listing_while_loading_and_with_few_rights() -> None:
     assert [found.transactional_id for found in answer.transactions] == ["mine"]
 
 
-still_open(227, "DescribeProducers as a request is not built yet")
+@case(227)
+def test_describing_the_producers_of_partitions() -> None:
+    room = Room()
+    room.create_topic("secret", 1)
+    client = room.ongoing()
+    topics = [common_pb2.TopicPartitions(topic=name, partitions=[0]) for name in ("t", "secret", "missing", "no name!")]
+    servicer = room.log_servicer(Denies({"secret"}))
+    answer = room.asked(lambda: servicer.DescribeProducers(log_pb2.DescribeProducersRequest(topics=topics), NOW))
+    assert [each.error_code for each in answer.partitions] == [0, 29, 3, 17]
+    (found,) = answer.partitions[0].producers
+    assert Identity(found.producer_id, found.producer_epoch) == client.identity
 
 
 @case(229)

@@ -13,7 +13,7 @@ from scripts.java import java_problem
 java_problem_here = functools.cache(java_problem)
 IS_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
-# A gate must say the same twice: in CI Hypothesis draws the same examples every time. New ones are for developers' runs.
+# A gate must say the same twice: in CI Hypothesis draws the same examples every time, new ones elsewhere.
 settings.register_profile("ci", derandomize=True, database=None)
 if IS_CI:
     settings.load_profile("ci")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from coordinator_api.v1 import common_pb2, transaction_pb2
@@ -100,21 +100,32 @@ def prepared_response(noted: Identity) -> transaction_pb2.PrepareTransactionResp
     )
 
 
-def resolve_partitions(topics: Iterable[common_pb2.TopicPartitions], catalog: TopicCatalog) -> ResolvedPartitions:
-    """Look every partition up. Raises Refused INVALID_REQUEST for names that are malformed or repeated."""
+def resolve_partitions(
+    topics: Iterable[common_pb2.TopicPartitions], catalog: TopicCatalog, check: Callable[[str], None]
+) -> ResolvedPartitions:
+    """Look every partition up. `check` refuses topics that the caller may not use: by the name that was asked for, if
+    there is one, so that nobody learns what exists.
+
+    Raises Refused INVALID_REQUEST for names that are malformed or repeated."""
     names = partition_names(topics)
     found: dict[PartitionName, PartitionRef] = {}
     refused: dict[PartitionName, Refused] = {}
     for name in names:
         try:
-            found[name] = catalog.resolve(name.topic, name.topic_id, name.partition)
+            if name.topic:
+                check(name.topic)
+            partition = catalog.resolve(name.topic, name.topic_id, name.partition)
+            if not name.topic:
+                check(partition.topic)
+            found[name] = partition
         except Refused as refusal:
             refused[name] = refusal
     return ResolvedPartitions(names, found, refused)
 
 
 def not_attempted_response(resolved: ResolvedPartitions) -> transaction_pb2.AddPartitionsToTxnResponse:
-    """Some partitions do not exist: they say so, and the others were not attempted (spec transactions 2.3)."""
+    """Some partitions do not exist or may not be written: they say so, and the others were not attempted (spec
+    transactions 2.3)."""
     not_attempted = Refused(
         ErrorCode.OPERATION_NOT_ATTEMPTED, "another partition of the request was refused; nothing was added"
     )

@@ -124,9 +124,8 @@ class TransactionServicer:
     ) -> Pending[transaction_pb2.AddPartitionsToTxnResponse]:
         check_transactional_id(request.transactional_id)
         identity = edge.identity(request.producer_id, request.producer_epoch)
-        resolved = edge.resolve_partitions(request.topics, self._catalog)
-        for found in resolved.found.values():
-            require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, found.topic)
+        may_write = partial(require, self._authorizer, context, Permission.WRITE, ResourceType.TOPIC)
+        resolved = edge.resolve_partitions(request.topics, self._catalog, may_write)
         if resolved.refused:
             return settled(edge.not_attempted_response(resolved))
 

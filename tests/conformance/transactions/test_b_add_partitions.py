@@ -7,19 +7,21 @@ from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, error_cla
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from tests.conformance.transactions.cases import both_versions, case, not_drivable
-from tests.conformance.transactions.room import ABORT, COMMIT, NOW, SERVED_ELSEWHERE, Client, Room
+from tests.conformance.transactions.room import ABORT, COMMIT, NOW, SERVED_ELSEWHERE, Client, Denies, Room
 from txn_coordinator.state import Identity
 
 
-def add_over_the_wire(client: Client, *partitions: int) -> list[int]:
-    """What each partition is answered."""
+def add_over_the_wire(client: Client, *partitions: int, more: str = "", denies: Denies | None = None) -> list[int]:
+    """What each partition is answered; `more` is another topic, of one partition."""
     request = transaction_pb2.AddPartitionsToTxnRequest(
         transactional_id=client.transactional_id,
         producer_id=client.identity.producer_id,
         producer_epoch=client.identity.producer_epoch,
         topics=[common_pb2.TopicPartitions(topic="t", partitions=partitions)],
     )
-    answer = client.room.asked(lambda: client.room.servicer().AddPartitionsToTxn(request, NOW))
+    if more:
+        request.topics.add(topic=more, partitions=[0])
+    answer = client.room.asked(lambda: client.room.servicer(denies).AddPartitionsToTxn(request, NOW))
     return [answer] if isinstance(answer, int) else [result.error_code for result in answer.results]
 
 
@@ -205,7 +207,10 @@ def test_a_batch_is_answered_when_all_of_it_is() -> None:
 @case(73)
 def test_beside_an_unknown_partition_nothing_is_attempted() -> None:
     room = Room()
-    assert add_over_the_wire(room.ready(), 0, 9) == [55, 3]
+    client = room.ready()
+    room.create_topic("secret", 1)
+    assert add_over_the_wire(client, 0, 9) == [55, 3]
+    assert add_over_the_wire(client, 0, 9, more="secret", denies=Denies({"secret"})) == [55, 3, 29]
     assert room.state() == "Empty"
 
 

@@ -1,0 +1,107 @@
+"""A world with everything that administrators use, and with hanging transactions on demand."""
+
+from __future__ import annotations
+
+from coordinator_protocol.batch import BatchHeader, Encoding, encode_batch
+from coordinator_protocol.marker import Outcome
+from coordinator_runtime.decision import Operation
+from coordinator_runtime.ports import AllowAll, Authorizer, CallContext
+from partition_log.foreign_markers import ForeignMarkers
+from partition_log.open_transactions import PartitionTransactions
+from partition_log.shard import Append
+from tests.harness.world import World, WorldOptions, partition_name
+from txn_coordinator.administration import ActResults, Selection, TransactionAdministration
+from txn_coordinator.hanging import Hanging, HangingTransactions
+from txn_coordinator.history import History, TransactionHistory
+from txn_coordinator.owners import ProducerOwners
+from txn_coordinator.shard import TwoPhase
+from txn_coordinator.state import Identity
+
+ADMIN = CallContext(client_id="txnctl", host="10.0.0.9")
+CLIENT = CallContext(client_id="billing", host="10.0.0.1")
+RIVAL = CallContext(client_id="billing-2", host="10.0.0.2")
+COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
+
+
+class Administered(World):
+    """The world, with short ways to what the administrator's services do. Topic `t` has two partitions."""
+
+    def __init__(self, two_phase: TwoPhase = TwoPhase.FUSED, authorizer: Authorizer | None = None) -> None:
+        super().__init__(WorldOptions(two_phase=two_phase))
+        self.authorizer = authorizer if authorizer is not None else AllowAll()
+        self.create_topic("t", 2)
+
+    def _start(self) -> None:
+        super()._start()
+        inside = self.inside
+        self.owners = ProducerOwners(inside.runtime)
+        opened = PartitionTransactions(inside.runtime, inside.directory)
+        self.hanging = HangingTransactions(inside.runtime, self.owners, opened, inside.markers)
+        self.found: list[Hanging] = []
+        self.hanging.on_found = self.found.append
+
+    @property
+    def administration(self) -> TransactionAdministration:
+        return TransactionAdministration(self.inside.runtime, self.inside.transactions.shard_key, self.authorizer)
+
+    @property
+    def foreign_markers(self) -> ForeignMarkers:
+        return ForeignMarkers(self.inside.runtime, self.inside.directory, guard=self.owners, authorizer=self.authorizer)
+
+    def ready(self, transactional_id: str, context: CallContext = CLIENT) -> Identity:
+        """An id that was initialised."""
+        initialised = self.init(transactional_id, context)
+        self.settle()
+        return initialised.result()
+
+    def opened(self, transactional_id: str, *partitions: str) -> Identity:
+        """An id with an open transaction that has a record in each partition."""
+        identity = self.ready(transactional_id)
+        for partition in partitions or ("t-0",):
+            produced = self.produce(transactional_id, identity, partition, ["x"], sequence=0, context=CLIENT)
+            self.settle()
+            assert produced.result().error is None
+        return identity
+
+    def abort(self, *ids: str, dry_run: bool = False, prefix: str = "", older_than_ms: int | None = None) -> ActResults:
+        selection = Selection(transactional_ids=ids, prefix=prefix, older_than_ms=older_than_ms)
+        aborted = self.administration.abort(selection, ADMIN, dry_run=dry_run)
+        self.settle()
+        return aborted.result()
+
+    def fence(self, *ids: str, dry_run: bool = False, prefix: str = "", older_than_ms: int | None = None) -> ActResults:
+        selection = Selection(transactional_ids=ids, prefix=prefix, older_than_ms=older_than_ms)
+        fenced = self.administration.fence(selection, ADMIN, dry_run=dry_run)
+        self.settle()
+        return fenced.result()
+
+    def history(self, transactional_id: str, limit: int = 20) -> History:
+        found = TransactionHistory(
+            self.inside.runtime, self.shelf.store, self.inside.transactions.shard_key
+        ).last_steps(transactional_id, limit)
+        self.settle()
+        while not found.is_settled:
+            self.tick(0)
+        return found.result()
+
+    def ordinal(self, partition: str) -> int:
+        return self.inside.directory.resolve(*partition_name(partition)).ordinal
+
+    def leave_hanging(self, partition: str, identity: Identity) -> None:
+        """What a defect would do: a record of a transaction that no coordinator admitted."""
+        placed = self.inside.directory.place(*partition_name(partition))
+        now_ms = self.clock.wall_ms()
+        header = BatchHeader(
+            base_offset=0,
+            record_count=1,
+            base_timestamp_ms=now_ms,
+            max_timestamp_ms=now_ms,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=0,
+            encoding=Encoding.RECORDS_V1,
+            is_transactional=True,
+        )
+        append = Append(placed.ref.ordinal, header, encode_batch(header, b"lost"), is_admitted=True)
+        self.inside.runtime.write(Operation(placed.shard, lambda log, turn: log.decide_append(append, turn)))
+        self.settle()

@@ -1,0 +1,253 @@
+"""What administrators and peers ask, over real gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest_asyncio
+
+from coordinator_api.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    common_pb2,
+    log_pb2,
+    log_pb2_grpc,
+    transaction_pb2,
+    transaction_pb2_grpc,
+)
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+from tests.harness.in_process import in_process_server
+
+_Selector = admin_pb2.TransactionSelector
+_Topic = common_pb2.TopicPartitions
+_Member = transaction_pb2.AddPartitionsToTxnTransaction
+HEADER = common_pb2.RequestHeader(client_id="console")
+
+
+@dataclass
+class Api:
+    """The stubs. They are not generic, so their answers are Any."""
+
+    transactions: Any
+    log: Any
+    admin: Any
+
+    async def init(self, transactional_id: str) -> Any:
+        return await self.transactions.InitProducerId(
+            transaction_pb2.InitProducerIdRequest(
+                header=common_pb2.RequestHeader(client_id="billing"),
+                transactional_id=transactional_id,
+                transaction_timeout_ms=60_000,
+            )
+        )
+
+    async def opened(self, transactional_id: str, partition: int = 0) -> Any:
+        identity = await self.init(transactional_id)
+        batch = log_pb2.RecordBatch(
+            record_count=1,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=0,
+            is_transactional=True,
+            encoding=log_pb2.ENCODING_RECORDS_V1,
+            payload=log_pb2.Records(records=[log_pb2.Record(value=b"x")]).SerializeToString(),
+        )
+        batches = [log_pb2.PartitionBatch(topic="t", partition=partition, batch=batch)]
+        produced = await self.log.Produce(
+            log_pb2.ProduceRequest(header=HEADER, transactional_id=transactional_id, batches=batches)
+        )
+        assert not produced.results[0].error_code, produced
+        return identity
+
+
+@pytest_asyncio.fixture
+async def api() -> AsyncIterator[Api]:
+    async with in_process_server() as served:
+        found = Api(
+            transaction_pb2_grpc.TransactionServiceStub(served.channel),
+            log_pb2_grpc.LogServiceStub(served.channel),
+            admin_pb2_grpc.AdminServiceStub(served.channel),
+        )
+        await found.log.CreateTopics(
+            log_pb2.CreateTopicsRequest(topics=[log_pb2.NewTopic(name="t", partition_count=2)])
+        )
+        yield found
+
+
+async def test_abort_and_fence_answer_the_fenced_identity_and_the_age(api: Api) -> None:
+    identity = await api.opened("a")
+    for dry_run in (True, False):
+        reply = await api.admin.AbortTransactions(
+            admin_pb2.AbortTransactionsRequest(
+                selector=_Selector(transactional_ids=["a", "ghost"]), dry_run=dry_run, header=HEADER
+            )
+        )
+        aborted, ghost = reply.results
+        assert (aborted.error_code, aborted.state, aborted.partitions) == (0, "Ongoing", 1)
+        assert (aborted.fenced_producer_id, aborted.fenced_producer_epoch) == (
+            identity.producer_id,
+            identity.producer_epoch,
+        )
+        assert aborted.age_ms >= 0
+        assert ghost.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    fenced = await api.admin.FenceProducers(
+        admin_pb2.FenceProducersRequest(selector=_Selector(transactional_id_prefix="a"), header=HEADER)
+    )
+    (result,) = fenced.results
+    assert (result.state, result.fenced_producer_epoch) == ("CompleteAbort", identity.producer_epoch + 1)
+    assert not result.HasField("age_ms")
+    nothing = await api.admin.AbortTransactions(admin_pb2.AbortTransactionsRequest(header=HEADER))
+    assert nothing.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_description_has_a_history_when_asked(api: Api) -> None:
+    identity = await api.opened("a")
+    await api.admin.FenceProducers(
+        admin_pb2.FenceProducersRequest(selector=_Selector(transactional_ids=["a"]), header=HEADER)
+    )
+    request = transaction_pb2.DescribeTransactionsRequest(transactional_ids=["a", "ghost"], history_limit=3)
+    described, ghost = (await api.transactions.DescribeTransactions(request)).transactions
+    assert ghost.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert [(step.state, step.cause, step.client_id) for step in described.history] == [
+        ("Empty", "admin", "console"),
+        ("CompleteAbort", "admin", "console"),
+        ("PrepareAbort", "admin", "console"),
+    ]
+    decided = described.history[2]
+    assert (decided.fenced_producer_id, decided.fenced_producer_epoch) == (
+        identity.producer_id,
+        identity.producer_epoch,
+    )
+    assert (decided.participants, decided.csn) == (1, 1)
+    assert decided.host
+    assert not described.history_complete
+    plain = await api.transactions.DescribeTransactions(
+        transaction_pb2.DescribeTransactionsRequest(transactional_ids=["a"])
+    )
+    assert not plain.transactions[0].history
+    for limit in (-1, 101):
+        refused = await api.transactions.DescribeTransactions(
+            transaction_pb2.DescribeTransactionsRequest(transactional_ids=["a"], history_limit=limit)
+        )
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+    many = await api.transactions.DescribeTransactions(
+        transaction_pb2.DescribeTransactionsRequest(transactional_ids=[str(n) for n in range(101)], history_limit=1)
+    )
+    assert many.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_producers_are_described_with_what_they_have_open(api: Api) -> None:
+    identity = await api.opened("a")
+    topics = [_Topic(topic="t", partitions=[0, 1, 7]), _Topic(topic="no", partitions=[0]), _Topic(topic="a b")]
+    topics[2].partitions.append(0)
+    reply = await api.log.DescribeProducers(log_pb2.DescribeProducersRequest(topics=topics))
+    described, empty, *refused = reply.partitions
+    (producer,) = described.producers
+    assert (producer.producer_id, producer.producer_epoch) == (identity.producer_id, identity.producer_epoch)
+    assert (producer.last_sequence, producer.coordinator_epoch, producer.last_marker_csn) == (0, -1, 0)
+    assert producer.current_txn_start_offset == 0
+    assert producer.HasField("current_txn_start_offset")
+    assert producer.last_timestamp_ms == producer.current_txn_start_ms > 0
+    assert not empty.producers
+    assert [each.error_code for each in refused] == [3, 3, ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+    await api.admin.AbortTransactions(
+        admin_pb2.AbortTransactionsRequest(selector=_Selector(transactional_ids=["a"]), header=HEADER)
+    )
+    reply = await api.log.DescribeProducers(log_pb2.DescribeProducersRequest(topics=topics[:1]))
+    (producer,) = reply.partitions[0].producers
+    assert (producer.producer_epoch, producer.last_marker_csn) == (identity.producer_epoch + 1, 1)
+    assert producer.coordinator_epoch > 0
+    assert not producer.HasField("current_txn_start_offset")
+
+
+async def test_markers_from_outside_answer_per_producer_and_partition(api: Api) -> None:
+    empty = await api.log.WriteTxnMarkers(log_pb2.WriteTxnMarkersRequest(header=HEADER))
+    assert (empty.error_code, list(empty.results)) == (0, [])
+    identity = await api.opened("a")
+    marker = log_pb2.ControlMarker(committed=True, next_epoch=1, coordinator_epoch=1, csn=1)
+    asked = log_pb2.TxnMarker(
+        producer_id=identity.producer_id, marker=marker, topics=[_Topic(topic="t", partitions=[0, 5])]
+    )
+    reply = await api.log.WriteTxnMarkers(log_pb2.WriteTxnMarkersRequest(header=HEADER, markers=[asked]))
+    (of_producer,) = reply.results
+    assert of_producer.producer_id == identity.producer_id
+    assert [(each.partition, each.error_code, each.error_class) for each in of_producer.partitions] == [
+        (0, ErrorCode.INVALID_REQUEST, ErrorClass.REJECTED),  # no outcome was ever decided here
+        (5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorClass.REFRESH),
+    ]
+
+
+async def test_members_of_a_batch_are_independent(api: Api) -> None:
+    first, second = await api.init("a"), await api.init("b")
+    topic = [_Topic(topic="t", partitions=[0])]
+    reply = await api.transactions.AddPartitionsToTxn(
+        transaction_pb2.AddPartitionsToTxnRequest(
+            header=HEADER,
+            transactions=[
+                _Member(transactional_id="a", producer_id=first.producer_id, topics=topic),
+                _Member(transactional_id="b", producer_id=second.producer_id, producer_epoch=9, topics=topic),
+                _Member(transactional_id="", topics=topic),
+                _Member(transactional_id="b", producer_id=second.producer_id, topics=[_Topic(topic="no"), *topic]),
+                _Member(transactional_id="a", producer_id=first.producer_id, topics=topic, verify_only=True),
+                _Member(transactional_id="b", producer_id=second.producer_id, topics=topic, verify_only=True),
+            ],
+        )
+    )
+    assert (reply.error_code, list(reply.results)) == (0, [])
+    assert [
+        (each.transactional_id, each.error_code, [result.error_code for result in each.results])
+        for each in reply.transactions
+    ] == [
+        ("a", 0, [0]),
+        ("b", ErrorCode.PRODUCER_FENCED, [ErrorCode.PRODUCER_FENCED]),
+        ("", ErrorCode.INVALID_REQUEST, []),
+        ("b", 0, [0]),  # a topic without partitions names none
+        ("a", 0, [0]),
+        ("b", 0, [0]),
+    ]
+    partly = await api.transactions.AddPartitionsToTxn(
+        transaction_pb2.AddPartitionsToTxnRequest(
+            transactions=[
+                _Member(
+                    transactional_id="a",
+                    producer_id=first.producer_id,
+                    topics=[_Topic(topic="t", partitions=[1, 7])],
+                )
+            ]
+        )
+    )
+    (member,) = partly.transactions
+    assert [result.error_code for result in member.results] == [
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+
+
+async def test_a_batch_that_is_also_a_single_request_or_too_large_is_refused(api: Api) -> None:
+    for request, said in (
+        (transaction_pb2.AddPartitionsToTxnRequest(transactional_id="a", transactions=[_Member()]), "not both"),
+        (transaction_pb2.AddPartitionsToTxnRequest(transactions=[_Member()] * 1_001), "1001 transactions"),
+    ):
+        reply = await api.transactions.AddPartitionsToTxn(request)
+        assert reply.error_code == ErrorCode.INVALID_REQUEST
+        assert said in reply.error_message
+        assert not reply.transactions
+
+
+async def test_nothing_hangs_and_what_is_owned_is_not_aborted_by_partition(api: Api) -> None:
+    await api.opened("a", partition=1)
+    listed = await api.admin.ListHangingTransactions(admin_pb2.ListHangingTransactionsRequest(header=HEADER))
+    assert list(listed.transactions) == []
+    for partition, said in ((1, "use AbortTransactions"), (0, "no such transaction is open")):
+        refused = await api.admin.AbortHangingTransactions(
+            admin_pb2.AbortHangingTransactionsRequest(header=HEADER, topic="t", partition=partition)
+        )
+        assert refused.error_code == ErrorCode.INVALID_TXN_STATE
+        assert said in refused.error_message
+    unknown = await api.admin.AbortHangingTransactions(
+        admin_pb2.AbortHangingTransactionsRequest(header=HEADER, topic="t", partition=9)
+    )
+    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

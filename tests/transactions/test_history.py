@@ -1,0 +1,118 @@
+"""The history of an id: who did what to it, from where, when and why."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.transactions.administered import ABORT, CLIENT, COMMIT, RIVAL, Administered
+from txn_coordinator import history
+from txn_coordinator.history import Step
+from txn_coordinator.shard import TwoPhase
+
+
+def told(step: Step) -> tuple[str, str, str]:
+    return step.after.state.api_name, step.cause, step.client_id
+
+
+def test_a_history_tells_who_fenced_whom_from_where() -> None:
+    world = Administered()
+    first = world.opened("a")
+    world.tick(5_000)
+    world.ready("a", RIVAL)
+    found = world.history("a")
+    assert found.is_complete
+    assert [told(step) for step in found.steps] == [
+        ("Empty", "init", "billing-2"),
+        ("CompleteAbort", "fence", "billing-2"),
+        ("PrepareAbort", "fence", "billing-2"),
+        ("Ongoing", "add", "billing"),
+        ("Empty", "init", "billing"),
+    ]
+    fence = found.steps[2]
+    assert (fence.fenced, fence.host, fence.at_ms) == (first, "10.0.0.2", world.clock.wall_ms())
+    assert fence.at_ms - found.steps[3].at_ms == 5_000
+    assert [step.fenced for step in found.steps[3:]] == [None, None]
+
+
+def test_the_server_names_no_client_and_an_end_by_the_client_fences_nobody() -> None:
+    world = Administered()
+    identity = world.opened("a")
+    ended = world.end("a", identity, COMMIT, CLIENT)
+    world.settle()
+    following = ended.result().next_identity
+    world.produce("a", following, "t-0", ["y"], sequence=0, context=CLIENT)
+    world.settle()
+    world.tick(60_001)
+    world.settle()
+    steps = world.history("a", limit=4).steps
+    assert [told(step) for step in steps] == [
+        ("CompleteAbort", "timeout", ""),
+        ("PrepareAbort", "timeout", ""),
+        ("Ongoing", "add", "billing"),
+        ("CompleteCommit", "client", "billing"),
+    ]
+    assert [step.fenced for step in steps] == [None, following, None, None]
+
+
+def test_an_act_of_an_administrator_is_told_with_his_address() -> None:
+    world = Administered()
+    identity = world.opened("a")
+    world.fence("a")
+    steps = world.history("a", limit=3).steps
+    assert [told(step) for step in steps] == [
+        ("Empty", "admin", "txnctl"),
+        ("CompleteAbort", "admin", "txnctl"),
+        ("PrepareAbort", "admin", "txnctl"),
+    ]
+    assert steps[2].fenced == identity
+    assert {step.host for step in steps} == {"10.0.0.9"}
+
+
+def test_the_newest_steps_are_told_and_whether_there_are_more() -> None:
+    world = Administered()
+    world.ready("a")
+    for _ in range(4):
+        world.ready("a")
+    for limit, is_complete in ((2, False), (4, False), (5, True), (6, True)):
+        found = world.history("a", limit=limit)
+        assert (len(found.steps), found.is_complete) == (min(limit, 5), is_complete)
+    assert found.steps[-1].fenced is None
+    assert world.history("a", limit=4).steps[-1].fenced is not None, "the row before the last one says it"
+
+
+def test_nothing_is_told_that_a_crash_could_take_back() -> None:
+    world = Administered(TwoPhase.SPLIT)
+    identity = world.opened("a")
+    asked = history.TransactionHistory(
+        world.inside.runtime, world.shelf.store, world.inside.transactions.shard_key
+    ).last_steps("a", 10)
+    assert [told(step)[0] for step in asked.result().steps] == ["Ongoing", "Empty"]
+    world.end("a", identity, ABORT, CLIENT)
+    asked = history.TransactionHistory(
+        world.inside.runtime, world.shelf.store, world.inside.transactions.shard_key
+    ).last_steps("a", 10)
+    assert not asked.is_settled
+    world.flush()
+    assert [told(step)[0] for step in asked.result().steps] == ["PrepareAbort", "Ongoing", "Empty"]
+
+
+def test_a_search_is_done_in_parts_and_ends_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "ROWS_PER_PART", 3)
+    world = Administered()
+    world.ready("a")
+    for _ in range(10):
+        for other in ("b", "aa", "c"):
+            world.ready(other)
+    assert [told(step) for step in world.history("a").steps] == [("Empty", "init", "billing")]
+    monkeypatch.setattr(history, "ROWS_MAX", 6)
+    found = world.history("a")
+    assert (found.steps, found.is_complete) == ([], False)
+
+
+def test_the_history_survives_a_crash_and_goes_on() -> None:
+    world = Administered()
+    world.ready("a")
+    world.crash()
+    world.settle()
+    world.ready("a", RIVAL)
+    assert [told(step)[2] for step in world.history("a").steps] == ["billing-2", "billing"]

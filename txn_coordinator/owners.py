@@ -31,7 +31,7 @@ class ProducerOwners:
             if found is None:
                 return Decision()
             key, owner = found
-            return Decision(joins=(Operation(key, lambda _shard, _later: _check(owner, ordinal, marker)),))
+            return Decision(joins=(Operation(key, lambda shard, _later: _check(shard, owner, ordinal, marker)),))
 
         return Operation(COUNTERS, decide)
 
@@ -44,6 +44,6 @@ class ProducerOwners:
         return None
 
 
-def _check(owner: Transaction, ordinal: int, marker: Marker) -> Decision:
-    rules.check_foreign_marker(owner, ordinal, marker)
+def _check(shard: TransactionShard, owner: Transaction, ordinal: int, marker: Marker) -> Decision:
+    rules.check_foreign_marker(owner, ordinal, marker, coordinator_epoch=shard.coordinator_epoch)
     return Decision()

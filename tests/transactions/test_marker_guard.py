@@ -1,0 +1,37 @@
+"""A marker from outside must not leave numbers behind that lock this server's own coordinator out."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.ports import AllowAll
+from partition_log.foreign_markers import ForeignMarkers, MarkerRequest
+from tests.conformance.transactions.room import NOW, Room
+from tests.harness.world import partition_name
+from txn_coordinator import rules
+from txn_coordinator.owners import ProducerOwners
+
+
+@pytest.mark.parametrize(("ahead", "code"), [(-1, 0), (0, 0), (1, 48), (1_000_000, 48)])
+def test_the_coordinator_epoch_of_the_owner_is_the_highest_that_is_taken(ahead: int, code: int) -> None:
+    room = Room(split=True)
+    room.answers_markers(Refused(ErrorCode.NETWORK_EXCEPTION, "away"), "t-0")
+    client = room.ongoing()
+    client.commit()
+    inside = room.inside
+    shard = inside.runtime.shard(inside.transactions.shard_key("orders"))
+    marker = rules.marker_of(room.described(), shard.coordinator_epoch + ahead)
+    foreign = ForeignMarkers(
+        inside.runtime, inside.directory, guard=ProducerOwners(inside.runtime), authorizer=AllowAll()
+    )
+    ((_producer_id, (result,)),) = room.told(foreign.write([MarkerRequest(marker, (partition_name("t-0"),))], NOW))
+    assert (0 if result.error is None else result.error.code) == code
+    room.answers_markers(None)
+    room.tick(1_000)
+    room.settle()
+    assert client.write("t-0", "b") == 0
+    client.commit()
+    room.tick(1_000)
+    room.settle()
+    assert (room.state(), room.visible()) == ("CompleteCommit", ["a", "b"]), "its own markers are still taken"

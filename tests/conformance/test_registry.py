@@ -20,3 +20,9 @@ def test_what_does_not_simply_hold_says_why() -> None:
     for case in SUITE.load():
         assert case.state is State.HOLDS or len(case.reason) > 20, f"case {case.number} needs a reason"
         assert bool(case.test) is (case.state in (State.HOLDS, State.DIFFERS))
+
+
+def test_what_has_a_test_has_one_that_runs() -> None:
+    for case in SUITE.load():
+        module, _, name = case.test.partition("::")
+        assert not case.test or (module.startswith("test_") and name.startswith("test_")), case

@@ -72,7 +72,7 @@ def test_every_command_is_one_that_is_run_or_a_make_target() -> None:
 
 
 def test_every_block_is_of_a_kind_that_is_checked() -> None:
-    assert {block.language for block in fences(README)} == {"sh", "python", "text"}
+    assert {block.language for block in fences(README)} == {"sh", "python", "text", "console"}
 
 
 def test_the_last_line_of_the_demo_is_what_its_plan_makes_it() -> None:
@@ -101,6 +101,23 @@ def test_a_command_runs(told: str, command: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_terminal_session_is_a_real_one(told: str, tmp_path: Path) -> None:
+    (session,) = (block for block in fences(README) if block.language == "console")
+    seen = ""
+    for line in session.text.splitlines(keepends=True):
+        if line.startswith("$ "):
+            command = line.removeprefix("$ ").replace(".venv/bin", str(PROGRAMS))
+            seen += line + run(["bash", "-c", f"exec 2>&1; {command}"], told, tmp_path)
+    assert without_chance(seen) == without_chance(session.text)
+
+
+def without_chance(text: str) -> str:
+    """The session without what differs from run to run: times, ids, and numbers that count what was done before."""
+    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z", "TIME", text)
+    text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID", text)
+    return re.sub(r"(csn\)? +|producer )\d+", r"\g<1>N", text)
+
+
 def test_the_lasting_server_starts_and_stops(tmp_path: Path) -> None:
     with subprocess.Popen(
         words(SERVERS[1], "127.0.0.1:0"), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

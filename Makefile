@@ -55,7 +55,7 @@ generate: ## Generate the Python code of the .proto files
 	@$(PYTHON) scripts/venv.py generate
 	@.venv-generate/bin/python scripts/generate.py
 
-docs: venv ## Write docs/cli.md, docs/configuration.md and docs/conformance.md from the code
+docs: venv ## Write the pages of docs/ that tell what the code says (cli, configuration, metrics, conformance)
 	@.venv/bin/python scripts/docs.py
 
 lock: ## Write requirements/*.txt again after a change of a dependency, keeping chosen versions

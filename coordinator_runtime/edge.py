@@ -36,7 +36,7 @@ THROTTLE_MS: Final = 50
 ResponseT = TypeVar("ResponseT", bound=Message)
 
 
-def call_context(header: common_pb2.RequestHeader, call: CallContext) -> CallContext:
+def call_context(header: common_pb2.RequestHeader, call: CallContext, method: str = "") -> CallContext:
     """What the transport knows of the call, joined with what its request header says.
 
     Raises Refused: INVALID_REQUEST (request id of a wrong length, bad client id), UNSUPPORTED_VERSION."""
@@ -57,7 +57,14 @@ def call_context(header: common_pb2.RequestHeader, call: CallContext) -> CallCon
         )
     # In the order of the fields, and not with `replace`: this runs in every call, and takes a quarter of the time.
     return CallContext(
-        call.principal, client_id, call.host, call.deadline_ms, request_id, client_txn_version, header.immediate_51
+        call.principal,
+        client_id,
+        call.host,
+        call.deadline_ms,
+        request_id,
+        client_txn_version,
+        header.immediate_51,
+        method or call.method,
     )
 
 

@@ -28,6 +28,8 @@ class CallContext:
     """16 bytes, or empty when the request cannot be recognised again."""
     client_txn_version: int = 2
     immediate_51: bool = False
+    method: str = ""
+    """Name of the remote procedure, for whoever counts."""
 
 
 @dataclass(frozen=True, slots=True)

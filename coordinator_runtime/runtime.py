@@ -17,8 +17,9 @@ hand.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from typing import Any
 
@@ -73,6 +74,30 @@ class GroupDurable:
     size_bytes: int
     elapsed_us: int
     """From sealing, that is, with the wait for the flushes before it."""
+
+
+class WaitResult(StrEnum):
+    """How the wait of a parked call ended."""
+
+    SERVED = "served"
+    """What was in its way is done, and it was performed."""
+    EXPIRED = "expired"
+    """Its deadline came first: CONCURRENT_TRANSACTIONS."""
+    LEFT = "left"
+    """The caller gave up."""
+    REFUSED = "refused"
+    """There was no room to wait: CONCURRENT_TRANSACTIONS at once."""
+    STOPPED = "stopped"
+    """The server stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitEnded:
+    """A call waits no more behind a transaction that was being completed, for whoever measures."""
+
+    method: str
+    result: WaitResult
+    elapsed_us: int
 
 
 _Answer = tuple[Pending[Any], Any, Exception | None]
@@ -142,7 +167,6 @@ class Runtime:
         self._durable_listeners: list[Callable[[Iterable[ShardKey]], None]] = []
         self._timers = Timers()
         self._parking = Parking()
-        self._parked_calls_total = 0
         self._durable_version = durable_version
         self._open = _OpenGroup(durable_version + 1)
         self._sealed: deque[_OpenGroup] = deque()
@@ -156,6 +180,8 @@ class Runtime:
         """Told of everything that happened, once it is durable, with who asked for it and when."""
         self.on_group: Callable[[GroupDurable], None] = lambda _group: None
         """Told of every commit group that became durable."""
+        self.on_wait_ended: Callable[[WaitEnded], None] = lambda _wait: None
+        """Told of every call that met a transaction being completed and could wait for it."""
         self.on_defect: Callable[[Exception], None] = lambda _defect: None
         """Called with a bug of ours in an operation that the server started itself: nobody else would hear of it."""
 
@@ -354,6 +380,11 @@ class Runtime:
         """True when nothing is staged and nothing waits for the disk."""
         return not self._sealed and not self._open.shards
 
+    @property
+    def has_failed(self) -> bool:
+        """True once the store failed."""
+        return self._failure is not None
+
     def fail(self, failure: Exception) -> None:
         """The store failed: nobody knows what became of the groups under way. The process must end (fail-stop)."""
         if self._failure is not None:
@@ -387,46 +418,43 @@ class Runtime:
             ErrorCode.CONCURRENT_TRANSACTIONS, "the previous transaction of this id is still being completed; try again"
         )
         timer_key = ("parked", id(reply))
+        began_us = self.clock.monotonic_us()
 
-        def leave() -> None:
+        def leave(result: WaitResult) -> None:
             self._timers.cancel(timer_key)
             reply.on_cancel(_nothing)
+            self.on_wait_ended(WaitEnded(context.method, result, self.clock.monotonic_us() - began_us))
 
         def attempt() -> bool:
             if self._attempt(operation, context, reply, can_park=True):
-                leave()
+                leave(WaitResult.SERVED)
                 return True
             return False
 
-        def give_up() -> None:
-            leave()
+        def give_up(result: WaitResult) -> None:
+            leave(result)
             self._parking.drop(key, call)
             reply.fail(refusal)
 
-        call = ParkedCall(attempt, give_up)
+        call = ParkedCall(attempt, partial(give_up, WaitResult.STOPPED))
         if len(self._parking) >= self.limits.parked_calls_max:
+            leave(WaitResult.REFUSED)
             reply.fail(refusal)
             return
         self._parking.park(key, call, is_first=is_first)
-        self._parked_calls_total += 1
-        reply.on_cancel(give_up)
+        reply.on_cancel(partial(give_up, WaitResult.LEFT))
         latest_ms = self.clock.monotonic_ms() + self.limits.parked_ms_max
         deadline_ms = latest_ms if context.deadline_ms is None else min(context.deadline_ms, latest_ms)
-        self._timers.arm(timer_key, deadline_ms, give_up)
+        self._timers.arm(timer_key, deadline_ms, partial(give_up, WaitResult.EXPIRED))
         self.on_work()
 
     @property
     def parked_calls(self) -> int:
         return len(self._parking)
 
-    @property
-    def parked_calls_total(self) -> int:
-        """Calls that ever had to wait."""
-        return self._parked_calls_total
-
-    @property
-    def armed_timers(self) -> int:
-        return len(self._timers)
+    def timers_by_kind(self) -> Mapping[str, int]:
+        """How many timers are armed, by what they are for."""
+        return self._timers.by_kind()
 
     def arm(self, key: Hashable, delay_ms: int, action: Callable[[], None]) -> None:
         """Call back after a delay: for waits that are not operations (long polls, retries of remote calls)."""

@@ -7,7 +7,8 @@ its reason still stands. So a timer that fires too late or once too often does n
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterator
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
 
@@ -30,6 +31,10 @@ class Timers:
 
     def __len__(self) -> int:
         return len(self._armed)
+
+    def by_kind(self) -> Mapping[str, int]:
+        """How many are armed, by the first part of their names. Looks at every one."""
+        return Counter(str(key[0] if isinstance(key, tuple) else key) for key in self._armed)
 
     def arm(self, key: Hashable, deadline_ms: int, action: Callable[[], None]) -> None:
         self._generation += 1

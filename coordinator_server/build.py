@@ -27,10 +27,13 @@ from coordinator_runtime.store import Store, StoreFailed
 from coordinator_server.admin_servicer import Administration, AdminServicer
 from coordinator_server.admission import Admission
 from coordinator_server.config import Address, Config
-from coordinator_server.events import EventObserver, log_hanging
+from coordinator_server.events import EventObserver
 from coordinator_server.markers import LocalMarkers, NoGroups
-from coordinator_server.metrics.board import CallNumbers, LogNumbers, TransactionNumbers
-from coordinator_server.metrics.snapshot import LiveServer, MetricsConfig, RuntimeNumbers, ServerNumbers, SnapshotTaker
+from coordinator_server.metrics.calls import CallNumbers
+from coordinator_server.metrics.partitions import LogNumbers
+from coordinator_server.metrics.runtime import RuntimeNumbers
+from coordinator_server.metrics.snapshot import LoadedParts, MetricsConfig, ServerNumbers, Snapshots
+from coordinator_server.metrics.transactions import TransactionNumbers
 from coordinator_server.transport import Dispatcher
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.foreign_markers import ForeignMarkers
@@ -84,16 +87,8 @@ class Server:
     driver: LoopDriver
     commits: CommitThread
     dispatcher: Dispatcher
-    numbers: ServerNumbers
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """The parts that exist once the state is loaded, and that the metrics look at."""
-
-    directory: TopicDirectory
-    sender: MarkerSender
-    hanging: HangingTransactions
+    snapshots: Snapshots
+    """What a scrape asks for, from the start on."""
 
 
 def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[[Exception], None]) -> Server:
@@ -113,36 +108,47 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
     runtime = Runtime(
         clock=clock, durable_version=store.version(), hand_over=commits.submit, limits=config.runtime_limits()
     )
-    runtime.on_defect = lambda defect: _log.error("defect", exc_info=defect)
     driver = LoopDriver(runtime, on_failure)
     admission = Admission(config.admission_limits(), lambda: runtime.parked_calls)
     dispatcher = Dispatcher(SERVICES, admission, clock, message_bytes_max=config.message_bytes_max)
-    numbers = ServerNumbers(TransactionNumbers(), CallNumbers(), LogNumbers(), RuntimeNumbers())
+    numbers = ServerNumbers(TransactionNumbers(), CallNumbers(SERVICES), LogNumbers(), RuntimeNumbers())
     runtime.on_group = numbers.runtime.group_durable
+    runtime.on_wait_ended = numbers.runtime.waited
+    runtime.on_defect = partial(_on_defect, numbers)
+    commits.on_synced = numbers.runtime.synced
     dispatcher.on_answered = numbers.calls.answered
-    return Server(store, runtime, driver, commits, dispatcher, numbers)
+    dispatcher.on_unanswered = numbers.calls.unanswered
+    dispatcher.on_defect = numbers.met_defect
+    snapshots = Snapshots(
+        numbers=numbers,
+        config=MetricsConfig(
+            node_id=config.node_id,
+            mode=config.two_phase.value,
+            transaction_max_timeout_ms=config.transaction_max_timeout_ms,
+            partitions_max=config.metrics_partitions_max,
+        ),
+        runtime=runtime,
+        commits=commits,
+        calls_in_flight=dispatcher.calls_in_flight,
+        protocol=SERVICES[0].file.package,
+    )
+    return Server(store, runtime, driver, commits, dispatcher, snapshots)
 
 
-async def load(server: Server, config: Config, address: Address) -> Loaded:
+def _on_defect(numbers: ServerNumbers, defect: Exception) -> None:
+    """Of an operation that the server started itself; those of calls are the dispatcher's."""
+    _log.error("defect", exc_info=defect)
+    numbers.met_defect(defect)
+
+
+async def load(server: Server, config: Config, address: Address) -> None:
     """Bring the state back and take work; returns once all of that is durable. The commit thread must run.
 
     Raises whatever a damaged record raises: a server that cannot read its state does not serve."""
     runtime, store, shard_count = server.runtime, server.store, config.shard_count
     limits, authorizer = config.limits(), AllowAll()
 
-    directory = load_partition_log(runtime, store, shard_count=shard_count)
-    partition_markers = PartitionMarkers(directory)
-    markers = LocalMarkers(partition_markers, NoGroups())
-
-    transactions_config = TransactionConfig(
-        limits=limits,
-        two_phase=config.two_phase,
-        shard_count=shard_count,
-        transactional_id_expiration_ms=config.transactional_id_expiration_ms,
-    )
-    for _shard in load_stepwise(runtime, store, markers=markers, config=transactions_config):
-        await asyncio.sleep(0)  # noqa: TID251  gives way to health checks and signals, waits for nothing
-
+    directory, partition_markers, markers = await _load_state(server, config)
     sender = MarkerSender(runtime, markers)
     transactions = TransactionService(
         runtime, limits=limits, shard_count=shard_count, sender=sender, sequences=partition_markers
@@ -171,12 +177,8 @@ async def load(server: Server, config: Config, address: Address) -> Loaded:
         clock=runtime.clock,
     )
 
-    numbers = server.numbers
-    for shard in runtime.shards(Coordinator.TRANSACTIONS):
-        numbers.transactions.load(shard.durable_transactions())
-    runtime.on_event = EventObserver(numbers.transactions, numbers.log, directory.topic_of)
-    hanging.on_found = partial(log_hanging, catalog=directory)
-    log.fetcher.on_read = numbers.log.read
+    loaded = LoadedParts(directory, sender, hanging)
+    _observe(server, loaded, log)
 
     settle_debts(runtime, transaction_shards(shard_count))
     # A coordinator epoch is durable before the first request, so that no older process can pass for this one.
@@ -185,22 +187,38 @@ async def load(server: Server, config: Config, address: Address) -> Loaded:
     server.dispatcher.open(
         [transaction_servicer, LogServicer(topics, log, foreign_markers), AdminServicer(limits, administration)]
     )
-    return Loaded(directory, sender, hanging)
+    server.snapshots.loaded = loaded
 
 
-def snapshot_of(server: Server, loaded: Loaded, opened: OpenStore, config: Config) -> SnapshotTaker:
-    """What a scrape asks for, of a server that serves."""
-    live = LiveServer(
-        clock=server.runtime.clock,
-        runtime=server.runtime,
-        commits=server.commits,
-        sender=loaded.sender,
-        hanging=loaded.hanging,
-        directory=loaded.directory,
-        store_statistics=opened.statistics,
-        calls_in_flight=lambda: server.dispatcher.unanswered_calls,
+async def _load_state(server: Server, config: Config) -> tuple[TopicDirectory, PartitionMarkers, LocalMarkers]:
+    """Every shard as it was stored, and how the coordinators reach the partitions."""
+    runtime, store, clock = server.runtime, server.store, server.runtime.clock
+    began_ms = clock.monotonic_ms()
+    directory = load_partition_log(runtime, store, shard_count=config.shard_count)
+    log_loaded_ms = clock.monotonic_ms()
+    partition_markers = PartitionMarkers(directory)
+    markers = LocalMarkers(partition_markers, NoGroups())
+    transactions_config = TransactionConfig(
+        limits=config.limits(),
+        two_phase=config.two_phase,
+        shard_count=config.shard_count,
+        transactional_id_expiration_ms=config.transactional_id_expiration_ms,
     )
-    metrics_config = MetricsConfig(
-        config.node_id, config.two_phase.value, config.transaction_max_timeout_ms, config.metrics_partitions_max
-    )
-    return SnapshotTaker(server.numbers, live, metrics_config)
+    for _shard in load_stepwise(runtime, store, markers=markers, config=transactions_config):
+        await asyncio.sleep(0)  # noqa: TID251  gives way to health checks and signals, waits for nothing
+    server.snapshots.numbers.runtime.load_ms = {
+        "log": log_loaded_ms - began_ms,
+        "transactions": clock.monotonic_ms() - log_loaded_ms,
+    }
+    return directory, partition_markers, markers
+
+
+def _observe(server: Server, loaded: LoadedParts, log: LogService) -> None:
+    """Count and log what happens from now on."""
+    runtime, numbers = server.runtime, server.snapshots.numbers
+    for shard in runtime.shards(Coordinator.TRANSACTIONS):
+        numbers.transactions.load(shard.durable_transactions())
+    observer = EventObserver(numbers.transactions, numbers.log, runtime.clock, loaded.directory)
+    runtime.on_event = observer
+    loaded.hanging.on_found = observer.hanging_found
+    log.fetcher.on_read = numbers.log.read

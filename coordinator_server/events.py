@@ -7,87 +7,160 @@ state change only at debug. Observers are told once it is durable, and can chang
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
 import structlog
 
+from coordinator_runtime.clock import Clock
 from coordinator_runtime.decision import Turn
 from coordinator_runtime.ports import TopicCatalog
-from coordinator_server.metrics.board import LogNumbers, TransactionNumbers
-from partition_log.events import PartitionGrew
+from coordinator_server.metrics.partitions import LogNumbers
+from coordinator_server.metrics.transactions import TransactionNumbers, is_admin_fence
+from partition_log.events import MarkerFromOutside, PartitionGrew, TopicChanged
 from txn_coordinator.events import HangingTransactionAborted, TransactionExpired, TransactionStepped
 from txn_coordinator.hanging import Hanging
-from txn_coordinator.state import PREPARED, Transaction, TransactionState
+from txn_coordinator.state import NO_EPOCH, PREPARED, Identity, Transaction, TransactionState
 
 SLOW_COMMIT_MS: Final = 1_000
-"""From the outcome to COMPLETE; a fused commit takes none of it, so a slow one has a participant in trouble."""
-
-DELETED_TOPIC: Final = "(deleted)"
-"""Label for what was appended to a topic a moment before it was deleted. No topic can have this name."""
+"""From the outcome until COMPLETE is durable. It takes milliseconds, so a slow one has a disk or a participant in
+trouble."""
 
 _CAUSE_EVENTS: Final = {
     "fence": "fenced",
     "timeout": "transaction_timed_out",
-    "topic_deleted": "transaction_aborted_by_topic_deletion",
+    "topic_deleted": "transaction_aborted_with_topic",
     "admin": "transaction_aborted_by_admin",
 }
+"""What an abort that the client did not ask for is called, by its cause."""
+
+_EMPTY: Final = TransactionState.EMPTY
+
 _log = structlog.get_logger("transactions")
+_topic_log = structlog.get_logger("topics")
 
 
 class EventObserver:
-    """Hands events to the numbers and to the log. `topic_of` names the topic of a partition's ordinal."""
+    """Hands events to the numbers and to the log."""
 
-    def __init__(
-        self, transactions: TransactionNumbers, log: LogNumbers, topic_of: Callable[[int], str | None]
-    ) -> None:
+    def __init__(self, transactions: TransactionNumbers, log: LogNumbers, clock: Clock, catalog: TopicCatalog) -> None:
         self._transactions = transactions
         self._log_numbers = log
-        self._topic_of = topic_of
+        self._clock = clock
+        self._catalog = catalog
         self._is_debug = logging.getLogger("transactions").isEnabledFor(logging.DEBUG)
 
     def __call__(self, event: object, turn: Turn) -> None:
         if isinstance(event, PartitionGrew):
-            self._log_numbers.grew(self._topic_of(event.ordinal) or DELETED_TOPIC, event)
+            ref = self._catalog.by_ordinal(event.ordinal)
+            # None: deleted a moment after, and about to be forgotten.
+            if ref is not None:
+                self._log_numbers.grew(ref.topic, event)
         elif isinstance(event, TransactionStepped):
-            self._transactions.stepped(event)
-            self._log(event, turn)
+            now_ms = self._clock.wall_ms()
+            self._transactions.stepped(event, now_ms)
+            self._log_step(event.before, event.after, turn, now_ms)
+        elif isinstance(event, TopicChanged):
+            self._topic_changed(event, turn)
         elif isinstance(event, TransactionExpired):
             self._transactions.expired(event)
+            if self._is_debug:
+                _log.debug("expired", transactional_id=event.before.transactional_id)
+        elif isinstance(event, MarkerFromOutside):
+            self._marker_from_outside(event, turn)
         elif isinstance(event, HangingTransactionAborted):
             _log.warning(
                 "hanging_transaction_aborted",
-                topic=self._topic_of(event.ordinal) or DELETED_TOPIC,
+                **self._partition(event.ordinal),
                 producer_id=event.producer_id,
                 producer_epoch=event.producer_epoch,
                 client_id=turn.client_id,
                 host=turn.host,
             )
 
-    def _log(self, event: TransactionStepped, turn: Turn) -> None:
-        before, after = event.before, event.after
-        if after.state in PREPARED and after.cause in _CAUSE_EVENTS:
-            _log.info(_CAUSE_EVENTS[after.cause], **_fields(before, after, turn))
+    def hanging_found(self, hanging: Hanging) -> None:
+        """An audit found a hanging transaction: there should be none, ever."""
+        opened = hanging.opened
+        _log.error(
+            "hanging_transaction",
+            **self._partition(opened.ordinal),
+            producer_id=opened.producer_id,
+            producer_epoch=opened.producer_epoch,
+            start_offset=opened.first_offset,
+            reason=hanging.reason.value,
+            transactional_id=None if hanging.owner is None else hanging.owner.transactional_id,
+            advice="`txnctl hanging` shows how to end it; please report it, this is a defect or damage",
+        )
+
+    def _log_step(self, before: Transaction | None, after: Transaction, turn: Turn, now_ms: int) -> None:
+        state = after.state
+        if state in PREPARED:
+            if after.cause in _CAUSE_EVENTS:
+                _log.info(_CAUSE_EVENTS[after.cause], **_fields(before, after, turn))
+        elif state is _EMPTY or after.cause == "keep":
+            if is_admin_fence(before, after):
+                _log.info("fenced_by_admin", **_fields(before, after, turn))
+            elif _takes_over(before, after):
+                _log.info("taken_over", **_fields(before, after, turn))
         elif before is not None and before.state in PREPARED:
-            elapsed_ms = after.last_update_ms - before.last_update_ms
+            elapsed_ms = now_ms - before.last_update_ms
             if elapsed_ms >= SLOW_COMMIT_MS:
                 _log.warning("slow_commit", elapsed_ms=elapsed_ms, **_fields(before, after, turn))
-        elif before is not None and _takes_over(before, after):
-            _log.info("taken_over", **_fields(before, after, turn))
         if self._is_debug:
             _log.debug("stepped", **_fields(before, after, turn))
 
+    def _topic_changed(self, event: TopicChanged, turn: Turn) -> None:
+        topic = event.before or event.after
+        assert topic is not None, "a topic appeared or went"
+        if event.after is None:
+            self._log_numbers.forget(topic.name)
+        _topic_log.info(
+            "topic_deleted" if event.after is None else "topic_created",
+            topic=topic.name,
+            topic_id=topic.topic_id.hex(),
+            partitions=len(topic.partition_ordinals),
+            client_id=turn.client_id,
+            host=turn.host,
+        )
 
-def _takes_over(before: Transaction, after: Transaction) -> bool:
-    """A new instance initialised an id that another one had: from now on the other one is fenced."""
-    return after.state is TransactionState.EMPTY and before.identity != after.identity and before.producer_epoch >= 0
+    def _marker_from_outside(self, event: MarkerFromOutside, turn: Turn) -> None:
+        marker = event.marker
+        _log.info(
+            "marker_from_outside",
+            **self._partition(event.ordinal),
+            producer_id=marker.producer_id,
+            producer_epoch=marker.txn_epoch,
+            outcome=marker.outcome.name.lower(),
+            csn=marker.csn,
+            client_id=turn.client_id,
+            host=turn.host,
+        )
+
+    def _partition(self, ordinal: int) -> dict[str, object]:
+        ref = self._catalog.by_ordinal(ordinal)
+        return {"topic": None, "partition": None} if ref is None else {"topic": ref.topic, "partition": ref.partition}
+
+
+def _takes_over(before: Transaction | None, after: Transaction) -> bool:
+    """A new instance became the owner of an id that another one had: the other one is fenced from now on. A producer
+    that shows its own identity, to go on after an error, takes over from nobody; and of one whose transaction was
+    aborted for the newcomer a line was written then."""
+    return (
+        before is not None
+        and after.cause in ("init", "keep")
+        and before.producer_epoch != NO_EPOCH
+        and before.client_identity != after.client_identity
+        and after.last_producer_epoch == NO_EPOCH
+        and not (before.state is TransactionState.COMPLETE_ABORT and before.cause == "fence")
+    )
 
 
 def _fields(before: Transaction | None, after: Transaction, turn: Turn) -> dict[str, object]:
+    owner = _owner(after)
     return {
         "transactional_id": after.transactional_id,
-        "producer_id": after.producer_id,
-        "producer_epoch": after.producer_epoch,
+        "producer_id": owner.producer_id,
+        "old_epoch": None if before is None else _owner(before).producer_epoch,
+        "producer_epoch": owner.producer_epoch,
         "old_state": None if before is None else before.state.api_name,
         "new_state": after.state.api_name,
         "cause": after.cause,
@@ -96,17 +169,6 @@ def _fields(before: Transaction | None, after: Transaction, turn: Turn) -> dict[
     }
 
 
-def log_hanging(hanging: Hanging, *, catalog: TopicCatalog) -> None:
-    """One line for each hanging transaction that is found: there should be none, ever."""
-    opened, ref = hanging.opened, catalog.by_ordinal(hanging.opened.ordinal)
-    _log.error(
-        "hanging_transaction",
-        topic=DELETED_TOPIC if ref is None else ref.topic,
-        partition=None if ref is None else ref.partition,
-        producer_id=opened.producer_id,
-        producer_epoch=opened.producer_epoch,
-        start_offset=opened.first_offset,
-        reason=hanging.reason.value,
-        transactional_id=None if hanging.owner is None else hanging.owner.transactional_id,
-        advice="`txnctl hanging` shows how to end it; please report it, this is a defect or damage",
-    )
+def _owner(transaction: Transaction) -> Identity:
+    """Whom the id belongs to. One that keeps the transaction of another has an identity of its own."""
+    return transaction.client_identity if transaction.is_kept else transaction.identity

@@ -26,6 +26,7 @@ _STATUS_CODES: Final = {
     CallStatus.UNIMPLEMENTED: grpc.StatusCode.UNIMPLEMENTED,
     CallStatus.RESOURCE_EXHAUSTED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     CallStatus.INTERNAL: grpc.StatusCode.INTERNAL,
+    CallStatus.CANCELLED: grpc.StatusCode.CANCELLED,
 }
 
 _PENDING_CALLS_MAX: Final = 1_000_000

@@ -71,6 +71,7 @@ class PartitionAudit:
             len(opened),
             max(aborts, default=NO_OFFSET),
             stored.index,
+            len(aborts),
         )
 
 

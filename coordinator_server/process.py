@@ -21,7 +21,7 @@ from coordinator_protocol.errors import UnknownOutcome
 from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_runtime.rocks import open_store
 from coordinator_runtime.store import StoreFailed, StoreRefused
-from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load, snapshot_of
+from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
 from coordinator_server.config import Address, Config, parse_address
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.grpc_transport import AddressRefused, GrpcOptions, GrpcTransport
@@ -29,7 +29,6 @@ from coordinator_server.logs import configure_logs
 from coordinator_server.metrics.collector import SnapshotCollector, registry_of
 from coordinator_server.metrics.endpoint import MetricsEndpoint, serve_metrics
 from coordinator_server.metrics.loop_lag import LoopLag
-from coordinator_server.metrics.snapshot import SnapshotTaker
 
 ANSWERS_LEAVE_MS: Final = 500
 """How long answers that were given may take to leave the process when it ends."""
@@ -113,6 +112,12 @@ class _Process:
             opened.store.close()
             raise CommandFailed(ExitStatus.ADDRESS_REFUSED, str(refusal)) from refusal
         server = build(self._config, opened, self._clock, self._fail)
+        try:
+            self._start_metrics(server, opened)
+        except CommandFailed:
+            await transport.stop(0)
+            opened.store.close()
+            raise
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
         await transport.start(server.dispatcher)
@@ -145,7 +150,7 @@ class _Process:
         began_ms = self._clock.monotonic_ms()
         server.commits.start()
         try:
-            loaded = await load(server, self._config, self._advertised(address))
+            await load(server, self._config, self._advertised(address))
         except Exception as error:
             _log.error("load_failed", exc_info=error)
             raise CommandFailed(
@@ -153,9 +158,13 @@ class _Process:
                 f"the state in {self._config.data_dir} cannot be loaded ({type(error).__name__}: {error}); nothing was"
                 " served. `txnctl store verify` looks closer; restore a backup if the disk is damaged",
             ) from error
-        load_ms = server.numbers.runtime.load_ms = self._clock.monotonic_ms() - began_ms
-        _log.info("loaded", elapsed_ms=load_ms, transactional_ids=server.numbers.transactions.known_ids)
-        self._start_metrics(server, snapshot_of(server, loaded, opened, self._config))
+        _log.info(
+            "loaded",
+            elapsed_ms=self._clock.monotonic_ms() - began_ms,
+            transactional_ids=server.snapshots.numbers.transactions.known_ids,
+            old_state="loading",
+            new_state="active",
+        )
         await transport.set_ready(True)
         if not is_loopback(address.host):
             _log.warning(
@@ -164,19 +173,20 @@ class _Process:
         _log.info("serving", listen=str(address), data_dir=str(self._config.data_dir), two_phase=self._config.two_phase)
         self._announce(address)
 
-    def _start_metrics(self, server: Server, snapshot: SnapshotTaker) -> None:
-        """Answer scrapes from now on, if the configuration says where. Raises CommandFailed."""
+    def _start_metrics(self, server: Server, opened: OpenStore) -> None:
+        """Answer scrapes from now on, if the configuration says where: while the state is loaded, too. Raises
+        CommandFailed."""
         if self._config.metrics_listen is None:
             return
         wanted = parse_address(self._config.metrics_listen)
-        registry = registry_of(SnapshotCollector(asyncio.get_running_loop(), snapshot))
+        collector = SnapshotCollector(asyncio.get_running_loop(), server.snapshots, opened.statistics)
         try:
-            self._metrics = serve_metrics(registry, wanted.host, wanted.port)
+            self._metrics = serve_metrics(registry_of(collector), wanted.host, wanted.port)
         except OSError as error:
             raise CommandFailed(
                 ExitStatus.ADDRESS_REFUSED, f"cannot listen for metrics on {wanted}: {error.strerror}; choose another"
             ) from error
-        LoopLag(self._clock, server.numbers.runtime.loop_lag).start()
+        LoopLag(self._clock, server.snapshots.numbers.runtime.loop_lag).start()
         _log.info("serving_metrics", listen=str(Address(wanted.host, self._metrics.port)), path="/metrics")
 
     async def _drain(self, server: Server, transport: GrpcTransport, reason: signal.Signals) -> None:

@@ -347,5 +347,5 @@ def _words(damage: Exception) -> str:
 def _head_words(head: PartitionHead) -> str:
     return (
         f"end {head.log_end_offset}, last stable {head.last_stable_offset}, {head.open_transactions} open, newest abort"
-        f" at {head.last_abort_offset}"
+        f" at {head.last_abort_offset} of {head.aborted_transactions}"
     )

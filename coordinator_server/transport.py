@@ -8,6 +8,7 @@ which one runs (design 6).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -39,6 +40,8 @@ class CallStatus(Enum):
     UNIMPLEMENTED = "unimplemented"
     RESOURCE_EXHAUSTED = "resource_exhausted"
     INTERNAL = "internal"
+    CANCELLED = "cancelled"
+    """The caller gave up before."""
 
 
 class TransportError(Exception):
@@ -91,10 +94,14 @@ class Dispatcher:
         self._clock = clock
         self.on_answered: Callable[[Method, int, Message], None] = lambda _method, _elapsed_us, _response: None
         """Told of every response, and how many microseconds it took."""
+        self.on_unanswered: Callable[[Method, int, CallStatus], None] = lambda _method, _elapsed_us, _status: None
+        """Told of every call that ended without one."""
+        self.on_defect: Callable[[Exception], None] = lambda _defect: None
+        """Told of every bug of ours that failed a call."""
         self._serve_functions: dict[Method, Callable[[Any, CallContext], Pending[Any]]] = {}
         self._admission = admission
         self._message_bytes_max = message_bytes_max
-        self._unanswered: set[Pending[Message]] = set()
+        self._unanswered: dict[Pending[Message], Method] = {}
         self._gate = Gate.LOADING
 
     def open(self, servicers: Iterable[object]) -> None:
@@ -115,6 +122,10 @@ class Dispatcher:
     @property
     def unanswered_calls(self) -> int:
         return len(self._unanswered)
+
+    def calls_in_flight(self) -> Mapping[Method, int]:
+        """The same by method."""
+        return Counter(self._unanswered.values())
 
     def answer_unanswered(self, error: CoordinatorError | None = None) -> None:
         """Answer every call that still waits (parked, long polls): with the error, or with what the closed gate says.
@@ -152,30 +163,37 @@ class Dispatcher:
                 f"{len(body)} bytes were sent that are no {codec.request_type.DESCRIPTOR.full_name}: {error}",
             ) from error
         serve = self._serve_functions[codec.method]
-        pending: Pending[Message] = serve(request, call_context(request.header, call))
+        pending: Pending[Message] = serve(request, call_context(request.header, call, codec.method))
         if not pending.is_settled:
             self._admission.enter(codec.method)
-            self._unanswered.add(pending)
+            self._unanswered[pending] = codec.method
             pending.on_settled(lambda settled: self._leave(codec.method, settled))
         return pending
 
     def _leave(self, method: Method, pending: Pending[Message]) -> None:
         self._admission.leave(method)
-        self._unanswered.discard(pending)
+        del self._unanswered[pending]
 
     def _reply(self, codec: Codec, settled: Pending[Message], reply: Pending[bytes], began_us: int) -> None:
         try:
             response = self._response(codec, settled)
-            self.on_answered(codec.method, self._clock.monotonic_us() - began_us, response)
+            if reply.is_cancelled:
+                raise TransportError(CallStatus.CANCELLED, "the caller gave up")
             body = self._serialised(codec, response)
+            self.on_answered(codec.method, self._clock.monotonic_us() - began_us, response)
         except TransportError as error:
-            reply.fail(error)
+            self._end_unanswered(codec.method, reply, error, began_us)
         except Exception as defect:  # noqa: BLE001  our bug: it fails this call alone
             _log.error("defect", method=codec.method, exc_info=defect)
+            self.on_defect(defect)
             text = f"{codec.method} met a defect of the server; the server's log has the details"
-            reply.fail(TransportError(CallStatus.INTERNAL, text))
+            self._end_unanswered(codec.method, reply, TransportError(CallStatus.INTERNAL, text), began_us)
         else:
             reply.succeed(body)
+
+    def _end_unanswered(self, method: Method, reply: Pending[bytes], error: TransportError, began_us: int) -> None:
+        self.on_unanswered(method, self._clock.monotonic_us() - began_us, error.status)
+        reply.fail(error)
 
     def _response(self, codec: Codec, settled: Pending[Message]) -> Message:
         try:

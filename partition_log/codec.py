@@ -45,7 +45,7 @@ _OUTCOME_PREFIX: Final = struct.Struct(">IB")
 _OUTCOME_KEY: Final = struct.Struct(">IBQQ")
 
 _NUMBER: Final = struct.Struct(">Q")
-_HEAD: Final = struct.Struct(">BqqqIqqIIq")
+_HEAD: Final = struct.Struct(">BqqqIqqIIqQ")
 _PRODUCER: Final = struct.Struct(">BhiqqqhbQB")
 _CACHED_BATCHES: Final = tuple(struct.Struct(">" + "iiq" * count) for count in range(BATCHES_CACHED_MAX + 1))
 _OUTCOME: Final = struct.Struct(">BhqQ")
@@ -120,14 +120,15 @@ def encode_head(head: PartitionHead) -> bytes:
         index.size_bytes,
         index.batch_count,
         index.max_timestamp_ms,
+        head.aborted_transactions,
     )
 
 
 def decode_head(value: bytes) -> PartitionHead:
     """Raises UnknownVersion."""
     _check_version(value)
-    _, start, end, stable, open_transactions, last_abort, *index = _HEAD.unpack(value)
-    return PartitionHead(start, end, stable, open_transactions, last_abort, IndexProgress(*index))
+    _, start, end, stable, open_transactions, last_abort, *index, aborted = _HEAD.unpack(value)
+    return PartitionHead(start, end, stable, open_transactions, last_abort, IndexProgress(*index), aborted)
 
 
 def encode_producer(entry: ProducerEntry) -> bytes:

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator_protocol.marker import Outcome
+from coordinator_protocol.marker import Marker, Outcome
+from partition_log.catalog.state import Topic
 from partition_log.state import Isolation
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChanged:
+    """A topic was created, or deleted with everything in it. Told by the runtime."""
+
+    before: Topic | None
+    """None for a new topic."""
+    after: Topic | None
+    """None for one that is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +28,14 @@ class PartitionGrew:
     size_bytes: int
     outcome: Outcome | None = None
     """Of a marker; None for a client's batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerFromOutside:
+    """A marker that no coordinator of this server sent is durable in a partition. Told by the runtime."""
+
+    ordinal: int
+    marker: Marker
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,7 @@ class Fetcher:
             watch = watches.setdefault(position.placed.ref.ordinal, _Watch(position.head))
             watch.fetches[fetch] = None
         self._runtime.arm(fetch.key, fetch.request.wait_ms_max, lambda: self._answer(fetch))
-        fetch.reply.on_cancel(lambda: self._leave(fetch))
+        fetch.reply.on_cancel(lambda: self._give_up(fetch))
 
     def _wake(self, keys: Iterable[ShardKey]) -> None:
         """New durable state: let those read on whose partitions have moved."""
@@ -206,6 +206,11 @@ class Fetcher:
             fetch.reply.succeed(self._results(fetch))
         except Exception as defect:  # noqa: BLE001  as above
             fetch.reply.fail(defect)
+
+    def _give_up(self, fetch: _Fetch) -> None:
+        """The caller left. It is answered all the same, or whoever counts the calls under way would wait for ever."""
+        self._leave(fetch)
+        fetch.reply.fail(Refused(ErrorCode.REQUEST_TIMED_OUT, "the reader gave up waiting"))
 
     def _leave(self, fetch: _Fetch) -> None:
         self.waiting_fetches -= 1

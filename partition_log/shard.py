@@ -24,7 +24,7 @@ from coordinator_runtime.decision import Decision, Operation, Record, ShardKey, 
 from coordinator_runtime.ports import OpenInPartition
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
-from partition_log.events import PartitionGrew
+from partition_log.events import MarkerFromOutside, PartitionGrew
 from partition_log.records import (
     BatchAppended,
     LogRecord,
@@ -187,6 +187,7 @@ class LogShard:
             head.open_transactions + opens,
             head.last_abort_offset,
             index,
+            head.aborted_transactions,
         )
         record = BatchAppended(
             append.ordinal,
@@ -228,13 +229,15 @@ class LogShard:
             max_timestamp_ms=NO_TIMESTAMP_MS,
             config=self._config,
         )
+        is_aborted = ended is not None and ended.outcome is Outcome.ABORT
         extended = PartitionHead(
             head.log_start_offset,
             offset + 1,
             _first_unstable_without(partition, ended, offset + 1),
             head.open_transactions - (ended is not None),
-            offset if ended is not None and ended.outcome is Outcome.ABORT else head.last_abort_offset,
+            offset if is_aborted else head.last_abort_offset,
             index,
+            head.aborted_transactions + is_aborted,
         )
         producer = rules.entry_after_marker(entry, marker, now_ms=turn.now_ms)
         record = MarkerAppended(ordinal, offset, batch, extended, marker.producer_id, producer, ended, indexed)
@@ -252,7 +255,7 @@ class LogShard:
         if not decision.records:
             return decision
         write = Operation(self.key, lambda log, later: log.decide_marker(ordinal, marker, later))
-        return Decision(joins=(check, write))
+        return Decision(joins=(check, write), events=(MarkerFromOutside(ordinal, marker),))
 
     def decide_seal(self, ordinal: int, producer_id: int, producer_epoch: int) -> Decision:
         """Let the producer's open transaction take no more records here. No reply; nothing to do where it has none, and

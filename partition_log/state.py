@@ -97,6 +97,8 @@ class PartitionHead:
     last_abort_offset: int = NO_OFFSET
     """Offset of the newest abort marker that ended a transaction: readers beyond it need not look for aborted ones."""
     index: IndexProgress = IndexProgress()
+    aborted_transactions: int = 0
+    """Rows that say which records committed readers must not see."""
 
 
 EMPTY_HEAD: Final = PartitionHead()

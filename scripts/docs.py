@@ -1,7 +1,7 @@
-"""Writes docs/cli.md, docs/configuration.md and docs/conformance.md from the code, and tells whether they are fresh.
+"""Writes docs/cli.md, configuration.md, metrics.md and conformance.md from the code, and tells whether they are fresh.
 
-The commands document themselves with `--help`, settings and exit statuses with the strings below their definitions; a
-second text about them would only drift. What became of the acceptance cases, their tests say.
+The commands document themselves with `--help`, settings and exit statuses with the strings below their definitions, and
+metrics in their table; a second text about them would only drift. What became of the acceptance cases, their tests say.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from coordinator_server import exit_status
 from coordinator_server.cli import TRACEBACK_VARIABLE, app
 from coordinator_server.commands.options import DEFAULT_SERVER, SERVER_VARIABLE
 from coordinator_server.config import CONFIG_FILE_VARIABLE, ENVIRONMENT_PREFIX, Config
+from scripts.metrics_page import metrics_page
 from tests.conformance.page import conformance_page
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -80,6 +81,7 @@ def acceptance_page() -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "configuration.md": configuration_page,
+    "metrics.md": lambda: f"{NOTICE}\n{metrics_page()}",
     "conformance.md": acceptance_page,
 }
 

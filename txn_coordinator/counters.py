@@ -18,7 +18,7 @@ COUNTERS: Final = ShardKey(Coordinator.COUNTERS, 0)
 BLOCK_SIZE: Final = 1_000
 PRODUCER_ID_MAX: Final = 2**63 - 1
 
-_NEXT, _BLOCK_END, _CSN = "next_producer_id", "block_end", "csn"
+_NEXT, _BLOCK_END, _CSN, _GIVEN = "next_producer_id", "block_end", "csn", "given"
 
 
 class CountersShard:
@@ -26,7 +26,6 @@ class CountersShard:
 
     def __init__(self, journal: Journal) -> None:
         self._values: TimelineMap[str, int] = TimelineMap(journal)
-        self._given = 0
 
     def next_producer_id(self) -> tuple[int, tuple[Record, ...]]:
         """The next unused producer id, and the records that give it away.
@@ -61,8 +60,8 @@ class CountersShard:
 
     @property
     def given_producer_ids(self) -> int:
-        """Producer ids given away since this process started."""
-        return self._given
+        """Producer ids given away since this process started, as far as that is durable."""
+        return self._values.durable(_GIVEN) or 0
 
     def replay(self, value: ProducerIdBlockTaken | ProducerIdGiven | CsnGiven) -> None:
         match value:
@@ -73,7 +72,7 @@ class CountersShard:
                 self._values.put(_BLOCK_END, block_end)
             case ProducerIdGiven(producer_id=producer_id):
                 self._values.put(_NEXT, producer_id + 1)
-                self._given += 1
+                self._values.put(_GIVEN, (self._values.get(_GIVEN) or 0) + 1)
             case CsnGiven(csn=csn):
                 self._values.put(_CSN, csn)
 

@@ -7,9 +7,12 @@ crash every marker is sent again, and participants recognise a repetition by its
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from typing import Final, TypeAlias
 
+from coordinator_protocol.errors import CoordinatorError
 from coordinator_runtime.decision import Operation
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import MarkerPort
@@ -50,8 +53,8 @@ class MarkerSender:
         self._runtime = runtime
         self._markers = markers
         self._jobs: dict[tuple[str, int], _Job] = {}
-        self.failed_markers = 0
-        """Markers that a participant refused, and that were sent again."""
+        self.failed_markers: Counter[str] = Counter()
+        """Markers that a participant refused, and that were sent again, by the name of the refusal."""
         runtime.handle_effect(SendMarkers, self._start)
 
     def waiting_partitions(self, transactional_id: str, csn: int) -> frozenset[int] | None:
@@ -64,6 +67,10 @@ class MarkerSender:
     @property
     def waiting_markers(self) -> int:
         return sum(len(job.missing) for job in self._jobs.values())
+
+    def unfinished_ids(self) -> Iterator[str]:
+        """Transactional ids with markers that are not durable yet."""
+        return (job.order.transactional_id for job in self._jobs.values() if job.missing)
 
     def _start(self, order: SendMarkers) -> None:
         job = _Job(order)
@@ -91,8 +98,8 @@ class MarkerSender:
         job.in_flight.discard(participant)
         try:
             written.result()
-        except Exception:  # noqa: BLE001  whatever it was, the outcome stands and the marker is owed
-            self.failed_markers += 1
+        except Exception as error:  # noqa: BLE001  whatever it was, the outcome stands and the marker is owed
+            self.failed_markers[error.code.name if isinstance(error, CoordinatorError) else "DEFECT"] += 1
             self._retry_later(job)
             return
         job.missing.discard(participant)

@@ -163,7 +163,17 @@ class Transaction:
         return Outcome.COMMIT if self.state in committed else Outcome.ABORT
 
 
+class IllegalStep(AssertionError):
+    """A bug of ours: a step that is not in the table."""
+
+    def __init__(self, before: TransactionState, after: TransactionState) -> None:
+        super().__init__(f"{before.api_name} -> {after.api_name} is no legal step")
+        self.before = before
+        self.after = after
+
+
 def step(transaction: Transaction, to: TransactionState, **changes: Any) -> Transaction:  # noqa: ANN401  for replace
-    """The only way to change `state`: asserts that the step is legal."""
-    assert to in LEGAL_STEPS[transaction.state], f"{transaction.state.api_name} -> {to.api_name} is no legal step"
+    """The only way to change `state`. Raises IllegalStep."""
+    if to not in LEGAL_STEPS[transaction.state]:
+        raise IllegalStep(transaction.state, to)
     return replace(transaction, state=to, **changes)

@@ -1,59 +1,80 @@
 """Publishes a snapshot: taken on the loop, rendered on the thread that serves the scrape.
 
 Rendering a thousand children takes about ten milliseconds, which would be felt by every call if it ran on the loop. So
-the loop only copies numbers, in one step, and all metrics of one scrape are of one moment.
+the loop only copies numbers, in one step, and all metrics of one scrape are of one moment. What only the store knows is
+asked on the scrape's own thread, because that may wait for the disk.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Final
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from coordinator_server.metrics.families import BY_NAME, Family, Kind
-from coordinator_server.metrics.instruments import Histogram, Labels
+from coordinator_runtime.rocks import StoreStatistics
+from coordinator_server.metrics.families import FAMILIES, Family, Kind
+from coordinator_server.metrics.instruments import Histogram
+from coordinator_server.metrics.samples import Snapshot, Values, single
 
-Values = Mapping[Labels, float | Histogram]
-Snapshot = Mapping[str, Values]
-"""Values by metric name. A metric without values is published without samples."""
-
-SNAPSHOT_SECONDS_MAX: Final = 5.0
+SNAPSHOT_MS_MAX: Final = 5_000
 """A loop that does not answer for so long makes the scrape fail, which is what an alert should see."""
 
 
-class SnapshotCollector:
-    """The one collector of the registry. `take` runs on the loop."""
+class ScrapeFailed(Exception):
+    """There are no numbers to publish. The message says why."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[[], Snapshot]) -> None:
+
+class SnapshotCollector:
+    """The one collector of the registry. `take` runs on the loop, `store_statistics` on the scrape's thread."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        take: Callable[[], Snapshot],
+        store_statistics: Callable[[], StoreStatistics],
+        *,
+        snapshot_ms_max: int = SNAPSHOT_MS_MAX,
+    ) -> None:
         self._loop = loop
         self._take = take
+        self._store_statistics = store_statistics
+        self._snapshot_ms_max = snapshot_ms_max
 
     def describe(self) -> Iterator[Metric]:
         """Every metric, so that the registry does not scrape to find their names."""
-        for family in BY_NAME.values():
+        for family in FAMILIES:
             yield _metric(family, {})
 
     def collect(self) -> Iterator[Metric]:
-        """Raises TimeoutError when the loop does not answer, and RuntimeError after it ended."""
-        snapshot = self._from_loop()
-        for family in BY_NAME.values():
+        """Raises ScrapeFailed."""
+        snapshot = {**self._from_loop(), **_of_store(self._store_statistics())}
+        for family in FAMILIES:
             yield _metric(family, snapshot.get(family.name, {}))
 
     def _from_loop(self) -> Snapshot:
         taken: Future[Snapshot] = Future()
 
         def fill() -> None:
-            try:
-                taken.set_result(self._take())
-            except Exception as error:  # noqa: BLE001  the scrape fails with it, the loop goes on
-                taken.set_exception(error)
+            # False when the scrape has given up meanwhile: nobody wants the numbers any more.
+            if taken.set_running_or_notify_cancel():
+                try:
+                    taken.set_result(self._take())
+                except Exception as error:  # noqa: BLE001  the scrape fails with it, the loop goes on
+                    taken.set_exception(error)
 
-        self._loop.call_soon_threadsafe(fill)
-        return taken.result(SNAPSHOT_SECONDS_MAX)
+        try:
+            self._loop.call_soon_threadsafe(fill)
+        except RuntimeError as error:
+            raise ScrapeFailed("the server has stopped") from error
+        try:
+            return taken.result(self._snapshot_ms_max / 1000)
+        except TimeoutError as error:
+            taken.cancel()
+            raise ScrapeFailed(f"the server did not come to it within {self._snapshot_ms_max} ms") from error
 
 
 def registry_of(collector: SnapshotCollector) -> CollectorRegistry:
@@ -63,18 +84,28 @@ def registry_of(collector: SnapshotCollector) -> CollectorRegistry:
     return registry
 
 
+def _of_store(statistics: StoreStatistics) -> Snapshot:
+    return {
+        "txn_store_size_bytes": single(statistics.sst_bytes),
+        "txn_store_wal_bytes": single(statistics.wal_bytes),
+        "txn_store_memtable_bytes": single(statistics.memtable_bytes),
+        "txn_store_pending_compaction_bytes": single(statistics.pending_compaction_bytes),
+        "txn_store_write_stalls_total": single(statistics.write_stalls),
+    }
+
+
 def _metric(family: Family, values: Values) -> Metric:
     match family.kind:
         case Kind.COUNTER:
             counter = CounterMetricFamily(family.name, family.meaning, labels=family.labels)
             for labels, value in values.items():
-                assert isinstance(value, float), family.name
+                assert not isinstance(value, Histogram), family.name
                 counter.add_metric(labels, value)
             return counter
         case Kind.GAUGE:
             gauge = GaugeMetricFamily(family.name, family.meaning, labels=family.labels)
             for labels, value in values.items():
-                assert isinstance(value, float), family.name
+                assert not isinstance(value, Histogram), family.name
                 gauge.add_metric(labels, value)
             return gauge
         case Kind.HISTOGRAM:

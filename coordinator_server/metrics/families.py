@@ -44,8 +44,8 @@ def _histogram(name: str, labels: tuple[str, ...], meaning: str) -> Family:
 _PARTITION: Final = ("topic", "partition")
 
 FAMILIES: Final = (
-    _gauge("txn_build_info", ("version", "python"), "Always 1; the labels say what runs."),
-    _gauge("txn_config_info", ("node_id", "two_phase"), "Always 1; the labels say how it is set up."),
+    _gauge("txn_build_info", ("version", "proto", "python"), "Always 1; the labels say what runs."),
+    _gauge("txn_config_info", ("node", "mode"), "Always 1; the labels say how it is set up (mode: fused, split)."),
     _gauge("txn_config_transaction_max_timeout_seconds", (), "Longest transaction timeout that producers may ask for."),
     _gauge("txn_coordinator_transactions", ("state",), "Transactional ids in each state."),
     _gauge("txn_coordinator_transactional_ids", (), "Transactional ids that are known; watch its growth."),
@@ -53,7 +53,8 @@ FAMILIES: Final = (
     _counter(
         "txn_coordinator_init_total",
         ("result",),
-        "InitProducerId by what it did: new id, bump of the epoch, reuse (a retry), rotate (new producer id).",
+        "InitProducerId with a transactional id, by what it did: new id, bump of the epoch, reuse (its last answer was "
+        "lost), rotate (new producer id), keep (an open transaction, for an outside decision), refused.",
     ),
     _counter("txn_coordinator_epoch_rotations_total", (), "Producer ids replaced because their epochs were used up."),
     _counter(
@@ -62,27 +63,59 @@ FAMILIES: Final = (
         "Finished transactions. Cause: client, timeout, fence (a newer instance), topic_deleted, admin.",
     ),
     _histogram("txn_coordinator_open_to_end_seconds", ("outcome",), "First partition added until the outcome."),
-    _histogram("txn_coordinator_end_to_complete_seconds", ("outcome",), "Outcome decided until COMPLETE."),
-    _histogram("txn_coordinator_partitions_per_txn", (), "Partitions and groups of finished transactions."),
+    _histogram(
+        "txn_coordinator_end_to_complete_seconds", ("outcome",), "Outcome decided until every marker is durable."
+    ),
+    _histogram("txn_coordinator_partitions_per_txn", (), "Partitions and groups of transactions that ended."),
     _gauge("txn_coordinator_oldest_open_age_seconds", (), "Age of the oldest open transaction; 0 = none is open."),
-    _gauge("txn_coordinator_oldest_prepare_age_seconds", (), "Age of the oldest outcome that is not complete."),
+    _gauge(
+        "txn_coordinator_oldest_prepare_age_seconds", (), "Age of the oldest outcome that is not complete; 0 = none."
+    ),
+    _gauge(
+        "txn_coordinator_oldest_prepared_2pc_age_seconds",
+        (),
+        "How long the oldest transaction that was prepared for an outside decision has waited for it; 0 = none waits.",
+    ),
+    _counter("txn_coordinator_expired_ids_total", (), "Transactional ids that nobody used and that were forgotten."),
     _counter(
         "txn_coordinator_fenced_total",
         ("reason",),
-        "Producers fenced off. Reason: newer_init, timeout, admin, topic_deleted (what fenced them) and epoch "
-        "(refused because they came with an old one), zombie_produce (refused in a partition).",
+        "Producers fenced off: their transaction was aborted (newer_init, timeout, topic_deleted), an administrator "
+        "did it (admin), or they came too late (epoch: to the coordinator, zombie_produce: to a partition).",
     ),
-    _gauge("txn_coordinator_parked_calls", (), "Calls that wait for a transaction to be completed."),
-    _counter("txn_coordinator_concurrent_waits_total", (), "Calls that had to wait so."),
-    _counter("txn_coordinator_markers_total", ("kind",), "Markers written to partitions (commit, abort)."),
-    _counter("txn_coordinator_marker_retries_total", (), "Markers that were refused and sent again."),
-    _gauge("txn_coordinator_markers_pending", (), "Markers that are decided but not durable (split mode)."),
-    _gauge("txn_coordinator_hanging", (), "Open transactions that nobody will end; there should be none, ever."),
+    _counter(
+        "txn_coordinator_concurrent_waits_total",
+        ("method", "result"),
+        "Calls that met a transaction being completed and waited. Result: served, expired, left (the caller), refused "
+        "(no room), stopped.",
+    ),
+    _histogram("txn_coordinator_concurrent_wait_seconds", ("method", "result"), "How long they waited."),
+    _gauge("txn_coordinator_parked_calls", (), "Calls that wait so now."),
+    _counter(
+        "txn_coordinator_invalid_transitions_total", ("from", "to"), "Steps that no table allows: our bug, must stay 0."
+    ),
+    _counter(
+        "txn_coordinator_markers_total",
+        ("kind", "target"),
+        "Markers written, by outcome (commit, abort) and where to (log).",
+    ),
+    _counter(
+        "txn_coordinator_marker_retries_total", ("reason",), "Markers that were refused and sent again, by the refusal."
+    ),
+    _gauge("txn_coordinator_markers_pending", (), "Markers that are decided but not durable; only in split mode."),
+    _gauge("txn_coordinator_oldest_pending_marker_age_seconds", (), "How long ago the oldest of them was decided."),
+    _gauge(
+        "txn_coordinator_hanging",
+        (),
+        "Transactions open in a partition that nobody will end, as the last audit found; must stay 0.",
+    ),
     _gauge("txn_partition_high_watermark", _PARTITION, "End of the durable log."),
     _gauge("txn_partition_log_start_offset", _PARTITION, "First offset that can be read."),
     _gauge("txn_partition_last_stable_offset", _PARTITION, "End for committed readers."),
     _gauge("txn_partition_lso_lag_records", _PARTITION, "High watermark minus last stable offset."),
     _gauge("txn_partition_open_transactions", _PARTITION, "Transactions with records here and no marker yet."),
+    _gauge("txn_partition_oldest_open_age_seconds", _PARTITION, "How long the oldest of them holds back readers."),
+    _gauge("txn_partition_aborted_index_entries", _PARTITION, "Aborted transactions that readers must step over."),
     _gauge("txn_partitions_omitted", (), "Partitions beyond the configured number, which have no gauges of their own."),
     _counter("txn_partition_appended_records_total", ("topic", "kind"), "Records appended (data, control)."),
     _counter("txn_partition_appended_bytes_total", ("topic", "kind"), "Bytes appended (data, control)."),
@@ -91,25 +124,35 @@ FAMILIES: Final = (
         ("topic", "isolation", "result"),
         "Records read, and hidden from readers (served, aborted_skipped, control_skipped).",
     ),
-    _gauge("txn_runtime_shards", ("coordinator", "state"), "Shards by state."),
-    _gauge("txn_runtime_load_seconds", (), "How long the last load took."),
+    _gauge(
+        "txn_runtime_shard_state", ("coordinator", "state"), "1 for the state of the shards: loading, active, failed."
+    ),
+    _gauge("txn_runtime_load_seconds", ("coordinator",), "How long the load at the start took."),
     _gauge("txn_runtime_undurable_bytes", (), "Bytes staged or being written."),
     _gauge("txn_runtime_commit_queue_groups", (), "Commit groups that wait for the disk."),
-    _histogram("txn_runtime_group_rows", (), "Rows per commit group: what one flush is shared by."),
-    _histogram("txn_runtime_flush_seconds", (), "Group sealed until durable."),
+    _histogram("txn_runtime_batch_records", (), "Stored rows per commit group, which share one flush."),
+    _histogram("txn_runtime_flush_seconds", (), "Commit group sealed until durable, with the wait for earlier ones."),
     _histogram("txn_runtime_event_loop_lag_seconds", (), "How late the loop runs what is due."),
-    _gauge("txn_runtime_timers", (), "Armed timers."),
-    _counter("txn_store_written_bytes_total", (), "Keys and values handed to the store."),
+    _gauge("txn_runtime_timers", ("kind",), "Armed timers, by what for."),
+    _counter(
+        "txn_runtime_defects_total", (), "Operations that failed by a bug of ours; the log has them. Must stay 0."
+    ),
+    _histogram("txn_store_sync_seconds", (), "One sync of the write-ahead log."),
+    _counter("txn_store_write_bytes_total", (), "Keys and values written."),
     _gauge("txn_store_size_bytes", (), "Sorted files of the store."),
     _gauge("txn_store_wal_bytes", (), "Write-ahead log of the store."),
     _gauge("txn_store_memtable_bytes", (), "Memory for what is in no sorted file yet."),
     _gauge("txn_store_pending_compaction_bytes", (), "What the store still has to compact."),
     _counter("txn_store_write_stalls_total", (), "Writes that waited because compaction lags behind."),
-    _counter("txn_rpc_requests_total", ("method",), "Calls that were answered."),
-    _counter("txn_rpc_errors_total", ("method", "error"), "Calls answered with an error, by its name."),
+    _counter("txn_rpc_requests_total", ("service", "method", "code"), "Calls that ended, by gRPC's status."),
+    _counter(
+        "txn_rpc_errors_total",
+        ("method", "error"),
+        "Calls answered with an error, by Kafka's name of it; a call that names it for several items counts once.",
+    ),
     _histogram("txn_rpc_seconds", ("method",), "Time on the server, waits included."),
-    _gauge("txn_rpc_in_flight", (), "Calls without an answer yet."),
-    _counter("txn_rpc_rejected_total", ("reason",), "Calls refused for want of room, or because the server stops."),
+    _gauge("txn_rpc_in_flight", ("method",), "Calls without an answer yet."),
+    _counter(
+        "txn_rpc_rejected_total", ("reason",), "Calls not taken on: overload, loading, stopping. Clients come again."
+    ),
 )
-
-BY_NAME: Final = {family.name: family for family in FAMILIES}

@@ -1,15 +1,18 @@
 """Counting on the hot path: plain integers, no locks, no label objects.
 
 The library's counters cost 0.4 to 1.3 us an increment and its histograms 0.8 us; a plain `+=` costs 0.05 us. Everything
-here is touched by the loop thread only. A scrape copies it on the loop and renders the copy elsewhere.
+here is touched by one thread. A scrape copies it on the loop and renders the copy elsewhere.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
+
+KeyT = TypeVar("KeyT", bound=Hashable)
 
 Labels = tuple[str, ...]
 
@@ -22,24 +25,15 @@ AGES_SECONDS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 
 SIZES: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 5000.0)
 """Buckets for numbers of things."""
 
+MS: Final = 1_000
+US: Final = 1_000_000
+"""How many of the counted unit make a second."""
 
-class Counts:
-    """A number per combination of labels."""
 
-    __slots__ = ("_numbers",)
-
-    def __init__(self) -> None:
-        self._numbers: defaultdict[Labels, int] = defaultdict(int)
-
-    def add(self, labels: Labels, amount: int = 1) -> None:
-        self._numbers[labels] += amount
-
-    def get(self, labels: Labels) -> int:
-        """0 for what never happened; asking does not create it."""
-        return self._numbers.get(labels, 0)
-
-    def copy(self) -> dict[Labels, float]:
-        return {labels: float(number) for labels, number in self._numbers.items()}
+def counts(*known: KeyT) -> defaultdict[KeyT, int]:
+    """A number per key. Known keys are there from the start, as 0: what has not happened yet can then be told from what
+    is not measured, and the first time is an increase that a query sees."""
+    return defaultdict(int, dict.fromkeys(known, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,31 +43,39 @@ class Histogram:
     cumulative: tuple[tuple[str, int], ...]
     total: float
 
+    @property
+    def count(self) -> int:
+        """How many values there were."""
+        return self.cumulative[-1][1]
+
 
 class Distribution:
-    """Values counted into buckets, per combination of labels."""
+    """Whole numbers counted into buckets. Bounds are in the published unit, and `per_unit` of what is counted make one
+    of it (`MS`, `US`)."""
 
-    __slots__ = ("_bounds", "_buckets", "_totals")
+    __slots__ = ("_bounds", "_buckets", "_labels", "_per_unit", "_total")
 
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
-        self._buckets: dict[Labels, list[int]] = {}
-        self._totals: defaultdict[Labels, float] = defaultdict(float)
+    def __init__(self, bounds: tuple[float, ...], per_unit: int = 1) -> None:
+        self._bounds = tuple(bound * per_unit for bound in bounds)
+        self._labels = (*map(str, bounds), "+Inf")
+        self._per_unit = per_unit
+        self._buckets = [0] * len(self._labels)
+        self._total = 0
 
-    def observe(self, value: float, labels: Labels = ()) -> None:
-        buckets = self._buckets.get(labels)
-        if buckets is None:
-            buckets = self._buckets[labels] = [0] * (len(self._bounds) + 1)
-        buckets[bisect_left(self._bounds, value)] += 1
-        self._totals[labels] += value
+    def observe(self, value: int) -> None:
+        self._buckets[bisect_left(self._bounds, value)] += 1
+        self._total += value
 
-    def copy(self) -> dict[Labels, Histogram]:
-        return {labels: self._one(buckets, self._totals[labels]) for labels, buckets in self._buckets.items()}
-
-    def _one(self, buckets: list[int], total: float) -> Histogram:
+    def copy(self) -> Histogram:
+        """Its numbers now. Another thread may observe meanwhile: then at most that one value is in half."""
         cumulative = []
         reached = 0
-        for bound, number in zip((*map(str, self._bounds), "+Inf"), buckets, strict=True):
+        for bound, number in zip(self._labels, self._buckets, strict=True):
             reached += number
             cumulative.append((bound, reached))
-        return Histogram(tuple(cumulative), total)
+        return Histogram(tuple(cumulative), self._total / self._per_unit)
+
+
+def copies(distributions: Mapping[Labels, Distribution]) -> dict[Labels, Histogram]:
+    """All distributions of one metric, by their labels."""
+    return {labels: distribution.copy() for labels, distribution in distributions.items()}

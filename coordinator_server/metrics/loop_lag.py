@@ -13,23 +13,18 @@ _INTERVAL_MS: Final = 250
 
 
 class LoopLag:
-    """Asks to be called at regular times, and notes how much later it was."""
+    """Asks to be called at regular times, for as long as the loop runs, and notes how much later it was."""
 
     def __init__(self, clock: Clock, lag: Distribution) -> None:
         self._clock = clock
         self._lag = lag
-        self._timer: asyncio.TimerHandle | None = None
         self._due_us = 0
 
     def start(self) -> None:
         """Begin, on the running loop."""
         self._due_us = self._clock.monotonic_us() + _INTERVAL_MS * 1_000
-        self._timer = asyncio.get_running_loop().call_later(_INTERVAL_MS / 1_000, self._tick)
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        asyncio.get_running_loop().call_later(_INTERVAL_MS / 1_000, self._tick)
 
     def _tick(self) -> None:
-        self._lag.observe(max(0, self._clock.monotonic_us() - self._due_us) / 1_000_000)
+        self._lag.observe(max(0, self._clock.monotonic_us() - self._due_us))
         self.start()

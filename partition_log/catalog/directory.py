@@ -25,11 +25,6 @@ class TopicDirectory:
         placed = self.shard.placed(ordinal)
         return None if placed is None else placed.ref
 
-    def topic_of(self, ordinal: int) -> str | None:
-        """Name of a partition's topic, None once it was deleted."""
-        placed = self.shard.placed(ordinal)
-        return None if placed is None else placed.ref.topic
-
     def place(self, topic: str, topic_id: bytes, partition: int) -> PlacedPartition:
         """A partition with the shard of its log. Raises Refused as `resolve`."""
         placed = self.shard.placed(partition_of(self.shard.topic(topic, topic_id), partition))

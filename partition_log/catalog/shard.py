@@ -14,6 +14,7 @@ from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log.catalog.records import CatalogRecord, OrdinalsAllocated, TopicCreated, TopicDeleted
 from partition_log.catalog.rules import NewTopic
 from partition_log.catalog.state import CATALOG_KEY, ORDINAL_MAX, PlacedPartition, Topic
+from partition_log.events import TopicChanged
 
 _ONLY: Final = None
 """Key of a map that holds one value."""
@@ -75,6 +76,7 @@ class CatalogShard:
                 Record(CATALOG_KEY, OrdinalsAllocated(first + wanted.partition_count)),
                 Record(CATALOG_KEY, TopicCreated(topic), cause="create"),
             ),
+            events=(TopicChanged(None, topic),),
             joins=tuple(
                 Operation(shard, lambda log, _turn, inside=inside: log.decide_create(inside))  # type: ignore[misc]
                 for shard, inside in self._by_shard(topic).items()
@@ -94,6 +96,7 @@ class CatalogShard:
         """The second half: no transaction touches the topic any more."""
         return Decision(
             records=(Record(CATALOG_KEY, TopicDeleted(topic.name), cause="delete"),),
+            events=(TopicChanged(topic, None),),
             joins=tuple(
                 Operation(shard, lambda log, _turn, inside=inside: log.decide_delete(inside))  # type: ignore[misc]
                 for shard, inside in self._by_shard(topic).items()

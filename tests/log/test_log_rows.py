@@ -49,6 +49,7 @@ heads = st.builds(
     st.integers(0, 2**32 - 1),
     st.integers(-1, 2**63 - 1),
     st.builds(IndexProgress, offsets, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), times_ms),
+    offsets,
 )
 ended = st.builds(EndedTransaction, offsets, epochs, offsets, offsets, outcomes, csns)
 topics = st.builds(
@@ -114,10 +115,10 @@ def test_golden_bytes() -> None:
         "010003000000020000018bcfe56800000000000000000a00000000000000090002010000000000000032"
         "010000000000000004000000000000000a"
     )  # fmt: skip
-    head = PartitionHead(1, 9, 7, 2, 5, IndexProgress(4, 600, 3, 1_000))
+    head = PartitionHead(1, 9, 7, 2, 5, IndexProgress(4, 600, 3, 1_000), 8)
     assert codec.encode_head(head).hex() == (
         "010000000000000001000000000000000900000000000000070000000200000000000000050000000000000004"
-        "000002580000000300000000000003e8"
+        "000002580000000300000000000003e80000000000000008"
     )  # fmt: skip
     transaction = EndedTransaction(7, 3, 1, 6, Outcome.ABORT, 50)
     assert codec.outcome_key(5, Outcome.ABORT, 7, 6).hex() == "000000050000000000000000070000000000000006"

@@ -61,7 +61,7 @@ def test_a_request_reaches_its_servicer_with_the_context_of_its_header(
     body = dispatcher(FIND_COORDINATOR, request.SerializeToString(), CALL).result()
     found = transaction_pb2.FindCoordinatorResponse.FromString(body)
     assert [coordinator.key for coordinator in found.coordinators] == ["a", "b"]
-    assert servicer.contexts == [CallContext(host="10.0.0.1", client_id="loader-1")]
+    assert servicer.contexts == [CallContext(host="10.0.0.1", client_id="loader-1", method="FindCoordinator")]
 
 
 def test_a_bad_header_is_answered_in_band(dispatcher: Dispatcher) -> None:

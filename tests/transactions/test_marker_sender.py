@@ -87,7 +87,7 @@ def test_a_refused_marker_is_sent_again_and_the_others_are_not(world: World, stu
     world.settle()
     assert state_of(world, "orders") == "CompleteCommit"
     assert stubborn.seen == [(0, 1), (1, 1), (2, 1), (1, 1), (1, 1)]
-    assert world.inside.sender.failed_markers == 2
+    assert world.inside.sender.failed_markers.total() == 2
     assert world.inside.sender.waiting_markers == 0
 
 

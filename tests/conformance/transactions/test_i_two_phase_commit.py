@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator_api.v1 import transaction_pb2
-from coordinator_server.metrics.board import TransactionNumbers
+from coordinator_server.metrics.transactions import TransactionNumbers
 from tests.conformance.transactions.cases import both_versions, case
 from tests.conformance.transactions.room import EXHAUSTED, NOW, TIMEOUT_MS, Client, Room
 from txn_coordinator.service import TransactionFilter
@@ -200,5 +200,5 @@ def test_a_forgotten_participant_is_seen() -> None:
         now_ms = room.clock.wall_ms()
         found = room.inside.transactions.list(TransactionFilter(open_longer_than_ms=AN_HOUR_MS), now_ms).transactions
         ages.append([now_ms - transaction.start_ms for transaction in found])
-        assert gauge.oldest_open_seconds(now_ms) == ages[-1][0] / 1_000
+        assert gauge.snapshot(now_ms)["txn_coordinator_oldest_open_age_seconds"] == {(): ages[-1][0] / 1_000}
     assert ages == [[AN_HOUR_MS + 1], [2 * AN_HOUR_MS + 2]]

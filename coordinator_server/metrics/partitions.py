@@ -1,0 +1,160 @@
+"""Numbers of partitions: what was appended and read, counted as it happens, and where each of them stands, looked up
+when somebody asks. On the loop thread only.
+
+Of partitions there may be many: beyond a configured number they are not looked at, and `txn_partitions_omitted` says
+how many those are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from coordinator_protocol.marker import Outcome
+from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.runtime import Runtime
+from coordinator_server.metrics.instruments import MS, Labels
+from coordinator_server.metrics.samples import Sample, Snapshot, single
+from partition_log.catalog.directory import TopicDirectory
+from partition_log.catalog.state import Topic
+from partition_log.events import PartitionGrew, RecordsRead
+from partition_log.shard import LogShard
+from partition_log.state import Isolation, OpenTransaction, PartitionHead
+
+_ISOLATIONS: Final = {isolation: isolation.name.lower() for isolation in Isolation}
+_OUTCOMES: Final = {Outcome.COMMIT: "commit", Outcome.ABORT: "abort"}
+
+
+class LogNumbers:
+    """What was appended to topics and read from them since the process started. A deleted topic is forgotten, so that
+    the numbers do not grow with every topic that ever was."""
+
+    def __init__(self) -> None:
+        self._appended: dict[tuple[str, bool], list[int]] = {}
+        """By topic and whether it is control: records, bytes."""
+        self._read: dict[tuple[str, Isolation], list[int]] = {}
+        """By topic and isolation: served, aborted, control."""
+        self._markers = dict.fromkeys(Outcome, 0)
+
+    def grew(self, topic: str, event: PartitionGrew) -> None:
+        """A batch or marker is durable."""
+        is_control = event.outcome is not None
+        appended = self._appended.get((topic, is_control))
+        if appended is None:
+            appended = self._appended[topic, is_control] = [0, 0]
+        appended[0] += event.record_count
+        appended[1] += event.size_bytes
+        if event.outcome is not None:
+            self._markers[event.outcome] += 1
+
+    def read(self, event: RecordsRead) -> None:
+        """A fetch was answered."""
+        read = self._read.get((event.topic, event.isolation))
+        if read is None:
+            read = self._read[event.topic, event.isolation] = [0, 0, 0]
+        read[0] += event.served
+        read[1] += event.aborted_hidden
+        read[2] += event.control_hidden
+
+    def forget(self, topic: str) -> None:
+        """The topic was deleted."""
+        for is_control in (False, True):
+            self._appended.pop((topic, is_control), None)
+        for isolation in Isolation:
+            self._read.pop((topic, isolation), None)
+
+    def snapshot(self) -> Snapshot:
+        """Everything that is counted here."""
+        records: dict[Labels, Sample] = {}
+        size: dict[Labels, Sample] = {}
+        for (topic, is_control), appended in self._appended.items():
+            labels = (topic, "control" if is_control else "data")
+            records[labels], size[labels] = appended
+        read: dict[Labels, Sample] = {}
+        for (topic, isolation), numbers in self._read.items():
+            for result, number in zip(("served", "aborted_skipped", "control_skipped"), numbers, strict=True):
+                read[topic, _ISOLATIONS[isolation], result] = number
+        return {
+            "txn_partition_appended_records_total": records,
+            "txn_partition_appended_bytes_total": size,
+            "txn_read_records_total": read,
+            "txn_coordinator_markers_total": {
+                (_OUTCOMES[outcome], "log"): number for outcome, number in self._markers.items()
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One partition as it is on disk."""
+
+    topic: str
+    partition: int
+    head: PartitionHead
+    opened: tuple[OpenTransaction, ...]
+    """Transactions that are open here, by first offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The partitions that were looked at."""
+
+    standings: tuple[Standing, ...]
+    omitted: int
+
+    def snapshot(self, now_ms: int) -> Snapshot:
+        """Where every partition stands."""
+        values: dict[str, dict[Labels, Sample]] = {name: {} for name in _POSITIONS}
+        for standing in self.standings:
+            head = standing.head
+            labels = (standing.topic, str(standing.partition))
+            oldest_ms = min((opened.started_ms for opened in standing.opened), default=now_ms)
+            positions = (
+                head.log_end_offset,
+                head.log_start_offset,
+                head.last_stable_offset,
+                head.log_end_offset - head.last_stable_offset,
+                head.open_transactions,
+                max(0, now_ms - oldest_ms) / MS,
+                head.aborted_transactions,
+            )
+            for name, value in zip(_POSITIONS, positions, strict=True):
+                values[name][labels] = value
+        return {**values, "txn_partitions_omitted": single(self.omitted)}
+
+
+_POSITIONS: Final = (
+    "txn_partition_high_watermark",
+    "txn_partition_log_start_offset",
+    "txn_partition_last_stable_offset",
+    "txn_partition_lso_lag_records",
+    "txn_partition_open_transactions",
+    "txn_partition_oldest_open_age_seconds",
+    "txn_partition_aborted_index_entries",
+)
+
+
+def survey(runtime: Runtime, directory: TopicDirectory, partitions_max: int) -> Survey:
+    """Look at the first partitions, in the order of topic names and numbers."""
+    shards: list[LogShard] = runtime.shards(Coordinator.LOG)
+    topics = directory.shard.durable_topics()
+    standings = []
+    for topic, partition, ordinal in islice(_partitions(topics), partitions_max):
+        placed = directory.shard.placed(ordinal)
+        if placed is None:
+            continue  # Its deletion is under way.
+        shard = shards[placed.shard.number]
+        head = shard.durable_head(ordinal)
+        assert head is not None, "a topic and its partitions are on disk together"
+        opened = shard.durable_open_transactions(ordinal) if head.open_transactions else ()
+        standings.append(Standing(topic, partition, head, tuple(opened)))
+    total = sum(len(topic.partition_ordinals) for topic in topics)
+    return Survey(tuple(standings), max(0, total - partitions_max))
+
+
+def _partitions(topics: Iterable[Topic]) -> Iterator[tuple[str, int, int]]:
+    for topic in topics:
+        for partition, ordinal in enumerate(topic.partition_ordinals):
+            yield topic.name, partition, ordinal

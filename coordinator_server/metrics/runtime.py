@@ -1,0 +1,61 @@
+"""Numbers of the runtime: commit groups, the disk, the loop, and calls that had to wait."""
+
+from __future__ import annotations
+
+from coordinator_runtime.runtime import GroupDurable, WaitEnded
+from coordinator_server.metrics.instruments import MS, SECONDS, SIZES, US, Distribution, Labels, copies
+from coordinator_server.metrics.samples import Snapshot, single
+
+
+class RuntimeNumbers:
+    """What the runtime did since the process started. On the loop thread, but for `synced`."""
+
+    def __init__(self) -> None:
+        self.loop_lag = Distribution(SECONDS, US)
+        self.load_ms: dict[str, int] = {}
+        """How long it took, by coordinator."""
+        self._group_rows = Distribution(SIZES)
+        self._flush = Distribution(SECONDS, US)
+        self._sync = Distribution(SECONDS, US)
+        self._written_bytes = 0
+        self._waits: dict[Labels, Distribution] = {}
+        self._defects = 0
+
+    def group_durable(self, group: GroupDurable) -> None:
+        """A commit group is on disk."""
+        self._group_rows.observe(group.row_count)
+        self._flush.observe(group.elapsed_us)
+        self._written_bytes += group.size_bytes
+
+    def synced(self, elapsed_us: int) -> None:
+        """The store synced. On the commit thread, which alone observes this."""
+        self._sync.observe(elapsed_us)
+
+    def waited(self, wait: WaitEnded) -> None:
+        """A call waits no more behind a transaction that was being completed."""
+        labels = (wait.method, wait.result)
+        waits = self._waits.get(labels)
+        if waits is None:
+            waits = self._waits[labels] = Distribution(SECONDS, US)
+        waits.observe(wait.elapsed_us)
+
+    def met_defect(self) -> None:
+        """One operation failed by a bug of ours."""
+        self._defects += 1
+
+    def snapshot(self) -> Snapshot:
+        """Everything that is counted here."""
+        waits = copies(self._waits)
+        return {
+            "txn_coordinator_concurrent_waits_total": {labels: waited.count for labels, waited in waits.items()},
+            "txn_coordinator_concurrent_wait_seconds": waits,
+            "txn_runtime_load_seconds": {
+                (coordinator,): elapsed_ms / MS for coordinator, elapsed_ms in self.load_ms.items()
+            },
+            "txn_runtime_batch_records": single(self._group_rows.copy()),
+            "txn_runtime_flush_seconds": single(self._flush.copy()),
+            "txn_runtime_event_loop_lag_seconds": single(self.loop_lag.copy()),
+            "txn_runtime_defects_total": single(self._defects),
+            "txn_store_sync_seconds": single(self._sync.copy()),
+            "txn_store_write_bytes_total": single(self._written_bytes),
+        }

@@ -1,0 +1,188 @@
+"""Numbers of transactions, counted as their steps become durable. On the loop thread only."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from coordinator_server.metrics.instruments import (
+    AGES_SECONDS,
+    MS,
+    SECONDS,
+    SIZES,
+    Distribution,
+    Labels,
+    copies,
+    counts,
+)
+from coordinator_server.metrics.samples import Snapshot, single
+from txn_coordinator.events import TransactionExpired, TransactionStepped
+from txn_coordinator.state import PREPARED, IllegalStep, Transaction, TransactionState
+
+FENCING_REASONS: Final = {
+    "fence": "newer_init",
+    "timeout": "timeout",
+    "topic_deleted": "topic_deleted",
+    "admin": "admin",
+}
+"""Causes of aborts that the client did not ask for, and what each means for the producer that had the transaction."""
+
+_COMMIT: Final[Labels] = ("commit",)
+_ABORT: Final[Labels] = ("abort",)
+_OUTCOMES: Final = {
+    TransactionState.PREPARE_COMMIT: _COMMIT,
+    TransactionState.PREPARE_ABORT: _ABORT,
+    TransactionState.COMPLETE_COMMIT: _COMMIT,
+    TransactionState.COMPLETE_ABORT: _ABORT,
+}
+_CAUSES: Final = (("commit", "client"), *(("abort", cause) for cause in ("client", *FENCING_REASONS)))
+_EMPTY: Final = TransactionState.EMPTY
+_ONGOING: Final = TransactionState.ONGOING
+
+
+class TransactionNumbers:
+    """What happened to transactions since the process started, and which of them are under way."""
+
+    def __init__(self) -> None:
+        self._by_state = [0] * len(TransactionState)
+        self._inits = counts("new", "bump", "reuse", "rotate", "keep")
+        self._rotations = 0
+        self._expired = 0
+        self._completed: defaultdict[Labels, int] = counts(*_CAUSES)
+        self._fenced = counts(*FENCING_REASONS.values())
+        self._illegal_steps: defaultdict[Labels, int] = counts()
+        self._open_to_end = {labels: Distribution(AGES_SECONDS, MS) for labels in (_COMMIT, _ABORT)}
+        self._end_to_complete = {labels: Distribution(SECONDS, MS) for labels in (_COMMIT, _ABORT)}
+        self._participants = Distribution(SIZES)
+        self._open_since_ms: dict[str, int] = {}
+        self._prepared_since_ms: dict[str, int] = {}
+        self._awaited_since_ms: dict[str, int] = {}
+        """Open ones that were prepared for an outside decision."""
+
+    @property
+    def known_ids(self) -> int:
+        return sum(self._by_state)
+
+    def load(self, transactions: Iterable[Transaction]) -> None:
+        """Begin with what the store held."""
+        for transaction in transactions:
+            self._enter(transaction)
+
+    def stepped(self, event: TransactionStepped, now_ms: int) -> None:
+        """A step is durable. `now_ms` is the wall time at which that is known."""
+        before, after = event.before, event.after
+        state = after.state
+        if before is None:
+            self._enter(after)
+        elif before.state is not state:
+            self._leave(before)
+            self._enter(after)
+        if state is _ONGOING:
+            self._went_on(after)
+            return
+        if before is not None and before.producer_id != after.producer_id:
+            self._rotations += 1
+        if state is _EMPTY:
+            self._initialised(before, after)
+        elif state in PREPARED:
+            self._prepared(before, after)
+        elif before is not None:
+            self._completed_one(before, after, now_ms)
+
+    def expired(self, event: TransactionExpired) -> None:
+        """An id that nobody used was forgotten."""
+        self._leave(event.before)
+        self._expired += 1
+
+    def met_defect(self, defect: BaseException) -> None:
+        """An operation failed by a bug of ours; if it was a step that no table allows, it counts as such."""
+        if isinstance(defect, IllegalStep):
+            self._illegal_steps[defect.before.api_name, defect.after.api_name] += 1
+
+    def pending_since_ms(self, transactional_ids: Iterable[str]) -> int | None:
+        """Wall time of the oldest decision among these ids, None if none of them is being completed."""
+        since = self._prepared_since_ms
+        return min((since[name] for name in transactional_ids if name in since), default=None)
+
+    def snapshot(self, now_ms: int) -> Snapshot:
+        """Everything that is counted here."""
+        return {
+            "txn_coordinator_transactions": {(state.api_name,): self._by_state[state] for state in TransactionState},
+            "txn_coordinator_transactional_ids": single(self.known_ids),
+            "txn_coordinator_init_total": {(result,): number for result, number in self._inits.items()},
+            "txn_coordinator_epoch_rotations_total": single(self._rotations),
+            "txn_coordinator_completed_total": dict(self._completed),
+            "txn_coordinator_open_to_end_seconds": copies(self._open_to_end),
+            "txn_coordinator_end_to_complete_seconds": copies(self._end_to_complete),
+            "txn_coordinator_partitions_per_txn": single(self._participants.copy()),
+            "txn_coordinator_oldest_open_age_seconds": single(_oldest_seconds(self._open_since_ms, now_ms)),
+            "txn_coordinator_oldest_prepare_age_seconds": single(_oldest_seconds(self._prepared_since_ms, now_ms)),
+            "txn_coordinator_oldest_prepared_2pc_age_seconds": single(_oldest_seconds(self._awaited_since_ms, now_ms)),
+            "txn_coordinator_expired_ids_total": single(self._expired),
+            "txn_coordinator_fenced_total": {(reason,): number for reason, number in self._fenced.items()},
+            "txn_coordinator_invalid_transitions_total": dict(self._illegal_steps),
+        }
+
+    def _enter(self, transaction: Transaction) -> None:
+        state = transaction.state
+        self._by_state[state] += 1
+        if state is _ONGOING:
+            self._open_since_ms[transaction.transactional_id] = transaction.start_ms
+            if transaction.prepared_ms is not None:
+                self._awaited_since_ms[transaction.transactional_id] = transaction.prepared_ms
+        elif state in PREPARED:
+            self._prepared_since_ms[transaction.transactional_id] = transaction.last_update_ms
+
+    def _leave(self, transaction: Transaction) -> None:
+        state = transaction.state
+        self._by_state[state] -= 1
+        if state is _ONGOING:
+            del self._open_since_ms[transaction.transactional_id]
+            self._awaited_since_ms.pop(transaction.transactional_id, None)
+        elif state in PREPARED:
+            del self._prepared_since_ms[transaction.transactional_id]
+
+    def _initialised(self, before: Transaction | None, after: Transaction) -> None:
+        if after.cause != "admin":
+            self._inits[_init_result(before, after)] += 1
+        elif is_admin_fence(before, after):
+            self._fenced["admin"] += 1
+
+    def _went_on(self, after: Transaction) -> None:
+        """An open transaction is as open as before."""
+        if after.prepared_ms is not None:
+            self._awaited_since_ms[after.transactional_id] = after.prepared_ms
+        if after.cause == "keep":
+            self._inits["keep"] += 1
+
+    def _prepared(self, before: Transaction | None, after: Transaction) -> None:
+        if before is not None and before.state is _ONGOING:
+            self._participants.observe(after.participant_count)
+            elapsed_ms = after.last_update_ms - after.start_ms
+            self._open_to_end[_OUTCOMES[after.state]].observe(max(0, elapsed_ms))
+        if (reason := FENCING_REASONS.get(after.cause)) is not None:
+            self._fenced[reason] += 1
+
+    def _completed_one(self, before: Transaction, after: Transaction, now_ms: int) -> None:
+        labels = _OUTCOMES[after.state]
+        self._completed[(*labels, after.cause)] += 1
+        self._end_to_complete[labels].observe(max(0, now_ms - before.last_update_ms))
+
+
+def is_admin_fence(before: Transaction | None, after: Transaction) -> bool:
+    """An administrator fenced whoever had the id. One that had a transaction open was fenced by the abort before."""
+    was_aborted = before is not None and before.cause == "admin" and before.state is TransactionState.COMPLETE_ABORT
+    return after.state is _EMPTY and after.cause == "admin" and not was_aborted
+
+
+def _init_result(before: Transaction | None, after: Transaction) -> str:
+    if before is None:
+        return "new"
+    if before.producer_id != after.producer_id:
+        return "rotate"
+    return "reuse" if before.producer_epoch == after.producer_epoch else "bump"
+
+
+def _oldest_seconds(since_ms: dict[str, int], now_ms: int) -> float:
+    return max(0, now_ms - min(since_ms.values())) / MS if since_ms else 0.0

@@ -1,0 +1,236 @@
+"""One line per fence, timeout, administrative act and slow commit, with whom it befell and who did it."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from coordinator_protocol.marker import Outcome
+from coordinator_server.logs import LogFormat, LogLevel, configure_logs
+from partition_log.requests import TopicName
+from tests.harness.world import WorldOptions
+from tests.metrics.observed import INTRUDER, LOADER, PARTITION, TOPIC, ObservedWorld
+from txn_coordinator.shard import TwoPhase
+
+
+class Lines:
+    """What was logged since it was last asked."""
+
+    def __init__(self) -> None:
+        self._stream = io.StringIO()
+
+    def configure(self, log_format: LogFormat, log_level: LogLevel = LogLevel.INFO) -> None:
+        configure_logs(log_format, log_level, self._stream)
+
+    def text(self) -> str:
+        text = self._stream.getvalue()
+        self._stream.seek(0)
+        self._stream.truncate()
+        return text
+
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.text().splitlines()]
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    lines = Lines()
+    lines.configure(LogFormat.JSON)
+    yield lines
+    root.handlers, root.level = handlers, level
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def world(lines: Lines) -> ObservedWorld:
+    return world_of(lines)
+
+
+def world_of(lines: Lines, **options: object) -> ObservedWorld:
+    world = ObservedWorld(WorldOptions(**options))  # type: ignore[arg-type]  # the names are those of WorldOptions
+    world.create_topic(TOPIC, 2)
+    lines.text()
+    return world
+
+
+def only(lines: Lines) -> dict[str, Any]:
+    (event,) = lines.events()
+    del event["timestamp"], event["logger"]
+    return event
+
+
+def test_a_fence_names_the_id_both_epochs_and_the_newcomer(world: ObservedWorld, lines: Lines) -> None:
+    identity = world.opened("billing")
+    world.initialised("billing", INTRUDER)
+    assert only(lines) == {
+        "event": "fenced",
+        "level": "info",
+        "transactional_id": "billing",
+        "producer_id": identity.producer_id,
+        "old_epoch": 0,
+        "producer_epoch": 1,
+        "old_state": "Ongoing",
+        "new_state": "PrepareAbort",
+        "cause": "fence",
+        "client_id": "loader-2",
+        "host": "10.0.0.2",
+    }
+
+
+def test_a_take_over_of_an_idle_id_names_the_newcomer(world: ObservedWorld, lines: Lines) -> None:
+    world.ended(world.opened("billing"), Outcome.COMMIT, "billing")
+    world.initialised("billing", INTRUDER)
+    assert only(lines) == {
+        "event": "taken_over",
+        "level": "info",
+        "transactional_id": "billing",
+        "producer_id": 0,
+        "old_epoch": 1,
+        "producer_epoch": 2,
+        "old_state": "CompleteCommit",
+        "new_state": "Empty",
+        "cause": "init",
+        "client_id": "loader-2",
+        "host": "10.0.0.2",
+    }
+
+
+def test_a_take_over_of_a_transaction_that_is_kept_names_the_newcomer(world: ObservedWorld, lines: Lines) -> None:
+    world.prepare("billing", world.opened("billing"))
+    world.settle()
+    world.recover("billing", INTRUDER, keep_prepared=True)
+    world.settle()
+    event = only(lines)
+    assert (event["event"], event["old_epoch"], event["producer_epoch"]) == ("taken_over", 0, 1)
+    assert (event["old_state"], event["new_state"], event["cause"]) == ("Ongoing", "Ongoing", "keep")
+    assert (event["client_id"], event["host"]) == ("loader-2", "10.0.0.2")
+
+
+def test_a_producer_that_goes_on_with_its_own_identity_fences_nobody(world: ObservedWorld, lines: Lines) -> None:
+    identity = world.initialised("billing")
+    world.initialised("billing", expected=identity)
+    assert lines.events() == []
+
+
+def test_a_first_initialisation_is_nobodys_loss(world: ObservedWorld, lines: Lines) -> None:
+    world.initialised("billing")
+    assert lines.events() == []
+
+
+def test_a_timeout_is_a_line(world: ObservedWorld, lines: Lines) -> None:
+    world.opened("billing")
+    world.tick(60_001)
+    assert lines.events() == [], "nothing is told before it is durable"
+    world.settle()
+    event = only(lines)
+    assert (event["event"], event["transactional_id"], event["cause"]) == (
+        "transaction_timed_out",
+        "billing",
+        "timeout",
+    )
+    assert (event["old_state"], event["new_state"]) == ("Ongoing", "PrepareAbort")
+    assert (event["old_epoch"], event["producer_epoch"]) == (0, 1)
+
+
+def test_the_end_of_topics_and_their_transactions(world: ObservedWorld, lines: Lines) -> None:
+    world.opened("billing")
+    world.inside.topics.delete_topics([TopicName(TOPIC)], LOADER)
+    world.settle()
+    aborted, deleted = lines.events()
+    assert (aborted["event"], aborted["transactional_id"], aborted["cause"]) == (
+        "transaction_aborted_with_topic",
+        "billing",
+        "topic_deleted",
+    )
+    assert (deleted["event"], deleted["topic"], deleted["partitions"]) == ("topic_deleted", TOPIC, 2)
+    assert (deleted["client_id"], deleted["host"]) == ("loader-1", "10.0.0.1")
+
+
+def test_a_topic_that_is_made(world: ObservedWorld, lines: Lines) -> None:
+    made = world.create_topic("u", 3)
+    event = only(lines)
+    assert (event["event"], event["topic"], event["topic_id"], event["partitions"]) == (
+        "topic_created",
+        "u",
+        made.topic_id.hex(),
+        3,
+    )
+
+
+def test_an_outcome_that_the_client_wanted_is_no_line(world: ObservedWorld, lines: Lines) -> None:
+    for outcome in Outcome:
+        world.ended(world.opened("billing"), outcome, "billing")
+        lines.text()  # Of the take-over by the second `opened`.
+    world.read(PARTITION)
+    assert lines.events() == []
+
+
+def test_a_slow_commit_says_how_slow(lines: Lines) -> None:
+    world = world_of(lines, two_phase=TwoPhase.SPLIT)
+    identity = world.opened("billing")
+    world.end("billing", identity, Outcome.COMMIT, LOADER)
+    world.flush()
+    world.clock.advance(1_000)
+    world.settle()
+    event = only(lines)
+    assert (event["event"], event["level"], event["elapsed_ms"]) == ("slow_commit", "warning", 1_000)
+    assert (event["old_state"], event["new_state"]) == ("PrepareCommit", "CompleteCommit")
+
+
+def test_a_slow_disk_makes_a_slow_commit_in_one_flush_too(world: ObservedWorld, lines: Lines) -> None:
+    identity = world.opened("billing")
+    world.end("billing", identity, Outcome.COMMIT, LOADER)
+    world.seal()
+    world.clock.advance(999)
+    world.settle()
+    assert lines.events() == []
+    identity = world.initialised("quick")
+    world.produce("quick", identity, PARTITION, ["x"], sequence=0)
+    world.end("quick", identity, Outcome.ABORT, LOADER)
+    world.seal()
+    world.clock.advance(1_000)
+    world.settle()
+    event = only(lines)
+    assert (event["event"], event["transactional_id"], event["elapsed_ms"]) == ("slow_commit", "quick", 1_000)
+    assert (event["client_id"], event["host"]) == ("loader-1", "10.0.0.1")
+
+
+def test_every_other_step_is_a_line_at_debug(world: ObservedWorld, lines: Lines) -> None:
+    lines.configure(LogFormat.JSON, LogLevel.DEBUG)
+    world.observe()
+    world.ended(world.opened("billing"), Outcome.COMMIT, "billing")
+    steps = [(event["event"], event["level"], event["old_state"], event["new_state"]) for event in lines.events()]
+    assert steps == [
+        ("stepped", "debug", None, "Empty"),
+        ("stepped", "debug", "Empty", "Ongoing"),
+        ("stepped", "debug", "Ongoing", "PrepareCommit"),
+        ("stepped", "debug", "PrepareCommit", "CompleteCommit"),
+    ]
+
+
+def test_in_a_terminal_a_line_can_be_read(world: ObservedWorld, lines: Lines) -> None:
+    lines.configure(LogFormat.CONSOLE)
+    world.opened("billing")
+    world.initialised("billing", INTRUDER)
+    (line,) = lines.text().splitlines()
+    assert "fenced" in line
+    assert "transactional_id=billing" in line
+    assert "host=10.0.0.2" in line
+
+
+def test_a_restart_tells_no_old_story(world: ObservedWorld, lines: Lines) -> None:
+    world.opened("billing")
+    world.crash(down_ms=100)
+    world.settle()
+    assert lines.events() == []
+    world.tick(60_000)
+    world.settle()
+    assert only(lines)["event"] == "transaction_timed_out"

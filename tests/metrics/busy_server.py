@@ -1,0 +1,256 @@
+"""A server to which everything happens that is counted: outcomes of every cause, zombies, timeouts, crowds, a disk that
+stands still, a participant that refuses, and bugs of ours. Every moment that shows something is noted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordinator_api.v1 import common_pb2, log_pb2, log_pb2_grpc, transaction_pb2, transaction_pb2_grpc
+from coordinator_protocol.batch import BatchHeader, Encoding
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.marker import Marker, Outcome
+from coordinator_runtime.clock import SystemClock
+from coordinator_runtime.decision import Decision, Operation, Turn
+from coordinator_server.metrics.instruments import Histogram
+from coordinator_server.metrics.loop_lag import LoopLag
+from coordinator_server.metrics.samples import Sample, Snapshot
+from partition_log.markers import PartitionMarkers
+from partition_log.shard import Append, LogShard
+from tests.harness.in_process import InProcessServer
+from txn_coordinator.counters import COUNTERS
+from txn_coordinator.state import Transaction, TransactionState, step
+
+DEADLINE_SECONDS = 30.0
+EPOCH_MAX = 20
+"""Small, so that producer ids rotate."""
+
+Identity = tuple[int, int]
+
+
+@dataclass
+class Seen:
+    """The largest value of every sample, over all moments that were noted."""
+
+    largest: dict[str, dict[tuple[str, ...], float]] = field(default_factory=dict)
+
+    def note(self, snapshot: Snapshot) -> None:
+        for name, values in snapshot.items():
+            family = self.largest.setdefault(name, {})
+            for labels, sample in values.items():
+                family[labels] = max(family.get(labels, 0.0), size_of(sample))
+
+    def labels(self, name: str) -> set[tuple[str, ...]]:
+        """Labels with which a metric was more than nothing."""
+        return {labels for labels, value in self.largest.get(name, {}).items() if value}
+
+
+def size_of(sample: Sample) -> float:
+    return sample.count if isinstance(sample, Histogram) else sample
+
+
+class BusyServer:
+    """Drives one server over the wire, and behind its back where no client can do it."""
+
+    def __init__(self, server: InProcessServer, seen: Seen) -> None:
+        self.server = server
+        self.seen = seen
+        self.transactions = transaction_pb2_grpc.TransactionServiceStub(server.channel)
+        self.log = log_pb2_grpc.LogServiceStub(server.channel)
+        LoopLag(SystemClock(), server.parts.snapshots.numbers.runtime.loop_lag).start()
+
+    def note(self) -> Snapshot:
+        """Take the numbers of this moment."""
+        snapshot = self.server.parts.snapshots()
+        self.seen.note(snapshot)
+        return snapshot
+
+    async def until(self, is_true: Callable[[Snapshot], bool]) -> None:
+        """Give way to the server until its numbers say something."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while not is_true(self.note()):  # noqa: ASYNC110  what is waited for has no event
+                await asyncio.sleep(0)
+
+    async def until_state(self, state: str, number: int = 1) -> None:
+        await self.until(lambda snapshot: snapshot["txn_coordinator_transactions"][state,] == number)
+
+    # What clients do
+
+    async def topic(self, name: str, partition_count: int = 2) -> None:
+        request = log_pb2.CreateTopicsRequest(topics=[log_pb2.NewTopic(name=name, partition_count=partition_count)])
+        answer = await self.log.CreateTopics(request, timeout=DEADLINE_SECONDS)
+        assert answer.results[0].error_code == 0, answer
+
+    async def delete(self, name: str) -> None:
+        request = log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName(name=name)])
+        answer = await self.log.DeleteTopics(request, timeout=DEADLINE_SECONDS)
+        assert answer.results[0].error_code == 0, answer
+
+    async def init(self, name: str, *, timeout_ms: int = 60_000) -> Identity:
+        request = transaction_pb2.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms)
+        answer = await self.transactions.InitProducerId(request, timeout=DEADLINE_SECONDS)
+        assert answer.error_code == 0, answer
+        return answer.producer_id, answer.producer_epoch
+
+    async def produce(self, name: str, identity: Identity, topic: str = "t", *, sequence: int = 0) -> int:
+        """Returns the error code."""
+        batch = log_pb2.RecordBatch(
+            record_count=1,
+            producer_id=identity[0],
+            producer_epoch=identity[1],
+            base_sequence=sequence,
+            is_transactional=True,
+            encoding=log_pb2.ENCODING_RECORDS_V1,
+            payload=log_pb2.Records(records=[log_pb2.Record(value=b"x")]).SerializeToString(),
+        )
+        request = log_pb2.ProduceRequest(
+            transactional_id=name, batches=[log_pb2.PartitionBatch(topic=topic, partition=0, batch=batch)]
+        )
+        answer = await self.log.Produce(request, timeout=DEADLINE_SECONDS)
+        assert answer.error_code == 0, answer
+        return int(answer.results[0].error_code)
+
+    async def opened(self, name: str, topic: str = "t", **init: Any) -> Identity:
+        identity = await self.init(name, **init)
+        assert await self.produce(name, identity, topic) == 0
+        return identity
+
+    async def end(self, name: str, identity: Identity, *, committed: bool) -> int:
+        """Returns the error code."""
+        request = transaction_pb2.EndTxnRequest(
+            transactional_id=name, producer_id=identity[0], producer_epoch=identity[1], committed=committed
+        )
+        return int((await self.transactions.EndTxn(request, timeout=DEADLINE_SECONDS)).error_code)
+
+    async def fetch(self, isolation: common_pb2.IsolationLevel.ValueType, *, max_wait_ms: int = 0) -> None:
+        request = log_pb2.FetchRequest(
+            isolation_level=isolation,
+            max_wait_ms=max_wait_ms,
+            partitions=[log_pb2.FetchPartition(topic="t", partition=1 if max_wait_ms else 0)],
+        )
+        await self.log.Fetch(request, timeout=DEADLINE_SECONDS)
+
+    # The story
+
+    async def outcomes(self) -> None:
+        """Every outcome by every cause, with readers of both isolation levels, and a zombie."""
+        await self.topic("t")
+        await self.topic("passing")
+        for committed in (True, False):
+            assert await self.end("a", await self.opened("a"), committed=committed) == 0
+        for isolation in (common_pb2.ISOLATION_LEVEL_READ_COMMITTED, common_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED):
+            await self.fetch(isolation)
+        zombie = await self.opened("a")
+        await self.init("a")
+        assert await self.produce("a", zombie, sequence=1) == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert await self.end("a", zombie, committed=True) == ErrorCode.PRODUCER_FENCED
+        await self.opened("slow", timeout_ms=50)
+        await self.opened("leaving", "passing")
+        await self.until_state("Ongoing", 1)
+        await self.delete("passing")
+        await self.until(lambda snapshot: snapshot["txn_coordinator_oldest_open_age_seconds"][()] == 0)
+        for _ in range(EPOCH_MAX + 1):
+            await self.init("rotating")
+        self.note()
+
+    async def outside_decision(self) -> None:
+        """A transaction waits for somebody else."""
+        identity = await self.opened("two-phase")
+        request = transaction_pb2.PrepareTransactionRequest(
+            transactional_id="two-phase", producer_id=identity[0], producer_epoch=identity[1]
+        )
+        assert (await self.transactions.PrepareTransaction(request, timeout=DEADLINE_SECONDS)).error_code == 0
+        name = "txn_coordinator_oldest_prepared_2pc_age_seconds"
+        await self.until(lambda snapshot: snapshot[name][()] != 0)
+
+    async def stuck_marker(self) -> None:
+        """A participant refuses its marker, so that others wait behind the transaction."""
+        identity = await self.opened("stuck")
+        self._marker_of_a_later_coordinator(identity)
+        assert await self.end("stuck", identity, committed=False) == 0
+        name = "txn_coordinator_oldest_pending_marker_age_seconds"
+        await self.until(lambda snapshot: snapshot[name][()] != 0)
+        waiting = self._try_init("stuck")
+        await self.until(lambda snapshot: snapshot["txn_coordinator_parked_calls"][()] == 1)
+        waiting.cancel()
+        await self.until(lambda snapshot: bool(snapshot["txn_coordinator_concurrent_waits_total"]))
+
+    async def crowd(self) -> None:
+        """The disk stands still: calls wait, groups queue, and who comes too late is told so."""
+        held = self.server.store.hold_sync()
+        waiting: list[Awaitable[object]] = [self._try_init("crowd-0")]
+        await self.until(lambda snapshot: in_flight(snapshot, "InitProducerId") == 1)
+        await asyncio.to_thread(held.wait_until_arrived)
+        waiting += [self._try_init(f"crowd-{number}") for number in range(1, 12)]
+        waiting.append(asyncio.ensure_future(self.fetch(common_pb2.ISOLATION_LEVEL_READ_COMMITTED, max_wait_ms=200)))
+        await self.until(lambda snapshot: rejected(snapshot, "overload") and in_flight(snapshot, "Fetch") == 1)
+        held.release()
+        await asyncio.gather(*waiting)
+
+    def _try_init(self, name: str) -> asyncio.Future[object]:
+        request = transaction_pb2.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+
+        async def call() -> object:
+            return await self.transactions.InitProducerId(request, timeout=DEADLINE_SECONDS)
+
+        return asyncio.ensure_future(call())
+
+    async def bugs(self) -> None:
+        """A step that no table allows, and a transaction that nobody knows."""
+
+        def decide(_shard: object, _turn: object) -> Decision:
+            decided = Transaction(transactional_id="x", producer_id=0, txn_timeout_ms=1, last_update_ms=0)
+            step(step(decided, TransactionState.PREPARE_ABORT), TransactionState.ONGOING)
+            return Decision()
+
+        self.server.parts.runtime.write(Operation(COUNTERS, decide))
+        await self._append_behind_the_coordinators_back()
+        loaded = self.server.parts.snapshots.loaded
+        assert loaded is not None
+        loaded.hanging.audit()
+        self.note()
+
+    def _marker_of_a_later_coordinator(self, identity: Identity) -> None:
+        loaded = self.server.parts.snapshots.loaded
+        assert loaded is not None
+        ordinal = loaded.directory.resolve("t", b"", 0).ordinal
+        marker = Marker(
+            producer_id=identity[0],
+            txn_epoch=identity[1],
+            next_epoch=identity[1],
+            coordinator_epoch=99,
+            outcome=Outcome.ABORT,
+            csn=1,
+        )
+        self.server.parts.runtime.write(PartitionMarkers(loaded.directory).partition_marker(ordinal, marker))
+
+    async def _append_behind_the_coordinators_back(self) -> None:
+        loaded = self.server.parts.snapshots.loaded
+        assert loaded is not None
+        placed = loaded.directory.place("t", b"", 0)
+        header = BatchHeader(
+            base_offset=0,
+            record_count=1,
+            base_timestamp_ms=0,
+            max_timestamp_ms=0,
+            producer_id=7_777,
+            producer_epoch=0,
+            base_sequence=0,
+            encoding=Encoding.RECORDS_V1,
+            is_transactional=True,
+        )
+
+        def decide(log: LogShard, turn: Turn) -> Decision:
+            return log.decide_append(Append(placed.ref.ordinal, header, bytes(80), is_admitted=True), turn)
+
+        await self.server.parts.runtime.write(Operation(placed.shard, decide))
+
+
+def in_flight(snapshot: Snapshot, method: str) -> Sample:
+    return snapshot["txn_rpc_in_flight"][method,]
+
+
+def rejected(snapshot: Snapshot, reason: str) -> bool:
+    return bool(snapshot["txn_rpc_rejected_total"][reason,])

@@ -1,0 +1,96 @@
+"""A World whose events are counted and logged, as a server's are."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from coordinator_protocol.marker import Outcome
+from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.ports import CallContext
+from coordinator_server.events import EventObserver
+from coordinator_server.metrics.instruments import Histogram
+from coordinator_server.metrics.partitions import LogNumbers, Survey, survey
+from coordinator_server.metrics.samples import Sample, Snapshot
+from coordinator_server.metrics.transactions import TransactionNumbers
+from tests.harness.world import World, WorldOptions
+from txn_coordinator.state import Identity
+
+LOADER = CallContext(client_id="loader-1", host="10.0.0.1")
+INTRUDER = CallContext(client_id="loader-2", host="10.0.0.2")
+TOPIC = "t"
+PARTITION = "t-0"
+
+
+class ObservedWorld(World):
+    """Counts from zero in every life, as a process does."""
+
+    def __init__(self, options: WorldOptions | None = None) -> None:
+        self.transactions = TransactionNumbers()
+        self.log = LogNumbers()
+        super().__init__(options)
+
+    def _start(self) -> None:
+        super()._start()
+        self.transactions, self.log = TransactionNumbers(), LogNumbers()
+        for shard in self.inside.runtime.shards(Coordinator.TRANSACTIONS):
+            self.transactions.load(shard.durable_transactions())
+        self.observe()
+
+    def observe(self) -> None:
+        """Tell an observer from now on, with the logging that is set up at this moment."""
+        self.inside.runtime.on_event = EventObserver(self.transactions, self.log, self.clock, self.inside.directory)
+        self.inside.log.fetcher.on_read = self.log.read
+
+    # What a client does, in short
+
+    def opened(self, transactional_id: str = "a", context: CallContext = LOADER) -> Identity:
+        """A producer with one record in an open transaction."""
+        identity = self.initialised(transactional_id, context)
+        self.produce(transactional_id, identity, PARTITION, ["x"], sequence=0, context=context)
+        self.settle()
+        return identity
+
+    def initialised(
+        self, transactional_id: str = "a", context: CallContext = LOADER, expected: Identity | None = None
+    ) -> Identity:
+        initialised = self.init(transactional_id, context, expected=expected)
+        self.settle()
+        return initialised.result()
+
+    def ended(self, identity: Identity, outcome: Outcome, transactional_id: str = "a") -> Identity:
+        ended = self.end(transactional_id, identity, outcome, LOADER)
+        self.settle()
+        return ended.result().next_identity
+
+    # What is published
+
+    def snapshot(self) -> Snapshot:
+        return {**self.transactions.snapshot(self.clock.wall_ms()), **self.log.snapshot()}
+
+    def survey(self, partitions_max: int = 1_000) -> Survey:
+        return survey(self.inside.runtime, self.inside.directory, partitions_max)
+
+    def value(self, name: str, *labels: str) -> float:
+        value = self.sample(name, *labels)
+        assert not isinstance(value, Histogram)
+        return value
+
+    def histogram(self, name: str, *labels: str) -> Histogram:
+        value = self.sample(name, *labels)
+        assert isinstance(value, Histogram)
+        return value
+
+    def sample(self, name: str, *labels: str) -> Sample:
+        return self.snapshot()[name][labels]
+
+    def non_zero(self, name: str) -> dict[tuple[str, ...], float]:
+        values = self.snapshot()[name]
+        return {labels: value for labels, value in values.items() if not isinstance(value, Histogram) and value}
+
+    def check_states(self) -> None:
+        """What was counted step by step is what a look at everything finds."""
+        found: Counter[tuple[str, ...]] = Counter()
+        for shard in self.inside.runtime.shards(Coordinator.TRANSACTIONS):
+            found.update((transaction.state.api_name,) for transaction in shard.durable_transactions())
+        assert self.non_zero("txn_coordinator_transactions") == dict(found)
+        assert self.value("txn_coordinator_transactional_ids") == found.total()

@@ -1,0 +1,88 @@
+"""What is counted of calls: every call once, every error once per call."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator_api.v1 import log_pb2, transaction_pb2
+from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_server.build import SERVICES
+from coordinator_server.metrics.calls import CallNumbers, error_name
+from coordinator_server.metrics.instruments import Histogram
+from coordinator_server.metrics.samples import Values
+from coordinator_server.transport import CallStatus
+
+REQUESTS, ERRORS = "txn_rpc_requests_total", "txn_rpc_errors_total"
+
+
+@pytest.fixture
+def calls() -> CallNumbers:
+    return CallNumbers(SERVICES)
+
+
+def non_zero(calls: CallNumbers, name: str) -> Values:
+    return {labels: value for labels, value in calls.snapshot({})[name].items() if value}
+
+
+def test_an_answer_without_an_error(calls: CallNumbers) -> None:
+    calls.answered(Method.END_TXN, 1_500, transaction_pb2.EndTxnResponse())
+    assert non_zero(calls, REQUESTS) == {("TransactionService", "EndTxn", "OK"): 1}
+    assert non_zero(calls, ERRORS) == {}
+    seconds = calls.snapshot({})["txn_rpc_seconds"]["EndTxn",]
+    assert isinstance(seconds, Histogram)
+    assert (seconds.count, seconds.total) == (1, 0.0015)
+
+
+def test_an_error_of_the_whole_answer(calls: CallNumbers) -> None:
+    calls.answered(Method.END_TXN, 1, transaction_pb2.EndTxnResponse(error_code=90))  # type: ignore[arg-type]
+    assert non_zero(calls, REQUESTS) == {("TransactionService", "EndTxn", "OK"): 1}
+    assert non_zero(calls, ERRORS) == {("EndTxn", "PRODUCER_FENCED"): 1}
+
+
+def test_an_error_that_several_items_share_counts_once(calls: CallNumbers) -> None:
+    codes = (0, 3, 47, 3, 47)
+    results = [log_pb2.ProduceResult(error_code=code) for code in codes]  # type: ignore[arg-type]
+    calls.answered(Method.PRODUCE, 1, log_pb2.ProduceResponse(results=results))
+    assert non_zero(calls, ERRORS) == {
+        ("Produce", "UNKNOWN_TOPIC_OR_PARTITION"): 1,
+        ("Produce", "INVALID_PRODUCER_EPOCH"): 1,
+    }
+    assert calls.fenced() == {("epoch",): 0, ("zombie_produce",): 1}
+
+
+def test_a_call_without_an_answer_counts_by_its_status(calls: CallNumbers) -> None:
+    for status in CallStatus:
+        calls.unanswered(Method.FETCH, 10, status)
+    assert non_zero(calls, REQUESTS) == {("LogService", "Fetch", status.name): 1 for status in CallStatus}
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (ErrorCode.THROTTLING_QUOTA_EXCEEDED, "overload"),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "loading"),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, "stopping"),
+    ],
+)
+def test_calls_that_were_not_taken_on(calls: CallNumbers, code: ErrorCode, reason: str) -> None:
+    calls.answered(Method.FETCH, 1, log_pb2.FetchResponse(error_code=code))  # type: ignore[arg-type]
+    calls.answered(Method.END_TXN, 1, transaction_pb2.EndTxnResponse(error_code=code))  # type: ignore[arg-type]
+    assert non_zero(calls, "txn_rpc_rejected_total") == {(reason,): 2}
+
+
+def test_every_method_is_there_before_it_was_called(calls: CallNumbers) -> None:
+    snapshot = calls.snapshot({Method.FETCH: 3})
+    methods = {method.name for service in SERVICES for method in service.methods}
+    assert {method for _service, method, code in snapshot[REQUESTS] if code == "OK"} == methods
+    assert snapshot["txn_rpc_in_flight"] == {**{(method,): 0 for method in methods}, ("Fetch",): 3}
+
+
+def test_errors_have_kafkas_names() -> None:
+    assert error_name(90) == "PRODUCER_FENCED"
+    assert error_name(9_999) == "9999"
+
+
+def test_refused_initialisations_are_those_without_an_identity(calls: CallNumbers) -> None:
+    calls.answered(Method.INIT_PRODUCER_ID, 1, transaction_pb2.InitProducerIdResponse())
+    calls.answered(Method.INIT_PRODUCER_ID, 1, transaction_pb2.InitProducerIdResponse(error_code=50))  # type: ignore[arg-type]
+    assert calls.refused_inits() == 1

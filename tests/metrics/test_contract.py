@@ -1,0 +1,138 @@
+"""Every metric that is promised is documented, and a run that meets everything produces it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+
+import pytest
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from coordinator_runtime.rocks import StoreStatistics
+from coordinator_server.metrics.collector import SnapshotCollector, registry_of
+from coordinator_server.metrics.families import FAMILIES, Kind
+from scripts.metrics_page import metrics_page
+from tests.harness.in_process import in_process_server
+from tests.metrics.busy_server import EPOCH_MAX, BusyServer, Seen
+
+BY_NAME = {family.name: family for family in FAMILIES}
+
+STATISTICS = StoreStatistics(wal_bytes=1, sst_bytes=2, memtable_bytes=3, pending_compaction_bytes=4, write_stalls=5)
+"""Of a store in memory there are none; those of a real one are in test_process."""
+
+OF_STORE = {
+    "txn_store_size_bytes",
+    "txn_store_wal_bytes",
+    "txn_store_memtable_bytes",
+    "txn_store_pending_compaction_bytes",
+    "txn_store_write_stalls_total",
+}
+ALWAYS_ZERO = {"txn_partition_log_start_offset"}
+"""Nothing removes the beginning of a log yet."""
+
+FORBIDDEN_LABELS = {"transactional_id", "producer_id", "member", "member_id", "group", "client_id", "host"}
+
+
+async def test_a_run_that_meets_everything_produces_every_metric() -> None:
+    seen = Seen()
+    await _run_everything(seen)
+    produced = {name for name in BY_NAME if seen.labels(name)} | OF_STORE | ALWAYS_ZERO
+    assert produced == set(BY_NAME)
+    assert seen.largest.keys() <= set(BY_NAME), "everything that is taken is published"
+    for name, values in seen.largest.items():
+        assert {len(labels) for labels in values} <= {len(BY_NAME[name].labels)}, name
+    assert seen.labels("txn_coordinator_completed_total") == {
+        ("commit", "client"),
+        *(("abort", cause) for cause in ("client", "fence", "timeout", "topic_deleted")),
+    }
+    reasons = {"newer_init", "timeout", "topic_deleted", "epoch", "zombie_produce"}
+    assert seen.labels("txn_coordinator_fenced_total") == {(reason,) for reason in reasons}
+    assert seen.labels("txn_coordinator_init_total") >= {("new",), ("bump",), ("rotate",)}
+    assert seen.labels("txn_coordinator_invalid_transitions_total") == {("PrepareAbort", "Ongoing")}
+    assert seen.labels("txn_coordinator_marker_retries_total") == {("TRANSACTION_COORDINATOR_FENCED",)}
+    assert seen.labels("txn_runtime_shard_state") == {
+        (coordinator, "active") for coordinator in ("counters", "catalog", "log", "transactions")
+    }
+    assert {kind for (kind,) in seen.labels("txn_runtime_timers")} >= {
+        "transaction_timeout",
+        "transaction_expiration",
+        "parked",
+        "fetch",
+        "markers",
+    }
+
+
+async def _run_everything(seen: Seen) -> None:
+    async with in_process_server(
+        two_phase="split",
+        transaction_two_phase_commit_enable=True,
+        producer_epoch_max=EPOCH_MAX,
+        calls_in_work_max=8,
+        metrics_partitions_max=2,
+    ) as server:
+        busy = BusyServer(server, seen)
+        await busy.outcomes()
+        await busy.topic("with-partitions-beyond-the-limit")
+        await busy.outside_decision()
+        await busy.stuck_marker()
+        await busy.crowd()
+        await busy.bugs()
+        await busy.until(lambda snapshot: bool(seen.labels("txn_runtime_event_loop_lag_seconds")))
+    async with in_process_server(transactional_id_expiration_ms=1) as server:
+        busy = BusyServer(server, seen)
+        await busy.init("forgotten")
+        await busy.until(lambda snapshot: snapshot["txn_coordinator_expired_ids_total"][()] == 1)
+
+
+def test_what_is_published_can_be_read_by_prometheus() -> None:
+    text, openmetrics = asyncio.run(_published())
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    for family in FAMILIES:
+        found = families[family.name.removesuffix("_total")]
+        assert (found.type, found.documentation) == (family.kind.value, family.meaning), family.name
+        assert found.samples, f"{family.name} has no sample"
+        for sample in found.samples:
+            assert set(sample.labels) - {"le"} == set(family.labels), family.name
+    assert openmetrics.endswith("# EOF\n")
+    assert "_created" not in text
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed, so only our own reading was checked")
+    checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
+async def _published() -> tuple[str, str]:
+    """Both formats, from a server to which everything happened."""
+    async with in_process_server(two_phase="split", producer_epoch_max=EPOCH_MAX, calls_in_work_max=8) as server:
+        busy = BusyServer(server, Seen())
+        await busy.outcomes()
+        await busy.stuck_marker()
+        await busy.bugs()
+        registry = registry_of(
+            SnapshotCollector(asyncio.get_running_loop(), server.parts.snapshots, lambda: STATISTICS)
+        )
+        text = await asyncio.to_thread(generate_latest, registry)
+        openmetrics = await asyncio.to_thread(generate_openmetrics, registry)
+    return text.decode(), openmetrics.decode()
+
+
+def test_every_metric_is_documented() -> None:
+    page = metrics_page()
+    for family in FAMILIES:
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        assert f"| `{family.name}` | {family.kind} | {labels} | {family.meaning} |" in page
+
+
+def test_names_and_labels_follow_the_conventions() -> None:
+    assert len(BY_NAME) == len(FAMILIES), "a name is used once"
+    for family in FAMILIES:
+        assert family.name.startswith("txn_")
+        assert family.name.endswith("_total") is (family.kind is Kind.COUNTER), family.name
+        assert not FORBIDDEN_LABELS & set(family.labels), family.name
+        assert family.meaning.endswith("."), family.name
+        for part in ("_ms", "_us", "_kb", "_mb"):
+            assert part not in family.name.replace("_total", "").split("_by_")[0][-3:], family.name

@@ -1,0 +1,110 @@
+"""What is counted of partitions, and what a look at them shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from coordinator_protocol.marker import Outcome
+from coordinator_server.metrics.instruments import Histogram
+from partition_log.state import Isolation
+from tests.metrics.observed import PARTITION, TOPIC, ObservedWorld
+from txn_coordinator.state import Identity
+
+APPENDED = "txn_partition_appended_records_total"
+READ = "txn_read_records_total"
+
+
+@pytest.fixture
+def world() -> Iterator[ObservedWorld]:
+    world = ObservedWorld()
+    world.create_topic(TOPIC, 2)
+    yield world
+    world.check_states()
+
+
+def position(world: ObservedWorld, name: str, partition: int = 0) -> float:
+    value = world.survey().snapshot(world.clock.wall_ms())[f"txn_partition_{name}"][TOPIC, str(partition)]
+    assert not isinstance(value, Histogram)
+    return value
+
+
+def test_records_and_markers_are_counted_by_topic(world: ObservedWorld) -> None:
+    identity = world.initialised()
+    world.produce("a", identity, PARTITION, ["x", "y", "z"], sequence=0)
+    assert world.non_zero(APPENDED) == {}
+    world.settle()
+    world.ended(identity, Outcome.COMMIT)
+    assert world.non_zero(APPENDED) == {(TOPIC, "data"): 3, (TOPIC, "control"): 1}
+    assert world.value("txn_partition_appended_bytes_total", TOPIC, "data") > 3
+
+
+def test_a_repeated_batch_is_not_appended_twice(world: ObservedWorld) -> None:
+    identity = world.initialised()
+    for _ in range(3):
+        world.produce("a", identity, PARTITION, ["x"], sequence=0)
+        world.settle()
+    assert world.non_zero(APPENDED) == {(TOPIC, "data"): 1}
+    world.ended(identity, Outcome.COMMIT)
+
+
+def test_reads_are_counted_by_what_they_show_and_hide(world: ObservedWorld) -> None:
+    world.ended(world.opened("a"), Outcome.ABORT, "a")
+    world.ended(world.opened("b"), Outcome.COMMIT, "b")
+    world.read(PARTITION)
+    assert world.non_zero(READ) == {
+        (TOPIC, "read_committed", "served"): 1,
+        (TOPIC, "read_committed", "aborted_skipped"): 1,
+        (TOPIC, "read_committed", "control_skipped"): 2,
+    }
+    world.read(PARTITION, isolation=Isolation.READ_UNCOMMITTED)
+    assert world.value(READ, TOPIC, "read_uncommitted", "served") == 2
+
+
+def test_a_deleted_topic_is_forgotten(world: ObservedWorld) -> None:
+    world.create_topic("other", 1)
+    world.opened()
+    world.produce(None, Identity(-1, -1), "other-0", ["y"], sequence=-1)
+    world.settle()
+    world.read(PARTITION)
+    # Still on its way when the topic goes.
+    world.produce(None, Identity(-1, -1), PARTITION, ["z"], sequence=-1)
+    world.delete_topic(TOPIC)
+    world.settle()
+    assert world.non_zero(APPENDED) == {("other", "data"): 1}
+    assert world.non_zero(READ) == {}
+    assert not world.survey().snapshot(0)["txn_partition_high_watermark"].keys() - {("other", "0")}
+
+
+def test_positions_are_the_durable_ones(world: ObservedWorld) -> None:
+    identity = world.opened()
+    world.clock.advance(4_000)
+    world.produce("a", identity, PARTITION, ["y", "z"], sequence=1)
+    assert (position(world, "high_watermark"), position(world, "last_stable_offset")) == (1, 0)
+    world.settle()
+    assert (position(world, "high_watermark"), position(world, "last_stable_offset")) == (3, 0)
+    assert (position(world, "lso_lag_records"), position(world, "open_transactions")) == (3, 1)
+    assert (position(world, "oldest_open_age_seconds"), position(world, "oldest_open_age_seconds", 1)) == (4.0, 0)
+    world.ended(identity, Outcome.COMMIT)
+    assert (position(world, "high_watermark"), position(world, "last_stable_offset")) == (4, 4)
+    assert (position(world, "lso_lag_records"), position(world, "oldest_open_age_seconds")) == (0, 0)
+    assert position(world, "log_start_offset") == 0
+
+
+def test_aborted_transactions_are_counted_where_they_have_records(world: ObservedWorld) -> None:
+    for name in ("a", "b"):
+        world.ended(world.opened(name), Outcome.ABORT, name)
+    world.ended(world.opened("c"), Outcome.COMMIT, "c")
+    assert (position(world, "aborted_index_entries"), position(world, "aborted_index_entries", 1)) == (2, 0)
+    world.crash()
+    assert position(world, "aborted_index_entries") == 2
+
+
+def test_beyond_the_limit_partitions_are_not_looked_at_and_counted_as_omitted(world: ObservedWorld) -> None:
+    world.create_topic("u", 3)
+    found = world.survey(partitions_max=3).snapshot(0)
+    assert sorted(found["txn_partition_high_watermark"]) == [(TOPIC, "0"), (TOPIC, "1"), ("u", "0")]
+    assert found["txn_partitions_omitted"] == {(): 2}
+    assert world.survey().snapshot(0)["txn_partitions_omitted"] == {(): 0}
+    assert world.survey(partitions_max=0).snapshot(0)["txn_partitions_omitted"] == {(): 5}

@@ -244,7 +244,10 @@ class Runtime:
                 Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too much is waiting for the disk; try again shortly")
             )
         can_park = park_key is not None and not context.immediate_51
-        is_behind_others = can_park and not is_continued and self._parking.is_waiting(park_key)
+        is_behind_others = park_key is not None and not is_continued and self._parking.is_waiting(park_key)
+        if is_behind_others and not can_park:
+            # Who does not want to wait must not overtake those who do, although the way may be free by now.
+            return failed(_in_the_way())
         if is_behind_others or not self._attempt(operation, context, reply, can_park=can_park):
             self._park(park_key, operation, context, reply, is_first=is_continued)
         return reply
@@ -414,9 +417,7 @@ class Runtime:
     def _park(
         self, key: Hashable, operation: Operation, context: CallContext, reply: Pending[Any], *, is_first: bool
     ) -> None:
-        refusal = Refused(
-            ErrorCode.CONCURRENT_TRANSACTIONS, "the previous transaction of this id is still being completed; try again"
-        )
+        refusal = _in_the_way()
         timer_key = ("parked", id(reply))
         began_us = self.clock.monotonic_us()
 
@@ -481,6 +482,12 @@ class Runtime:
                 self.arm(timer.key, EXPIRE_AGAIN_MS, partial(self._expire, timer))
 
         self.write(timer.operation, is_urgent=True).recover(expire_again)
+
+
+def _in_the_way() -> Refused:
+    return Refused(
+        ErrorCode.CONCURRENT_TRANSACTIONS, "the previous transaction of this id is still being completed; try again"
+    )
 
 
 def _nothing() -> None:

@@ -185,6 +185,18 @@ def test_a_caller_that_asks_for_kafkas_answer_gets_it_at_once(ledger: Ledger) ->
     assert refusal_of(impatient) is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
+def test_who_does_not_wait_does_not_overtake_who_does(ledger: Ledger) -> None:
+    """The way is free, but not yet durably, so those who wait have not been tried again. A call that went past them
+    now could open the next transaction before a parked EndTxn of version 1 is tried, which would end it."""
+    waiting = ask(ledger, "waiting")
+    ledger.runtime.write(remove("busy", effects=(Unpark(KEY),)))
+    impatient = ask(ledger, "impatient", CallContext(immediate_51=True))
+    assert refusal_of(impatient) is ErrorCode.CONCURRENT_TRANSACTIONS
+    ledger.driver.settle()
+    assert waiting.result() == 1
+    assert list(ledger.first.live()) == ["waiting"]
+
+
 def test_beyond_the_limit_the_answer_comes_at_once_and_still_nothing_overtakes() -> None:
     ledger = Ledger(limits=RuntimeLimits(parked_calls_max=1))
     ledger.runtime.write(put("busy", 1))

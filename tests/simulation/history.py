@@ -16,9 +16,10 @@ class Answer:
     """One success, as it left the server."""
 
     at: int
-    granted: Identity | None
-    base_offset: int
-    csn: int
+    granted: Identity | None = None
+    base_offset: int = -1
+    csn: int = 0
+    ongoing: Identity | None = None
 
 
 @dataclass(slots=True)
@@ -27,7 +28,7 @@ class Op:
 
     number: int
     kind: str
-    """init, add, produce, offset or end"""
+    """init, add, produce, offset, prepare or end"""
     instance: str
     transactional_id: str
     version: int
@@ -46,6 +47,8 @@ class Op:
     """commit or abort"""
     expected: Identity | None = None
     request_id: bytes = b""
+    keeps: bool = False
+    """Of an init: keep what is open, for an outside decision."""
     invoked_at: int = 0
     deliveries: int = 0
     """How often a copy of it reached the server."""
@@ -58,6 +61,8 @@ class Op:
     """"ok", or the name of the error code. Empty: no answer came."""
     granted: Identity | None = None
     """The identity that the answer told, to go on with."""
+    ongoing: Identity | None = None
+    """Of an init: the identity of the open transaction that was kept."""
     base_offset: int = -1
     is_duplicate: bool = False
     csn: int = 0
@@ -128,6 +133,8 @@ class History:
     """Offsets that the group ever showed as committed, in order."""
     group_pending: int = 0
     """Offsets that still wait for a transaction once all is calm."""
+    participants: set[str] = field(default_factory=set)
+    """Transactional ids whose transactions are decided outside."""
     calm_states: dict[str, str] = field(default_factory=dict)
     """State name of every transactional id once the storm is over and every timeout has passed."""
     calm_bounds: dict[str, tuple[int, int]] = field(default_factory=dict)

@@ -1,8 +1,7 @@
 """Bugs on purpose. Each takes one promise away; an auditor that misses one is a torn net.
 
-A mutant replaces functions of the product while it is applied. The first are those of spec transactions 12, as far as
-what they break exists here ("no bump on keep" waits for two-phase participants); the others aim at recovery, at the
-runtime and at the log.
+A mutant replaces functions of the product while it is applied. The first after the canaries are those of spec
+transactions 12; the others aim at recovery, at the runtime and at the log.
 """
 
 from __future__ import annotations
@@ -120,6 +119,13 @@ _LOOSE_STEPS = {
     TransactionState.PREPARE_COMMIT: frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.PREPARE_ABORT}),
 }
 
+
+def _keep_without_bump(keep: Any, current: Transaction, request: Any, **kwargs: Any) -> Transaction:
+    done: Transaction = keep(current, request, **kwargs)
+    client = current.client_identity
+    return replace(done, next_producer_id=client.producer_id, next_producer_epoch=client.producer_epoch)
+
+
 # The coordinator
 
 
@@ -160,6 +166,10 @@ def _same_csn(next_csn: Any, counters: CountersShard) -> Any:
 def _no_marker_for_one(partition_marker: Any, port: PartitionMarkers, ordinal: int, marker: Any) -> Any:
     operation = partition_marker(port, ordinal, marker)
     return operation if ordinal else replace(operation, decide=lambda _shard, _turn: Decision())
+
+
+def _seal_nothing(partition_seal: Any, port: PartitionMarkers, *args: Any) -> Any:
+    return replace(partition_seal(port, *args), decide=lambda _shard, _turn: Decision())
 
 
 def _no_group_marker(group_marker: Any, groups: FakeGroups, group: str, marker: Any) -> Any:
@@ -222,6 +232,7 @@ def _repeat_the_marker(judge: Any, entry: Any, marker: Any) -> Any:
 _SPLIT = {"two_phase": TwoPhase.SPLIT}
 _FEW_EPOCHS = {"epoch_max": 3}
 _CRASHING = {"crash_weight": 4.0}
+_DECIDED_OUTSIDE = {"participant_ids": 2, "tick_weight": 3.0}
 
 CANARIES = (
     Mutant(
@@ -269,6 +280,25 @@ MUTANTS = (
         "an EndTxn with the epoch before ends the transaction that is open now",
         ((rules, "end", _retry_ends_what_is_open),),
         {"version_1_share": 0.0},
+    ),
+    Mutant(
+        "no_bump_on_keep",
+        "an instance that keeps a transaction gets the identity that its predecessor has",
+        ((rules, "keep", _keep_without_bump),),
+        _DECIDED_OUTSIDE,
+    ),
+    Mutant(
+        "time_out_what_is_promised",
+        "a timeout aborts what waits for an outside decision",
+        (),
+        _DECIDED_OUTSIDE,
+        ((Transaction, "is_promised", False),),
+    ),
+    Mutant(
+        "prepare_seals_nothing",
+        "partitions take records of a transaction that is prepared",
+        ((PartitionMarkers, "partition_seal", _seal_nothing),),
+        _DECIDED_OUTSIDE,
     ),
     Mutant(
         "time_out_what_is_decided",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -22,14 +23,18 @@ from partition_log.catalog.rules import NewTopic
 from partition_log.requests import ProduceResult
 from partition_log.state import Isolation
 from tests.harness.world import LogEntry, Reading, World, WorldOptions
+from tests.simulation import history as plain
 from tests.simulation.clients import Instance, Numbers
 from tests.simulation.history import Answer, Entry, History, Op, Read
-from txn_coordinator.shard import Ended, TwoPhase
+from tests.simulation.participants import Manager, Participant
+from txn_coordinator.shard import Ended, Initialised, TwoPhase
 from txn_coordinator.state import Identity
 
 GROUP = "group"
 _TIMEOUTS_MS = (500, 2_000, 20_000)
 _CALM_MS = 100_000
+_REQUESTS_MAX = 300
+"""What nobody needs more of once all is calm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +55,8 @@ class Options:
     group_bytes_max: int
     has_passing_topic: bool
     """One more topic, which is deleted and made again in between."""
+    participant_ids: int
+    """Transactional ids whose transactions are decided outside."""
 
     @classmethod
     def of(cls, seed: int) -> Options:
@@ -68,6 +75,7 @@ class Options:
             parked_calls_max=chance.choice((0, 2, 10_000)),
             group_bytes_max=chance.choice((1, 1 << 20)),
             has_passing_topic=chance.random() < 0.3,
+            participant_ids=chance.choice((0, 0, 1, 2)),
         )
 
 
@@ -97,6 +105,10 @@ class Simulation:
         self._numbers = Numbers()
         self._partitions = [f"t-{number}" for number in range(options.partitions)]
         self._targets = [*self._partitions, "passing-0"] if options.has_passing_topic else self._partitions
+        self._ids = [f"id{number}" for number in range(options.transactional_ids)]
+        self.history.participants = {f"pay{number}" for number in range(options.participant_ids)}
+        self._ids.extend(sorted(self.history.participants))
+        self._manager = Manager()
         self._instances: list[Instance] = []
         self._wire: list[_Message] = []
         self._answers: list[Op] = []
@@ -110,8 +122,8 @@ class Simulation:
 
     def run(self) -> History:
         """All of it. Raises whatever the server raises that is not a refusal."""
-        for number in range(self.options.transactional_ids):
-            self._new_instance(f"id{number}")
+        for transactional_id in self._ids:
+            self._new_instance(transactional_id)
         events = self._events()
         weights = [weight for weight, _ in events]
         actions = [action for _, action in events]
@@ -187,12 +199,16 @@ class Simulation:
         if op.kind == "init":
             expected = None if op.expected is None else Identity(*op.expected)
             timeout_ms = self._chance.choice(_TIMEOUTS_MS)
+            if op.keeps:
+                return world.recover(op.transactional_id, context, enable_2pc=True, keep_prepared=True)
             return world.init(op.transactional_id, context, timeout_ms=timeout_ms, expected=expected)
         assert op.identity is not None
         identity = Identity(*op.identity)
         match op.kind:
             case "add":
                 return world.add(op.transactional_id, identity, [op.partition], context)
+            case "prepare":
+                return world.prepare(op.transactional_id, identity, context).map(lambda _token: True)
             case "offset":
                 return world.commit_offset(op.transactional_id, identity, GROUP, op.offset, context)
             case "produce":
@@ -251,20 +267,19 @@ class Simulation:
     # Clients
 
     def _new_instance(self, transactional_id: str) -> Instance:
-        version = 1 if self._chance.random() < self.options.version_1_share else 2
-        instance = Instance(
-            f"c{len(self._instances)}",
-            transactional_id,
-            version,
-            chance=self._chance,
-            history=self.history,
-            numbers=self._numbers,
-        )
+        name = f"c{len(self._instances)}"
+        known: dict[str, Any] = {"chance": self._chance, "history": self.history, "numbers": self._numbers}
+        instance: Instance
+        if transactional_id in self.history.participants:
+            instance = Participant(name, transactional_id, manager=self._manager, **known)
+        else:
+            version = 1 if self._chance.random() < self.options.version_1_share else 2
+            instance = Instance(name, transactional_id, version, **known)
         self._instances.append(instance)
         return instance
 
     def _start_rival(self) -> None:
-        self._new_instance(f"id{self._chance.randrange(self.options.transactional_ids)}")
+        self._new_instance(self._chance.choice(self._ids))
 
     def _client_step(self) -> None:
         idle = [each for each in self._instances if each.waiting is None]
@@ -364,35 +379,50 @@ class Simulation:
         for _ in range(2):
             self.world.tick(_CALM_MS)
             self.world.settle()
+        for transactional_id in sorted(self.history.participants):
+            self._recover_participant(transactional_id)
         self._note_calm()
         self._serve_everybody()
         self.world.check_replay()
         self._look()
 
+    def _recover_participant(self, transactional_id: str) -> None:
+        """What waits for an outside decision waits for ever, until somebody comes and says it."""
+        instance = self._new_instance(transactional_id)
+        assert isinstance(instance, Participant)
+        self._let_work(instance, lambda: instance.has_recovered)
+
     def _note_calm(self) -> None:
-        for number in range(self.options.transactional_ids):
+        for transactional_id in self._ids:
             with suppress(CoordinatorError):
-                found = self.world.describe(f"id{number}")
-                self.history.calm_states[f"id{number}"] = found.state.api_name
+                found = self.world.describe(transactional_id)
+                self.history.calm_states[transactional_id] = found.state.api_name
         for partition in self._partitions:
             read = self._note_read(partition, "raw", 0)
             self.history.calm_bounds[partition] = (read.last_stable_offset, read.high_watermark)
 
     def _serve_everybody(self) -> None:
         """The server still serves: a new instance of every id gets a transaction through."""
-        for number in range(self.options.transactional_ids):
-            instance = self._new_instance(f"id{number}")
-            while not any(op.is_ok and op.outcome == "commit" for op in self._ops_of(instance)):
-                op = instance.next_request(self._partitions, self._now)
-                if op is not None:
-                    self._insist(instance, op)
+        for transactional_id in self._ids:
+            instance = self._new_instance(transactional_id)
+            self._let_work(instance, partial(self._has_committed, instance))
 
-    def _ops_of(self, instance: Instance) -> list[Op]:
-        return [op for op in self.history.ops if op.instance == instance.name]
+    def _has_committed(self, instance: Instance) -> bool:
+        return any(op.instance == instance.name and op.is_ok and op.outcome == "commit" for op in self.history.ops)
+
+    def _let_work(self, instance: Instance, is_through: Callable[[], bool]) -> None:
+        """Let the program run, and get every answer, until it has come far enough."""
+        for _ in range(_REQUESTS_MAX):
+            if is_through():
+                return
+            op = instance.next_request(self._partitions, self._now)
+            if op is not None:
+                self._insist(instance, op)
+        raise AssertionError(f"{instance.name} gets nothing done for {instance.transactional_id}")
 
     def _insist(self, instance: Instance, op: Op) -> None:
         """Send a request until it is answered for good."""
-        for _ in range(100):
+        for _ in range(_REQUESTS_MAX):
             self._now += 1
             self._hand_over(_Message(op))
             self.world.settle()
@@ -420,16 +450,23 @@ def _answer_of(op: Op, settled: Pending[Any], now: int) -> Answer | str:
     except CoordinatorError as error:
         return error.code.name
     if isinstance(answer, Identity):
-        return Answer(now, (answer.producer_id, answer.producer_epoch), -1, 0)
+        return Answer(now, _plain_identity(answer))
+    if isinstance(answer, Initialised):
+        ongoing = None if answer.ongoing is None else _plain_identity(answer.ongoing)
+        return Answer(now, _plain_identity(answer.identity), ongoing=ongoing)
     if isinstance(answer, Ended):
-        granted = answer.next_identity
-        return Answer(now, (granted.producer_id, granted.producer_epoch) if op.version == 2 else None, -1, answer.csn)
+        granted = _plain_identity(answer.next_identity) if op.version == 2 else None
+        return Answer(now, granted, csn=answer.csn)
     if isinstance(answer, ProduceResult):
         if answer.error is not None and not answer.is_duplicate:
             return answer.error.code.name
         op.is_duplicate = op.is_duplicate or answer.is_duplicate
-        return Answer(now, None, answer.base_offset, 0)
-    return Answer(now, None, -1, 0)
+        return Answer(now, base_offset=answer.base_offset)
+    return Answer(now)
+
+
+def _plain_identity(identity: Identity) -> plain.Identity:
+    return (identity.producer_id, identity.producer_epoch)
 
 
 def _receive(op: Op, answer: Answer | str) -> None:
@@ -437,7 +474,8 @@ def _receive(op: Op, answer: Answer | str) -> None:
     if isinstance(answer, str):
         op.result = answer
     else:
-        op.result, op.granted, op.base_offset, op.csn = "ok", answer.granted, answer.base_offset, answer.csn
+        op.result, op.granted, op.ongoing = "ok", answer.granted, answer.ongoing
+        op.base_offset, op.csn = answer.base_offset, answer.csn
 
 
 def _plain(entry: LogEntry) -> Entry:

@@ -179,8 +179,7 @@ class Auditor:
             if op.kind != "produce" or op.partition not in self._history.final_raw:
                 continue
             _require(not (op.is_ok and op.is_out_of_order), f"a batch out of order was taken: {op}")
-            # A zombie that uses a sequence again gets the answer of the batch that had it.
-            if op.is_ok and op.base_offset >= 0 and not (op.is_by_zombie and op.is_duplicate):
+            if op.is_ok and op.base_offset >= 0 and not op.is_misled:
                 for distance, value in enumerate(op.values):
                     place = (op.partition, op.base_offset + distance)
                     _require(
@@ -337,7 +336,7 @@ def _transactions(ops: Iterable[Op]) -> dict[int, _Transaction]:
         if op.kind == "produce":
             for distance, value in enumerate(op.values):
                 txn.sent[value] = op
-                if op.is_ok:
+                if op.is_ok and not op.is_misled:
                     txn.acked[value] = (op.partition, op.base_offset + distance)
         elif op.kind == "offset":
             txn.offsets.append(op)

@@ -76,6 +76,11 @@ class Op:
         return self.result == "ok"
 
     @property
+    def is_misled(self) -> bool:
+        """A zombie used a sequence again and was given the answer of the batch that had it."""
+        return self.is_by_zombie and self.is_duplicate
+
+    @property
     def is_settled(self) -> bool:
         """The client knows what became of it: the server said so, and no other copy may have had another fate."""
         is_told = self.result not in ("", UNKNOWN_OUTCOME)

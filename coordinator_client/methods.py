@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
+from coordinator_api.v1 import admin_pb2 as admin
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_api.v1.common_pb2 import RequestHeader
@@ -61,6 +62,7 @@ class Rpc(Generic[RequestT, ReplyT]):
 
 _TXN: Final = "TransactionService"
 _LOG: Final = "LogService"
+_ADMIN: Final = "AdminService"
 
 INIT_PRODUCER_ID: Final = Rpc(
     Method.INIT_PRODUCER_ID, _TXN, txn.InitProducerIdRequest, txn.InitProducerIdResponse.FromString
@@ -80,3 +82,24 @@ DESCRIBE_TOPICS: Final = Rpc(
 PRODUCE: Final = Rpc(Method.PRODUCE, _LOG, log.ProduceRequest, log.ProduceResponse.FromString)
 FETCH: Final = Rpc(Method.FETCH, _LOG, log.FetchRequest, log.FetchResponse.FromString)
 LIST_OFFSETS: Final = Rpc(Method.LIST_OFFSETS, _LOG, log.ListOffsetsRequest, log.ListOffsetsResponse.FromString)
+DESCRIBE_PRODUCERS: Final = Rpc(
+    Method.DESCRIBE_PRODUCERS, _LOG, log.DescribeProducersRequest, log.DescribeProducersResponse.FromString
+)
+ABORT_TRANSACTIONS: Final = Rpc(
+    Method.ABORT_TRANSACTIONS, _ADMIN, admin.AbortTransactionsRequest, admin.AbortTransactionsResponse.FromString
+)
+FENCE_PRODUCERS: Final = Rpc(
+    Method.FENCE_PRODUCERS, _ADMIN, admin.FenceProducersRequest, admin.FenceProducersResponse.FromString
+)
+LIST_HANGING_TRANSACTIONS: Final = Rpc(
+    Method.LIST_HANGING_TRANSACTIONS,
+    _ADMIN,
+    admin.ListHangingTransactionsRequest,
+    admin.ListHangingTransactionsResponse.FromString,
+)
+ABORT_HANGING_TRANSACTIONS: Final = Rpc(
+    Method.ABORT_HANGING_TRANSACTIONS,
+    _ADMIN,
+    admin.AbortHangingTransactionsRequest,
+    admin.AbortHangingTransactionsResponse.FromString,
+)

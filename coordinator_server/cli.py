@@ -10,9 +10,11 @@ import typer
 
 from coordinator_protocol.version import VERSION
 from coordinator_server.commands import config, log, store, topic
+from coordinator_server.commands.administration import abort, hanging
 from coordinator_server.commands.consume import consume
 from coordinator_server.commands.dev import dev
 from coordinator_server.commands.doctor import doctor
+from coordinator_server.commands.explain import explain
 from coordinator_server.commands.produce import produce
 from coordinator_server.commands.serve import serve
 from coordinator_server.commands.transactions import describe, list_transactions
@@ -36,6 +38,9 @@ app.command()(produce)
 app.command()(consume)
 app.command("list")(list_transactions)
 app.command()(describe)
+app.command()(explain)
+app.command()(abort)
+app.command()(hanging)
 app.add_typer(log.app)
 app.add_typer(store.app)
 app.add_typer(config.app)

@@ -26,7 +26,7 @@ from partition_log.catalog.codec import TOPIC_TYPE
 from partition_log.catalog.records import OrdinalsAllocated, TopicCreated
 from partition_log.codec import UnknownVersion
 from partition_log.state import PartitionHead, ProducerEntry
-from txn_coordinator.codec import CSN_TYPE, TRANSACTION_TYPE
+from txn_coordinator.codec import CSN_TYPE, TRANSACTION_TYPE, UNOWNED_MARKER_TYPE, decode_unowned_marker
 from txn_coordinator.state import LEGAL_STEPS, PREPARED, Transaction, TransactionState
 
 _KEEPS_HISTORY: Final = frozenset({(Coordinator.CATALOG, TOPIC_TYPE), (Coordinator.TRANSACTIONS, TRANSACTION_TYPE)})
@@ -256,15 +256,18 @@ class _Verification:
                 check.violated(f"the csn {transaction.csn} was given twice: {known}, {_Decided(transaction)}")
         check.examined = len(decided)
         pending = {found.csn for found in stored.transactions(self._rows) if found.state in PREPARED}
+        unowned = self._unowned_markers()
         for csn, outcome in decided.items():
             for ordinal in sorted(outcome.transaction.partitions & self._heads.keys()):
                 self._check_markers(check, outcome, ordinal, is_pending=csn in pending)
-            for ordinal in sorted(self._markers[csn].keys() - outcome.transaction.partitions):
+            for ordinal in sorted(self._markers[csn].keys() - outcome.transaction.partitions - unowned[csn]):
                 check.violated(f"{self._name(ordinal)} has a marker of {outcome}, which it was no part of")
         if self._is_history_whole():
             for csn in sorted(self._markers.keys() - decided.keys()):
-                where = ", ".join(self._name(ordinal) for ordinal in self._markers[csn])
-                check.violated(f"csn {csn} has markers in {where} and was never decided")
+                places = sorted(self._markers[csn].keys() - unowned[csn])
+                if places:
+                    where = ", ".join(map(self._name, places))
+                    check.violated(f"csn {csn} has markers in {where} and was never decided")
         newest = max((*decided, *self._markers), default=0)
         if newest > self._last_csn():
             check.violated(f"csn {newest} was used, the counter stands at {self._last_csn()}: it would be given again")
@@ -314,6 +317,16 @@ class _Verification:
                 if found is not None and found.state in PREPARED:
                     yield found
         yield from (found for found in stored.transactions(self._rows) if found.state in PREPARED)
+
+    def _unowned_markers(self) -> defaultdict[int, set[int]]:
+        """Per csn the partitions with a marker that no transactional id here decided, and that the history knows of:
+        an administrator wrote it, or a coordinator elsewhere."""
+        found: defaultdict[int, set[int]] = defaultdict(set)
+        for row in stored.history_rows(self._rows, Coordinator.COUNTERS):
+            if row.record_type == UNOWNED_MARKER_TYPE:
+                written = decode_unowned_marker(row.key)
+                found[written.csn].add(written.ordinal)
+        return found
 
     def _is_history_whole(self) -> bool:
         """Whether no shard of transactions was trimmed, and no partition either."""

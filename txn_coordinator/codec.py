@@ -3,6 +3,7 @@ the edge."""
 
 from __future__ import annotations
 
+import struct
 from typing import Final
 
 from coordinator_api.storage.v1 import transaction_pb2 as storage
@@ -13,12 +14,17 @@ from txn_coordinator.records import (
     ProducerIdGiven,
     TransactionChanged,
     TransactionForgotten,
+    UnownedMarkerWritten,
 )
 from txn_coordinator.state import Identity, InitAnswer, Transaction, TransactionState
 
 TRANSACTION_TYPE: Final = 1
 PRODUCER_ID_BLOCK_TYPE: Final = 1
 CSN_TYPE: Final = 2
+UNOWNED_MARKER_TYPE: Final = 3
+"""Only ever in the history, with no value: the key says it all."""
+
+_UNOWNED_MARKER_KEY: Final = struct.Struct(">QIQ")
 
 
 class TransactionCodec:
@@ -37,9 +43,11 @@ class TransactionCodec:
 
 
 class CountersCodec:
-    """Records of the COUNTERS shard. No history: only the newest value means anything."""
+    """Records of the COUNTERS shard. Of the numbers only the newest value means anything."""
 
-    def encode(self, value: ProducerIdBlockTaken | ProducerIdGiven | CsnGiven) -> EncodedRecord | None:
+    def encode(
+        self, value: ProducerIdBlockTaken | ProducerIdGiven | CsnGiven | UnownedMarkerWritten
+    ) -> EncodedRecord | None:
         match value:
             case ProducerIdGiven():
                 return None
@@ -48,6 +56,8 @@ class CountersCodec:
                 return EncodedRecord(PRODUCER_ID_BLOCK_TYPE, b"", block.SerializeToString(), has_history=False)
             case CsnGiven(csn=csn):
                 return EncodedRecord(CSN_TYPE, b"", storage.CsnValue(csn=csn).SerializeToString(), has_history=False)
+            case UnownedMarkerWritten(csn=csn, ordinal=ordinal, producer_id=producer_id):
+                return EncodedRecord(UNOWNED_MARKER_TYPE, _UNOWNED_MARKER_KEY.pack(csn, ordinal, producer_id), None)
 
     def decode(self, record_type: int, key: bytes, value: bytes) -> ProducerIdBlockTaken | CsnGiven | None:
         if record_type == PRODUCER_ID_BLOCK_TYPE:
@@ -55,6 +65,12 @@ class CountersCodec:
         if record_type == CSN_TYPE:
             return CsnGiven(storage.CsnValue.FromString(value).csn)
         return None
+
+
+def decode_unowned_marker(key: bytes) -> UnownedMarkerWritten:
+    """What a row of history of UNOWNED_MARKER_TYPE tells."""
+    csn, ordinal, producer_id = _UNOWNED_MARKER_KEY.unpack(key)
+    return UnownedMarkerWritten(csn, ordinal, producer_id)
 
 
 def _encode(transaction: Transaction) -> bytes:

@@ -12,7 +12,7 @@ from typing import Final
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Coordinator, Decision, Record, ShardKey, Turn
 from coordinator_runtime.timeline import Journal, TimelineMap
-from txn_coordinator.records import CsnGiven, ProducerIdBlockTaken, ProducerIdGiven
+from txn_coordinator.records import CsnGiven, ProducerIdBlockTaken, ProducerIdGiven, UnownedMarkerWritten
 
 COUNTERS: Final = ShardKey(Coordinator.COUNTERS, 0)
 BLOCK_SIZE: Final = 1_000
@@ -63,7 +63,7 @@ class CountersShard:
         """Producer ids given away since this process started, as far as that is durable."""
         return self._values.durable(_GIVEN) or 0
 
-    def replay(self, value: ProducerIdBlockTaken | ProducerIdGiven | CsnGiven) -> None:
+    def replay(self, value: ProducerIdBlockTaken | ProducerIdGiven | CsnGiven | UnownedMarkerWritten) -> None:
         match value:
             case ProducerIdBlockTaken(next_unassigned_producer_id=block_end):
                 # After a load the rest of the last block is skipped: which of its ids were used is not known.
@@ -75,6 +75,8 @@ class CountersShard:
                 self._values.put(_GIVEN, (self._values.get(_GIVEN) or 0) + 1)
             case CsnGiven(csn=csn):
                 self._values.put(_CSN, csn)
+            case UnownedMarkerWritten():
+                pass  # For the history alone.
 
     def on_loaded(self, turn: Turn) -> Decision:
         return Decision()

@@ -18,13 +18,14 @@ from typing import Final
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_runtime.decision import Decision, Operation, Turn
+from coordinator_runtime.decision import Decision, Operation, Record, Turn
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, MarkerPort, OpenInPartition, OpenTransactions
 from coordinator_runtime.runtime import Runtime
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.events import HangingTransactionAborted
 from txn_coordinator.owners import ProducerOwners
+from txn_coordinator.records import UnownedMarkerWritten
 from txn_coordinator.state import IDLE, PREPARED, Transaction
 
 AUDIT_PAUSE_MS: Final = 10_000
@@ -141,7 +142,9 @@ class HangingTransactions:
             opened = hanging.opened
             marker = self._markers.partition_marker(opened.ordinal, marker_for(hanging, csn))
             event = HangingTransactionAborted(opened.ordinal, opened.producer_id, opened.producer_epoch)
-            return Decision(records=(given,), joins=(marker,), events=(event,))
+            written = UnownedMarkerWritten(csn, opened.ordinal, opened.producer_id)
+            records = (given, Record(COUNTERS, written, cause="admin"))
+            return Decision(records=records, joins=(marker,), events=(event,))
 
         return Operation(COUNTERS, decide)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from coordinator_protocol.marker import Marker
-from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
+from coordinator_runtime.decision import Coordinator, Decision, Operation, Record, ShardKey, Turn
 from coordinator_runtime.runtime import Runtime
 from txn_coordinator import rules
 from txn_coordinator.counters import COUNTERS, CountersShard
+from txn_coordinator.records import UnownedMarkerWritten
 from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import Transaction
 
@@ -29,7 +30,8 @@ class ProducerOwners:
             counters.check_given(marker.producer_id, marker.csn)
             found = self._find(marker.producer_id)
             if found is None:
-                return Decision()
+                written = UnownedMarkerWritten(marker.csn, ordinal, marker.producer_id)
+                return Decision(records=(Record(COUNTERS, written, cause="foreign"),))
             key, owner = found
             return Decision(joins=(Operation(key, lambda shard, _later: _check(shard, owner, ordinal, marker)),))
 

@@ -41,3 +41,14 @@ class CsnGiven:
     """One commit sequence number was given to an outcome (COUNTERS shard)."""
 
     csn: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnownedMarkerWritten:
+    """A marker was written for a producer id that no transactional id here owns: by an administrator who ended what
+    hung, or for a coordinator elsewhere (COUNTERS shard). History only: it tells why a marker is there that nobody here
+    decided."""
+
+    csn: int
+    ordinal: int
+    producer_id: int

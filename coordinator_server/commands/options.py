@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
@@ -24,6 +24,26 @@ def parse_duration_ms(text: str | int) -> int:
     if found is None:
         raise typer.BadParameter(f"{text!r} is no time span: write 500ms, 30s, 5m, 2h or 7d")
     return round(float(found[1]) * _UNITS_MS[found[2]])
+
+
+class PartitionPlace(NamedTuple):
+    """A partition as a person writes it."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def parse_partition(text: str | PartitionPlace) -> PartitionPlace:
+    """TOPIC-PARTITION; the topic may have dashes itself. A default is parsed already."""
+    if isinstance(text, PartitionPlace):
+        return text
+    topic, _, number = text.rpartition("-")
+    if not topic or not (number.isascii() and number.isdigit()):
+        raise typer.BadParameter(f"{text!r} is no partition: write TOPIC-NUMBER, as in orders-0")
+    return PartitionPlace(topic, int(number))
 
 
 Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="table for people, json or yaml for programs.")]

@@ -110,8 +110,16 @@ def _status_of(error: TransactionError) -> ExitStatus:
             return ExitStatus.PROBLEM
 
 
+def error_name(code: int) -> str:
+    """The name of an error code; its number where it has none here."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"code {code}"
+
+
 def _message_of(error: TransactionError, server: str) -> str:
-    name = error.code.name if isinstance(error.code, ErrorCode) else f"code {error.code}"
+    name = error_name(error.code)
     notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
     match error:
         case OutcomeUnknown():

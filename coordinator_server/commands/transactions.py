@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,6 +17,7 @@ from coordinator_server.commands.options import (
 )
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.output import (
+    NOTHING,
     Column,
     OutputFormat,
     Row,
@@ -25,12 +27,18 @@ from coordinator_server.output import (
     print_document,
     print_facts,
     print_list,
+    print_note,
     write,
 )
 
 if TYPE_CHECKING:
     from coordinator_api.v1 import transaction_pb2 as txn
     from coordinator_client.connection import Connection
+
+SERVER_ITSELF: Final = "(server)"
+"""Who took a step that nobody asked for."""
+
+_NO_TIMEOUT_MS: Final = 2**31 - 1
 
 
 def list_transactions(
@@ -111,15 +119,18 @@ def _oldest_first(row: Row) -> tuple[int, str]:
 
 def describe(
     transactional_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Transactional ids.")],
+    history_limit: Annotated[
+        int, typer.Option("--history", metavar="N", min=0, max=100, help="How many of the last steps are shown.")
+    ] = 10,
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Describe transactional ids: identity, state, what is open and since when."""
+    """Describe transactional ids: identity, state, what is open and since when, who did what."""
     from coordinator_server.commands.remote import connected
 
     with connected(server) as connection:
-        rows = _described(connection, transactional_ids, timeout_ms)
+        rows = describe_ids(connection, transactional_ids, timeout_ms, history_limit=history_limit)
     if output is not OutputFormat.TABLE:
         print_document(rows, output)
         return
@@ -130,7 +141,9 @@ def describe(
         Column("Producer epoch", "producer_epoch"),
         Column("Opened", "start_ms", moment),
         Column("Age", "age_ms", duration),
-        Column("Timeout", "transaction_timeout_ms", duration),
+        Column("Time left", "time_left_ms", duration),
+        Column("Timeout", "transaction_timeout_ms", timeout_words),
+        Column("Waits for an outside decision", "two_phase"),
         Column("Partitions", "partitions", _partition_names),
         Column("Groups", "groups"),
         Column("Last outcome (csn)", "csn"),
@@ -140,37 +153,110 @@ def describe(
         if at:
             write("\n")
         print_facts(row, columns)
+        _print_history(row)
 
 
-def _described(connection: Connection, transactional_ids: list[str], timeout_ms: int) -> list[Row]:
+def _print_history(row: Row) -> None:
+    history = row["history"]
+    assert isinstance(history, Sequence)
+    steps = [step for step in history if isinstance(step, Mapping)]
+    if not steps:
+        return
+    write("\n")
+    print_list(steps, _HISTORY, OutputFormat.TABLE, empty="")
+    if not row["history_complete"]:
+        print_note("there are older steps; --history shows more")
+
+
+def _client(client_id: Value) -> str:
+    return str(client_id) or SERVER_ITSELF
+
+
+def _host(host: Value) -> str:
+    return str(host) or NOTHING
+
+
+def _identity(identity: Value) -> str:
+    if not isinstance(identity, Mapping):
+        return NOTHING
+    return f"{identity['producer_id']} epoch {identity['producer_epoch']}"
+
+
+_HISTORY = (
+    Column("WHEN", "at_ms", moment),
+    Column("STATE", "state"),
+    Column("CAUSE", "cause"),
+    Column("CLIENT", "client_id", _client),
+    Column("HOST", "host", _host),
+    Column("PRODUCER ID", "producer_id", is_number=True),
+    Column("EPOCH", "producer_epoch", is_number=True),
+    Column("FENCED", "fenced", _identity),
+)
+
+
+def describe_ids(
+    connection: Connection, transactional_ids: list[str], timeout_ms: int, *, history_limit: int
+) -> list[Row]:
+    """Everything that the server tells of the ids. Raises the errors of the client."""
     from coordinator_api.v1 import transaction_pb2 as txn
     from coordinator_client.methods import DESCRIBE_TRANSACTIONS
     from coordinator_server.commands.remote import deadlines
 
-    request = txn.DescribeTransactionsRequest(header=connection.header(), transactional_ids=transactional_ids)
+    request = txn.DescribeTransactionsRequest(
+        header=connection.header(), transactional_ids=transactional_ids, history_limit=history_limit
+    )
     reply = connection.ask(
         DESCRIBE_TRANSACTIONS, request, deadlines=deadlines(timeout_ms), items=lambda reply: reply.transactions
     )
-    now_ms = connection.clock.wall_ms()
-    return [
-        {
-            "transactional_id": found.transactional_id,
-            "state": found.state,
-            "producer_id": found.producer_id,
-            "producer_epoch": found.producer_epoch,
-            **_since(found.state, found.start_ms, now_ms),
-            "transaction_timeout_ms": found.transaction_timeout_ms,
-            "partitions": [
-                {"topic": topic.topic, "partition": partition}
-                for topic in found.topics
-                for partition in topic.partitions
-            ],
-            "groups": list(found.groups),
-            "csn": found.csn or None,
-            "last_update_ms": found.last_update_ms,
-        }
-        for found in reply.transactions
-    ]
+    return [_described(found) for found in reply.transactions]
+
+
+def _described(found: txn.TransactionDescription) -> Row:
+    age_ms = found.age_ms if found.HasField("age_ms") else None
+    is_timed = age_ms is not None and found.state == "Ongoing" and not found.two_phase
+    return {
+        "transactional_id": found.transactional_id,
+        "state": found.state,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "start_ms": found.start_ms if found.start_ms >= 0 else None,
+        "age_ms": age_ms,
+        "time_left_ms": max(0, found.transaction_timeout_ms - (age_ms or 0)) if is_timed else None,
+        "transaction_timeout_ms": found.transaction_timeout_ms,
+        "two_phase": found.two_phase,
+        "prepared_ms": found.prepared_ms if found.HasField("prepared_ms") else None,
+        "partitions": [
+            {"topic": topic.topic, "partition": partition} for topic in found.topics for partition in topic.partitions
+        ],
+        "groups": list(found.groups),
+        "csn": found.csn or None,
+        "last_update_ms": found.last_update_ms,
+        "history": [_step(step) for step in found.history],
+        "history_complete": found.history_complete,
+    }
+
+
+def _step(step: txn.TransactionStep) -> Row:
+    fenced = None
+    if step.HasField("fenced_producer_id"):
+        fenced = {"producer_id": step.fenced_producer_id, "producer_epoch": step.fenced_producer_epoch}
+    return {
+        "at_ms": step.at_ms,
+        "state": step.state,
+        "cause": step.cause,
+        "client_id": step.client_id,
+        "host": step.host,
+        "producer_id": step.producer_id,
+        "producer_epoch": step.producer_epoch,
+        "fenced": fenced,
+        "participants": step.participants,
+        "csn": step.csn or None,
+    }
+
+
+def timeout_words(timeout_ms: Value) -> str:
+    """The timeout of an id; one that takes part in somebody else's two-phase commit has none."""
+    return "none" if timeout_ms == _NO_TIMEOUT_MS else duration(timeout_ms)
 
 
 def _partition_names(value: Value) -> str:

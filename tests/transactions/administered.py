@@ -9,7 +9,7 @@ from coordinator_runtime.ports import AllowAll, Authorizer, CallContext
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.open_transactions import PartitionTransactions
 from partition_log.shard import Append
-from tests.harness.world import World, WorldOptions, partition_name
+from tests.harness.world import Shelf, World, WorldOptions, partition_name
 from txn_coordinator.administration import ActResults, Selection, TransactionAdministration
 from txn_coordinator.hanging import Hanging, HangingTransactions
 from txn_coordinator.history import History, TransactionHistory
@@ -26,8 +26,13 @@ COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
 class Administered(World):
     """The world, with short ways to what the administrator's services do. Topic `t` has two partitions."""
 
-    def __init__(self, two_phase: TwoPhase = TwoPhase.FUSED, authorizer: Authorizer | None = None) -> None:
-        super().__init__(WorldOptions(two_phase=two_phase))
+    def __init__(
+        self,
+        two_phase: TwoPhase = TwoPhase.FUSED,
+        authorizer: Authorizer | None = None,
+        shelf: Shelf | None = None,
+    ) -> None:
+        super().__init__(WorldOptions(two_phase=two_phase), shelf)
         self.authorizer = authorizer if authorizer is not None else AllowAll()
         self.create_topic("t", 2)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -12,6 +13,11 @@ from scripts.java import java_problem
 
 java_problem_here = functools.cache(java_problem)
 IS_CI = os.environ.get("CI", "").lower() in {"1", "true"}
+
+# A shell starts what it puts into the background with SIGINT ignored, and processes pass that on: the commands that the
+# tests interrupt would never hear of it. With a handler here, they start with the default.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A gate must say the same twice: in CI Hypothesis draws the same examples every time, new ones elsewhere.
 settings.register_profile("ci", derandomize=True, database=None)

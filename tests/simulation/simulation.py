@@ -22,7 +22,7 @@ from coordinator_runtime.runtime import RuntimeLimits
 from partition_log.catalog.rules import NewTopic
 from partition_log.requests import ProduceResult
 from partition_log.state import Isolation
-from tests.harness.world import LogEntry, Reading, World, WorldOptions
+from tests.harness.world import LogEntry, Reading, Shelf, World, WorldOptions
 from tests.simulation import history as plain
 from tests.simulation.clients import Instance, Numbers
 from tests.simulation.history import Answer, Entry, History, Op, Read
@@ -89,8 +89,10 @@ class _Message:
 class Simulation:
     """A storm and the calm after it. `history` is what the auditor gets."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, shelf: Shelf | None = None) -> None:
         self.options = options
+        self._disk_fails = shelf is None
+        """Only the memory store fails when told to."""
         self._chance = Random(options.seed)
         self.world = World(
             WorldOptions(
@@ -99,7 +101,8 @@ class Simulation:
                 runtime_limits=RuntimeLimits(
                     group_bytes_max=options.group_bytes_max, parked_calls_max=options.parked_calls_max
                 ),
-            )
+            ),
+            shelf,
         )
         self.history = History(options.epoch_max)
         self._numbers = Numbers()
@@ -153,7 +156,7 @@ class Simulation:
             (2 if self.options.has_passing_topic else 0, self._delete_or_create),
             (self.options.tick_weight, self._tick),
             (self.options.crash_weight, self._crash),
-            (self.options.crash_weight / 4, self._fail_disk),
+            (self.options.crash_weight / 4 if self._disk_fails else 0, self._fail_disk),
         ]
 
     # The network

@@ -6,9 +6,11 @@ A failing seed is run again with `pytest tests/simulation --seed N`.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests.harness.rocks_shelf import RocksShelf
 from tests.simulation.auditor import Auditor, Violation
 from tests.simulation.mutants import CANARIES, MUTANTS, Mutant
 from tests.simulation.simulation import Options, Simulation
@@ -44,7 +46,17 @@ def test_many_storms(chunk: int) -> None:
         run(Options.of(seed))
 
 
-def test_a_seed_says_everything(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_storm_on_rocksdb(seed: int, tmp_path: Path) -> None:
+    shelf = RocksShelf(tmp_path / "store")
+    try:
+        Auditor(Simulation(Options.of(seed), shelf).run()).check()
+    finally:
+        shelf.close()
+
+
+def test_a_seed_says_everything() -> None:
     """The same seed tells the same story."""
     histories = [Simulation(Options.of(7)).run() for _ in range(2)]
     assert histories[0] == histories[1]

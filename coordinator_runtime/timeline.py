@@ -12,7 +12,7 @@ Values must be immutable, because old ones are kept.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, KeysView
 from contextlib import contextmanager
 from typing import Any, Final, Generic, TypeVar
 
@@ -94,6 +94,10 @@ class TimelineMap(Generic[K, V]):
 
     def __len__(self) -> int:
         return len(self._live)
+
+    def keys(self) -> KeysView[K]:
+        """Live. For set operations, which cost nothing per key of ours."""
+        return self._live.keys()
 
     def items(self) -> Iterator[tuple[K, V]]:
         return iter(self._live.items())

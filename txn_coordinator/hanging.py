@@ -133,7 +133,8 @@ class HangingTransactions:
         return self._runtime.write(self._open_transactions.ask_open(ordinal, decide), context)
 
     def _judged(self, opened: Sequence[OpenInPartition]) -> list[Hanging]:
-        judged = (judge(each, self._owners.owner_of(each.producer_id)) for each in opened)
+        owners = self._owners.owners_of(each.producer_id for each in opened)
+        judged = (judge(each, owners.get(each.producer_id)) for each in opened)
         return [hanging for hanging in judged if hanging is not None]
 
     def _end(self, hanging: Hanging) -> Operation:

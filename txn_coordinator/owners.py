@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import Coordinator, Decision, Operation, Record, ShardKey, Turn
 from coordinator_runtime.runtime import Runtime
@@ -22,6 +24,15 @@ class ProducerOwners:
         """The id whose transactions have this producer id, live state."""
         found = self._find(producer_id)
         return None if found is None else found[1]
+
+    def owners_of(self, producer_ids: Iterable[int]) -> dict[int, Transaction]:
+        """The same for many at once; those without an owner are missing."""
+        wanted = set(producer_ids)
+        found: dict[int, Transaction] = {}
+        shards: list[TransactionShard] = self._runtime.shards(Coordinator.TRANSACTIONS) if wanted else []
+        for shard in shards:
+            found.update(shard.owners_among(wanted))
+        return found
 
     def check(self, ordinal: int, marker: Marker) -> Operation:
         """Refuses a marker from outside that contradicts what is decided or undecided here."""

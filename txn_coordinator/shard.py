@@ -8,7 +8,7 @@ follows one of two paths with the same steps (design 5):
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -171,6 +171,11 @@ class TransactionShard:
         """The id whose transactions have this producer id, live state."""
         transactional_id = self._ids.get(producer_id)
         return None if transactional_id is None else self._transactions.get(transactional_id)
+
+    def owners_among(self, producer_ids: Set[int]) -> dict[int, Transaction]:
+        """The same for those of many producer ids that are at home here."""
+        at_home = self._ids.keys() & producer_ids
+        return {producer_id: owner for producer_id in at_home if (owner := self.owner_of(producer_id)) is not None}
 
     def open_touching(self, ordinals: frozenset[int]) -> list[Transaction]:
         """Open transactions, live state, with one of these partitions. Those that await an outside decision are left

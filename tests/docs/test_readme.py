@@ -118,6 +118,7 @@ def without_chance(text: str) -> str:
     return re.sub(r"(csn\)? +|producer )\d+", r"\g<1>N", text)
 
 
+@pytest.mark.slow
 def test_the_lasting_server_starts_and_stops(tmp_path: Path) -> None:
     with subprocess.Popen(
         words(SERVERS[1], "127.0.0.1:0"), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

@@ -50,6 +50,12 @@ class EventObserver:
         self._is_debug = logging.getLogger("transactions").isEnabledFor(logging.DEBUG)
 
     def __call__(self, event: object, turn: Turn) -> None:
+        try:
+            self._tell(event, turn)
+        except Exception as defect:  # noqa: BLE001  a wrong number or a missing line is no reason to stop the server
+            _log.error("defect", told=type(event).__name__, exc_info=defect)
+
+    def _tell(self, event: object, turn: Turn) -> None:
         if isinstance(event, PartitionGrew):
             ref = self._catalog.by_ordinal(event.ordinal)
             # None: deleted a moment after, and about to be forgotten.

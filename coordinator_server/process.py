@@ -152,7 +152,7 @@ class _Process:
         try:
             await load(server, self._config, self._advertised(address))
         except Exception as error:
-            _log.error("load_failed", exc_info=error)
+            _log.error("load_failed", old_state="loading", new_state="failed", exc_info=error)
             raise CommandFailed(
                 ExitStatus.STORE_REFUSED,
                 f"the state in {self._config.data_dir} cannot be loaded ({type(error).__name__}: {error}); nothing was"
@@ -219,6 +219,8 @@ class _Process:
         _log.error(
             "fail_stop",
             failure=str(failure),
+            old_state="active",
+            new_state="failed",
             advice="nothing acknowledged is lost; check the disk (space, errors), then start again to recover",
             exc_info=None if isinstance(failure, (StoreFailed, TimeoutError)) else failure,
         )

@@ -2,51 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import json
-import logging
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
-import structlog
 
 from coordinator_protocol.marker import Outcome
-from coordinator_server.logs import LogFormat, LogLevel, configure_logs
+from coordinator_server.logs import LogFormat, LogLevel
 from partition_log.requests import TopicName
 from tests.harness.world import WorldOptions
+from tests.logs.lines import Lines
 from tests.metrics.observed import INTRUDER, LOADER, PARTITION, TOPIC, ObservedWorld
 from txn_coordinator.shard import TwoPhase
-
-
-class Lines:
-    """What was logged since it was last asked."""
-
-    def __init__(self) -> None:
-        self._stream = io.StringIO()
-
-    def configure(self, log_format: LogFormat, log_level: LogLevel = LogLevel.INFO) -> None:
-        configure_logs(log_format, log_level, self._stream)
-
-    def text(self) -> str:
-        text = self._stream.getvalue()
-        self._stream.seek(0)
-        self._stream.truncate()
-        return text
-
-    def events(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.text().splitlines()]
-
-
-@pytest.fixture
-def lines() -> Iterator[Lines]:
-    root = logging.getLogger()
-    handlers, level = root.handlers, root.level
-    lines = Lines()
-    lines.configure(LogFormat.JSON)
-    yield lines
-    root.handlers, root.level = handlers, level
-    structlog.reset_defaults()
 
 
 @pytest.fixture
@@ -61,16 +25,10 @@ def world_of(lines: Lines, **options: object) -> ObservedWorld:
     return world
 
 
-def only(lines: Lines) -> dict[str, Any]:
-    (event,) = lines.events()
-    del event["timestamp"], event["logger"]
-    return event
-
-
 def test_a_fence_names_the_id_both_epochs_and_the_newcomer(world: ObservedWorld, lines: Lines) -> None:
     identity = world.opened("billing")
     world.initialised("billing", INTRUDER)
-    assert only(lines) == {
+    assert lines.only() == {
         "event": "fenced",
         "level": "info",
         "transactional_id": "billing",
@@ -88,7 +46,7 @@ def test_a_fence_names_the_id_both_epochs_and_the_newcomer(world: ObservedWorld,
 def test_a_take_over_of_an_idle_id_names_the_newcomer(world: ObservedWorld, lines: Lines) -> None:
     world.ended(world.opened("billing"), Outcome.COMMIT, "billing")
     world.initialised("billing", INTRUDER)
-    assert only(lines) == {
+    assert lines.only() == {
         "event": "taken_over",
         "level": "info",
         "transactional_id": "billing",
@@ -108,7 +66,7 @@ def test_a_take_over_of_a_transaction_that_is_kept_names_the_newcomer(world: Obs
     world.settle()
     world.recover("billing", INTRUDER, keep_prepared=True)
     world.settle()
-    event = only(lines)
+    event = lines.only()
     assert (event["event"], event["old_epoch"], event["producer_epoch"]) == ("taken_over", 0, 1)
     assert (event["old_state"], event["new_state"], event["cause"]) == ("Ongoing", "Ongoing", "keep")
     assert (event["client_id"], event["host"]) == ("loader-2", "10.0.0.2")
@@ -130,7 +88,7 @@ def test_a_timeout_is_a_line(world: ObservedWorld, lines: Lines) -> None:
     world.tick(60_001)
     assert lines.events() == [], "nothing is told before it is durable"
     world.settle()
-    event = only(lines)
+    event = lines.only()
     assert (event["event"], event["transactional_id"], event["cause"]) == (
         "transaction_timed_out",
         "billing",
@@ -156,7 +114,7 @@ def test_the_end_of_topics_and_their_transactions(world: ObservedWorld, lines: L
 
 def test_a_topic_that_is_made(world: ObservedWorld, lines: Lines) -> None:
     made = world.create_topic("u", 3)
-    event = only(lines)
+    event = lines.only()
     assert (event["event"], event["topic"], event["topic_id"], event["partitions"]) == (
         "topic_created",
         "u",
@@ -180,7 +138,7 @@ def test_a_slow_commit_says_how_slow(lines: Lines) -> None:
     world.flush()
     world.clock.advance(1_000)
     world.settle()
-    event = only(lines)
+    event = lines.only()
     assert (event["event"], event["level"], event["elapsed_ms"]) == ("slow_commit", "warning", 1_000)
     assert (event["old_state"], event["new_state"]) == ("PrepareCommit", "CompleteCommit")
 
@@ -198,7 +156,7 @@ def test_a_slow_disk_makes_a_slow_commit_in_one_flush_too(world: ObservedWorld, 
     world.seal()
     world.clock.advance(1_000)
     world.settle()
-    event = only(lines)
+    event = lines.only()
     assert (event["event"], event["transactional_id"], event["elapsed_ms"]) == ("slow_commit", "quick", 1_000)
     assert (event["client_id"], event["host"]) == ("loader-1", "10.0.0.1")
 
@@ -233,4 +191,18 @@ def test_a_restart_tells_no_old_story(world: ObservedWorld, lines: Lines) -> Non
     assert lines.events() == []
     world.tick(60_000)
     world.settle()
-    assert only(lines)["event"] == "transaction_timed_out"
+    assert lines.only()["event"] == "transaction_timed_out"
+
+
+def test_a_bug_in_telling_is_told_and_stops_nothing(world: ObservedWorld, lines: Lines) -> None:
+    def broken(*_arguments: object) -> None:
+        raise KeyError("ours")
+
+    world.transactions.stepped = broken  # type: ignore[method-assign]
+    identity = world.opened("billing")
+    world.end("billing", identity, Outcome.COMMIT)
+    world.settle()
+    events = lines.events()
+    assert {(event["event"], event["told"]) for event in events} == {("defect", "TransactionStepped")}
+    assert "KeyError: 'ours'" in events[0]["exception"]
+    assert world.describe("billing").state.api_name == "CompleteCommit"

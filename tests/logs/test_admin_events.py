@@ -1,0 +1,144 @@
+"""One line per administrative act, with who did it; and one for what only an administrator can mend."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator_protocol.marker import Marker, Outcome
+from coordinator_server.events import EventObserver
+from coordinator_server.metrics.partitions import LogNumbers
+from coordinator_server.metrics.transactions import TransactionNumbers
+from partition_log.foreign_markers import MarkerRequest
+from tests.harness.world import partition_name
+from tests.logs.lines import Lines
+from tests.transactions.administered import ADMIN, CLIENT, Administered
+from txn_coordinator.state import Identity
+
+BY_ADMIN = {"client_id": "txnctl", "host": "10.0.0.9"}
+
+
+class Watched(Administered):
+    """Counts and logs."""
+
+    def watch(self) -> None:
+        self.numbers = TransactionNumbers()
+        self.numbers.load([])
+        observer = EventObserver(self.numbers, LogNumbers(), self.clock, self.inside.directory)
+        self.inside.runtime.on_event = observer
+        self.hanging.on_found = observer.hanging_found
+
+    def fenced_by_admin(self) -> object:
+        return self.numbers.snapshot(0)["txn_coordinator_fenced_total"]["admin",]
+
+
+@pytest.fixture
+def world(lines: Lines) -> Watched:
+    world = Watched()
+    world.watch()
+    lines.text()
+    return world
+
+
+def test_an_abort(world: Watched, lines: Lines) -> None:
+    world.opened("billing")
+    world.abort("billing")
+    event = lines.only()
+    assert event == BY_ADMIN | {
+        "event": "transaction_aborted_by_admin",
+        "level": "info",
+        "transactional_id": "billing",
+        "producer_id": 0,
+        "old_epoch": 0,
+        "producer_epoch": 1,
+        "old_state": "Ongoing",
+        "new_state": "PrepareAbort",
+        "cause": "admin",
+    }
+    assert world.fenced_by_admin() == 1
+
+
+def test_a_fence_of_an_idle_id(world: Watched, lines: Lines) -> None:
+    world.ready("billing")
+    world.fence("billing")
+    event = lines.only()
+    assert event == BY_ADMIN | {
+        "event": "fenced_by_admin",
+        "level": "info",
+        "transactional_id": "billing",
+        "producer_id": 0,
+        "old_epoch": 0,
+        "producer_epoch": 1,
+        "old_state": "Empty",
+        "new_state": "Empty",
+        "cause": "admin",
+    }
+    assert world.fenced_by_admin() == 1
+
+
+def test_a_fence_that_aborts_first_is_one_fence(world: Watched, lines: Lines) -> None:
+    world.opened("billing")
+    world.fence("billing")
+    assert lines.only()["event"] == "transaction_aborted_by_admin"
+    assert world.fenced_by_admin() == 1
+
+
+def test_a_dry_run_is_no_act(world: Watched, lines: Lines) -> None:
+    world.opened("billing")
+    world.abort("billing", dry_run=True)
+    world.fence("billing", dry_run=True)
+    assert lines.events() == []
+    assert world.fenced_by_admin() == 0
+
+
+def test_a_hanging_transaction_is_told_once_and_so_is_its_end(world: Watched, lines: Lines) -> None:
+    world.leave_hanging("t-1", Identity(world.ready("gone").producer_id, 0))
+    world.hanging.audit()
+    world.hanging.audit()
+    event = lines.only()
+    assert (event["event"], event["level"], event["reason"]) == ("hanging_transaction", "error", "not_open")
+    assert (event["topic"], event["partition"], event["transactional_id"]) == ("t", 1, "gone")
+    world.hanging.abort(world.ordinal("t-1"), None, ADMIN, dry_run=False)
+    world.settle()
+    event = lines.only()
+    assert event == BY_ADMIN | {
+        "event": "hanging_transaction_aborted",
+        "level": "warning",
+        "topic": "t",
+        "partition": 1,
+        "producer_id": 0,
+        "producer_epoch": 0,
+    }
+
+
+def test_a_marker_from_outside(world: Watched, lines: Lines) -> None:
+    world.opened("billing")
+    world.abort("billing")
+    given = world.inside.transactions.new_producer_id(CLIENT)
+    world.settle()
+    foreigner = given.result()
+    world.leave_hanging("t-1", foreigner)
+    lines.text()
+    marker = Marker(
+        producer_id=foreigner.producer_id,
+        txn_epoch=0,
+        next_epoch=1,
+        coordinator_epoch=1,
+        outcome=Outcome.COMMIT,
+        csn=1,
+    )
+    for _ in range(2):
+        written = world.foreign_markers.write([MarkerRequest(marker, (partition_name("t-1"),))], ADMIN)
+        world.settle()
+        ((_producer_id, (result,)),) = written.result()
+        assert result.error is None
+    # The second one was in the log already.
+    assert lines.only() == BY_ADMIN | {
+        "event": "marker_from_outside",
+        "level": "info",
+        "topic": "t",
+        "partition": 1,
+        "producer_id": foreigner.producer_id,
+        "producer_epoch": 0,
+        "outcome": "commit",
+        "csn": 1,
+    }

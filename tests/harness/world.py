@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
+from coordinator_api.storage.v1 import runtime_pb2
 from coordinator_protocol.batch import BatchHeader, Encoding, payload_of
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.limits import EPOCH_MAX, Limits
@@ -22,7 +23,7 @@ from coordinator_runtime.loader import settle_debts
 from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import AllowAll, CallContext
 from coordinator_runtime.runtime import RuntimeLimits
-from coordinator_runtime.store import Store, StoreFailed
+from coordinator_runtime.store import Family, Store, StoreFailed
 from coordinator_server.markers import LocalMarkers
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.rules import NewTopic
@@ -449,11 +450,23 @@ class World:
         durable."""
         rebuilt = Inside(self.shelf.store, self.clock, self.options)
         assert rebuilt.state() == self.inside.state()
+        _check_history(self.shelf.store)
 
     def _start(self) -> None:
         self.lives += 1
         self.inside = Inside(self.shelf.store, self.clock, self.options)
         self.inside.driver.flush()
+
+
+def _check_history(store: Store) -> None:
+    """The newest row of history of every key, where one is left, equals its state (design 5)."""
+    newest: dict[bytes, bytes | None] = {}
+    for key, stored in store.scan(Family.COORDINATOR_LOG, b"", b"\xff" * 16):
+        row = runtime_pb2.LogRow.FromString(stored)
+        # Both families begin their keys with coordinator and shard, three bytes.
+        newest[key[:3] + bytes([row.record_type]) + row.key] = row.value if row.HasField("value") else None
+    for state_key, value in newest.items():
+        assert store.get(Family.COORDINATOR_STATE, state_key) == value, f"history and state of {state_key!r} differ"
 
 
 def partition_name(text: str) -> PartitionName:

@@ -198,7 +198,7 @@ def test_a_bug_in_telling_is_told_and_stops_nothing(world: ObservedWorld, lines:
     def broken(*_arguments: object) -> None:
         raise KeyError("ours")
 
-    world.transactions.stepped = broken  # type: ignore[method-assign]
+    world.transactions.stepped = broken  # type: ignore[assignment,method-assign]
     identity = world.opened("billing")
     world.end("billing", identity, Outcome.COMMIT)
     world.settle()

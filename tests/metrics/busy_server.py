@@ -8,7 +8,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator_api.v1 import common_pb2, log_pb2, log_pb2_grpc, transaction_pb2, transaction_pb2_grpc
+from coordinator_api.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    common_pb2,
+    log_pb2,
+    log_pb2_grpc,
+    transaction_pb2,
+    transaction_pb2_grpc,
+)
 from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Marker, Outcome
@@ -59,6 +67,7 @@ class BusyServer:
         self.seen = seen
         self.transactions = transaction_pb2_grpc.TransactionServiceStub(server.channel)
         self.log = log_pb2_grpc.LogServiceStub(server.channel)
+        self.admin = admin_pb2_grpc.AdminServiceStub(server.channel)
         LoopLag(SystemClock(), server.parts.snapshots.numbers.runtime.loop_lag).start()
 
     def note(self) -> Snapshot:
@@ -124,6 +133,12 @@ class BusyServer:
         )
         return int((await self.transactions.EndTxn(request, timeout=DEADLINE_SECONDS)).error_code)
 
+    async def abort(self, name: str) -> None:
+        """As an administrator."""
+        request = admin_pb2.AbortTransactionsRequest(selector=admin_pb2.TransactionSelector(transactional_ids=[name]))
+        answer = await self.admin.AbortTransactions(request, timeout=DEADLINE_SECONDS)
+        assert answer.results[0].error_code == 0, answer
+
     async def fetch(self, isolation: common_pb2.IsolationLevel.ValueType, *, max_wait_ms: int = 0) -> None:
         request = log_pb2.FetchRequest(
             isolation_level=isolation,
@@ -146,6 +161,8 @@ class BusyServer:
         await self.init("a")
         assert await self.produce("a", zombie, sequence=1) == ErrorCode.INVALID_PRODUCER_EPOCH
         assert await self.end("a", zombie, committed=True) == ErrorCode.PRODUCER_FENCED
+        await self.opened("unwanted")
+        await self.abort("unwanted")
         await self.opened("slow", timeout_ms=50)
         await self.opened("leaving", "passing")
         await self.until_state("Ongoing", 1)

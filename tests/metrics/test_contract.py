@@ -46,9 +46,9 @@ async def test_a_run_that_meets_everything_produces_every_metric() -> None:
         assert {len(labels) for labels in values} <= {len(BY_NAME[name].labels)}, name
     assert seen.labels("txn_coordinator_completed_total") == {
         ("commit", "client"),
-        *(("abort", cause) for cause in ("client", "fence", "timeout", "topic_deleted")),
+        *(("abort", cause) for cause in ("client", "fence", "timeout", "topic_deleted", "admin")),
     }
-    reasons = {"newer_init", "timeout", "topic_deleted", "epoch", "zombie_produce"}
+    reasons = {"newer_init", "timeout", "topic_deleted", "admin", "epoch", "zombie_produce"}
     assert seen.labels("txn_coordinator_fenced_total") == {(reason,) for reason in reasons}
     assert seen.labels("txn_coordinator_init_total") >= {("new",), ("bump",), ("rotate",)}
     assert seen.labels("txn_coordinator_invalid_transitions_total") == {("PrepareAbort", "Ongoing")}

@@ -183,8 +183,7 @@ class Runtime:
         self.on_wait_ended: Callable[[WaitEnded], None] = lambda _wait: None
         """Told of every call that met a transaction being completed and could wait for it."""
         self.on_defect: Callable[[Exception], None] = lambda _defect: None
-        """Called with a bug of ours that nobody else would hear of: in an operation that the server started itself, or
-        in somebody's callback."""
+        """Called with a bug of ours in an operation that the server started itself: nobody else would hear of it."""
 
     # Building
 
@@ -355,22 +354,15 @@ class Runtime:
             self._undurable_bytes -= group.size_bytes
             self.journal.make_durable(group.position)
             for answer in group.answers:
-                self._call(_give, answer)
+                _give(answer)
             self._start_effects(group.effects)
             for event, turn in group.events:
-                self._call(self.on_event, event, turn)
+                self.on_event(event, turn)
             elapsed_us = self.clock.monotonic_us() - group.sealed_us
-            self._call(self.on_group, GroupDurable(group.row_count, group.size_bytes, elapsed_us))
+            self.on_group(GroupDurable(group.row_count, group.size_bytes, elapsed_us))
             for listener in self._durable_listeners:
-                self._call(listener, group.shards)
+                listener(group.shards)
         self.on_work()
-
-    def _call(self, callback: Callable[..., None], *arguments: object) -> None:
-        """Call back; a bug in there must not cost the others of the group their answers and effects."""
-        try:
-            callback(*arguments)
-        except Exception as defect:  # noqa: BLE001  told to whoever looks after the server
-            self.on_defect(defect)
 
     @property
     def durable_version(self) -> int:
@@ -416,7 +408,7 @@ class Runtime:
             elif isinstance(effect, Unpark):
                 self._parking.retry(effect.key)
             else:
-                self._call(self._effect_handlers[type(effect)], effect)
+                self._effect_handlers[type(effect)](effect)
         if effects:
             self.on_work()
 
@@ -479,7 +471,7 @@ class Runtime:
 
     def run_due_timers(self) -> None:
         for action in self._timers.due(self.clock.monotonic_ms()):
-            self._call(action)
+            action()
 
     def _expire(self, timer: ArmTimer) -> None:
         """A timeout takes the same path as a request. When somebody else was quicker it does nothing and succeeds; when

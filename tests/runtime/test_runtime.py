@@ -209,21 +209,6 @@ class TestOneOperationFailsAlone:
         # What was staged goes on: a client's impatience must not undo what others may already have seen.
         assert ledger.first.durable() == {"a": 1, "b": 2, "c": 3}
 
-    def test_a_callback_with_a_bug_costs_nobody_else_an_answer(self, ledger: Ledger) -> None:
-        def broken(_reply: object) -> None:
-            raise ZeroDivisionError("our bug")
-
-        heard: list[str] = []
-        ledger.runtime.handle_effect(str, heard.append)
-        ledger.runtime.on_durable_change(broken)
-        ledger.runtime.on_durable_change(lambda _shards: heard.append("listener"))
-        ledger.runtime.write(put("a", 1, effects=("effect",))).on_settled(broken)
-        after = ledger.runtime.write(put("b", 2))
-        with pytest.raises(ZeroDivisionError):
-            ledger.driver.flush()
-        assert after.result() == 2
-        assert heard == ["effect", "listener"]
-
     def test_an_unknown_shard_is_refused(self, ledger: Ledger) -> None:
         elsewhere = ShardKey(Coordinator.CATALOG, 9)
         assert refusal_of(ledger.runtime.write(look("a", shard=elsewhere))) is ErrorCode.NOT_COORDINATOR

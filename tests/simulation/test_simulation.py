@@ -78,6 +78,7 @@ def test_the_auditor_catches_the_canary(canary: Mutant) -> None:
     caught_after(canary, (Violation,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mutant_is_caught(mutant: Mutant) -> None:
     caught_after(mutant, (AssertionError,))

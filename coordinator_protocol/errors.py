@@ -149,6 +149,8 @@ class Method(StrEnum):
     OFFSET_FETCH = "OffsetFetch"
     OFFSET_DELETE = "OffsetDelete"
     TXN_OFFSET_COMMIT = "TxnOffsetCommit"
+    DESCRIBE_GROUP_CONFIGS = "DescribeGroupConfigs"
+    ALTER_GROUP_CONFIGS = "AlterGroupConfigs"
 
     CREATE_TOPICS = "CreateTopics"
     DELETE_TOPICS = "DeleteTopics"
@@ -216,6 +218,7 @@ REPEATABLE_METHODS: Final = frozenset(
         Method.DESCRIBE_GROUPS,
         Method.LIST_GROUPS,
         Method.OFFSET_FETCH,
+        Method.DESCRIBE_GROUP_CONFIGS,
         Method.DESCRIBE_TOPICS,
         Method.FETCH,
         Method.LIST_OFFSETS,

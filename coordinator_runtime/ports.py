@@ -6,7 +6,7 @@ is in a transaction. Neither imports the other: `coordinator_server.build` hands
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -55,6 +55,32 @@ class TopicCatalog(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class TopicShape:
+    """What the group coordinator must know of a topic."""
+
+    topic: str
+    topic_id: bytes
+    partition_count: int
+
+
+class TopicMetadata(Protocol):
+    """The topics there are, from the live state. Whoever wants to hear of changes listens to the durable changes of the
+    catalog's shard (`Runtime.on_durable_change`)."""
+
+    def shape(self, topic: str) -> TopicShape | None:
+        """None if there is no topic of this name."""
+        ...
+
+    def shape_of_id(self, topic_id: bytes) -> TopicShape | None:
+        """None once the topic was deleted."""
+        ...
+
+    def topic_names(self) -> Iterable[str]:
+        """All of them, in no order."""
+        ...
+
+
 class MarkerPort(Protocol):
     """Places a transaction's end into a participant. The partition log and the group coordinator implement it."""
 
@@ -85,6 +111,30 @@ class Membership:
     transactional_id: str
     producer_id: int
     producer_epoch: int
+
+
+class GroupVerifier(Protocol):
+    """What the group coordinator asks the transaction coordinator before it keeps offsets of a transaction. Joined into
+    that operation, so nothing can happen in between."""
+
+    def verify_group(self, membership: Membership, group_id: str, then: Callable[[int], Decision]) -> Operation:
+        """Refuses unless the group is in the open transaction (client version 1). Goes on with what `then` decides,
+        which is told the number of the last outcome of the transactional id: a marker that may settle what is written
+        now has a greater one."""
+        ...
+
+    def add_group(self, membership: Membership, group_id: str, then: Callable[[int], Decision]) -> Operation:
+        """Adds the group to the transaction, opening it if none is open (client version 2), and goes on the same way.
+        Refuses as AddOffsetsToTxn does, with the data plane's codes."""
+        ...
+
+
+class TopicOffsets(Protocol):
+    """What the catalog asks when a topic is deleted. The group coordinator implements it."""
+
+    def forget_topic(self, topic_id: bytes) -> Sequence[Operation]:
+        """Operations that drop every offset of the topic, committed or pending, in all groups."""
+        ...
 
 
 class TransactionVerifier(Protocol):

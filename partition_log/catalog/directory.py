@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import ShardKey
-from coordinator_runtime.ports import PartitionRef
+from coordinator_runtime.ports import PartitionRef, TopicShape
 from coordinator_runtime.runtime import Runtime
 from partition_log.catalog.shard import CatalogShard, partition_of
-from partition_log.catalog.state import CATALOG_KEY, PlacedPartition
+from partition_log.catalog.state import CATALOG_KEY, PlacedPartition, Topic
 
 
 class TopicDirectory:
-    """Implements `coordinator_runtime.ports.TopicCatalog` on the catalog's shard. Made once that is loaded."""
+    """Implements `coordinator_runtime.ports.TopicCatalog` and `TopicMetadata` on the catalog's shard. Made once that is
+    loaded."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.shard: CatalogShard = runtime.shard(CATALOG_KEY)
@@ -36,9 +39,25 @@ class TopicDirectory:
         placed = self.shard.placed(ordinal)
         return None if placed is None else placed.shard
 
+    def shape(self, topic: str) -> TopicShape | None:
+        """None if there is no topic of this name."""
+        return _shape(self.shard.topic_named(topic))
+
+    def shape_of_id(self, topic_id: bytes) -> TopicShape | None:
+        """None once the topic was deleted."""
+        return _shape(self.shard.topic_with_id(topic_id))
+
+    def topic_names(self) -> Iterable[str]:
+        """All of them, in no order."""
+        return self.shard.topic_names()
+
     def refuse_unresolved(self, topic: str) -> Refused:
         """The refusal for a partition whose creation or deletion is not on disk yet."""
         return Refused(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"the topic {topic} is being created or deleted at this moment; look it up again",
         )
+
+
+def _shape(topic: Topic | None) -> TopicShape | None:
+    return None if topic is None else TopicShape(topic.name, topic.topic_id, len(topic.partition_ordinals))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
@@ -37,6 +37,16 @@ class CatalogShard:
 
         Raises Refused: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID."""
         return _find(name, topic_id, self._topics.get, self._names.get)
+
+    def topic_named(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    def topic_with_id(self, topic_id: bytes) -> Topic | None:
+        name = self._names.get(topic_id)
+        return None if name is None else self._topics.get(name)
+
+    def topic_names(self) -> Iterable[str]:
+        return self._topics.keys()
 
     def durable_topic(self, name: str, topic_id: bytes) -> Topic:
         """The same, from what is on disk."""

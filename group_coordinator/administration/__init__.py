@@ -1,0 +1,1 @@
+"""Groups of all kinds seen from outside: list, describe, delete, settings."""

@@ -1,0 +1,45 @@
+"""Bytes of the group coordinator's records (storage/v1/group.proto), put together from its parts' codecs.
+
+Record types are numbers in stored keys: never change one, never use one again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from coordinator_runtime.rows import EncodedRecord
+
+CLASSIC_GROUP: Final = 1
+CONSUMER_GROUP_EPOCH: Final = 2
+CONSUMER_MEMBER: Final = 3
+CONSUMER_REGEX: Final = 4
+CONSUMER_TARGET_EPOCH: Final = 5
+CONSUMER_TARGET_MEMBER: Final = 6
+CONSUMER_CURRENT_ASSIGNMENT: Final = 7
+GROUP_CONFIG: Final = 8
+OFFSET: Final = 9
+PENDING_OFFSET: Final = 10
+
+Encoders = Mapping[type, Callable[[Any], EncodedRecord | None]]
+"""By class of record value; None for a change that is remembered in memory only."""
+Decoders = Mapping[int, Callable[[bytes, bytes], object]]
+"""By record type, from key and value."""
+
+
+class GroupCodec:
+    """Implements `coordinator_runtime.rows.StateCodec`."""
+
+    def __init__(self, parts: tuple[tuple[Encoders, Decoders], ...]) -> None:
+        self._encoders: dict[type, Callable[[Any], EncodedRecord | None]] = {}
+        self._decoders: dict[int, Callable[[bytes, bytes], object]] = {}
+        for encoders, decoders in parts:
+            self._encoders.update(encoders)
+            self._decoders.update(decoders)
+
+    def encode(self, value: object) -> EncodedRecord | None:
+        return self._encoders[type(value)](value)
+
+    def decode(self, record_type: int, key: bytes, value: bytes) -> object | None:
+        decoder = self._decoders.get(record_type)
+        return None if decoder is None else decoder(key, value)

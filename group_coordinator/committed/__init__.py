@@ -1,0 +1,1 @@
+"""The offsets that groups commit: at once, or with a transaction (KIP-447)."""

@@ -1,0 +1,58 @@
+"""How groups are coordinated: every number that Kafka lets an operator set, with Kafka's default unless said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+GROUP_SIZE_MAX: Final = 2**31 - 1
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
+"""How long a new member may stay parked in its first JoinGroup (spec groups 2.3)."""
+
+
+class MigrationPolicy(StrEnum):
+    """Which groups with members may change their protocol (Kafka's `group.consumer.migration.policy`)."""
+
+    BIDIRECTIONAL = "bidirectional"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    DISABLED = "disabled"
+
+    @property
+    def allows_upgrade(self) -> bool:
+        return self in {MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.UPGRADE}
+
+    @property
+    def allows_downgrade(self) -> bool:
+        return self in {MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DOWNGRADE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """Source: spec groups 8.2. What each does, and what goes wrong at its ends, says `coordinator_server.config`."""
+
+    session_timeout_ms_min: int = 6_000
+    session_timeout_ms_max: int = 1_800_000
+    initial_rebalance_delay_ms: int = 100
+    """Kafka waits 3,000 for more members to come. Here members learn of a rebalance at once, so a late one costs
+    little."""
+    size_max: int = GROUP_SIZE_MAX
+    consumer_size_max: int = GROUP_SIZE_MAX
+    consumer_session_timeout_ms: int = 45_000
+    consumer_session_timeout_ms_min: int = 45_000
+    consumer_session_timeout_ms_max: int = 60_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_heartbeat_interval_ms_min: int = 5_000
+    consumer_heartbeat_interval_ms_max: int = 15_000
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    """The first is used where members have no preference."""
+    consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    consumer_assignment_interval_ms: int = 50
+    """Between two computations of a target of one group; Kafka's 1,000 is for members that do not hear at once."""
+    consumer_regex_refresh_interval_ms: int = 600_000
+    consumer_metadata_refresh_ms: int = 300_000
+    offsets_retention_ms: int = 7 * 24 * 3_600_000
+    offsets_retention_check_interval_ms: int = 600_000
+    offset_metadata_length_max: int = 4_096
+    """In characters, as Kafka counts."""

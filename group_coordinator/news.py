@@ -1,0 +1,100 @@
+"""Heartbeats that wait on the server for news.
+
+A Kafka member learns of a rebalance with its next heartbeat, seconds later. Here a heartbeat may wait: it is answered
+at once when something changes for its group, and otherwise after the wait that it allows (spec groups: none; issue:
+fast rebalances). While it waits the session timer runs from its arrival, so the wait must be shorter than the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Final, TypeVar
+
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.runtime import Runtime
+
+ReplyT = TypeVar("ReplyT")
+
+PAUSE_MS: Final = 5
+"""Between two looks of the waiting members of a group, so that many changes at once cost one look each."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNews:
+    """Effect: something changed for the members of a group."""
+
+    group_id: str
+
+
+class News:
+    """The heartbeats that wait, by group."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._numbers = count()
+        self._waiters: dict[str, dict[int, Callable[[], None]]] = {}
+        """Per group and number of the heartbeat: how it looks again."""
+        self._looking: set[str] = set()
+        runtime.handle_effect(GroupNews, lambda news: self.tell(news.group_id))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiters.values()))
+
+    def tell(self, group_id: str) -> None:
+        """Let the members that wait look again, soon."""
+        if group_id in self._waiters and group_id not in self._looking:
+            self._looking.add(group_id)
+            self._runtime.arm(("news", group_id), PAUSE_MS, partial(self._look, group_id))
+
+    def ask(
+        self,
+        group_id: str,
+        ask: Callable[[], Pending[ReplyT]],
+        *,
+        is_news: Callable[[ReplyT], bool],
+        max_wait_ms: int,
+    ) -> Pending[ReplyT]:
+        """The answer of `ask`, which must be repeatable: at once if it is news or an error, else when it becomes news,
+        else the newest one after the wait."""
+        if max_wait_ms <= 0:
+            return ask()
+        answer: Pending[ReplyT] = Pending()
+        number = next(self._numbers)
+        timer = ("heartbeat-wait", number)
+
+        def leave() -> None:
+            self._runtime.cancel(timer)
+            waiters = self._waiters.get(group_id)
+            if waiters is not None and waiters.pop(number, None) is not None and not waiters:
+                del self._waiters[group_id]
+
+        def looked(reply: Pending[ReplyT], *, is_last: bool) -> None:
+            if answer.is_settled or answer.is_cancelled:
+                return
+            try:
+                value = reply.result()
+            except Exception as error:  # noqa: BLE001  the error is the answer; whoever waits for it sees it
+                leave()
+                answer.fail(error)
+                return
+            if is_last or is_news(value):
+                leave()
+                answer.succeed(value)
+
+        def look(*, is_last: bool) -> None:
+            ask().on_settled(partial(looked, is_last=is_last))
+
+        # It waits before it asks, so that what changes between its question and the answer is not missed.
+        self._waiters.setdefault(group_id, {})[number] = partial(look, is_last=False)
+        self._runtime.arm(timer, max_wait_ms, lambda: look(is_last=True))
+        answer.on_cancel(leave)
+        look(is_last=False)
+        return answer
+
+    def _look(self, group_id: str) -> None:
+        self._looking.discard(group_id)
+        for look in list(self._waiters.get(group_id, {}).values()):
+            look()

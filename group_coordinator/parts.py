@@ -1,0 +1,32 @@
+"""The group coordinator put together on loaded shards: what the server serves, and what others ask of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coordinator_runtime.late_answers import LateAnswers
+from coordinator_runtime.ports import Authorizer, GroupVerifier, TopicCatalog, TopicMetadata
+from coordinator_runtime.runtime import Runtime
+from group_coordinator.config import GroupConfig
+from group_coordinator.loading import GroupRouter
+from group_coordinator.news import News
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSurroundings:
+    """What the services of the group coordinator are made from."""
+
+    runtime: Runtime
+    router: GroupRouter
+    config: GroupConfig
+    authorizer: Authorizer
+    catalog: TopicCatalog
+    topics: TopicMetadata
+    verifier: GroupVerifier
+    answers: LateAnswers
+    news: News
+
+
+def group_servicers(surroundings: GroupSurroundings) -> list[object]:
+    """One object per part; together they have one function per method of GroupService."""
+    return []

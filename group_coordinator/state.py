@@ -1,0 +1,80 @@
+"""What the two kinds of groups have in common, for those who need not know the kind: offsets, lists, deletion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from coordinator_runtime.decision import Record
+
+
+class GroupKind(StrEnum):
+    """Which protocol the members of a group speak. Share and streams groups will be two more."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+
+
+@dataclass(frozen=True, slots=True)
+class Committer:
+    """Who a request about offsets says it is."""
+
+    member_id: str = ""
+    generation_or_epoch: int = -1
+    """Generation of a classic member, epoch of a consumer member; -1 = not a member."""
+    instance_id: str | None = None
+
+
+PartitionKey = tuple[bytes, int]
+"""Topic id and partition number: what offsets and assignments are kept under."""
+
+
+class Group(Protocol):
+    """One group, live state. Methods that check raise Refused and change nothing."""
+
+    @property
+    def group_id(self) -> str: ...
+
+    @property
+    def kind(self) -> GroupKind: ...
+
+    @property
+    def protocol_type(self) -> str:
+        """ "consumer" for consumers; empty for a group that only has offsets."""
+        ...
+
+    @property
+    def state_name(self) -> str:
+        """As ListGroups shows it: Empty, PreparingRebalance, CompletingRebalance, Assigning, Reconciling, Stable."""
+        ...
+
+    @property
+    def is_empty(self) -> bool:
+        """True without members; members that were only given an id do not count."""
+        ...
+
+    def check_commit(self, committer: Committer, partitions: Sequence[PartitionKey], *, is_transactional: bool) -> None:
+        """May this member commit these offsets now? Source: spec groups 4.2, 4.4."""
+        ...
+
+    def check_fetch(self, committer: Committer) -> None:
+        """May this member read the offsets? Source: spec groups 4.3."""
+        ...
+
+    def check_offset_delete(self) -> None:
+        """May offsets of the group be deleted at all? Source: spec groups 4.6."""
+        ...
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """True also where nobody can tell (spec groups 4.6)."""
+        ...
+
+    def retention_base_ms(self, topic: str, committed_ms: int) -> int | None:
+        """Wall time from which the retention of an offset counts; None = it does not expire now (spec groups 4.7)."""
+        ...
+
+    def tombstones(self) -> tuple[Record, ...]:
+        """The records that remove the group, in the order that replay demands; its offsets are not among them."""
+        ...

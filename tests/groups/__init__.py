@@ -1,0 +1,1 @@
+"""The group coordinator, on a manual clock."""

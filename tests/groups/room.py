@@ -1,0 +1,190 @@
+"""A server with the real group coordinator, on a manual clock and a store in memory. Everything is asked with the
+messages of the wire; nothing is answered until it is flushed.
+
+room = GroupRoom()
+joined = room.call(group_pb2.JoinGroupRequest(group_id="g", ...))     # a Pending response
+room.flush()
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.message import Message
+
+from coordinator_api.v1 import group_pb2
+from coordinator_protocol.errors import Method
+from coordinator_protocol.limits import Limits
+from coordinator_runtime.edge import answer, call_context
+from coordinator_runtime.late_answers import LateAnswers
+from coordinator_runtime.loader import settle_debts
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import AllowAll, CallContext
+from coordinator_server.markers import LocalMarkers, NoGroups
+from group_coordinator.config import GroupConfig
+from group_coordinator.loading import GroupRouter, group_shards, load_groups
+from group_coordinator.news import News
+from group_coordinator.parts import GroupSurroundings, group_servicers
+from partition_log.catalog.rules import NewTopic
+from partition_log.loading import load_partition_log
+from partition_log.markers import PartitionMarkers
+from partition_log.open_transactions import PartitionTransactions
+from partition_log.service import LogService
+from partition_log.topics import TopicService
+from tests.harness.hand_driver import HandDriver
+from tests.harness.manual_clock import ManualClock
+from tests.harness.memory_store import MemoryStore
+from txn_coordinator.loading import TransactionConfig, load_transactions, transaction_shards
+from txn_coordinator.marker_sender import MarkerSender
+from txn_coordinator.service import TransactionService
+from txn_coordinator.shard import TwoPhase
+from txn_coordinator.verifier import CoordinatorVerifier
+
+SHARD_COUNT = 2
+
+KAFKA = GroupConfig(initial_rebalance_delay_ms=3_000, session_timeout_ms_min=1, consumer_assignment_interval_ms=0)
+"""As the acceptance cases of spec/groups-cases.md have it."""
+
+_RESPONSES = {
+    method.input_type.full_name: (Method(method.name), method.output_type)
+    for service in group_pb2.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomOptions:
+    """How the server is configured."""
+
+    config: GroupConfig = KAFKA
+    two_phase: TwoPhase = TwoPhase.FUSED
+    topics: dict[str, int] = field(default_factory=lambda: {"foo": 6, "bar": 3, "zar": 1})
+
+
+class Inside:
+    """One life of the process."""
+
+    def __init__(self, store: MemoryStore, clock: ManualClock, options: RoomOptions) -> None:
+        limits, everybody = Limits(), AllowAll()
+        self.driver = HandDriver(store, clock)
+        runtime = self.runtime = self.driver.runtime
+        self.directory = load_partition_log(runtime, store, shard_count=SHARD_COUNT)
+        for _shard in load_groups(
+            runtime, store, topics=self.directory, config=options.config, shard_count=SHARD_COUNT
+        ):
+            pass
+        router = GroupRouter(SHARD_COUNT)
+        partition_markers = PartitionMarkers(self.directory)
+        markers = LocalMarkers(partition_markers, NoGroups())
+        load_transactions(
+            runtime,
+            store,
+            markers=markers,
+            config=TransactionConfig(limits=limits, two_phase=options.two_phase, shard_count=SHARD_COUNT),
+        )
+        sender = MarkerSender(runtime, markers, PartitionTransactions(runtime, self.directory))
+        self.transactions = TransactionService(
+            runtime, limits=limits, shard_count=SHARD_COUNT, sender=sender, sequences=partition_markers
+        )
+        verifier = CoordinatorVerifier(runtime, self.transactions.shard_key)
+        self.log = LogService(runtime, store, self.directory, verifier=verifier, authorizer=everybody, limits=limits)
+        self.answers, self.news = LateAnswers(runtime), News(runtime)
+        self.servicers = group_servicers(
+            GroupSurroundings(
+                runtime=runtime,
+                router=router,
+                config=options.config,
+                authorizer=everybody,
+                catalog=self.directory,
+                topics=self.directory,
+                verifier=verifier,
+                answers=self.answers,
+                news=self.news,
+            )
+        )
+        self._topic_number = 0
+        self.topics = TopicService(
+            runtime,
+            self.directory,
+            verifier=verifier,
+            authorizer=everybody,
+            limits=limits,
+            new_topic_id=self._new_topic_id,
+        )
+        settle_debts(runtime, [*transaction_shards(SHARD_COUNT), *group_shards(SHARD_COUNT)])
+
+    def _new_topic_id(self) -> bytes:
+        self._topic_number += 1
+        return self.runtime.durable_version.to_bytes(8, "big") + self._topic_number.to_bytes(8, "big")
+
+
+class GroupRoom:
+    """The server, and what can happen to it."""
+
+    def __init__(self, options: RoomOptions | None = None) -> None:
+        self.options = options or RoomOptions()
+        self.clock = ManualClock()
+        self.store = MemoryStore()
+        self._start()
+        for name, partition_count in self.options.topics.items():
+            self.create_topic(name, partition_count)
+
+    def _start(self) -> None:
+        self.inside = Inside(self.store, self.clock, self.options)
+        self.settle()
+
+    def call(self, request: Message, context: CallContext | None = None) -> Pending[Any]:
+        """Ask with a request of GroupService; the Pending response has error fields, as on the wire."""
+        method, output = _RESPONSES[request.DESCRIPTOR.full_name]
+        (serve,) = (found for each in self.inside.servicers if (found := getattr(each, method, None)) is not None)
+        response_type = getattr(group_pb2, output.name)
+        known = context or CallContext(host="/127.0.0.1")
+
+        def use_case() -> Pending[Any]:
+            return serve(request, call_context(request.header, known, method))  # type: ignore[attr-defined]  # field 1
+
+        return answer(method, response_type, use_case)
+
+    def told(self, request: Message) -> Any:
+        """The response after one flush; the call must not wait for anything else."""
+        reply = self.call(request)
+        if not reply.is_settled:
+            self.settle()
+        assert reply.is_settled, f"{request.DESCRIPTOR.name} waits, and it should not"
+        return reply.result()
+
+    def flush(self) -> bool:
+        """Make durable what is staged, answer, and stage what follows; False if nothing was."""
+        return self.inside.driver.flush()
+
+    def settle(self) -> None:
+        """Flush until nothing follows. Time stands still."""
+        self.inside.driver.settle()
+
+    def tick(self, elapsed_ms: int) -> None:
+        """Let time pass and timers expire, each at its time; what they stage is flushed."""
+        runtime = self.inside.runtime
+        end_ms = self.clock.monotonic_ms() + elapsed_ms
+        while (deadline_ms := runtime.next_deadline_ms()) is not None and deadline_ms <= end_ms:
+            self.clock.advance(max(0, deadline_ms - self.clock.monotonic_ms()))
+            runtime.run_due_timers()
+            self.settle()
+        self.clock.advance(end_ms - self.clock.monotonic_ms())
+        self.settle()
+
+    def crash(self, *, kept_groups: int = 0) -> None:
+        """Lose the process and all but the first few groups that are not durable, and start again."""
+        self.inside.driver.write_unsynced(kept_groups)
+        self.store = self.store.crash(kept_groups=self.store.unsynced_groups)
+        self.clock = ManualClock(wall_ms=self.clock.wall_ms(), monotonic_ms=7)
+        self._start()
+
+    def restart(self) -> None:
+        """Make everything durable, then lose the process and start again."""
+        self.settle()
+        self.crash()
+
+    def create_topic(self, name: str, partition_count: int) -> None:
+        self.inside.topics.create_topics([NewTopic(name, partition_count)], CallContext(), validate_only=False)
+        self.settle()

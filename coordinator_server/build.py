@@ -149,7 +149,8 @@ async def load(server: Server, config: Config, address: Address) -> None:
     limits, authorizer = config.limits(), AllowAll()
 
     directory, partition_markers, markers = await _load_state(server, config)
-    sender = MarkerSender(runtime, markers)
+    open_transactions = PartitionTransactions(runtime, directory)
+    sender = MarkerSender(runtime, markers, open_transactions)
     transactions = TransactionService(
         runtime, limits=limits, shard_count=shard_count, sender=sender, sequences=partition_markers
     )
@@ -167,7 +168,7 @@ async def load(server: Server, config: Config, address: Address) -> None:
         two_phase_commit=config.transaction_two_phase_commit_enable,
     )
     owners = ProducerOwners(runtime)
-    hanging = HangingTransactions(runtime, owners, PartitionTransactions(runtime, directory), markers)
+    hanging = HangingTransactions(runtime, owners, open_transactions, markers)
     foreign_markers = ForeignMarkers(runtime, directory, guard=owners, authorizer=authorizer)
     administration = Administration(
         transactions=TransactionAdministration(runtime, transactions.shard_key, authorizer),
@@ -221,4 +222,5 @@ def _observe(server: Server, loaded: LoadedParts, log: LogService) -> None:
     observer = EventObserver(numbers.transactions, numbers.log, runtime.clock, loaded.directory)
     runtime.on_event = observer
     loaded.hanging.on_found = observer.hanging_found
+    loaded.sender.on_fenced = observer.coordinator_fenced
     log.fetcher.on_read = numbers.log.read

@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 
 from coordinator_runtime.clock import Clock
-from coordinator_runtime.decision import Turn
+from coordinator_runtime.decision import ShardKey, Turn
 from coordinator_runtime.ports import TopicCatalog
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers, is_admin_fence
@@ -95,6 +95,17 @@ class EventObserver:
             reason=hanging.reason.value,
             transactional_id=None if hanging.owner is None else hanging.owner.transactional_id,
             advice="`txnctl hanging` shows how to end it; please report it, this is a defect or damage",
+        )
+
+    def coordinator_fenced(self, shard: ShardKey, coordinator_epoch: int) -> None:
+        """A partition knows a later coordinator of a shard than us, so somebody else has our data: there should be
+        nobody, ever."""
+        _log.error(
+            "coordinator_fenced",
+            shard=shard.number,
+            coordinator_epoch=coordinator_epoch,
+            advice="its decided transactions wait for the other one; if this server is to go on, end the other and "
+            "restart this one",
         )
 
     def _log_step(self, before: Transaction | None, after: Transaction, turn: Turn, now_ms: int) -> None:

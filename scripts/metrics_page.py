@@ -72,6 +72,11 @@ _LOG_LINES: Final = (
     ("fenced_by_admin", "info", "An administrator fenced whoever had the id; nothing was open."),
     ("hanging_transaction", "error", "An audit found a transaction in a partition that nobody will end."),
     ("hanging_transaction_aborted", "warning", "An administrator ended it."),
+    (
+        "coordinator_fenced",
+        "error",
+        "A partition knows a later coordinator of a `shard`: no markers are sent any more.",
+    ),
     ("marker_from_outside", "info", "A marker that no coordinator of this server sent was written (WriteTxnMarkers)."),
     ("slow_commit", "warning", f"From the outcome until COMPLETE was durable it took {SLOW_COMMIT_MS} ms or longer."),
     ("topic_created", "info", "With `topic`, `topic_id`, `partitions`."),

@@ -1,21 +1,26 @@
 """Carries decided outcomes to their participants, for as long as it takes.
 
-Nothing but a durable PREPARE starts a job here, and nothing ends it but a marker in every participant: no error changes
-the outcome or gives up (spec transactions 4). What is known of the markers already written is memory only; after a
-crash every marker is sent again, and participants recognise a repetition by its csn.
+Nothing but a durable PREPARE starts a job here, and no error changes the outcome or gives it up. A job ends when every
+participant has its marker and COMPLETE is durable; or when this coordinator turns out not to be the one any more, which
+leaves the rest to its successor. What is known of the markers already written is memory only; after a crash every
+marker is sent again, and participants recognise a repetition by its csn.
+
+Source: spec transactions 4, the table of marker results.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum, auto
 from functools import partial
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from coordinator_protocol.errors import CoordinatorError
-from coordinator_runtime.decision import Operation
+from coordinator_protocol.errors import CoordinatorError, ErrorCode
+from coordinator_runtime.decision import Decision, Operation, ShardKey
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import MarkerPort
+from coordinator_runtime.ports import MarkerPort, OpenInPartition, OpenTransactions
 from coordinator_runtime.runtime import Runtime
 from txn_coordinator.shard import SendMarkers, complete_operation
 
@@ -25,8 +30,43 @@ RETRY_MS_MAX: Final = 1_000
 _Participant: TypeAlias = int | str
 """A partition by its ordinal, or a group by its name."""
 
-Participant = int | str
-"""A partition ordinal, or the id of a group."""
+
+class _Answer(Enum):
+    """What a participant means that does not take its marker."""
+
+    LATER = auto()
+    """It cannot now, or somebody else has it: send it again, to whoever has it then."""
+    NEEDLESS = auto()
+    """It can hold no markers, so it holds nothing of a transaction either: done."""
+    ENDED = auto()
+    """The epoch is over there: done if the transaction is not open any more."""
+    ZOMBIE = auto()
+    """A later coordinator sent it markers: this one must stop."""
+    IMPOSSIBLE = auto()
+    """No correct participant says so to a correct coordinator: raise the alarm, and send it again all the same."""
+
+
+_ANSWERS: Final[Mapping[ErrorCode, _Answer]] = MappingProxyType(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: _Answer.LATER,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER: _Answer.LATER,
+        ErrorCode.REQUEST_TIMED_OUT: _Answer.LATER,
+        ErrorCode.NETWORK_EXCEPTION: _Answer.LATER,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: _Answer.LATER,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE: _Answer.LATER,
+        ErrorCode.NOT_COORDINATOR: _Answer.LATER,
+        ErrorCode.NOT_ENOUGH_REPLICAS: _Answer.LATER,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: _Answer.LATER,
+        ErrorCode.KAFKA_STORAGE_ERROR: _Answer.LATER,
+        ErrorCode.UNSUPPORTED_VERSION: _Answer.NEEDLESS,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: _Answer.NEEDLESS,
+        ErrorCode.INVALID_PRODUCER_EPOCH: _Answer.ENDED,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED: _Answer.ZOMBIE,
+    }
+)
+
+_SHARD_IS_ELSEWHERE: Final = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR})
+"""Answers to COMPLETE that leave it to whoever loads the shard next."""
 
 
 class _Job:
@@ -45,16 +85,27 @@ class _Job:
     def key(self) -> tuple[str, int]:
         return (self.order.transactional_id, self.order.marker.csn)
 
+    @property
+    def timer_key(self) -> tuple[str, str, int]:
+        return ("markers", *self.key)
+
 
 class MarkerSender:
     """Sends markers for every SendMarkers effect, each transaction by itself: one that is stuck holds up no other."""
 
-    def __init__(self, runtime: Runtime, markers: MarkerPort) -> None:
+    def __init__(self, runtime: Runtime, markers: MarkerPort, open_transactions: OpenTransactions) -> None:
         self._runtime = runtime
         self._markers = markers
+        self._open_transactions = open_transactions
         self._jobs: dict[tuple[str, int], _Job] = {}
+        self._stopped_epochs: dict[ShardKey, int] = {}
+        """Per shard: up to which coordinator epoch nothing is sent any more."""
         self.failed_markers: Counter[str] = Counter()
         """Markers that a participant refused, and that were sent again, by the name of the refusal."""
+        self.alarms: Counter[str] = Counter()
+        """Answers that no participant should ever give, by their name."""
+        self.on_fenced: Callable[[ShardKey, int], None] = lambda _shard, _coordinator_epoch: None
+        """Told once when a participant knows a later coordinator of a shard than the one with this epoch, us."""
         runtime.handle_effect(SendMarkers, self._start)
 
     def waiting_partitions(self, transactional_id: str, csn: int) -> frozenset[int] | None:
@@ -72,7 +123,24 @@ class MarkerSender:
         """Transactional ids with markers that are not durable yet."""
         return (job.order.transactional_id for job in self._jobs.values() if job.missing)
 
+    def stop(self, shard: ShardKey, coordinator_epoch: int) -> None:
+        """Send nothing more for a shard as the coordinator with this epoch or an older one, whatever was decided: a
+        later one has taken over, or will, and sends all of it again. Answers that are under way change nothing."""
+        self._stopped_epochs[shard] = max(coordinator_epoch, self._stopped_epochs.get(shard, coordinator_epoch))
+        for job in [job for job in self._jobs.values() if job.order.shard == shard and self._is_stopped(job.order)]:
+            self._runtime.cancel(job.timer_key)
+            del self._jobs[job.key]
+
+    def _is_stopped(self, order: SendMarkers) -> bool:
+        return order.marker.coordinator_epoch <= self._stopped_epochs.get(order.shard, -1)
+
+    def _is_current(self, job: _Job) -> bool:
+        """False once it was stopped, or replaced by that of a later coordinator epoch."""
+        return self._jobs.get(job.key) is job
+
     def _start(self, order: SendMarkers) -> None:
+        if self._is_stopped(order):
+            return
         job = _Job(order)
         self._jobs[job.key] = job
         self._send(job)
@@ -83,6 +151,9 @@ class MarkerSender:
             self._complete(job)
             return
         for participant in sorted(job.missing - job.in_flight, key=_by_kind):
+            if not self._is_current(job):
+                # An answer may come at once, and one of those sent so far told us to stop.
+                return
             job.in_flight.add(participant)
             self._runtime.write(self._marker_operation(job, participant), is_urgent=True).on_settled(
                 partial(self._on_written, job, participant)
@@ -95,16 +166,68 @@ class MarkerSender:
         return self._markers.group_marker(participant, marker)
 
     def _on_written(self, job: _Job, participant: _Participant, written: Pending[object]) -> None:
-        job.in_flight.discard(participant)
+        if not self._is_current(job):
+            return
         try:
             written.result()
         except Exception as error:  # noqa: BLE001  whatever it was, the outcome stands and the marker is owed
-            self.failed_markers[error.code.name if isinstance(error, CoordinatorError) else "DEFECT"] += 1
-            self._retry_later(job)
+            self._on_refused(job, participant, error)
             return
+        self._done(job, participant)
+
+    def _done(self, job: _Job, participant: _Participant) -> None:
+        job.in_flight.discard(participant)
         job.missing.discard(participant)
         if not job.missing:
             self._complete(job)
+
+    def _on_refused(self, job: _Job, participant: _Participant, error: Exception) -> None:
+        order = job.order
+        match _answer_of(participant, error):
+            case _Answer.NEEDLESS:
+                self._done(job, participant)
+            case _Answer.ENDED:
+                assert isinstance(participant, int), "only partitions can be asked"
+                self._ask_whether_open(job, participant, error)
+            case _Answer.ZOMBIE:
+                self.alarms[_name_of(error)] += 1
+                self.stop(order.shard, order.marker.coordinator_epoch)
+                self.on_fenced(order.shard, order.marker.coordinator_epoch)
+            case _Answer.IMPOSSIBLE:
+                self._send_again(job, participant, error, is_alarming=True)
+            case _Answer.LATER:
+                self._send_again(job, participant, error)
+
+    def _ask_whether_open(self, job: _Job, ordinal: int, refusal: Exception) -> None:
+        """The partition knows a later epoch of the producer. So it has the marker, unless the transaction is still open
+        there, which should be impossible."""
+        marker = job.order.marker
+
+        def look(opened: Sequence[OpenInPartition]) -> Decision:
+            wanted = (marker.producer_id, marker.txn_epoch)
+            return Decision(reply=any((each.producer_id, each.producer_epoch) == wanted for each in opened))
+
+        def on_asked(asked: Pending[bool]) -> None:
+            if not self._is_current(job):
+                return
+            try:
+                is_open = asked.result()
+            except Exception as error:  # noqa: BLE001  the marker is owed as long as nobody says that it is there
+                self._send_again(job, ordinal, error)
+                return
+            if is_open:
+                self._send_again(job, ordinal, refusal, is_alarming=True)
+            else:
+                self._done(job, ordinal)
+
+        self._runtime.write(self._open_transactions.ask_open(ordinal, look), is_urgent=True).on_settled(on_asked)
+
+    def _send_again(self, job: _Job, participant: _Participant, error: Exception, *, is_alarming: bool = False) -> None:
+        job.in_flight.discard(participant)
+        self.failed_markers[_name_of(error)] += 1
+        if is_alarming:
+            self.alarms[_name_of(error)] += 1
+        self._retry_later(job)
 
     def _retry_later(self, job: _Job) -> None:
         if job.is_retry_armed:
@@ -115,7 +238,7 @@ class MarkerSender:
             job.is_retry_armed = False
             self._send(job)
 
-        self._runtime.arm(("markers", *job.key), job.retry_ms, send_again)
+        self._runtime.arm(job.timer_key, job.retry_ms, send_again)
         job.retry_ms = min(2 * job.retry_ms, RETRY_MS_MAX)
 
     def _complete(self, job: _Job) -> None:
@@ -123,14 +246,38 @@ class MarkerSender:
         operation = complete_operation(order.shard, order.transactional_id, order.marker.csn)
 
         def on_completed(completed: Pending[object]) -> None:
+            if not self._is_current(job):
+                return
             try:
                 completed.result()
-            except Exception:  # noqa: BLE001  COMPLETE is owed as the markers are
-                self._retry_later(job)
+            except Exception as error:  # noqa: BLE001  COMPLETE is owed as the markers are
+                self._on_not_completed(job, error)
                 return
             del self._jobs[job.key]
 
         self._runtime.write(operation, is_urgent=True).on_settled(on_completed)
+
+    def _on_not_completed(self, job: _Job, error: Exception) -> None:
+        if isinstance(error, CoordinatorError) and error.code in _SHARD_IS_ELSEWHERE:
+            del self._jobs[job.key]
+            return
+        if not (isinstance(error, CoordinatorError) and error.code == ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            self.alarms[_name_of(error)] += 1
+        self._retry_later(job)
+
+
+def _answer_of(participant: _Participant, error: Exception) -> _Answer:
+    if not isinstance(error, CoordinatorError):
+        return _Answer.IMPOSSIBLE
+    answer = _ANSWERS.get(error.code, _Answer.IMPOSSIBLE)
+    if isinstance(participant, str) and answer in (_Answer.NEEDLESS, _Answer.ENDED):
+        # What a group keeps are offsets: it has no message format, and no producers with epochs.
+        return _Answer.IMPOSSIBLE
+    return answer
+
+
+def _name_of(error: Exception) -> str:
+    return error.code.name if isinstance(error, CoordinatorError) else "DEFECT"
 
 
 def _by_kind(participant: _Participant) -> tuple[bool, _Participant]:

@@ -102,6 +102,12 @@ FAMILIES: Final = (
     _counter(
         "txn_coordinator_marker_retries_total", ("reason",), "Markers that were refused and sent again, by the refusal."
     ),
+    _counter(
+        "txn_coordinator_marker_alarms_total",
+        ("reason",),
+        "Answers to markers that no correct participant gives; must stay 0. TRANSACTION_COORDINATOR_FENCED: another "
+        "server has the data of this one.",
+    ),
     _gauge("txn_coordinator_markers_pending", (), "Markers that are decided but not durable; only in split mode."),
     _gauge("txn_coordinator_oldest_pending_marker_age_seconds", (), "How long ago the oldest of them was decided."),
     _gauge(

@@ -131,6 +131,7 @@ class Snapshots:
             "txn_coordinator_fenced_total": {**counted["txn_coordinator_fenced_total"], **calls.fenced()},
             "txn_coordinator_producer_ids_allocated_total": single(counters.given_producer_ids),
             "txn_coordinator_marker_retries_total": _by_one_label(sender.failed_markers),
+            "txn_coordinator_marker_alarms_total": _by_one_label(sender.alarms),
             "txn_coordinator_markers_pending": single(sender.waiting_markers),
             "txn_coordinator_oldest_pending_marker_age_seconds": single(
                 0 if pending_since_ms is None else max(0, now_ms - pending_since_ms) / MS

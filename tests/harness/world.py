@@ -29,6 +29,7 @@ from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.rules import NewTopic
 from partition_log.loading import load_partition_log
 from partition_log.markers import PartitionMarkers
+from partition_log.open_transactions import PartitionTransactions
 from partition_log.requests import (
     FetchItem,
     FetchRequest,
@@ -163,7 +164,8 @@ class Inside:
             ),
         )
         self.markers = markers
-        self.sender = MarkerSender(runtime, markers)
+        self.open_transactions = PartitionTransactions(runtime, self.directory)
+        self.sender = MarkerSender(runtime, markers, self.open_transactions)
         self.transactions = TransactionService(
             runtime, limits=limits, shard_count=options.shard_count, sender=self.sender, sequences=partition_markers
         )

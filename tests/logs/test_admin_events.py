@@ -26,6 +26,7 @@ class Watched(Administered):
         observer = EventObserver(self.numbers, LogNumbers(), self.clock, self.inside.directory)
         self.inside.runtime.on_event = observer
         self.hanging.on_found = observer.hanging_found
+        self.inside.sender.on_fenced = observer.coordinator_fenced
 
     def fenced_by_admin(self) -> object:
         return self.numbers.snapshot(0)["txn_coordinator_fenced_total"]["admin",]
@@ -142,3 +143,12 @@ def test_a_marker_from_outside(world: Watched, lines: Lines) -> None:
         "outcome": "commit",
         "csn": 1,
     }
+
+
+def test_a_coordinator_that_was_fenced_says_what_to_do(world: Watched, lines: Lines) -> None:
+    shard = world.inside.transactions.shard_key("billing")
+    world.inside.sender.on_fenced(shard, 3)
+    event = lines.only()
+    assert (event["event"], event["level"]) == ("coordinator_fenced", "error")
+    assert (event["shard"], event["coordinator_epoch"]) == (shard.number, 3)
+    assert "end the other" in str(event["advice"])

@@ -28,7 +28,7 @@ from coordinator_server.metrics.samples import Sample, Snapshot
 from partition_log.markers import PartitionMarkers
 from partition_log.shard import Append, LogShard
 from tests.harness.in_process import InProcessServer
-from txn_coordinator.counters import COUNTERS
+from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.state import Transaction, TransactionState, step
 
 DEADLINE_SECONDS = 30.0
@@ -185,7 +185,7 @@ class BusyServer:
     async def stuck_marker(self) -> None:
         """A participant refuses its marker, so that others wait behind the transaction."""
         identity = await self.opened("stuck")
-        self._marker_of_a_later_coordinator(identity)
+        self._marker_that_contradicts_the_next(identity)
         assert await self.end("stuck", identity, committed=False) == 0
         name = "txn_coordinator_oldest_pending_marker_age_seconds"
         await self.until(lambda snapshot: snapshot[name][()] != 0)
@@ -229,17 +229,18 @@ class BusyServer:
         loaded.hanging.audit()
         self.note()
 
-    def _marker_of_a_later_coordinator(self, identity: Identity) -> None:
+    def _marker_that_contradicts_the_next(self, identity: Identity) -> None:
         loaded = self.server.parts.snapshots.loaded
         assert loaded is not None
         ordinal = loaded.directory.resolve("t", b"", 0).ordinal
+        counters: CountersShard = self.server.parts.runtime.shard(COUNTERS)
         marker = Marker(
             producer_id=identity[0],
             txn_epoch=identity[1],
             next_epoch=identity[1],
-            coordinator_epoch=99,
-            outcome=Outcome.ABORT,
-            csn=1,
+            coordinator_epoch=0,
+            outcome=Outcome.COMMIT,
+            csn=counters.durable_csn() + 1,
         )
         self.server.parts.runtime.write(PartitionMarkers(loaded.directory).partition_marker(ordinal, marker))
 

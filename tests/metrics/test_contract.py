@@ -52,7 +52,8 @@ async def test_a_run_that_meets_everything_produces_every_metric() -> None:
     assert seen.labels("txn_coordinator_fenced_total") == {(reason,) for reason in reasons}
     assert seen.labels("txn_coordinator_init_total") >= {("new",), ("bump",), ("rotate",)}
     assert seen.labels("txn_coordinator_invalid_transitions_total") == {("PrepareAbort", "Ongoing")}
-    assert seen.labels("txn_coordinator_marker_retries_total") == {("TRANSACTION_COORDINATOR_FENCED",)}
+    assert seen.labels("txn_coordinator_marker_retries_total") == {("INVALID_TXN_STATE",)}
+    assert seen.labels("txn_coordinator_marker_alarms_total") == {("INVALID_TXN_STATE",)}
     assert seen.labels("txn_runtime_shard_state") == {
         (coordinator, "active") for coordinator in ("counters", "catalog", "log", "transactions")
     }

@@ -64,25 +64,31 @@ class Denies:
 
 @dataclass
 class Refusing:
-    """A marker port with partitions that refuse. Defects of a participant too, so it takes any exception."""
+    """A marker port with participants that refuse. Defects of theirs too, so it takes any exception."""
 
     port: MarkerPort
-    refused: dict[int, Exception] = field(default_factory=dict)
+    refused: dict[int | str, Exception] = field(default_factory=dict)
+    tried: int = 0
+    """Markers that were sent so far."""
 
     def partition_marker(self, ordinal: int, marker: Marker) -> Operation:
-        if ordinal not in self.refused:
-            return self.port.partition_marker(ordinal, marker)
-
-        def refuse(_shard: object, _turn: Turn) -> NoReturn:
-            raise self.refused[ordinal]
-
-        return Operation(COUNTERS, refuse)
+        return self._unless_refused(ordinal, self.port.partition_marker(ordinal, marker))
 
     def partition_seal(self, ordinal: int, producer_id: int, producer_epoch: int) -> Operation:
         return self.port.partition_seal(ordinal, producer_id, producer_epoch)
 
     def group_marker(self, group: str, marker: Marker) -> Operation:
-        return self.port.group_marker(group, marker)
+        return self._unless_refused(group, self.port.group_marker(group, marker))
+
+    def _unless_refused(self, participant: int | str, operation: Operation) -> Operation:
+        self.tried += 1
+        if participant not in self.refused:
+            return operation
+
+        def refuse(_shard: object, _turn: Turn) -> NoReturn:
+            raise self.refused[participant]
+
+        return Operation(COUNTERS, refuse)
 
 
 class Room(World):
@@ -203,17 +209,20 @@ class Room(World):
         """All markers of a partition, in order."""
         return [entry for entry in self.read(partition, is_raw=True).entries if entry.marker is not None]
 
-    def answers_markers(self, refusal: Exception | None, *partitions: str) -> None:
-        """From now on these partitions refuse every marker with this, or take them again. In split mode only."""
+    def answers_markers(self, refusal: Exception | None, *participants: str) -> Refusing:
+        """From now on these partitions, and groups (`group:name`), refuse every marker with this, or take them again.
+        In split mode only."""
         inside = self.inside
-        port = Refusing(inside.markers)
-        if refusal is not None:
-            port.refused = {inside.directory.resolve(*partition_name(name)).ordinal: refusal for name in partitions}
-        if self._refusing is not None and self._refusing.port is inside.markers:
-            self._refusing.refused = port.refused
-            return
-        self._refusing = port
-        inside.sender = MarkerSender(inside.runtime, port)
+        if self._refusing is None or self._refusing.port is not inside.markers:
+            self._refusing = Refusing(inside.markers)
+            inside.sender = MarkerSender(inside.runtime, self._refusing, inside.open_transactions)
+        named = {} if refusal is None else {self._participant(name): refusal for name in participants}
+        self._refusing.refused = named
+        return self._refusing
+
+    def _participant(self, name: str) -> int | str:
+        kind, _, group = name.partition(":")
+        return group if kind == "group" else self.inside.directory.resolve(*partition_name(name)).ordinal
 
     @property
     def version(self) -> int:

@@ -149,7 +149,23 @@ def test_partitions_with_their_marker_are_done(version: int) -> None:
 
 still_open(142, "one shard cannot be unloaded yet while the others serve")
 still_open(143, "one shard cannot be loaded anew yet while the others serve")
-still_open(145, "a marker refused with 52 is sent again like any other; stopping, as spec 4 says, is not built yet")
+
+
+@case(145)
+@both_versions
+def test_a_fenced_coordinator_stops(version: int) -> None:
+    room = Room(split=True)
+    room.answers_markers(refused_with(ErrorCode.TRANSACTION_COORDINATOR_FENCED), "t-0")
+    room.ongoing(version=version).commit()
+    room.settle()
+    room.answers_markers(None)
+    before = room.version
+    room.tick(600 * A_SECOND)
+    assert (room.state(), room.version, room.inside.sender.waiting_markers) == ("PrepareCommit", before, 0)
+    room.crash()
+    room.settle()
+    assert (room.state(), room.visible()) == ("CompleteCommit", ["a"])
+
 
 LATER = [
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -159,7 +175,12 @@ LATER = [
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ErrorCode.KAFKA_STORAGE_ERROR,
 ]
-IMPOSSIBLE = [ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR]
+IMPOSSIBLE = [
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+]
 
 
 def outcome_in_spite_of(refusal: Exception) -> Room:
@@ -187,10 +208,11 @@ def test_a_partition_that_cannot_now_is_asked_again(code: ErrorCode) -> None:
     assert [entry.marker.outcome for entry in room.markers("t-1") if entry.marker] == [COMMIT]
 
 
-@case(147, differs="spec 4 [D]: whatever a partition answers, its marker is owed; the refusals are counted")
+@case(147)
 @pytest.mark.parametrize("code", IMPOSSIBLE, ids=lambda code: code.name)
-def test_an_impossible_answer_ends_no_transaction(code: ErrorCode) -> None:
-    outcome_in_spite_of(refused_with(code))
+def test_an_impossible_answer_raises_the_alarm_and_ends_no_transaction(code: ErrorCode) -> None:
+    room = outcome_in_spite_of(refused_with(code))
+    assert set(room.inside.sender.alarms) == {code.name}
 
 
 def sent_after_restart(outcome: Outcome, version: int) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable
 
+from coordinator_runtime.decision import ShardKey
+
 
 class ParkedCall:
     """One waiting call. `attempt` tries it and says whether it is through (answered, or staged); `give_up` answers it
@@ -24,10 +26,12 @@ class ParkedCall:
 class Parking:
     """Queues of parked calls by key."""
 
-    __slots__ = ("_calls", "_queues", "_retrying")
+    __slots__ = ("_calls", "_holders", "_queues", "_retrying")
 
     def __init__(self) -> None:
         self._queues: dict[Hashable, deque[ParkedCall]] = {}
+        self._holders: dict[Hashable, ShardKey] = {}
+        """Per queue the shard whose state is in the way."""
         self._retrying: set[Hashable] = set()
         self._calls = 0
 
@@ -38,9 +42,14 @@ class Parking:
         """True when a call under this key must queue behind others."""
         return key in self._queues
 
-    def park(self, key: Hashable, call: ParkedCall, *, is_first: bool = False) -> None:
-        """Let a call wait at the end of the queue, or before all others."""
+    def park(
+        self, key: Hashable, call: ParkedCall, *, is_first: bool = False, held_up_by: ShardKey | None = None
+    ) -> None:
+        """Let a call wait at the end of the queue, or before all others. `held_up_by`: the shard that refused it; one
+        that only waits behind others has asked nobody."""
         queue = self._queues.setdefault(key, deque())
+        if held_up_by is not None:
+            self._holders[key] = held_up_by
         if is_first:
             queue.appendleft(call)
         else:
@@ -52,6 +61,11 @@ class Parking:
         queue = self._queues.get(key)
         if queue is not None and call in queue:
             self._leave(key, queue, call)
+
+    def retry_all_held_up_by(self, shard: ShardKey) -> None:
+        """The shard is not served any more: those who wait for a change of its state get another answer now."""
+        for key in [key for key, holder in self._holders.items() if holder == shard]:
+            self.retry(key)
 
     def retry(self, key: Hashable) -> None:
         """Try the calls of a key in order until one still meets what it waits for.
@@ -76,10 +90,12 @@ class Parking:
         self._calls -= 1
         if not queue and self._queues.get(key) is queue:
             del self._queues[key]
+            self._holders.pop(key, None)
 
     def give_up_all(self) -> None:
         """The server stops: answer everybody."""
         queues, self._queues = self._queues, {}
+        self._holders.clear()
         self._calls = 0
         for queue in queues.values():
             for call in queue:

@@ -41,6 +41,7 @@ from coordinator_runtime.parking import ParkedCall, Parking
 from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.rows import Rows, StagedRows
+from coordinator_runtime.shard_table import ShardState, ShardTable
 from coordinator_runtime.store import CommitGroup
 from coordinator_runtime.timeline import Journal
 from coordinator_runtime.timers import Timers
@@ -104,15 +105,22 @@ _Answer = tuple[Pending[Any], Any, Exception | None]
 """A caller, and the value or the refusal that it gets once it may be known."""
 
 
+_TimedEffect = tuple[Effect, ShardKey, int]
+"""An effect, the shard that wants it, and when it was decided."""
+
+
 class _Work:
     """What one operation and its joins have gathered so far."""
 
-    __slots__ = ("effects", "events", "records", "reply", "shards")
+    __slots__ = ("asked", "effects", "events", "records", "reply", "shards")
 
-    def __init__(self) -> None:
+    def __init__(self, asked: ShardKey) -> None:
+        self.asked = asked
+        """The shard that decides at the moment, and that refused if somebody did."""
         self.records: list[Record] = []
         self.events: list[object] = []
-        self.effects: list[Effect] = []
+        self.effects: list[tuple[Effect, ShardKey]] = []
+        """Each with the shard that wants it."""
         self.shards: set[ShardKey] = set()
         self.reply: Any = None
 
@@ -121,6 +129,7 @@ class _OpenGroup:
     """A group being built, and after `seal` the answers that wait for it."""
 
     __slots__ = (
+        "afterwards",
         "answers",
         "effects",
         "events",
@@ -137,8 +146,10 @@ class _OpenGroup:
         self.version = version
         self.rows = StagedRows()
         self.answers: list[_Answer] = []
-        self.effects: list[tuple[Effect, int]] = []
+        self.effects: list[_TimedEffect] = []
         self.events: list[tuple[object, Turn]] = []
+        self.afterwards: list[Callable[[], None]] = []
+        """Called when all else that waited for the group is done."""
         self.shards: set[ShardKey] = set()
         self.position = 0
         self.size_bytes = 0
@@ -161,7 +172,8 @@ class Runtime:
         self.journal = Journal()
         self.limits = limits if limits is not None else RuntimeLimits()
         self._hand_over = hand_over
-        self._shards: dict[ShardKey, Shard] = {}
+        self.table = ShardTable()
+        self._served = self.table.served
         self._rows: dict[Coordinator, Rows] = {}
         self._effect_handlers: dict[type, Callable[[Any], None]] = {}
         self._durable_listeners: list[Callable[[Iterable[ShardKey]], None]] = []
@@ -195,26 +207,30 @@ class Runtime:
 
     def add_shard(self, key: ShardKey, shard: Shard) -> None:
         """The shard is loaded and serves from now on."""
-        self._shards[key] = shard
+        self.table.serve(key, shard)
+
+    def remove_shard(self, key: ShardKey, state: ShardState) -> None:
+        """The shard takes no more operations. Those who waited for a change of its state, and readers of it, are told
+        so; its timers are cancelled. What it has staged becomes durable and is answered; effects of that are left to
+        the next load."""
+        self.table.mark(key, state)
+        self._timers.cancel_of(key)
+        self._parking.retry_all_held_up_by(key)
+        self._tell_durable_change([key])
 
     def shard(self, key: ShardKey) -> Any:  # noqa: ANN401  the caller knows the class by the coordinator
-        """The loaded shard, for reads of durable state. Raises Refused NOT_COORDINATOR."""
-        shard = self._shards.get(key)
-        if shard is None:
-            raise Refused(
-                ErrorCode.NOT_COORDINATOR, f"shard {key.number} is not served here; find the coordinator again"
-            )
-        return shard
+        """The loaded shard, for reads of durable state. Raises Refused, as `ShardTable.refusal`."""
+        return self.table.shard(key)
 
     def shards(self, coordinator: Coordinator) -> list[Any]:
-        """All loaded shards of a coordinator, in order of their number."""
-        return [shard for key, shard in sorted(self._shards.items()) if key.coordinator is coordinator]
+        """All shards of a coordinator that serve, in order of their number."""
+        return self.table.serving(coordinator)
 
     def handle_effect(self, effect_type: type, handler: Callable[[Any], None]) -> None:
         self._effect_handlers[effect_type] = handler
 
     def on_durable_change(self, listener: Callable[[Iterable[ShardKey]], None]) -> None:
-        """Be told which shards have new durable state: long polls wake here."""
+        """Be told which shards have new durable state, or are not served any more: long polls wake here."""
         self._durable_listeners.append(listener)
 
     # Writing
@@ -238,7 +254,7 @@ class Runtime:
         Errors: Refused (nothing was written), UnknownOutcome (the store failed underneath)."""
         reply: Pending[Any] = Pending()
         if self._failure is not None:
-            return failed(Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the server is stopping; try again shortly"))
+            return failed(_stopping())
         if self._undurable_bytes > self.limits.undurable_bytes_max and not is_urgent:
             return failed(
                 Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too much is waiting for the disk; try again shortly")
@@ -248,45 +264,69 @@ class Runtime:
         if is_behind_others and not can_park:
             # Who does not want to wait must not overtake those who do, although the way may be free by now.
             return failed(_in_the_way())
-        if is_behind_others or not self._attempt(operation, context, reply, can_park=can_park):
-            self._park(park_key, operation, context, reply, is_first=is_continued)
+        held_up_by = None
+        if not is_behind_others:
+            held_up_by = self._attempt(operation, context, reply, can_park=can_park)
+            if held_up_by is None:
+                return reply
+        self._park(park_key, operation, context, reply, is_first=is_continued, held_up_by=held_up_by)
         return reply
 
-    def _attempt(self, operation: Operation, context: CallContext, reply: Pending[Any], *, can_park: bool) -> bool:
-        """Perform the operation once; False when it met a transaction in its way and may wait."""
+    def write_before_serving(self, shard: Shard, record: Record) -> Pending[None]:
+        """Write a record of a shard that is loaded and does not serve yet. The reply comes when it is durable.
+
+        Errors: as `write`."""
+        reply: Pending[None] = Pending()
+        if self._failure is not None:
+            return failed(_stopping())
+        turn = Turn(now_ms=self.clock.wall_ms())
+        work = _Work(record.shard)
+        shard.replay(record.value)
+        work.records.append(record)
+        self._accept(work, self._rows_of(work, turn), turn, reply)
+        return reply
+
+    def _attempt(
+        self, operation: Operation, context: CallContext, reply: Pending[Any], *, can_park: bool
+    ) -> ShardKey | None:
+        """Perform the operation once. When it met a transaction in its way and may wait: the shard that said so."""
         turn = Turn(now_ms=self.clock.wall_ms(), client_id=context.client_id, host=context.host)
         savepoint = self.journal.position()
-        work = _Work()
+        work = _Work(operation.shard)
         try:
             self._perform(operation, turn, work)
             rows = self._rows_of(work, turn)
         except Refused as refusal:
             self.journal.roll_back(savepoint)
             if can_park and refusal.code is ErrorCode.CONCURRENT_TRANSACTIONS:
-                return False
+                return work.asked
             self._answer_when_durable(work, (reply, None, refusal))
-            return True
+            return None
         except Exception as defect:  # noqa: BLE001  our bug: this operation fails alone, the state is as before it
             self.journal.roll_back(savepoint)
             reply.fail(defect)
             if context is INTERNAL:
                 self.on_defect(defect)
-            return True
+            return None
         if work.records:
             self._accept(work, rows, turn, reply)
         else:
             self._answer_when_durable(work, (reply, work.reply, None), work.effects)
-        return True
+        return None
 
     def _perform(self, operation: Operation, turn: Turn, work: _Work) -> None:
-        shard = self.shard(operation.shard)
-        work.shards.add(operation.shard)
+        key = operation.shard
+        shard = self._served.get(key)
+        if shard is None:
+            raise self.table.refusal(key, is_joined=bool(work.shards))
+        work.asked = key
+        work.shards.add(key)
         decision = operation.decide(shard, turn)
         for record in decision.records:
-            self._shards[record.shard].replay(record.value)
+            self._served[record.shard].replay(record.value)
             work.shards.add(record.shard)
             work.records.append(record)
-        work.effects.extend(decision.effects)
+        work.effects.extend((effect, key) for effect in decision.effects)
         work.events.extend(decision.events)
         if decision.reply is not None:
             work.reply = decision.reply
@@ -311,26 +351,39 @@ class Runtime:
         self._undurable_bytes += rows.size_bytes
         group.answers.append((reply, work.reply, None))
         now_ms = self.clock.monotonic_ms()
-        group.effects.extend((effect, now_ms) for effect in work.effects)
+        group.effects.extend((effect, owner, now_ms) for effect, owner in work.effects)
         group.position = self.journal.position()
         if group.rows.size_bytes > self.limits.group_bytes_max:
             self.seal()
         else:
             self.on_work()
 
-    def _answer_when_durable(self, work: _Work, answer: _Answer, effects: Iterable[Effect] = ()) -> None:
+    def _answer_when_durable(
+        self, work: _Work, answer: _Answer, effects: Iterable[tuple[Effect, ShardKey]] = ()
+    ) -> None:
         """Answer, and start the effects, once everything that the shards hold is durable; at once if it is."""
         now_ms = self.clock.monotonic_ms()
-        timed_effects = [(effect, now_ms) for effect in effects]
+        timed_effects = [(effect, owner, now_ms) for effect, owner in effects]
         basis = max((self._last_version.get(key, 0) for key in work.shards), default=0)
         if basis <= self._durable_version:
             _give(answer)
             self._start_effects(timed_effects)
             return
-        is_open = basis == self._open.version
-        group = self._open if is_open else self._sealed[basis - self._sealed[0].version]
+        group = self._undurable_group(basis)
         group.answers.append(answer)
         group.effects.extend(timed_effects)
+
+    def when_durable(self, key: ShardKey, action: Callable[[], None]) -> None:
+        """Call back when everything that was written to a shard so far is durable, answered and told; at once if it
+        is."""
+        basis = self._last_version.get(key, 0)
+        if basis <= self._durable_version:
+            action()
+        else:
+            self._undurable_group(basis).afterwards.append(action)
+
+    def _undurable_group(self, version: int) -> _OpenGroup:
+        return self._open if version == self._open.version else self._sealed[version - self._sealed[0].version]
 
     # Committing
 
@@ -360,9 +413,14 @@ class Runtime:
                 self.on_event(event, turn)
             elapsed_us = self.clock.monotonic_us() - group.sealed_us
             self.on_group(GroupDurable(group.row_count, group.size_bytes, elapsed_us))
-            for listener in self._durable_listeners:
-                listener(group.shards)
+            self._tell_durable_change(group.shards)
+            for action in group.afterwards:
+                action()
         self.on_work()
+
+    def _tell_durable_change(self, keys: Iterable[ShardKey]) -> None:
+        for listener in self._durable_listeners:
+            listener(keys)
 
     @property
     def durable_version(self) -> int:
@@ -399,10 +457,13 @@ class Runtime:
                 reply.fail(unknown)
         self._parking.give_up_all()
 
-    def _start_effects(self, effects: list[tuple[Effect, int]]) -> None:
-        for effect, decided_ms in effects:
+    def _start_effects(self, effects: list[_TimedEffect]) -> None:
+        for effect, owner, decided_ms in effects:
+            if owner not in self._served:
+                # Unloaded meanwhile. The next load finds out by itself what is owed.
+                continue
             if isinstance(effect, ArmTimer):
-                self._timers.arm(effect.key, decided_ms + effect.delay_ms, partial(self._expire, effect))
+                self._timers.arm(effect.key, decided_ms + effect.delay_ms, partial(self._expire, effect), owner=owner)
             elif isinstance(effect, CancelTimer):
                 self._timers.cancel(effect.key)
             elif isinstance(effect, Unpark):
@@ -415,7 +476,14 @@ class Runtime:
     # Parking and timers
 
     def _park(
-        self, key: Hashable, operation: Operation, context: CallContext, reply: Pending[Any], *, is_first: bool
+        self,
+        key: Hashable,
+        operation: Operation,
+        context: CallContext,
+        reply: Pending[Any],
+        *,
+        is_first: bool,
+        held_up_by: ShardKey | None,
     ) -> None:
         refusal = _in_the_way()
         timer_key = ("parked", id(reply))
@@ -427,7 +495,7 @@ class Runtime:
             self.on_wait_ended(WaitEnded(context.method, result, self.clock.monotonic_us() - began_us))
 
         def attempt() -> bool:
-            if self._attempt(operation, context, reply, can_park=True):
+            if self._attempt(operation, context, reply, can_park=True) is None:
                 leave(WaitResult.SERVED)
                 return True
             return False
@@ -442,7 +510,7 @@ class Runtime:
             leave(WaitResult.REFUSED)
             reply.fail(refusal)
             return
-        self._parking.park(key, call, is_first=is_first)
+        self._parking.park(key, call, is_first=is_first, held_up_by=held_up_by)
         reply.on_cancel(partial(give_up, WaitResult.LEFT))
         latest_ms = self.clock.monotonic_ms() + self.limits.parked_ms_max
         deadline_ms = latest_ms if context.deadline_ms is None else min(context.deadline_ms, latest_ms)
@@ -475,13 +543,21 @@ class Runtime:
 
     def _expire(self, timer: ArmTimer) -> None:
         """A timeout takes the same path as a request. When somebody else was quicker it does nothing and succeeds; when
-        it fails, its reason still stands and it comes again."""
+        it fails, its reason still stands and it comes again, unless the shard has left: then the next load sees to
+        it."""
+        owner = timer.operation.shard
 
         def expire_again(_error: Exception) -> None:
-            if self._failure is None and not self._timers.is_armed(timer.key):
-                self.arm(timer.key, EXPIRE_AGAIN_MS, partial(self._expire, timer))
+            if self._failure is None and owner in self._served and not self._timers.is_armed(timer.key):
+                deadline_ms = self.clock.monotonic_ms() + EXPIRE_AGAIN_MS
+                self._timers.arm(timer.key, deadline_ms, partial(self._expire, timer), owner=owner)
+                self.on_work()
 
         self.write(timer.operation, is_urgent=True).recover(expire_again)
+
+
+def _stopping() -> Refused:
+    return Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the server is stopping; try again shortly")
 
 
 def _in_the_way() -> Refused:

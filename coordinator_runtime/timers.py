@@ -17,6 +17,7 @@ class _Armed:
     generation: int
     deadline_ms: int
     action: Callable[[], None]
+    owner: Hashable
 
 
 class Timers:
@@ -36,15 +37,21 @@ class Timers:
         """How many are armed, by the first part of their names. Looks at every one."""
         return Counter(str(key[0] if isinstance(key, tuple) else key) for key in self._armed)
 
-    def arm(self, key: Hashable, deadline_ms: int, action: Callable[[], None]) -> None:
+    def arm(self, key: Hashable, deadline_ms: int, action: Callable[[], None], *, owner: Hashable = None) -> None:
+        """`owner`: with whom it is cancelled, see `cancel_of`."""
         self._generation += 1
-        self._armed[key] = _Armed(self._generation, deadline_ms, action)
+        self._armed[key] = _Armed(self._generation, deadline_ms, action, owner)
         heapq.heappush(self._heap, (deadline_ms, self._generation, key))
         if len(self._heap) > 64 and len(self._heap) > 4 * len(self._armed):
             self._forget_disarmed()
 
     def cancel(self, key: Hashable) -> None:
         self._armed.pop(key, None)
+
+    def cancel_of(self, owner: Hashable) -> None:
+        """Cancel everything that this owner armed. Looks at every timer: for what happens rarely."""
+        for key in [key for key, armed in self._armed.items() if armed.owner == owner]:
+            del self._armed[key]
 
     def is_armed(self, key: Hashable) -> bool:
         return key in self._armed
@@ -60,10 +67,18 @@ class Timers:
         return None
 
     def due(self, now_ms: int) -> Iterator[Callable[[], None]]:
-        """Disarm and yield the actions whose deadline has passed, earliest first."""
+        """Disarm and yield the actions whose deadline has passed, earliest first. What they arm is not among them,
+        however soon it is due: work that goes on step by step leaves room between its steps."""
+        found: list[tuple[int, Hashable]] = []
         while (deadline_ms := self.next_deadline_ms()) is not None and deadline_ms <= now_ms:
-            _, _, key = heapq.heappop(self._heap)
-            yield self._armed.pop(key).action
+            _, generation, key = heapq.heappop(self._heap)
+            found.append((generation, key))
+        for generation, key in found:
+            armed = self._armed.get(key)
+            # An action before it may have cancelled it, or armed it anew.
+            if armed is not None and armed.generation == generation:
+                del self._armed[key]
+                yield armed.action
 
     def _forget_disarmed(self) -> None:
         """Keep the heap within a constant factor of what is armed: a busy server re-arms far more than it fires."""

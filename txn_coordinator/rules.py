@@ -461,12 +461,6 @@ def is_due(current: Transaction, *, identity: Identity, start_ms: int) -> bool:
     return current.state is TransactionState.ONGOING and current.identity == identity and current.start_ms == start_ms
 
 
-def is_expired(current: Transaction, *, now_ms: int, expiration_ms: int) -> bool:
-    """True for an idle id that nobody used for so long (spec transactions 5; inclusive). What is open or being
-    completed never expires."""
-    return current.state in IDLE and current.last_update_ms <= now_ms - expiration_ms
-
-
 def _nothing_to_end(current: Transaction, request: EndRequest) -> Refused:
     return Refused(
         ErrorCode.INVALID_TXN_STATE,

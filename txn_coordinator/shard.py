@@ -28,6 +28,7 @@ from coordinator_runtime.decision import (
     Turn,
     Unpark,
 )
+from coordinator_runtime.expiration import first_sweep, next_sweep, sweep
 from coordinator_runtime.ports import MarkerPort
 from coordinator_runtime.timeline import Journal, TimelineMap
 from txn_coordinator import rules
@@ -121,14 +122,7 @@ ADMIN_CAUSE: Final = "admin"
 EXPIRATION_MS: Final = 7 * 24 * 3_600_000
 """Kafka's `transactional.id.expiration.ms`."""
 
-_EXPIRED_PER_TURN_MAX: Final = 500
-"""Ids that one operation forgets, so that it holds up nobody."""
-
-_SWEEPS_PER_EXPIRATION: Final = 100
-_SWEEP_STAGGER_MS: Final = 20
-"""Between the shards, so that their looks do not add up to one long turn."""
-_SWEEP_PAUSE_MS_MAX: Final = 3_600_000
-"""Ids are looked through at most this rarely, as in Kafka: one is forgotten at most so much later than it could be."""
+_EXPIRATION_TIMER: Final = "transaction_expiration"
 
 
 class TransactionShard:
@@ -377,32 +371,15 @@ class TransactionShard:
         )
 
     def decide_expire(self, turn: Turn) -> Decision:
-        """Forget ids that were idle for too long, and look again when the next one may be due. Whether one is due is
-        decided here and now, so an id that was used a moment ago is safe (spec transactions 5)."""
-        now_ms, expiration_ms = turn.now_ms, self.expiration_ms
-        expired: list[Transaction] = []
-        oldest_ms = now_ms
-        for each in self._transactions.values():
-            # One comparison is all that most ids cost: only what is older than all before it is worth a look.
-            if each.last_update_ms >= oldest_ms:
-                continue
-            if rules.is_expired(each, now_ms=now_ms, expiration_ms=expiration_ms):
-                expired.append(each)
-            elif each.state in IDLE:
-                oldest_ms = each.last_update_ms
-        # No sooner than after the pause, however many ids come due one by one; and no later than an id that becomes
-        # idle now can expire.
-        pause_ms = min(max(expiration_ms // _SWEEPS_PER_EXPIRATION, 1), _SWEEP_PAUSE_MS_MAX)
-        delay_ms = max(oldest_ms + expiration_ms - now_ms, pause_ms)
-        if len(expired) > _EXPIRED_PER_TURN_MAX:
-            del expired[_EXPIRED_PER_TURN_MAX:]
-            delay_ms = 1
+        """Forget ids that were idle for too long, and look again when the next one may be due (spec transactions 5)."""
+        idle = ((each.last_update_ms, each) for each in self._transactions.values() if each.state in IDLE)
+        found = sweep(idle, now_ms=turn.now_ms, expiration_ms=self.expiration_ms)
         return Decision(
             records=tuple(
-                Record(self.key, TransactionForgotten(each.transactional_id), cause="expire") for each in expired
+                Record(self.key, TransactionForgotten(each.transactional_id), cause="expire") for each in found.expired
             ),
-            effects=(self._next_sweep(delay_ms),),
-            events=tuple(TransactionExpired(each) for each in expired),
+            effects=(next_sweep(_EXPIRATION_TIMER, self.key, found.delay_ms),),
+            events=tuple(TransactionExpired(each) for each in found.expired),
         )
 
     def _decide_outcome(
@@ -465,7 +442,7 @@ class TransactionShard:
     def on_loaded(self, turn: Turn) -> Decision:
         """Open transactions go on, their timeout counted from their stored start, if they have one; decided ones are
         finished; ids that expired meanwhile are forgotten soon."""
-        effects: list[Effect] = [self._next_sweep(1 + _SWEEP_STAGGER_MS * self.key.number)]
+        effects: list[Effect] = [first_sweep(_EXPIRATION_TIMER, self.key)]
         for transaction in self._transactions.values():
             if transaction.state is TransactionState.ONGOING and not transaction.is_promised:
                 left_ms = transaction.start_ms + transaction.txn_timeout_ms - turn.now_ms
@@ -510,10 +487,6 @@ class TransactionShard:
 
     def _disarm(self, transaction: Transaction) -> tuple[Effect, ...]:
         return (CancelTimer(_timer_key(transaction.transactional_id)),) if transaction.is_promised else ()
-
-    def _next_sweep(self, delay_ms: int) -> ArmTimer:
-        operation = Operation(self.key, lambda shard, turn: shard.decide_expire(turn))
-        return ArmTimer(("transaction_expiration", self.key.number), delay_ms, operation)
 
     def _timeout_of(self, transaction: Transaction, *, delay_ms: int) -> ArmTimer:
         operation = abort_operation(self.key, transaction, cause=_TIMEOUT_CAUSE)

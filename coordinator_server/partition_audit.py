@@ -3,12 +3,15 @@
 The fold below repeats what the partition log does with a batch and a marker, in its own words and without its rules or
 shards, so that a mistake in either shows as a difference.
 
+That a producer was forgotten is not in the log. The partition's head says when that last happened, and so which
+producers may have been: such a one may be missing, and may start anew.
+
 Source: spec log-and-runtime 1.3, 1.5, 1.7 and 6.2 (white-box checks).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader, verify_batch
@@ -22,6 +25,7 @@ from partition_log.state import (
     NO_OFFSET,
     CachedBatch,
     EndedTransaction,
+    ForgottenProducers,
     LastMarker,
     OpenTransaction,
     PartitionHead,
@@ -41,10 +45,17 @@ class LoggedMarker:
 class PartitionAudit:
     """What a partition's log says, and what is wrong in it. Made by `audit_log`."""
 
+    forgotten: ForgottenProducers
+    """As the head has it."""
     batch_count: int = 0
     transactional_batches: int = 0
     end_offset: int = 0
     producers: dict[int, ProducerEntry] = field(default_factory=dict)
+    """As if none had been forgotten, where the log allows that."""
+    last_offsets: dict[int, int] = field(default_factory=dict)
+    """Where each producer's newest batch or marker lies."""
+    returned: set[int] = field(default_factory=set)
+    """Producers that wrote again after they may have been forgotten."""
     ended: set[EndedTransaction] = field(default_factory=set)
     markers: list[LoggedMarker] = field(default_factory=list)
     is_whole: bool = True
@@ -60,6 +71,19 @@ class PartitionAudit:
         entries = self.producers.values()
         return sorted(entry.open_transaction.first_offset for entry in entries if entry.open_transaction is not None)
 
+    @property
+    def has_what_was_forgotten(self) -> bool:
+        """False where the head tells of offsets or markers that the log does not have."""
+        csns = {0, *(logged.marker.csn for logged in self.markers)}
+        return self.forgotten.end_offset <= self.end_offset and self.forgotten.csn in csns
+
+    def may_have_forgotten(self, producer_id: int) -> bool:
+        """Whether this producer, as far as it was read, may be unknown to the partition."""
+        entry = self.producers[producer_id]
+        csn = 0 if entry.last_marker is None else entry.last_marker.csn
+        is_behind = self.last_offsets[producer_id] < self.forgotten.end_offset and csn <= self.forgotten.csn
+        return is_behind and entry.open_transaction is None
+
     def head(self, log_start_offset: int, stored: PartitionHead) -> PartitionHead:
         """The positions that follow from the log. What it cannot say is taken from the stored ones."""
         opened = self.open_offsets
@@ -72,12 +96,13 @@ class PartitionAudit:
             max(aborts, default=NO_OFFSET),
             stored.index,
             len(aborts),
+            stored.forgotten,
         )
 
 
-def audit_log(batches: Iterable[StoredBatch]) -> PartitionAudit:
+def audit_log(batches: Iterable[StoredBatch], forgotten: ForgottenProducers) -> PartitionAudit:
     """Read a whole log, from offset 0."""
-    audit = PartitionAudit()
+    audit = PartitionAudit(forgotten)
     try:
         for batch in batches:
             _take(audit, batch)
@@ -105,11 +130,26 @@ def _take(audit: PartitionAudit, batch: StoredBatch) -> None:
         _take_marker(audit, header.base_offset, marker)
     elif header.producer_id != NO_PRODUCER_ID:
         _take_data(audit, header)
+    if header.producer_id != NO_PRODUCER_ID:
+        audit.last_offsets[header.producer_id] = header.last_offset
+
+
+def _known(audit: PartitionAudit, producer_id: int, follows: Callable[[ProducerEntry], bool]) -> ProducerEntry | None:
+    """What the partition knew of a producer that writes. One that may have been forgotten is new, if what it writes
+    would not have followed otherwise."""
+    entry = audit.producers.get(producer_id)
+    if entry is None or not audit.may_have_forgotten(producer_id):
+        return entry
+    if follows(entry):
+        audit.returned.add(producer_id)
+        return entry
+    audit.returned.discard(producer_id)
+    return None
 
 
 def _take_data(audit: PartitionAudit, batch: BatchHeader) -> None:
     audit.transactional_batches += batch.is_transactional
-    entry = audit.producers.get(batch.producer_id)
+    entry = _known(audit, batch.producer_id, lambda known: not _starts_anew(known, batch))
     where = f"the batch at offset {batch.base_offset} (producer {batch.producer_id}, epoch {batch.producer_epoch})"
     opened = None if entry is None else entry.open_transaction
     if entry is not None:
@@ -136,9 +176,19 @@ def _take_data(audit: PartitionAudit, batch: BatchHeader) -> None:
     )
 
 
+def _starts_anew(entry: ProducerEntry, batch: BatchHeader) -> bool:
+    """True for a first batch that would be refused if its producer were known."""
+    if batch.base_sequence != 0 or batch.producer_epoch > entry.epoch:
+        return False
+    if batch.producer_epoch < entry.epoch:
+        # The coordinator lets no transaction of an older epoch begin.
+        return not batch.is_transactional
+    return bool(entry.batches) and next_sequence(entry.last_sequence) != 0
+
+
 def _take_marker(audit: PartitionAudit, offset: int, marker: Marker) -> None:
     audit.markers.append(LoggedMarker(offset, marker))
-    entry = audit.producers.get(marker.producer_id)
+    entry = _known(audit, marker.producer_id, lambda known: marker.txn_epoch >= known.epoch)
     where = f"the marker at offset {offset} (producer {marker.producer_id}, epoch {marker.txn_epoch}, csn {marker.csn})"
     if entry is not None:
         if entry.last_marker is not None and marker.csn <= entry.last_marker.csn:
@@ -160,21 +210,31 @@ def _take_marker(audit: PartitionAudit, offset: int, marker: Marker) -> None:
     )
 
 
-def producer_differences(found: dict[int, ProducerEntry], stored: dict[int, ProducerEntry]) -> Iterator[str]:
-    """Where stored producers are not what the log says. Wall times and seals are not in the log and not
-    compared."""
-    for producer_id in sorted(found.keys() | stored.keys()):
-        expected, kept = found.get(producer_id), stored.get(producer_id)
-        if expected is None:
+def producer_differences(audit: PartitionAudit, stored: dict[int, ProducerEntry]) -> Iterator[str]:
+    """Where stored producers are not what the log says. Wall times, seals and what was forgotten are not in the log and
+    not compared."""
+    for producer_id in sorted(audit.producers.keys() | stored.keys()):
+        if producer_id not in audit.producers:
             yield f"producer {producer_id} is stored and never wrote here"
-        elif kept is None:
-            yield f"producer {producer_id} wrote here and is not stored"
-        elif _timeless(expected) != _timeless(kept):
-            yield f"producer {producer_id} is stored as {_timeless(kept)}, the log says {_timeless(expected)}"
+        elif producer_id not in stored:
+            if not audit.may_have_forgotten(producer_id):
+                yield f"producer {producer_id} wrote here and is not stored"
+        else:
+            expected, kept = _comparable(audit.producers[producer_id]), _comparable(stored[producer_id])
+            if kept != expected and not (producer_id in audit.returned and _is_rest(kept, expected)):
+                yield f"producer {producer_id} is stored as {kept}, the log says {expected}"
 
 
-def _timeless(entry: ProducerEntry) -> ProducerEntry:
+def _is_rest(kept: ProducerEntry, expected: ProducerEntry) -> bool:
+    """True for what is left of an entry where the partition had forgotten its beginning."""
+    if kept.last_marker is None:
+        expected = replace(expected, coordinator_epoch=NO_COORDINATOR_EPOCH, last_marker=None)
+    batches = expected.batches[len(expected.batches) - len(kept.batches) :]
+    return kept == replace(expected, batches=batches)
+
+
+def _comparable(entry: ProducerEntry) -> ProducerEntry:
     opened = entry.open_transaction
     if opened is not None:
         opened = OpenTransaction(opened.first_offset, 0)
-    return replace(entry, last_append_ms=0, open_transaction=opened, is_sealed=False)
+    return replace(entry, last_append_ms=0, open_transaction=opened, is_sealed=False, forgotten_csn=0)

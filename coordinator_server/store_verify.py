@@ -154,7 +154,7 @@ class _Verification:
                 self._check_trimmed(ordinal, name, log)
                 continue
             try:
-                audit = audit_log(stored.batches(self._rows, ordinal))
+                audit = audit_log(stored.batches(self._rows, ordinal), head.forgotten)
                 self._note(log, name, audit.batch_count, audit.damaged)
                 if not audit.is_whole:
                     self._unread.add(ordinal)
@@ -189,11 +189,16 @@ class _Verification:
         expected = audit.head(head.log_start_offset, head)
         if head != expected:
             check.violated(f"{name}: {_head_words(head)} is stored, the log says {_head_words(expected)}")
+        if not audit.has_what_was_forgotten:
+            check.violated(
+                f"{name}: producers were forgotten at offset {head.forgotten.end_offset}, with markers up to csn"
+                f" {head.forgotten.csn}, which the log does not have"
+            )
 
     def _check_producers(self, check: Check, ordinal: int, name: str, audit: PartitionAudit) -> None:
         kept = stored.producers(self._rows, ordinal)
         check.examined += len(kept)
-        for difference in producer_differences(audit.producers, kept):
+        for difference in producer_differences(audit, kept):
             check.violated(f"{name}: {difference}")
         for producer_id, entry in kept.items():
             if entry.open_transaction is not None:

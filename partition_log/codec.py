@@ -25,6 +25,7 @@ from partition_log.state import (
     BATCHES_CACHED_MAX,
     CachedBatch,
     EndedTransaction,
+    ForgottenProducers,
     IndexProgress,
     LastMarker,
     OpenTransaction,
@@ -45,7 +46,7 @@ _OUTCOME_PREFIX: Final = struct.Struct(">IB")
 _OUTCOME_KEY: Final = struct.Struct(">IBQQ")
 
 _NUMBER: Final = struct.Struct(">Q")
-_HEAD: Final = struct.Struct(">BqqqIqqIIqQ")
+_HEAD: Final = struct.Struct(">BqqqIqqIIqQqQ")
 _PRODUCER: Final = struct.Struct(">BhiqqqhbQB")
 _CACHED_BATCHES: Final = tuple(struct.Struct(">" + "iiq" * count) for count in range(BATCHES_CACHED_MAX + 1))
 _OUTCOME: Final = struct.Struct(">BhqQ")
@@ -121,14 +122,19 @@ def encode_head(head: PartitionHead) -> bytes:
         index.batch_count,
         index.max_timestamp_ms,
         head.aborted_transactions,
+        head.forgotten.end_offset,
+        head.forgotten.csn,
     )
 
 
 def decode_head(value: bytes) -> PartitionHead:
     """Raises UnknownVersion."""
     _check_version(value)
-    _, start, end, stable, open_transactions, last_abort, *index, aborted = _HEAD.unpack(value)
-    return PartitionHead(start, end, stable, open_transactions, last_abort, IndexProgress(*index), aborted)
+    # Rows written before producers were ever forgotten end earlier: none was.
+    numbers = _HEAD.unpack(value.ljust(_HEAD.size, b"\0"))
+    _, start, end, stable, open_transactions, last_abort, *index, aborted, forgotten_offset, forgotten_csn = numbers
+    forgotten = ForgottenProducers(forgotten_offset, forgotten_csn)
+    return PartitionHead(start, end, stable, open_transactions, last_abort, IndexProgress(*index), aborted, forgotten)
 
 
 def encode_producer(entry: ProducerEntry) -> bytes:
@@ -143,7 +149,7 @@ def encode_producer(entry: ProducerEntry) -> bytes:
         _NOTHING if opened is None else opened.started_ms,
         _NOTHING if marker is None else marker.txn_epoch,
         _NOTHING if marker is None else marker.outcome,
-        0 if marker is None else marker.csn,
+        entry.forgotten_csn if marker is None else marker.csn,
         len(entry.batches),
     )
     numbers: list[int] = []
@@ -169,6 +175,7 @@ def decode_producer(value: bytes) -> ProducerEntry:
         None if first_offset == _NOTHING else OpenTransaction(first_offset, started_ms),
         None if outcome == _NOTHING else LastMarker(txn_epoch, Outcome(outcome), csn),
         is_sealed,
+        csn if outcome == _NOTHING else 0,
     )
 
 

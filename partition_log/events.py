@@ -31,6 +31,14 @@ class PartitionGrew:
 
 
 @dataclass(frozen=True, slots=True)
+class ProducersExpired:
+    """A partition forgot producers that had not written for long. Told by the runtime."""
+
+    ordinal: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class MarkerFromOutside:
     """A marker that no coordinator of this server sent is durable in a partition. Told by the runtime."""
 

@@ -66,6 +66,15 @@ class ProducerSealed:
 
 
 @dataclass(frozen=True, slots=True)
+class ProducersForgotten:
+    """Producers that did not write for long, and had nothing open, are unknown from now on."""
+
+    ordinal: int
+    producer_ids: tuple[int, ...]
+    head: PartitionHead
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionRestored:
     """A partition as its stored row has it."""
 
@@ -88,6 +97,7 @@ LogRecord = (
     | BatchAppended
     | MarkerAppended
     | ProducerSealed
+    | ProducersForgotten
     | PartitionRestored
     | ProducerRestored
 )

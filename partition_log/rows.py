@@ -24,6 +24,7 @@ from partition_log.records import (
     PartitionRestored,
     ProducerRestored,
     ProducerSealed,
+    ProducersForgotten,
 )
 from partition_log.state import EMPTY_HEAD, TimeIndexEntry
 
@@ -47,6 +48,8 @@ class LogRows:
             case ProducerSealed(ordinal, producer_id, producer):
                 key = codec.producer_key(ordinal, producer_id)
                 staged.put(Family.PRODUCERS, key, codec.encode_producer(producer))
+            case ProducersForgotten():
+                _stage_forgotten(value, staged)
             case PartitionCreated(ordinal):
                 staged.put(Family.PARTITIONS, codec.partition_key(ordinal), codec.encode_head(EMPTY_HEAD))
             case PartitionDeleted(ordinal):
@@ -87,6 +90,13 @@ def _stage_marker(record: MarkerAppended, staged: StagedRows) -> None:
         staged.put(Family.OUTCOMES, key, codec.encode_outcome(ended))
     if record.indexed is not None:
         _stage_index(ordinal, record.indexed, staged)
+
+
+def _stage_forgotten(record: ProducersForgotten, staged: StagedRows) -> None:
+    ordinal = record.ordinal
+    staged.put(Family.PARTITIONS, codec.partition_key(ordinal), codec.encode_head(record.head))
+    for producer_id in record.producer_ids:
+        staged.delete(Family.PRODUCERS, codec.producer_key(ordinal, producer_id))
 
 
 def _stage_index(ordinal: int, entry: TimeIndexEntry, staged: StagedRows) -> None:

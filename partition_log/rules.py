@@ -11,6 +11,7 @@ Source: spec log-and-runtime 1.3 and 1.5, with the csn of design 6 in place of t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from enum import Enum
 from typing import Final
@@ -23,10 +24,12 @@ from partition_log.state import (
     BATCHES_CACHED_MAX,
     NO_COORDINATOR_EPOCH,
     CachedBatch,
+    ForgottenProducers,
     IndexProgress,
     LastMarker,
     OpenTransaction,
     PartitionConfig,
+    PartitionHead,
     ProducerEntry,
     TimeIndexEntry,
 )
@@ -185,28 +188,44 @@ def _out_of_order(batch: BatchHeader, expected: str) -> Refused:
 
 
 def entry_after_append(
-    entry: ProducerEntry | None, batch: BatchHeader, *, base_offset: int, now_ms: int
+    entry: ProducerEntry | None, batch: BatchHeader, *, base_offset: int, now_ms: int, forgotten_csn: int
 ) -> ProducerEntry:
-    """The producer's entry once the batch is appended at `base_offset`."""
+    """The producer's entry once the batch is appended at `base_offset`. An unknown producer may be one that was
+    forgotten, so it takes over what the partition still knows: `forgotten_csn`."""
     cached = CachedBatch(batch.base_sequence, batch.last_sequence, base_offset)
     open_transaction = entry.open_transaction if entry is not None else None
     if batch.is_transactional and open_transaction is None:
         open_transaction = OpenTransaction(base_offset, now_ms)
     if entry is None:
-        return ProducerEntry(batch.producer_epoch, NO_COORDINATOR_EPOCH, now_ms, (cached,), open_transaction)
+        return ProducerEntry(
+            batch.producer_epoch,
+            NO_COORDINATOR_EPOCH,
+            now_ms,
+            (cached,),
+            open_transaction,
+            forgotten_csn=forgotten_csn,
+        )
     batches = (*entry.batches[_NEWLY_KEPT:], cached) if entry.epoch == batch.producer_epoch else (cached,)
     return ProducerEntry(
-        batch.producer_epoch, entry.coordinator_epoch, now_ms, batches, open_transaction, entry.last_marker
+        batch.producer_epoch,
+        entry.coordinator_epoch,
+        now_ms,
+        batches,
+        open_transaction,
+        entry.last_marker,
+        forgotten_csn=entry.forgotten_csn,
     )
 
 
-def judge_marker(entry: ProducerEntry | None, marker: Marker) -> MarkerVerdict:
-    """Whether a marker is appended. One for an unknown producer is: it may be all that fences a late batch.
+def judge_marker(entry: ProducerEntry | None, marker: Marker, *, forgotten_csn: int) -> MarkerVerdict:
+    """Whether a marker is appended. One for an unknown producer is: it may be all that fences a late batch. Unless the
+    producer may have been forgotten with this very marker, whose csn is then `forgotten_csn` at most: there is nothing
+    open that it could end, and twice in the log it would be two.
 
     Raises Refused: TRANSACTION_COORDINATOR_FENCED; INVALID_TXN_STATE where a marker contradicts the log, which no
     correct coordinator sends."""
     if entry is None:
-        return MarkerVerdict.APPEND
+        return MarkerVerdict.STALE if marker.csn <= forgotten_csn else MarkerVerdict.APPEND
     if marker.coordinator_epoch < entry.coordinator_epoch:
         raise Refused(
             ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -215,6 +234,11 @@ def judge_marker(entry: ProducerEntry | None, marker: Marker) -> MarkerVerdict:
         )
     if entry.last_marker is not None and marker.csn <= entry.last_marker.csn:
         return _judge_seen(entry.last_marker, marker)
+    if marker.csn <= entry.forgotten_csn:
+        # A csn is given when the outcome is decided, so after the last record of its transaction. This one was given,
+        # written and forgotten before the producer's first record that is known: where the epoch stays (client version
+        # 1), nothing else tells that it belongs to an older transaction.
+        return MarkerVerdict.STALE
     if entry.open_transaction is None:
         return MarkerVerdict.APPEND if marker.txn_epoch >= entry.epoch else MarkerVerdict.STALE
     if marker.txn_epoch > entry.epoch:
@@ -248,6 +272,17 @@ def entry_after_marker(entry: ProducerEntry | None, marker: Marker, *, now_ms: i
     return ProducerEntry(
         max(entry.epoch, marker.next_epoch), marker.coordinator_epoch, now_ms, batches, None, last_marker
     )
+
+
+def head_after_forgetting(head: PartitionHead, forgotten: Iterable[ProducerEntry]) -> PartitionHead:
+    """Positions of the partition once these producers, which have nothing open, are forgotten. What could come late and
+    would then not be recognised is remembered for all of them together."""
+    csn = head.forgotten.csn
+    for entry in forgotten:
+        assert entry.open_transaction is None, "an open transaction needs its producer until its marker"
+        if entry.last_marker is not None:
+            csn = max(csn, entry.last_marker.csn)
+    return replace(head, forgotten=ForgottenProducers(head.log_end_offset, csn))
 
 
 def check_last_sequence(

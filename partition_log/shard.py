@@ -6,7 +6,8 @@ in for records and markers alike, so the order of the log is the order of the de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,10 +22,11 @@ from coordinator_protocol.batch import (
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from coordinator_runtime.decision import Decision, Operation, Record, ShardKey, Turn
+from coordinator_runtime.expiration import first_sweep, next_sweep, sweep
 from coordinator_runtime.ports import OpenInPartition
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
-from partition_log.events import MarkerFromOutside, PartitionGrew
+from partition_log.events import MarkerFromOutside, PartitionGrew, ProducersExpired
 from partition_log.records import (
     BatchAppended,
     LogRecord,
@@ -34,6 +36,7 @@ from partition_log.records import (
     PartitionRestored,
     ProducerRestored,
     ProducerSealed,
+    ProducersForgotten,
 )
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.state import (
@@ -81,6 +84,8 @@ class _Partition:
         self.ongoing: TimelineMap[int, OpenTransaction] = TimelineMap(journal, keys_ascend=True)
         """Open transactions by first offset, ascending: the first one is what the last stable offset waits for."""
 
+
+_EXPIRATION_TIMER: Final = "producer_expiration"
 
 _UNKNOWN: Final = "this partition does not exist, or its topic was deleted a moment ago; look the topic up again"
 
@@ -169,7 +174,9 @@ class LogShard:
         producer: ProducerEntry | None = None
         opens = False
         if batch.producer_id != NO_PRODUCER_ID:
-            producer = rules.entry_after_append(entry, batch, base_offset=base_offset, now_ms=turn.now_ms)
+            producer = rules.entry_after_append(
+                entry, batch, base_offset=base_offset, now_ms=turn.now_ms, forgotten_csn=head.forgotten.csn
+            )
             opens = batch.is_transactional and (entry is None or entry.open_transaction is None)
         end_offset = base_offset + batch.record_count
         index, indexed = rules.index_after(
@@ -188,6 +195,7 @@ class LogShard:
             head.last_abort_offset,
             index,
             head.aborted_transactions,
+            head.forgotten,
         )
         record = BatchAppended(
             append.ordinal,
@@ -211,7 +219,8 @@ class LogShard:
         if partition is None or head is None:
             return Decision()
         entry = partition.producers.get(marker.producer_id)
-        if rules.judge_marker(entry, marker) is not MarkerVerdict.APPEND:
+        verdict = rules.judge_marker(entry, marker, forgotten_csn=head.forgotten.csn)
+        if verdict is not MarkerVerdict.APPEND:
             return Decision()
         offset = head.log_end_offset
         opened = entry.open_transaction if entry is not None else None
@@ -238,6 +247,7 @@ class LogShard:
             offset if is_aborted else head.last_abort_offset,
             index,
             head.aborted_transactions + is_aborted,
+            head.forgotten,
         )
         producer = rules.entry_after_marker(entry, marker, now_ms=turn.now_ms)
         record = MarkerAppended(ordinal, offset, batch, extended, marker.producer_id, producer, ended, indexed)
@@ -278,6 +288,32 @@ class LogShard:
         )
         return Decision()
 
+    def decide_expire(self, turn: Turn) -> Decision:
+        """Forget producers that have nothing open and have not written here for too long, and look again when the next
+        one may be due (spec log-and-runtime 1.7)."""
+        found = sweep(self._idle_producers(), now_ms=turn.now_ms, expiration_ms=self._config.producer_id_expiration_ms)
+        expired: defaultdict[int, dict[int, ProducerEntry]] = defaultdict(dict)
+        for ordinal, producer_id, entry in found.expired:
+            expired[ordinal][producer_id] = entry
+        return Decision(
+            records=tuple(Record(self.key, self._forgetting(*each)) for each in expired.items()),
+            effects=(next_sweep(_EXPIRATION_TIMER, self.key, found.delay_ms),),
+            events=tuple(ProducersExpired(ordinal, len(entries)) for ordinal, entries in expired.items()),
+        )
+
+    def _idle_producers(self) -> Iterator[tuple[int, tuple[int, int, ProducerEntry]]]:
+        """When each producer without an open transaction last wrote, its partition, its id and its entry. What is
+        sealed is open too."""
+        for ordinal, partition in self._partitions.items():
+            for producer_id, entry in partition.producers.items():
+                if entry.open_transaction is None:
+                    yield entry.last_append_ms, (ordinal, producer_id, entry)
+
+    def _forgetting(self, ordinal: int, entries: Mapping[int, ProducerEntry]) -> ProducersForgotten:
+        head = self._heads.get(ordinal)
+        assert head is not None, f"partition {ordinal} has no head"
+        return ProducersForgotten(ordinal, tuple(entries), rules.head_after_forgetting(head, entries.values()))
+
     def decide_create(self, ordinals: Iterable[int]) -> Decision:
         """Make empty partitions."""
         return Decision(records=tuple(Record(self.key, PartitionCreated(ordinal)) for ordinal in ordinals))
@@ -287,8 +323,9 @@ class LogShard:
         return Decision(records=tuple(Record(self.key, PartitionDeleted(ordinal)) for ordinal in ordinals))
 
     def on_loaded(self, turn: Turn) -> Decision:
-        """A partition owes nothing: what a crash left open, the transaction coordinator ends."""
-        return Decision()
+        """Producers that came due meanwhile are forgotten soon. Nothing else is owed: what a crash left open, the
+        transaction coordinator ends."""
+        return Decision(effects=(first_sweep(_EXPIRATION_TIMER, self.key),))
 
     # Changing
 
@@ -302,6 +339,10 @@ class LogShard:
                 self._put(ordinal, head)
             case ProducerRestored(ordinal, producer_id, producer) | ProducerSealed(ordinal, producer_id, producer):
                 self._put_producer(self._existing(ordinal), producer_id, producer)
+            case ProducersForgotten(ordinal, producer_ids, head):
+                self._heads.put(ordinal, head)
+                for producer_id in producer_ids:
+                    self._existing(ordinal).producers.remove(producer_id)
             case PartitionDeleted(ordinal):
                 self._heads.remove(ordinal)
                 self._partitions.remove(ordinal)

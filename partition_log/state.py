@@ -20,6 +20,9 @@ from coordinator_protocol.sequences import NO_SEQUENCE
 BATCHES_CACHED_MAX: Final = 5
 """Batches per producer that are recognised when they come again: as many as Kafka's producers have in flight."""
 
+PRODUCER_EXPIRATION_MS: Final = 24 * 3_600_000
+"""Kafka's `producer.id.expiration.ms`."""
+
 NO_COORDINATOR_EPOCH: Final = -1
 NO_OFFSET: Final = -1
 
@@ -66,6 +69,9 @@ class ProducerEntry:
     last_marker: LastMarker | None = None
     is_sealed: bool = False
     """The open transaction takes no more records: it is prepared, or a newer instance keeps it until it is decided."""
+    forgotten_csn: int = 0
+    """Newest csn that the partition had forgotten when this producer came; 0 once it has a marker of its own. All that
+    it writes is ended by a newer one."""
 
     @property
     def last_sequence(self) -> int:
@@ -85,6 +91,16 @@ class IndexProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgottenProducers:
+    """What a partition still knows of the producers that it forgot, of all of them together."""
+
+    end_offset: int = 0
+    """Log end when some were last forgotten: what they wrote lies before it. 0 = none ever was."""
+    csn: int = 0
+    """Newest of their markers. A marker up to here that is for an unknown producer was sent before."""
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionHead:
     """All positions of a partition at one moment. The durable reading is what readers get: its `log_end_offset` is the
     high watermark. Always log start <= last stable offset <= log end."""
@@ -99,6 +115,7 @@ class PartitionHead:
     index: IndexProgress = IndexProgress()
     aborted_transactions: int = 0
     """Rows that say which records committed readers must not see."""
+    forgotten: ForgottenProducers = ForgottenProducers()
 
 
 EMPTY_HEAD: Final = PartitionHead()
@@ -139,9 +156,12 @@ class EndedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class PartitionConfig:
-    """How densely partitions are indexed by time. A search reads at most one stretch."""
+    """How partitions are kept."""
 
     index_interval_bytes: int = 1 << 20
-    """Too small: a row for every batch. Too large: long searches."""
+    """How densely they are indexed by time; a search reads at most one stretch. Too small: a row for every batch. Too
+    large: long searches."""
     index_interval_batches: int = 256
     """Bounds the headers that one search reads: about a millisecond."""
+    producer_id_expiration_ms: int = PRODUCER_EXPIRATION_MS
+    """After how long a producer that does not write is forgotten."""

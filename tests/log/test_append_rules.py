@@ -34,7 +34,7 @@ def appended(*batches: BatchHeader) -> ProducerEntry:
     """The entry after these batches, at the offsets 0, 100, 200, ..."""
     entry = None
     for place, header in enumerate(batches):
-        entry = entry_after_append(entry, header, base_offset=100 * place, now_ms=NOW_MS)
+        entry = entry_after_append(entry, header, base_offset=100 * place, now_ms=NOW_MS, forgotten_csn=0)
     assert entry is not None
     return entry
 
@@ -164,7 +164,7 @@ def test_sequences_wrap_to_0() -> None:
     entry = ProducerEntry(epoch=0, batches=(CachedBatch(SEQUENCE_MAX - 3, SEQUENCE_MAX - 1, 900),))
     wrapping = batch(SEQUENCE_MAX, 3)
     assert judge(entry, wrapping) is AppendVerdict.APPEND
-    after = entry_after_append(entry, wrapping, base_offset=903, now_ms=NOW_MS)
+    after = entry_after_append(entry, wrapping, base_offset=903, now_ms=NOW_MS, forgotten_csn=0)
     assert after.last_sequence == 1
     assert isinstance(judge(after, wrapping), CachedBatch)
     assert judge(after, batch(2)) is AppendVerdict.APPEND
@@ -193,7 +193,7 @@ def test_the_window_holds_five_batches() -> None:
 
 def test_a_new_epoch_empties_the_window_and_keeps_what_fences() -> None:
     before = replace(appended(batch(0), batch(1)), coordinator_epoch=4)
-    after = entry_after_append(before, batch(0, epoch=1), base_offset=9, now_ms=NOW_MS)
+    after = entry_after_append(before, batch(0, epoch=1), base_offset=9, now_ms=NOW_MS, forgotten_csn=0)
     assert after == replace(before, epoch=1, batches=(CachedBatch(0, 0, 9),))
 
 

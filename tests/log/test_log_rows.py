@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from partition_log.catalog.state import Topic
 from partition_log.state import (
     CachedBatch,
     EndedTransaction,
+    ForgottenProducers,
     IndexProgress,
     LastMarker,
     OpenTransaction,
@@ -32,15 +35,17 @@ times_ms = st.integers(-1, 2**63 - 1)
 csns = st.integers(0, 2**64 - 1)
 outcomes = st.sampled_from(Outcome)
 
-entries = st.builds(
+unmarked = st.builds(
     ProducerEntry,
     epoch=epochs,
     coordinator_epoch=st.integers(-1, 2**31 - 1),
     last_append_ms=offsets,
     batches=st.lists(st.builds(CachedBatch, sequences, sequences, offsets), max_size=5).map(tuple),
     open_transaction=st.none() | st.builds(OpenTransaction, offsets, offsets),
-    last_marker=st.none() | st.builds(LastMarker, epochs, outcomes, csns),
+    forgotten_csn=csns,
 )
+markers = st.builds(LastMarker, epochs, outcomes, csns)
+entries = unmarked | st.builds(lambda entry, last: replace(entry, last_marker=last, forgotten_csn=0), unmarked, markers)
 heads = st.builds(
     PartitionHead,
     offsets,
@@ -50,6 +55,7 @@ heads = st.builds(
     st.integers(-1, 2**63 - 1),
     st.builds(IndexProgress, offsets, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), times_ms),
     offsets,
+    st.builds(ForgottenProducers, offsets, csns),
 )
 ended = st.builds(EndedTransaction, offsets, epochs, offsets, offsets, outcomes, csns)
 topics = st.builds(
@@ -115,16 +121,21 @@ def test_golden_bytes() -> None:
         "010003000000020000018bcfe56800000000000000000a00000000000000090002010000000000000032"
         "010000000000000004000000000000000a"
     )  # fmt: skip
-    head = PartitionHead(1, 9, 7, 2, 5, IndexProgress(4, 600, 3, 1_000), 8)
+    head = PartitionHead(1, 9, 7, 2, 5, IndexProgress(4, 600, 3, 1_000), 8, ForgottenProducers(6, 49))
     assert codec.encode_head(head).hex() == (
         "010000000000000001000000000000000900000000000000070000000200000000000000050000000000000004"
-        "000002580000000300000000000003e80000000000000008"
+        "000002580000000300000000000003e8000000000000000800000000000000060000000000000031"
     )  # fmt: skip
     transaction = EndedTransaction(7, 3, 1, 6, Outcome.ABORT, 50)
     assert codec.outcome_key(5, Outcome.ABORT, 7, 6).hex() == "000000050000000000000000070000000000000006"
     assert codec.encode_outcome(transaction).hex() == "01000300000000000000010000000000000032"
     assert codec.log_key(5, 6).hex() == "000000050000000000000006"
     assert codec.time_index_key(5, -1, 6).hex() == "0000000500000000000000000000000000000006"
+
+
+def test_a_head_from_before_producers_were_forgotten_is_read() -> None:
+    head = PartitionHead(1, 9, 7, 2, 5, IndexProgress(4, 600, 3, 1_000), 8)
+    assert codec.decode_head(codec.encode_head(head)[:-16]) == head
 
 
 @pytest.mark.parametrize("family", [Family.PARTITIONS, Family.PRODUCERS])

@@ -8,8 +8,15 @@ import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
-from partition_log.rules import MarkerVerdict, entry_after_marker, judge_marker
-from partition_log.state import CachedBatch, LastMarker, OpenTransaction, ProducerEntry
+from partition_log.rules import MarkerVerdict, entry_after_marker, head_after_forgetting, judge_marker
+from partition_log.state import (
+    CachedBatch,
+    ForgottenProducers,
+    LastMarker,
+    OpenTransaction,
+    PartitionHead,
+    ProducerEntry,
+)
 
 NOW_MS = 5_000
 WINDOW = (CachedBatch(0, 4, 10),)
@@ -32,14 +39,18 @@ def marker(
     )
 
 
+def judged(entry: ProducerEntry | None, sent: Marker, *, forgotten_csn: int = 0) -> MarkerVerdict:
+    return judge_marker(entry, sent, forgotten_csn=forgotten_csn)
+
+
 def refusal(entry: ProducerEntry | None, sent: Marker) -> ErrorCode:
     with pytest.raises(Refused) as refused:
-        judge_marker(entry, sent)
+        judged(entry, sent)
     return refused.value.code
 
 
 def test_a_marker_for_an_unknown_producer_is_appended_because_it_may_be_the_only_fence() -> None:
-    assert judge_marker(None, marker()) is MarkerVerdict.APPEND
+    assert judged(None, marker()) is MarkerVerdict.APPEND
     entry = entry_after_marker(None, marker(), now_ms=NOW_MS)
     assert entry == ProducerEntry(
         epoch=4, coordinator_epoch=2, last_append_ms=NOW_MS, last_marker=LastMarker(3, Outcome.COMMIT, 60)
@@ -52,22 +63,22 @@ def test_a_marker_of_an_older_coordinator_is_refused_whatever_it_says(entry: Pro
 
 
 def test_equal_and_higher_coordinator_epochs_are_fine() -> None:
-    assert judge_marker(OPEN, marker(coordinator_epoch=2)) is MarkerVerdict.APPEND
-    assert judge_marker(OPEN, marker(coordinator_epoch=9)) is MarkerVerdict.APPEND
+    assert judged(OPEN, marker(coordinator_epoch=2)) is MarkerVerdict.APPEND
+    assert judged(OPEN, marker(coordinator_epoch=9)) is MarkerVerdict.APPEND
 
 
 @pytest.mark.parametrize("entry", [SEEN, OPEN_AGAIN])
 def test_a_marker_that_was_written_before_is_done(entry: ProducerEntry) -> None:
-    assert judge_marker(entry, marker(csn=50)) is MarkerVerdict.REPEATED
+    assert judged(entry, marker(csn=50)) is MarkerVerdict.REPEATED
 
 
 def test_a_repetition_by_a_restarted_coordinator_is_done_too() -> None:
-    assert judge_marker(SEEN, marker(csn=50, coordinator_epoch=9)) is MarkerVerdict.REPEATED
+    assert judged(SEEN, marker(csn=50, coordinator_epoch=9)) is MarkerVerdict.REPEATED
 
 
 @pytest.mark.parametrize("entry", [SEEN, OPEN_AGAIN])
 def test_a_marker_with_a_smaller_csn_is_stale_even_where_the_epoch_would_fit(entry: ProducerEntry) -> None:
-    assert judge_marker(entry, marker(csn=49)) is MarkerVerdict.STALE
+    assert judged(entry, marker(csn=49)) is MarkerVerdict.STALE
 
 
 @pytest.mark.parametrize("other", [marker(csn=50, commits=False), marker(2, csn=50)])
@@ -76,17 +87,17 @@ def test_one_csn_with_two_meanings_is_a_defect_of_the_coordinator(other: Marker)
 
 
 def test_the_marker_of_the_open_transaction_closes_it() -> None:
-    assert judge_marker(OPEN, marker()) is MarkerVerdict.APPEND
+    assert judged(OPEN, marker()) is MarkerVerdict.APPEND
     entry = entry_after_marker(OPEN, marker(), now_ms=NOW_MS)
     assert (entry.open_transaction, entry.last_marker) == (None, LastMarker(3, Outcome.COMMIT, 60))
 
 
 def test_a_client_of_version_1_ends_its_next_transaction_at_the_same_epoch() -> None:
-    assert judge_marker(OPEN_AGAIN, marker(bumps=False)) is MarkerVerdict.APPEND
+    assert judged(OPEN_AGAIN, marker(bumps=False)) is MarkerVerdict.APPEND
 
 
 def test_the_marker_of_an_older_epoch_does_not_close_the_open_transaction() -> None:
-    assert judge_marker(OPEN, marker(2)) is MarkerVerdict.STALE
+    assert judged(OPEN, marker(2)) is MarkerVerdict.STALE
 
 
 def test_a_marker_from_the_future_means_that_one_was_lost() -> None:
@@ -95,11 +106,11 @@ def test_a_marker_from_the_future_means_that_one_was_lost() -> None:
 
 @pytest.mark.parametrize("epoch", [3, 4])
 def test_without_an_open_transaction_the_marker_of_this_epoch_or_a_later_one_is_appended_to_fence(epoch: int) -> None:
-    assert judge_marker(CLOSED, marker(epoch)) is MarkerVerdict.APPEND
+    assert judged(CLOSED, marker(epoch)) is MarkerVerdict.APPEND
 
 
 def test_without_an_open_transaction_the_marker_of_an_older_epoch_says_nothing_new() -> None:
-    assert judge_marker(CLOSED, marker(2)) is MarkerVerdict.STALE
+    assert judged(CLOSED, marker(2)) is MarkerVerdict.STALE
 
 
 def test_a_marker_that_raises_the_epoch_starts_sequences_anew() -> None:
@@ -120,3 +131,41 @@ def test_a_marker_never_lowers_the_epoch() -> None:
 def test_a_marker_renews_the_age_of_the_entry_and_the_epoch_of_the_coordinator() -> None:
     entry = entry_after_marker(OPEN, marker(coordinator_epoch=9), now_ms=NOW_MS)
     assert (entry.last_append_ms, entry.coordinator_epoch) == (NOW_MS, 9)
+
+
+# Where producers were forgotten (the newest of their markers: csn 60)
+
+
+@pytest.mark.parametrize(("csn", "verdict"), [(60, MarkerVerdict.STALE), (61, MarkerVerdict.APPEND)])
+def test_a_marker_that_was_forgotten_with_its_producer_is_not_written_again(csn: int, verdict: MarkerVerdict) -> None:
+    assert judged(None, marker(csn=csn), forgotten_csn=60) is verdict
+
+
+RETURNED = replace(OPEN, coordinator_epoch=-1, forgotten_csn=60)
+
+
+@pytest.mark.parametrize(("csn", "verdict"), [(60, MarkerVerdict.STALE), (61, MarkerVerdict.APPEND)])
+def test_it_does_not_end_what_its_producer_has_begun_since(csn: int, verdict: MarkerVerdict) -> None:
+    assert judged(RETURNED, marker(csn=csn, bumps=False), forgotten_csn=90) is verdict
+
+
+def test_what_is_forgotten_later_keeps_no_open_transaction_from_its_end() -> None:
+    """A marker may be on its way for longer than another producer is remembered."""
+    assert judged(OPEN, marker(csn=60), forgotten_csn=90) is MarkerVerdict.APPEND
+
+
+def test_the_first_marker_takes_the_place_of_what_was_forgotten() -> None:
+    entry = entry_after_marker(RETURNED, marker(csn=61), now_ms=NOW_MS)
+    assert (entry.last_marker, entry.forgotten_csn) == (LastMarker(3, Outcome.COMMIT, 61), 0)
+
+
+def test_the_newest_marker_that_is_forgotten_stays_known() -> None:
+    head = PartitionHead(log_end_offset=9)
+    for entries, csn in (((CLOSED,), 0), ((CLOSED, SEEN), 50), ((CLOSED,), 50)):
+        head = head_after_forgetting(head, entries)
+        assert head == PartitionHead(log_end_offset=9, forgotten=ForgottenProducers(9, csn))
+
+
+def test_no_open_transaction_is_forgotten() -> None:
+    with pytest.raises(AssertionError, match="until its marker"):
+        head_after_forgetting(PartitionHead(), (OPEN,))

@@ -58,7 +58,7 @@ class Counted:
             return
         assert verdict is AppendVerdict.APPEND
         assert start == self.record_count, "only what follows is appended"
-        self.entry = entry_after_append(self.entry, header, base_offset=start, now_ms=0)
+        self.entry = entry_after_append(self.entry, header, base_offset=start, now_ms=0, forgotten_csn=0)
         self.batches.append((start, count))
         self.record_count += count
 

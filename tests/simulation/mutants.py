@@ -76,8 +76,8 @@ def _keep_last_epoch(initialise: Any, current: Transaction, request: Any, **kwar
     return done
 
 
-def _refuse_repeated_marker(judge: Any, *args: Any) -> MarkerVerdict:
-    verdict: MarkerVerdict = judge(*args)
+def _refuse_repeated_marker(judge: Any, *args: Any, **kwargs: Any) -> MarkerVerdict:
+    verdict: MarkerVerdict = judge(*args, **kwargs)
     if verdict is MarkerVerdict.REPEATED:
         raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, "the epoch of the marker is not greater")
     return verdict
@@ -218,14 +218,14 @@ def _ask_nobody(judge: Any, *args: Any, **kwargs: Any) -> Any:
     return AppendVerdict.APPEND if verdict is AppendVerdict.ADMIT else verdict
 
 
-def _any_marker_closes(judge: Any, entry: Any, marker: Any) -> Any:
+def _any_marker_closes(judge: Any, entry: Any, marker: Any, **kwargs: Any) -> Any:
     if entry is not None and entry.open_transaction is not None:
         return MarkerVerdict.APPEND
-    return judge(entry, marker)
+    return judge(entry, marker, **kwargs)
 
 
-def _repeat_the_marker(judge: Any, entry: Any, marker: Any) -> Any:
-    verdict = judge(entry, marker)
+def _repeat_the_marker(judge: Any, entry: Any, marker: Any, **kwargs: Any) -> Any:
+    verdict = judge(entry, marker, **kwargs)
     return MarkerVerdict.APPEND if verdict is MarkerVerdict.REPEATED else verdict
 
 

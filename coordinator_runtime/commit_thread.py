@@ -50,7 +50,7 @@ class CommitThread:
         self.on_synced: Callable[[int], None] = lambda _elapsed_us: None
         """Told on this thread how long each sync took, for whoever measures. Set it before `start`."""
         self._handed_over: SimpleQueue[CommitGroup | None] = SimpleQueue()
-        self._durable_version = self._marked_version = store.version()
+        self._synced_version = self._marked_version = store.version()
         self._marked_at_ms = clock.monotonic_ms()
         self._is_closed = False
         # A daemon, because a process that must end cannot wait for a disk that hangs.
@@ -98,7 +98,7 @@ class CommitThread:
     def _take(self) -> tuple[list[CommitGroup], bool]:
         """Everything that waits now, and whether that is all there will ever be. Waits for the first group, but no
         longer than until the mark is due."""
-        is_marked = self._marked_version == self._durable_version
+        is_marked = self._marked_version == self._synced_version
         try:
             taken = [self._handed_over.get(timeout=None if is_marked else max(0, self._mark_due_in_ms()) / 1000)]
         except Empty:
@@ -111,19 +111,22 @@ class CommitThread:
     def _commit(self, groups: Sequence[CommitGroup]) -> None:
         for batch in _batches(groups):
             self._store.write(batch)
-        began_us = self._clock.monotonic_us()
-        self._store.sync()
-        self.on_synced(self._clock.monotonic_us() - began_us)
-        self._durable_version = groups[-1].version
-        self._on_durable(self._durable_version)
+        version = groups[-1].version
+        # Groups that store nothing (state that is memory only) rest on those before them, and these are on disk.
+        if any(group.mutations or group.deleted_ranges for group in groups):
+            began_us = self._clock.monotonic_us()
+            self._store.sync()
+            self.on_synced(self._clock.monotonic_us() - began_us)
+            self._synced_version = version
+        self._on_durable(version)
 
     def _mark_due_in_ms(self) -> int:
         return self._marked_at_ms + MARK_INTERVAL_MS - self._clock.monotonic_ms()
 
     def _mark(self) -> None:
-        if self._marked_version != self._durable_version:
-            self._mark_durable(self._durable_version)
-            self._marked_version = self._durable_version
+        if self._marked_version != self._synced_version:
+            self._mark_durable(self._synced_version)
+            self._marked_version = self._synced_version
             self._marked_at_ms = self._clock.monotonic_ms()
 
 

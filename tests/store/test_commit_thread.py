@@ -301,3 +301,17 @@ def test_groups_go_through_to_the_disk(tmp_path: Path, reports: Reports) -> None
     store = open_store(tmp_path, shard_count=64)
     assert [key for key, _ in store.scan(Family.LOG, b"", b"\xff")] == [n.to_bytes(8, "big") for n in range(1, 501)]
     store.close()
+
+
+def test_a_group_that_stores_nothing_waits_for_no_sync_and_moves_no_mark(
+    thread: CommitThread, store: BatchRecorder, clock: ManualClock, reports: Reports
+) -> None:
+    thread.submit(group(1))
+    reports.wait_until_durable(1)
+    held = store.hold_sync()
+    thread.submit(CommitGroup(2, []))
+    reports.wait_until_durable(2)
+    assert store.unsynced_groups == 1
+    held.release()
+    thread.close()
+    assert reports.marks == [1]

@@ -6,7 +6,6 @@ completed. Who may call, and how requests look on the wire, is the servicer's.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +14,7 @@ from coordinator_protocol.hashing import shard_of
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_transactional_id
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
+from coordinator_runtime.patterns import Pattern
 from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import CallContext, PartitionSequences
 from coordinator_runtime.runtime import Runtime
@@ -236,8 +236,4 @@ class TransactionService:
 def _id_matcher(pattern: str) -> Callable[[str], bool]:
     if not pattern:
         return lambda _transactional_id: True
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, f"{pattern!a} is no regular expression: {error}") from None
-    return lambda transactional_id: compiled.fullmatch(transactional_id) is not None
+    return Pattern(pattern).matches

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from coordinator_runtime.decision import Record
+from coordinator_runtime.decision import Effect, Record
 
 
 class GroupKind(StrEnum):
@@ -59,6 +59,11 @@ class Group(Protocol):
         """May this member commit these offsets now? Source: spec groups 4.2, 4.4."""
         ...
 
+    def commit_effects(self, committer: Committer) -> tuple[Effect, ...]:
+        """What an accepted commit outside a transaction brings about: in a classic group it counts as a heartbeat, so
+        the member's session timer is armed again (spec groups 2.11)."""
+        ...
+
     def check_fetch(self, committer: Committer) -> None:
         """May this member read the offsets? Source: spec groups 4.3."""
         ...
@@ -77,4 +82,8 @@ class Group(Protocol):
 
     def tombstones(self) -> tuple[Record, ...]:
         """The records that remove the group, in the order that replay demands; its offsets are not among them."""
+        ...
+
+    def removal_effects(self) -> tuple[Effect, ...]:
+        """What goes with them: timers of ids that were given away and did not become members (I12)."""
         ...

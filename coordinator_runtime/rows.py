@@ -85,7 +85,8 @@ class EncodedRecord(NamedTuple):
 class HistoryRow(NamedTuple):
     """One record of the history of a shard: what was written, when, for whom and why."""
 
-    value: object
+    value: object | None
+    """None: a tombstone, the key was forgotten."""
     wall_ms: int
     client_id: str
     """Empty for what the server did by itself."""
@@ -164,10 +165,11 @@ class StateRows:
             if key not in stored:
                 continue
             row = runtime_pb2.LogRow.FromString(stored)
-            if row.key != key or not row.HasField("value"):
+            if row.key != key:
                 continue
-            value = self._codec.decode(row.record_type, row.key, row.value)
-            if value is not None:
+            is_tombstone = not row.HasField("value")
+            value = None if is_tombstone else self._codec.decode(row.record_type, row.key, row.value)
+            if is_tombstone or value is not None:
                 yield HistoryRow(value, row.wall_ms, row.client_id, row.host, row.cause)
 
     def _encode(self, value: object) -> EncodedRecord | None:

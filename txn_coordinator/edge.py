@@ -18,6 +18,8 @@ from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity, Transactio
 
 _INT16_MAX = 2**15 - 1
 _UNDECIDED = (TransactionState.EMPTY, TransactionState.ONGOING)
+_FORGOTTEN = "Dead"
+"""Kafka's name for an id that expired. Nothing is ever in this state here: it is the end of a history."""
 _BATCH_MAX = 1_000
 _IDS_WITH_HISTORY_MAX = 100
 
@@ -317,21 +319,26 @@ def fill_history(description: transaction_pb2.TransactionDescription, history: H
     description.history.extend(map(_step, history.steps))
 
 
+def has_history(description: transaction_pb2.TransactionDescription) -> bool:
+    """Whether its steps may be told: those of a known id, and those of one that is known no more."""
+    return description.error_code in (common_pb2.ERROR_CODE_NONE, common_pb2.ERROR_CODE_TRANSACTIONAL_ID_NOT_FOUND)
+
+
 def _step(step: Step) -> transaction_pb2.TransactionStep:
-    after, fenced = step.after, step.fenced
-    return transaction_pb2.TransactionStep(
-        at_ms=step.at_ms,
-        state=after.state.api_name,
-        cause=step.cause,
-        client_id=step.client_id,
-        host=step.host,
-        producer_id=after.client_identity.producer_id,
-        producer_epoch=after.client_identity.producer_epoch,
-        fenced_producer_id=None if fenced is None else fenced.producer_id,
-        fenced_producer_epoch=None if fenced is None else fenced.producer_epoch,
-        participants=after.participant_count,
-        csn=0 if after.state in _UNDECIDED else after.csn,
+    told = transaction_pb2.TransactionStep(
+        at_ms=step.at_ms, state=_FORGOTTEN, cause=step.cause, client_id=step.client_id, host=step.host
     )
+    if step.after is None:
+        told.producer_id, told.producer_epoch = NO_PRODUCER_ID, NO_EPOCH
+        return told
+    after = step.after
+    told.state = after.state.api_name
+    told.producer_id, told.producer_epoch = after.client_identity
+    told.participants = after.participant_count
+    told.csn = 0 if after.state in _UNDECIDED else after.csn
+    if step.fenced is not None:
+        told.fenced_producer_id, told.fenced_producer_epoch = step.fenced
+    return told
 
 
 def partitions_visible_to(

@@ -17,7 +17,7 @@ from coordinator_runtime.rows import HistoryRow, StateRows
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store
 from txn_coordinator.records import TransactionChanged
-from txn_coordinator.state import Identity, Transaction
+from txn_coordinator.state import NO_EPOCH, Identity, Transaction
 
 STEPS_MAX: Final = 100
 """Steps that one question may ask for."""
@@ -33,7 +33,8 @@ ROWS_MAX: Final = 50_000
 class Step:
     """One step of an id, with what is known of who took it."""
 
-    after: Transaction
+    after: Transaction | None
+    """None: the id was forgotten."""
     at_ms: int
     client_id: str
     host: str
@@ -121,16 +122,22 @@ def steps_of(newest_first: Sequence[HistoryRow], limit: int) -> list[Step]:
     return steps
 
 
-def _transaction(row: HistoryRow) -> Transaction:
-    assert isinstance(row.value, TransactionChanged), "the history of an id holds its snapshots"
+def _transaction(row: HistoryRow) -> Transaction | None:
+    if row.value is None:
+        return None
+    assert isinstance(row.value, TransactionChanged), "the history of an id holds its snapshots and tombstones"
     return row.value.transaction
 
 
 _ON_ITS_OWN_BEHALF: Final = frozenset({"client", "add"})
 """Causes of steps whose new epoch goes to the very client that had the old one."""
 
+_TAKING_THE_ID: Final = frozenset({"init", "keep"})
+"""Causes of steps that may be those of the client that had the id before. Then its old epoch is remembered."""
 
-def _fenced(before: Transaction | None, after: Transaction, cause: str) -> Identity | None:
-    if before is None or before.client_identity == after.client_identity or cause in _ON_ITS_OWN_BEHALF:
+
+def _fenced(before: Transaction | None, after: Transaction | None, cause: str) -> Identity | None:
+    if before is None or after is None or cause in _ON_ITS_OWN_BEHALF:
         return None
-    return before.client_identity
+    is_own = cause in _TAKING_THE_ID and after.last_producer_epoch != NO_EPOCH
+    return None if is_own or before.client_identity == after.client_identity else before.client_identity

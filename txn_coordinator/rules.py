@@ -371,10 +371,11 @@ def _end_v2(current: Transaction, request: EndRequest) -> EndVerdict:
     if current.outcome is request.outcome:
         return EndVerdict.REPEATED
     if current.outcome is Outcome.ABORT:
-        # Only the server can have aborted at this epoch, by timeout or for a newer instance (KAFKA-20785).
+        # Not an EndTxn of this client: the server aborted, by timeout or for a newer instance (KAFKA-20785), or this
+        # client itself with an InitProducerId.
         raise Refused(
             ErrorCode.PRODUCER_FENCED,
-            f"the transaction was aborted by the server (cause: {current.cause}); it can no longer be committed",
+            f"the transaction was aborted meanwhile (cause: {current.cause}); it can no longer be committed",
         )
     raise _nothing_to_end(current, request)
 

@@ -187,7 +187,7 @@ class TransactionServicer:
                 partial(edge.fill_history, description)
             )
             for description in response.transactions
-            if not description.error_code
+            if edge.has_history(description)
         ]
         return all_of(filled).map(lambda _filled: response)
 

@@ -236,7 +236,9 @@ class TransactionShard:
     def _abort_before_init(
         self, current: Transaction, request: rules.InitRequest, turn: Turn, *, may_abort_and_init: bool
     ) -> Decision:
-        decision = self._decide_outcome(current, _abort("fence"), turn, reply=AbortStarted())
+        # Who shows the identity that the transaction has is its own client, and fences nobody (KIP-360).
+        ending = _abort("fence" if request.expected is None else "client")
+        decision = self._decide_outcome(current, ending, turn, reply=AbortStarted())
         if not (may_abort_and_init and self._is_fused(current)):
             return decision
         again = Operation(self.key, lambda shard, later: shard.decide_init(request, later, may_abort_and_init=False))

@@ -206,12 +206,19 @@ def describe_ids(
         header=connection.header(), transactional_ids=transactional_ids, history_limit=history_limit
     )
     reply = connection.ask(
-        DESCRIBE_TRANSACTIONS, request, deadlines=deadlines(timeout_ms), items=lambda reply: reply.transactions
+        DESCRIBE_TRANSACTIONS,
+        request,
+        deadlines=deadlines(timeout_ms),
+        # One that was forgotten is not found, and its history is worth more than the error.
+        items=lambda reply: [found for found in reply.transactions if not found.history],
     )
     return [_described(found) for found in reply.transactions]
 
 
 def _described(found: txn.TransactionDescription) -> Row:
+    history: Row = {"history": [_step(step) for step in found.history], "history_complete": found.history_complete}
+    if found.error_code:
+        return {**_NOTHING_KNOWN, "transactional_id": found.transactional_id, **history}
     age_ms = found.age_ms if found.HasField("age_ms") else None
     is_timed = age_ms is not None and found.state == "Ongoing" and not found.two_phase
     return {
@@ -231,9 +238,28 @@ def _described(found: txn.TransactionDescription) -> Row:
         "groups": list(found.groups),
         "csn": found.csn or None,
         "last_update_ms": found.last_update_ms,
-        "history": [_step(step) for step in found.history],
-        "history_complete": found.history_complete,
+        **history,
     }
+
+
+_NOTHING_KNOWN: Final[Row] = {
+    "transactional_id": None,
+    # What the history calls the end of an id that expired.
+    "state": "Dead",
+    "producer_id": None,
+    "producer_epoch": None,
+    "start_ms": None,
+    "age_ms": None,
+    "time_left_ms": None,
+    "transaction_timeout_ms": None,
+    "two_phase": False,
+    "prepared_ms": None,
+    "partitions": [],
+    "groups": [],
+    "csn": None,
+    "last_update_ms": None,
+}
+"""Of an id that was forgotten, all but its history."""
 
 
 def _step(step: txn.TransactionStep) -> Row:

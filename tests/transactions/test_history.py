@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.conformance.transactions.room import EIGHT_DAYS_MS
 from tests.transactions.administered import ABORT, CLIENT, COMMIT, RIVAL, Administered
 from txn_coordinator import history
 from txn_coordinator.history import Step
@@ -11,7 +12,8 @@ from txn_coordinator.shard import TwoPhase
 
 
 def told(step: Step) -> tuple[str, str, str]:
-    return step.after.state.api_name, step.cause, step.client_id
+    state = "forgotten" if step.after is None else step.after.state.api_name
+    return state, step.cause, step.client_id
 
 
 def test_a_history_tells_who_fenced_whom_from_where() -> None:
@@ -116,3 +118,49 @@ def test_the_history_survives_a_crash_and_goes_on() -> None:
     world.settle()
     world.ready("a", RIVAL)
     assert [told(step)[2] for step in world.history("a").steps] == ["billing-2", "billing"]
+
+
+@pytest.mark.parametrize("two_phase", list(TwoPhase))
+def test_a_client_that_aborts_its_own_transaction_by_initialising_fences_nobody(two_phase: TwoPhase) -> None:
+    """KIP-360: it shows the identity it has."""
+    world = Administered(two_phase)
+    shown = world.opened("a")
+    again = world.init("a", CLIENT, expected=shown)
+    world.settle()
+    assert again.result() == (shown.producer_id, shown.producer_epoch + 1)
+    found = world.history("a", limit=4)
+    assert [told(step) for step in found.steps] == [
+        ("Empty", "init", "billing"),
+        ("CompleteAbort", "client", "billing" if two_phase is TwoPhase.FUSED else ""),
+        ("PrepareAbort", "client", "billing"),
+        ("Ongoing", "add", "billing"),
+    ]
+    assert {step.fenced for step in found.steps} == {None}
+    world.init("a", CLIENT, expected=again.result())
+    world.settle()
+    (bumped,) = world.history("a", limit=1).steps
+    assert (told(bumped), bumped.fenced) == (("Empty", "init", "billing"), None)
+
+
+def test_who_shows_no_identity_fences_even_if_it_has_the_same_name() -> None:
+    world = Administered()
+    first = world.opened("a")
+    world.ready("a", CLIENT)
+    fence = world.history("a").steps[2]
+    assert (told(fence), fence.fenced) == (("PrepareAbort", "fence", "billing"), first)
+
+
+def test_a_forgotten_id_has_a_history_that_ends_with_that() -> None:
+    world = Administered()
+    before = world.ready("a")
+    world.tick(EIGHT_DAYS_MS)
+    world.settle()
+    assert [told(step) for step in world.history("a").steps] == [
+        ("forgotten", "expire", ""),
+        ("Empty", "init", "billing"),
+    ]
+    after = world.ready("a")
+    assert after.producer_id != before.producer_id
+    steps = world.history("a").steps
+    assert [told(step)[0] for step in steps] == ["Empty", "forgotten", "Empty"]
+    assert {step.fenced for step in steps} == {None}, "nobody took the id from anybody"

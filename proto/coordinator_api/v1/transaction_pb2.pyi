@@ -822,7 +822,9 @@ class TransactionDescription(_message.Message):
 
     @_builtins.property
     def history(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactionStep]:
-        """The last steps of the id, the newest first."""
+        """The last steps of the id, the newest first. An id that was forgotten has them too, beside
+        TRANSACTIONAL_ID_NOT_FOUND.
+        """
 
     def __init__(
         self,
@@ -890,14 +892,16 @@ class TransactionStep(_message.Message):
     CSN_FIELD_NUMBER: _builtins.int
     at_ms: _builtins.int
     state: _builtins.str
-    """The state that it led to; names as in TransactionDescription."""
+    """The state that it led to; names as in TransactionDescription, and Dead: the id was forgotten."""
     cause: _builtins.str
-    """Why: init, add, client (EndTxn), fence (a newer instance), timeout, admin, topic_deleted, prepare, keep."""
+    """Why: init, add, client (EndTxn, or InitProducerId of the client itself), fence (a newer instance), timeout, admin,
+    topic_deleted, prepare, keep, expire.
+    """
     client_id: _builtins.str
     """Who asked for it. Both empty: the server by itself."""
     host: _builtins.str
     producer_id: _builtins.int
-    """The identity that the client must show after the step."""
+    """The identity that the client must show after the step; both -1 where the id was forgotten."""
     producer_epoch: _builtins.int
     fenced_producer_id: _builtins.int
     """The identity that the step fenced: nothing that still shows it is accepted. Absent: none."""

@@ -45,6 +45,8 @@ EXHAUSTED = EPOCH_MAX - 1
 """And in place of 32766: the last epoch that a client is ever given."""
 
 TIMEOUT_MS = 60_000
+EIGHT_DAYS_MS = 8 * 24 * 3_600_000
+"""Longer than an idle id is remembered."""
 NOBODY = Identity(-1, -1)
 NOW = CallContext(immediate_51=True)
 

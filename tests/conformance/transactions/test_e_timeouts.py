@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from tests.conformance.transactions.cases import both_versions, case, not_drivable, still_open
-from tests.conformance.transactions.room import ABORT, COMMIT, TIMEOUT_MS, Client, Room
+from tests.conformance.transactions.room import ABORT, COMMIT, EIGHT_DAYS_MS, TIMEOUT_MS, Client, Room
 from tests.conformance.transactions.test_d_completion import away
 from txn_coordinator.state import Identity
 
 OVERDUE_MS = TIMEOUT_MS + 1
-EIGHT_DAYS_MS = 8 * 24 * 3_600_000
-"""More than ids are kept for."""
 
 
 @case(

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from google.protobuf.message import DecodeError
 
+from coordinator_api.v1 import transaction_pb2
 from coordinator_protocol.errors import UnknownOutcome
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.store import CommitGroup, Family, StoreFailed
 from coordinator_server.metrics.families import FAMILIES
 from tests.conformance.transactions.cases import case, not_drivable, still_open
-from tests.conformance.transactions.room import ABORT, COMMIT, Room
+from tests.conformance.transactions.room import ABORT, COMMIT, EIGHT_DAYS_MS, NOW, Room
 from tests.transactions.world_of_one import transaction
 from txn_coordinator.codec import TRANSACTION_TYPE, TransactionCodec
 from txn_coordinator.records import TransactionChanged
@@ -132,9 +133,27 @@ def test_fields_of_the_future_are_ignored() -> None:
 not_drivable(
     214, "stored values are protobuf messages that grow at their end; there is no server level to choose one by"
 )
-still_open(
-    215, "an id that was forgotten is unknown to every command; its stored history, deletion included, is not shown yet"
-)
+
+
+@case(215)
+def test_the_history_of_a_forgotten_id_ends_with_its_deletion() -> None:
+    """That of a stopped directory, too: tests/cli/test_forgotten_id.py."""
+    room = Room()
+    room.ongoing().commit()
+    room.tick(EIGHT_DAYS_MS)
+    room.settle()
+    request = transaction_pb2.DescribeTransactionsRequest(transactional_ids=["orders"], history_limit=10)
+    (described,) = room.told(room.servicer().DescribeTransactions(request, NOW)).transactions
+    assert (described.error_code, described.history_complete) == (105, True)
+    assert [step.state for step in described.history] == [
+        "Dead",
+        "CompleteCommit",
+        "PrepareCommit",
+        "Ongoing",
+        "Empty",
+    ]
+    (last, *_steps) = described.history
+    assert (last.cause, last.client_id, last.producer_id, last.producer_epoch) == ("expire", "", -1, -1)
 
 
 @case(

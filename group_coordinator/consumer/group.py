@@ -1,0 +1,317 @@
+"""One consumer group: its members and everything that can be looked up about them, live and durable.
+
+Each member, target and assignment is a value of its own, so that a heartbeat that changes one member costs what that
+member costs. What would need a walk over all members is an index, kept up to date in `replay`: who holds a partition,
+who has an instance id, which subscriptions there are.
+
+Source: spec groups 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from coordinator_protocol.assignors.values import Share
+from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE
+from coordinator_runtime.decision import CancelTimer, Effect
+from coordinator_runtime.timeline import Journal, TimelineMap
+from group_coordinator.consumer import records, rules
+from group_coordinator.consumer.state import (
+    NO_SHARE,
+    NOT_YET,
+    ClassicMetadata,
+    ConsumerMember,
+    CurrentAssignment,
+    Epochs,
+    Held,
+    ResolvedRegex,
+    Subscription,
+)
+from group_coordinator.state import Committer, GroupKind, PartitionKey
+
+_ONLY: Final = None
+"""Key of a map that holds one value."""
+
+_BEFORE_ALL: Final = Epochs()
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """One member as it is on disk."""
+
+    member: ConsumerMember
+    assignment: CurrentAssignment
+    target: Share[bytes]
+
+
+class ConsumerGroup:
+    """Implements `group_coordinator.state.Group`. Reads are live unless they say durable; only replay writes."""
+
+    def __init__(self, group_id: str, journal: Journal) -> None:
+        self._group_id = group_id
+        self._journal = journal
+        self._epochs: TimelineMap[None, Epochs] = TimelineMap(journal)
+        self.members: TimelineMap[str, ConsumerMember] = TimelineMap(journal)
+        self.targets: TimelineMap[str, Share[bytes]] = TimelineMap(journal)
+        self.assignments: TimelineMap[str, CurrentAssignment] = TimelineMap(journal)
+        self.regexes: TimelineMap[str, ResolvedRegex] = TimelineMap(journal)
+        self.classic: TimelineMap[str, ClassicMetadata] = TimelineMap(journal)
+        """The members that speak the classic protocol."""
+        self._checked_ms: TimelineMap[None, int | None] = TimelineMap(journal)
+        self._instances: TimelineMap[str, str] = TimelineMap(journal)
+        self._subscriptions: TimelineMap[Subscription, tuple[Subscription, int]] = TimelineMap(journal)
+        """Each with the one object that all its members share, and how many they are."""
+        self._owners: dict[bytes, TimelineMap[int, str]] = {}
+        """Member that holds a partition, or must still give it up, by topic id and partition."""
+
+    # What those see who need not know the kind
+
+    @property
+    def group_id(self) -> str:
+        return self._group_id
+
+    @property
+    def kind(self) -> GroupKind:
+        return GroupKind.CONSUMER
+
+    @property
+    def protocol_type(self) -> str:
+        return PROTOCOL_TYPE
+
+    @property
+    def state_name(self) -> str:
+        """Durable: Empty, Assigning, Reconciling or Stable (spec groups 3.1)."""
+        assignments = (view.assignment for view in self.durable_members())
+        return rules.state_name(self.durable_epochs(), assignments)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    def check_commit(self, committer: Committer, partitions: Sequence[PartitionKey], *, is_transactional: bool) -> None:
+        """Raises Refused: UNKNOWN_MEMBER_ID; STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION where that is what the caller
+        understands."""
+        if committer.generation_or_epoch < 0:
+            is_unnamed = not committer.member_id and committer.instance_id is None
+            if self.is_empty or (is_transactional and is_unnamed):
+                return
+        member = self.members.get(committer.member_id)
+        assignment = self.assignment(committer.member_id)
+        rules.check_commit(member, assignment, committer, partitions, is_transactional=is_transactional)
+
+    def commit_effects(self, committer: Committer) -> tuple[Effect, ...]:
+        """None: here only heartbeats are heartbeats."""
+        return ()
+
+    def check_fetch(self, committer: Committer) -> None:
+        """Raises Refused: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION of a classic member."""
+        if not committer.member_id and committer.generation_or_epoch < 0:
+            return
+        member = self.members.get(committer.member_id)
+        rules.check_fetch(member, self.assignment(committer.member_id), committer)
+
+    def check_offset_delete(self) -> None:
+        """Offsets of topics that nobody subscribes to may always be deleted."""
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return any(topic in self.topics_of(subscription) for subscription in self.subscriptions())
+
+    def retention_base_ms(self, topic: str, committed_ms: int) -> int | None:
+        """The time of the commit, also of a group without members (spec groups 4.7)."""
+        return None if self.is_subscribed_to(topic) else committed_ms
+
+    def tombstones(self) -> tuple[object, ...]:
+        """Removes the group with all its members (spec groups 3.3)."""
+        member_ids = [member_id for member_id, _member in self.members.items()]
+        values: list[object] = [records.AssignmentForgotten(self.group_id, each) for each in member_ids]
+        values += [records.TargetForgotten(self.group_id, each) for each in member_ids]
+        values.append(records.TargetEpochForgotten(self.group_id))
+        values += [records.MemberForgotten(self.group_id, each) for each in member_ids]
+        values += [records.RegexForgotten(self.group_id, regex) for regex, _resolved in self.regexes.items()]
+        values.append(records.ConsumerGroupForgotten(self.group_id))
+        return tuple(values)
+
+    def removal_effects(self) -> tuple[Effect, ...]:
+        return (CancelTimer(timer_of_target(self.group_id)),)
+
+    # Looking up
+
+    @property
+    def epochs(self) -> Epochs:
+        return self._epochs.get(_ONLY) or _BEFORE_ALL
+
+    @property
+    def checked_ms(self) -> int | None:
+        """When the hash of the epoch was last compared with the topics, wall time; None: it must be."""
+        return self._checked_ms.get(_ONLY)
+
+    def assignment(self, member_id: str) -> CurrentAssignment:
+        return self.assignments.get(member_id) or NOT_YET
+
+    def target(self, member_id: str) -> Share[bytes]:
+        return self.targets.get(member_id) or NO_SHARE
+
+    def holder(self, instance_id: str) -> str | None:
+        """The member that has this instance id."""
+        return self._instances.get(instance_id)
+
+    def owner(self, topic_id: bytes, partition: int) -> str | None:
+        """The member that holds a partition, or must still say that it gave it up."""
+        owners = self._owners.get(topic_id)
+        return None if owners is None else owners.get(partition)
+
+    def subscriptions(self) -> Iterator[Subscription]:
+        """Those that members have, each once."""
+        return iter(self._subscriptions.keys())
+
+    def has_more_users_of(self, regex: str, than: int) -> bool:
+        """True if more members use the pattern."""
+        users = sum(count for each, (_shared, count) in self._subscriptions.items() if each.regex == regex)
+        return users > than
+
+    def topics_of(self, subscription: Subscription) -> frozenset[str]:
+        """Names, and what the pattern stands for as far as that is known."""
+        if subscription.regex is None:
+            return subscription.names
+        resolved = self.regexes.get(subscription.regex)
+        return subscription.names if resolved is None else subscription.names | resolved.topics
+
+    def subscribed_topics(self) -> frozenset[str]:
+        """Topics that any member subscribes to, whether they exist or not."""
+        return frozenset[str]().union(*map(self.topics_of, self.subscriptions()))
+
+    def regexes_in_use(self) -> frozenset[str]:
+        return frozenset(each.regex for each in self.subscriptions() if each.regex is not None)
+
+    @property
+    def consumer_protocol_count(self) -> int:
+        """Members that speak the consumer protocol."""
+        return len(self.members) - len(self.classic)
+
+    # Reading what is on disk
+
+    def durable_epochs(self) -> Epochs:
+        return self._epochs.durable(_ONLY) or _BEFORE_ALL
+
+    def durable_members(self) -> Iterable[MemberView]:
+        for member_id, member in self.members.durable_items():
+            yield MemberView(
+                member,
+                self.assignments.durable(member_id) or NOT_YET,
+                self.targets.durable(member_id) or NO_SHARE,
+            )
+
+    # Replay
+
+    def replay(self, value: object) -> None:
+        match value:
+            case records.AssignmentChanged(_, member_id, assignment):
+                self._put_assignment(member_id, assignment)
+            case records.AssignmentForgotten(_, member_id):
+                self._release(member_id, NOT_YET)
+                self.assignments.remove(member_id)
+            case records.MemberChanged(_, member):
+                self._put_member(member)
+            case records.MemberForgotten(_, member_id):
+                self._remove_member(member_id)
+            case records.TargetChanged(_, member_id, share):
+                self.targets.put(member_id, share)
+            case records.TargetForgotten(_, member_id):
+                assert member_id not in self.assignments, "what a member holds goes before its target"
+                self.targets.remove(member_id)
+            case records.RegexResolved(_, regex, resolved):
+                self.regexes.put(regex, resolved)
+            case records.RegexForgotten(_, regex):
+                self.regexes.remove(regex)
+            case records.MetadataChecked(_, checked_ms):
+                self._checked_ms.put(_ONLY, checked_ms)
+            case _:
+                self._replay_epochs(value)
+
+    def _replay_epochs(self, value: object) -> None:
+        match value:
+            case records.GroupEpochBumped(_, group_epoch, metadata_hash):
+                assert group_epoch >= self.epochs.group_epoch, "group epochs never decrease"
+                self._epochs.put(_ONLY, replace(self.epochs, group_epoch=group_epoch, metadata_hash=metadata_hash))
+            case records.TargetEpochReached(_, assignment_epoch, computed_ms, assignor_name):
+                reached = replace(
+                    self.epochs,
+                    assignment_epoch=assignment_epoch,
+                    computed_ms=computed_ms,
+                    assignor_name=assignor_name,
+                )
+                self._epochs.put(_ONLY, reached)
+            case records.TargetEpochForgotten():
+                self._epochs.put(_ONLY, replace(self.epochs, assignment_epoch=0, computed_ms=None, assignor_name=""))
+
+    def _put_member(self, member: ConsumerMember) -> None:
+        before = self.members.get(member.member_id)
+        if before is None or before.subscription != member.subscription:
+            if before is not None:
+                self._count(before.subscription, -1)
+            self._count(member.subscription, 1)
+        shared, _count = self._subscriptions.get(member.subscription) or (member.subscription, 0)
+        if shared is not member.subscription:
+            member = replace(member, subscription=shared)
+        self.members.put(member.member_id, member)
+        if before is not None and before.instance_id is not None and before.instance_id != member.instance_id:
+            self._instances.remove(before.instance_id)
+        if member.instance_id is not None:
+            self._instances.put(member.instance_id, member.member_id)
+        if member.classic is not None:
+            self.classic.put(member.member_id, member.classic)
+        else:
+            self.classic.remove(member.member_id)
+
+    def _remove_member(self, member_id: str) -> None:
+        assert member_id not in self.targets, "the target of a member goes before the member"
+        member = self.members.get(member_id)
+        if member is None:
+            return
+        self.members.remove(member_id)
+        self.classic.remove(member_id)
+        self._count(member.subscription, -1)
+        if member.instance_id is not None and self._instances.get(member.instance_id) == member_id:
+            self._instances.remove(member.instance_id)
+
+    def _count(self, subscription: Subscription, change: int) -> None:
+        shared, count = self._subscriptions.get(subscription) or (subscription, 0)
+        if count + change:
+            self._subscriptions.put(subscription, (shared, count + change))
+        else:
+            self._subscriptions.remove(subscription)
+
+    def _put_assignment(self, member_id: str, assignment: CurrentAssignment) -> None:
+        self._release(member_id, assignment)
+        for topic_id, partition in _partitions(assignment.assigned, assignment.pending_revocation):
+            owners = self._owners.get(topic_id)
+            if owners is None:
+                owners = self._owners[topic_id] = TimelineMap(self._journal)
+            owner = owners.get(partition)
+            assert owner in {None, member_id}, f"partition {partition} is held by {owner}, and now by {member_id}"
+            if owner is None:
+                owners.put(partition, member_id)
+        self.assignments.put(member_id, assignment)
+
+    def _release(self, member_id: str, after: CurrentAssignment) -> None:
+        """Let go of what the member holds and will not hold any more."""
+        before = self.assignments.get(member_id)
+        if before is None:
+            return
+        for topic_id, partition in _partitions(before.assigned, before.pending_revocation):
+            if after.assignment_epoch(topic_id, partition) is None:
+                self._owners[topic_id].remove(partition)
+
+
+def timer_of_target(group_id: str) -> tuple[str, str]:
+    """Name of the timer that computes a target once enough time has passed since the last one."""
+    return "target", group_id
+
+
+def _partitions(*held: Held) -> Iterator[PartitionKey]:
+    for each in held:
+        for topic_id, partitions in each.items():
+            for partition in partitions:
+                yield topic_id, partition

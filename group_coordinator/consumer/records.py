@@ -1,0 +1,122 @@
+"""Changes of consumer groups, as frozen values. A removal leaves in the order assignment, target, member; a group goes
+last of all.
+
+Source: spec groups 3.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coordinator_protocol.assignors.values import Share
+from group_coordinator.consumer.state import ConsumerMember, CurrentAssignment, ResolvedRegex
+
+
+@dataclass(frozen=True, slots=True)
+class MemberChanged:
+    """This is what the member says of itself now; it may be new."""
+
+    group_id: str
+    member: ConsumerMember
+
+
+@dataclass(frozen=True, slots=True)
+class MemberForgotten:
+    """The member is gone; it held nothing and had no target any more."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEpochBumped:
+    """What the assignment rests on changed. The first one makes the group."""
+
+    group_id: str
+    group_epoch: int
+    metadata_hash: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupForgotten:
+    """The group is gone; it had no members any more."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetChanged:
+    """This is what the member is meant to hold from now on."""
+
+    group_id: str
+    member_id: str
+    share: Share[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetForgotten:
+    """The member is not in the target any more."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetEpochReached:
+    """The target is the one for this group epoch."""
+
+    group_id: str
+    assignment_epoch: int
+    computed_ms: int
+    assignor_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetEpochForgotten:
+    """There is no target any more."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentChanged:
+    """This is what the member holds now."""
+
+    group_id: str
+    member_id: str
+    assignment: CurrentAssignment
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentForgotten:
+    """The member holds nothing any more."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RegexResolved:
+    """A pattern of the group stands for these topics."""
+
+    group_id: str
+    regex: str
+    resolved: ResolvedRegex
+
+
+@dataclass(frozen=True, slots=True)
+class RegexForgotten:
+    """No member uses the pattern any more."""
+
+    group_id: str
+    regex: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataChecked:
+    """The hash of the group's epoch was compared with the topics that there are. Memory only: every load checks
+    anew."""
+
+    group_id: str
+    checked_ms: int | None
+    """Wall time; None: look again, the topics changed."""

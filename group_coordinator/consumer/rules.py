@@ -1,0 +1,262 @@
+"""What a consumer group answers: pure checks, and how a member moves towards its target.
+
+A partition is given to a member only when nobody else holds it, and somebody who must give one up holds it until he
+says that he did, or is gone. So it never has two owners (spec groups 3.6).
+
+Source: KIP-848, KIP-1251, spec groups 3.2, 3.6, 3.7, 4.2 to 4.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from coordinator_protocol.assignors.values import Share
+from coordinator_protocol.errors import ErrorCode, Refused
+from group_coordinator.consumer.state import (
+    AWAY_EPOCH,
+    JOIN_EPOCH,
+    NONE_OF_TOPIC,
+    ConsumerMember,
+    CurrentAssignment,
+    Epochs,
+    Held,
+    MemberState,
+    Owned,
+)
+from group_coordinator.state import Committer, PartitionKey
+
+
+def state_name(epochs: Epochs, assignments: Iterable[CurrentAssignment]) -> str:
+    """As lists show it; never stored (spec groups 3.1)."""
+    members = list(assignments)
+    if not members:
+        return "Empty"
+    if epochs.group_epoch > epochs.assignment_epoch:
+        return "Assigning"
+    for each in members:
+        if each.state is not MemberState.STABLE or each.member_epoch != epochs.assignment_epoch:
+            return "Reconciling"
+    return "Stable"
+
+
+# Who may speak
+
+
+def unknown_member(group_id: str, member_id: str) -> Refused:
+    """The refusal for who is no member."""
+    return Refused(
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        f"{member_id!a:.80} is no member of the group {group_id!a:.80}: it left, or was silent for too long; join "
+        "again with epoch 0",
+    )
+
+
+def fenced_instance(instance_id: str) -> Refused:
+    """The refusal for who names an instance that is somebody else now."""
+    return Refused(
+        ErrorCode.FENCED_INSTANCE_ID,
+        f"the static member {instance_id!a:.80} was taken over by another process; stop this one",
+    )
+
+
+def check_epoch(current: CurrentAssignment, member_epoch: int, owned: Owned | None) -> None:
+    """May a member that names this epoch go on? The one before is forgiven to who missed one reply and owns nothing
+    that it should not.
+
+    Raises Refused FENCED_MEMBER_EPOCH (spec groups 3.7)."""
+    stored = current.member_epoch
+    if member_epoch in {stored, JOIN_EPOCH}:
+        return
+    if member_epoch == current.previous_member_epoch and member_epoch < stored and owned is not None:
+        if _is_within(owned, current.assigned):
+            return
+        why = "and owns partitions that are not assigned to it"
+    else:
+        why = "which it never was" if member_epoch > stored else "which is too long ago"
+    raise Refused(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"the member is at epoch {stored} and says it is at {member_epoch}, {why}: give up all partitions and join "
+        "again with epoch 0",
+    )
+
+
+def _is_within(owned: Owned, held: Held) -> bool:
+    return all(partitions <= held.get(topic_id, NONE_OF_TOPIC).keys() for topic_id, partitions in owned.items())
+
+
+def check_commit(
+    member: ConsumerMember | None,
+    assignment: CurrentAssignment,
+    committer: Committer,
+    partitions: Sequence[PartitionKey],
+    *,
+    is_transactional: bool,
+) -> None:
+    """May a member commit these offsets? An older epoch will do for partitions that it has held since then (KIP-1251).
+
+    Raises Refused: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION (spec groups 4.2, 4.4)."""
+    if member is None:
+        raise _unknown_committer(committer)
+    epoch = committer.generation_or_epoch
+    if epoch == assignment.member_epoch:
+        return
+    is_classic = member.classic is not None
+    if epoch < assignment.member_epoch and not is_classic:
+        since = (assignment.assignment_epoch(topic_id, partition) for topic_id, partition in partitions)
+        if all(given is not None and given <= epoch for given in since):
+            return
+    raise _stale(assignment, committer, is_generation=is_classic or is_transactional)
+
+
+def check_fetch(member: ConsumerMember | None, assignment: CurrentAssignment, committer: Committer) -> None:
+    """May a member read offsets? Raises Refused as `check_commit` (spec groups 4.3)."""
+    if member is None:
+        raise _unknown_committer(committer)
+    if committer.generation_or_epoch != assignment.member_epoch:
+        raise _stale(assignment, committer, is_generation=member.classic is not None)
+
+
+def _unknown_committer(committer: Committer) -> Refused:
+    return Refused(
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        f"{committer.member_id!a:.80} is no member of the group: it left, or was silent for too long; join again",
+    )
+
+
+def _stale(assignment: CurrentAssignment, committer: Committer, *, is_generation: bool) -> Refused:
+    code = ErrorCode.ILLEGAL_GENERATION if is_generation else ErrorCode.STALE_MEMBER_EPOCH
+    return Refused(
+        code,
+        f"the member is at epoch {assignment.member_epoch} and asks with {committer.generation_or_epoch}: take up the "
+        "newest heartbeat's answer first, and ask for partitions that are still assigned",
+    )
+
+
+# How a member moves towards its target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where a member is to go."""
+
+    epoch: int
+    """Of the target."""
+    share: Share[bytes]
+    """What of the target the member subscribes to."""
+    is_free: Callable[[bytes, int], bool]
+    """True for a partition that nobody else holds."""
+    is_subscribed: Callable[[bytes], bool]
+    """True for the topics that the member wants."""
+
+
+def reconcile(
+    current: CurrentAssignment, destination: Destination, owned: Owned | None, *, is_subscription_new: bool = False
+) -> CurrentAssignment:
+    """The next step of a member; the very same value if there is none.
+
+    `owned`: what the client says it owns, None if it does not say. Source: spec groups 3.6, with its decisions."""
+    match current.state:
+        case MemberState.STABLE:
+            if current.member_epoch == destination.epoch and not is_subscription_new:
+                return current
+        case MemberState.UNREVOKED:
+            if owned is None or _meets(owned, current.pending_revocation):
+                return _drop_unsubscribed(current, destination) if is_subscription_new else current
+        case MemberState.UNRELEASED:
+            pass
+    return _step(current, destination, owned)
+
+
+def _step(current: CurrentAssignment, destination: Destination, owned: Owned | None) -> CurrentAssignment:
+    keep, revoke = _split(current.assigned, destination.share)
+    before = current.member_epoch
+    if revoke and (owned is None or _meets(owned, revoke)):
+        return _changed(current, CurrentAssignment(before, before, MemberState.UNREVOKED, keep, revoke))
+    assigned, is_waiting = _take_free(keep, destination)
+    state = MemberState.UNRELEASED if is_waiting else MemberState.STABLE
+    return _changed(current, CurrentAssignment(destination.epoch, before, state, assigned))
+
+
+def _changed(before: CurrentAssignment, after: CurrentAssignment) -> CurrentAssignment:
+    return before if after == before else after
+
+
+def _split(assigned: Held, share: Share[bytes]) -> tuple[Held, Held]:
+    """What of the assigned partitions is in the share, and what is not."""
+    keep: dict[bytes, Mapping[int, int]] = {}
+    revoke: dict[bytes, Mapping[int, int]] = {}
+    for topic_id, epochs in assigned.items():
+        wanted = frozenset(share.get(topic_id, ()))
+        if epochs.keys() <= wanted:
+            keep[topic_id] = epochs
+            continue
+        for held, is_kept in ((keep, True), (revoke, False)):
+            part = {number: epoch for number, epoch in epochs.items() if (number in wanted) is is_kept}
+            if part:
+                held[topic_id] = part
+    return keep, revoke
+
+
+def _take_free(keep: Held, destination: Destination) -> tuple[Held, bool]:
+    """What is kept with what of the share is free; and whether somebody else still holds something of it."""
+    assigned = dict(keep)
+    is_waiting = False
+    for topic_id, wanted in destination.share.items():
+        held = keep.get(topic_id, NONE_OF_TOPIC)
+        if len(held) == len(wanted):
+            continue
+        free = []
+        for partition in wanted:
+            if partition in held:
+                continue
+            if destination.is_free(topic_id, partition):
+                free.append(partition)
+            else:
+                is_waiting = True
+        if free:
+            assigned[topic_id] = {**held, **dict.fromkeys(free, destination.epoch)}
+    return assigned, is_waiting
+
+
+def _drop_unsubscribed(current: CurrentAssignment, destination: Destination) -> CurrentAssignment:
+    """What the member does not even want any more it must give up, too, beside what it was already told to."""
+    unwanted = {
+        topic_id: held for topic_id, held in current.assigned.items() if not destination.is_subscribed(topic_id)
+    }
+    if not unwanted:
+        return current
+    keep = {topic_id: held for topic_id, held in current.assigned.items() if topic_id not in unwanted}
+    revoke = dict(current.pending_revocation)
+    for topic_id, held in unwanted.items():
+        revoke[topic_id] = {**revoke.get(topic_id, {}), **held}
+    epoch = current.member_epoch
+    return CurrentAssignment(epoch, epoch, MemberState.UNREVOKED, keep, revoke)
+
+
+def _meets(owned: Owned, held: Held) -> bool:
+    return any(not partitions.isdisjoint(held.get(topic_id, ())) for topic_id, partitions in owned.items())
+
+
+def away(current: CurrentAssignment) -> CurrentAssignment:
+    """A static member goes for a moment: it keeps what is assigned, and what it had to give up is free."""
+    return replace(
+        current,
+        member_epoch=AWAY_EPOCH,
+        previous_member_epoch=current.member_epoch,
+        state=MemberState.STABLE,
+        pending_revocation={},
+    )
+
+
+def back(left: CurrentAssignment) -> CurrentAssignment:
+    """What the next process under a static member's name starts with: what the last one held."""
+    return CurrentAssignment(JOIN_EPOCH, JOIN_EPOCH, MemberState.STABLE, left.assigned)
+
+
+def same_partitions(one: Held, other: Held) -> bool:
+    """True where two hold the same, whenever they were given it."""
+    return one is other or (
+        one.keys() == other.keys()
+        and all(partitions.keys() == other[topic].keys() for topic, partitions in one.items())
+    )

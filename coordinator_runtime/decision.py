@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
+from coordinator_protocol.errors import Refused
+
 
 class Coordinator(IntEnum):
     """What a shard is a shard of. The number is part of stored keys."""
@@ -91,6 +93,22 @@ class Unpark:
     """Effect: what the calls parked under this key waited for has happened."""
 
     key: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerLater:
+    """Reply of an operation: the caller waits for an `Answer` to this ticket (`late_answers`)."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Effect: answer whoever waits for the ticket, with the reply or the refusal. Nothing happens if nobody does."""
+
+    ticket: int
+    reply: object = None
+    refusal: Refused | None = None
 
 
 Effect = object

@@ -9,32 +9,15 @@ when the shard leaves, nobody waits any more.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.decision import Operation, ShardKey
+from coordinator_runtime.decision import Answer, AnswerLater, Operation, ShardKey
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import Runtime
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerLater:
-    """Reply of an operation: the caller waits for an `Answer` to this ticket."""
-
-    ticket: int
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Effect: answer whoever waits for the ticket, with the reply or the refusal. Nothing happens if nobody does."""
-
-    ticket: int
-    reply: object = None
-    refusal: Refused | None = None
 
 
 class LateAnswers:

@@ -8,25 +8,18 @@ fast rebalances). While it waits the session timer runs from its arrival, so the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Final, TypeVar
 
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.runtime import Runtime
+from group_coordinator.effects import GroupNews
 
 ReplyT = TypeVar("ReplyT")
 
 PAUSE_MS: Final = 5
 """Between two looks of the waiting members of a group, so that many changes at once cost one look each."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupNews:
-    """Effect: something changed for the members of a group."""
-
-    group_id: str
 
 
 class News:

@@ -1,0 +1,33 @@
+"""Records of classic groups, as frozen values. `codec` knows the bytes of those that are stored.
+
+Every record holds the whole group, so the newest stored one is enough (spec groups 2.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from group_coordinator.classic.state import ClassicGroup
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicGroupStored:
+    """A generation was completed, or what belongs to it changed. Of the group, what a restart must know is stored."""
+
+    group: ClassicGroup
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicGroupRemembered:
+    """A rebalance went on: in memory only, what is stored still stands."""
+
+    group: ClassicGroup
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicGroupForgotten:
+    """A tombstone: the group was deleted, or changed its kind."""
+
+    group_id: str

@@ -1,0 +1,401 @@
+"""A group of the classic protocol: one frozen value with all its members, and the table of its legal steps.
+
+            +---------------------------- nobody left -----------------------+
+            v                                                                |
+          Empty ----> PreparingRebalance ----> CompletingRebalance ----> Stable
+            |             |       ^                     |                    |
+            +--<----------+       +----------<----------+---------<----------+
+
+What each state answers (spec groups 2.13):
+- Empty: nobody is a member. Offsets can be committed without being one.
+- PreparingRebalance: waits for the members to join; JoinGroup is parked. Members that have not heard of it are told
+  REBALANCE_IN_PROGRESS, and may still commit what they have read.
+- CompletingRebalance: a generation was formed and its leader computes the assignment; SyncGroup of the others is
+  parked.
+- Stable: the assignment is durable.
+There is no Dead: a group that is deleted is gone in the same step, and a shard that leaves answers for itself.
+
+A rebalance lives in memory only. What is stored is the last completed generation (`records`), so after a restart that
+one stands, and members learn by errors that theirs is gone (spec groups 2.1, 2.12).
+
+Source: spec groups 2.1, 2.2, 2.11; KIP-62, KIP-345, KIP-394.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.decision import CancelTimer, Coordinator, Effect, Record, ShardKey
+from group_coordinator.classic.records import ClassicGroupForgotten
+from group_coordinator.state import Committer, GroupKind, PartitionKey
+
+
+class ClassicState(StrEnum):
+    """States, as users see and filter by them."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+
+
+LEGAL_STEPS: Final[Mapping[ClassicState, frozenset[ClassicState]]] = {
+    ClassicState.EMPTY: frozenset({ClassicState.PREPARING_REBALANCE}),
+    ClassicState.PREPARING_REBALANCE: frozenset({ClassicState.COMPLETING_REBALANCE, ClassicState.EMPTY}),
+    ClassicState.COMPLETING_REBALANCE: frozenset({ClassicState.STABLE, ClassicState.PREPARING_REBALANCE}),
+    ClassicState.STABLE: frozenset({ClassicState.PREPARING_REBALANCE}),
+}
+"""Source: spec groups 2.2. Stable to Empty goes through a rebalance that nobody joins."""
+
+
+def session_key(group_id: str, member_id: str) -> tuple[str, str, str]:
+    """Key of the timer that ends a membership when nothing is heard of the member, or an id that nobody joins with."""
+    return ("session", group_id, member_id)
+
+
+class ClassicProtocol(NamedTuple):
+    """One assignor that a member can use."""
+
+    name: str
+    metadata: bytes
+    """For type "consumer" an embedded subscription; the coordinator reads no more of it than the topics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicMember:
+    """One member. What of its calls is parked, the group knows."""
+
+    member_id: str
+    instance_id: str | None = None
+    """None = a dynamic member."""
+    client_id: str = ""
+    client_host: str = ""
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[ClassicProtocol, ...]
+    """The preferred one first. After a restart only the one that was chosen is known."""
+    assignment: bytes = b""
+    is_new: bool = False
+    """Its first JoinGroup has not been answered: it cannot send heartbeats yet."""
+
+    @property
+    def protocol_names(self) -> tuple[str, ...]:
+        return tuple(protocol.name for protocol in self.protocols)
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        """Under one protocol; empty where the member does not list it."""
+        return next((protocol.metadata for protocol in self.protocols if protocol.name == protocol_name), b"")
+
+
+@dataclass(frozen=True, slots=True)
+class InitialRebalance:
+    """The rebalance of a group that was Empty: it waits for more members to come (spec groups 2.4.7)."""
+
+    window_ms: int
+    """The wait under way."""
+    remaining_ms: int
+    """What may be waited beyond it."""
+    has_newcomers: bool = False
+    """Somebody came since the wait began, not counting the one who began it."""
+
+
+UNPLACED: Final = ShardKey(Coordinator.GROUPS, -1)
+"""The stored bytes of a group do not say where it lives; whoever replays them knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicGroup:
+    """One group. Implements `group_coordinator.state.Group`. Mappings are never changed, only replaced."""
+
+    shard: ShardKey = UNPLACED
+    group_id: str
+    state: ClassicState = ClassicState.EMPTY
+    state_timestamp_ms: int
+    """Wall time at which the state was reached."""
+    generation_id: int = 0
+    protocol_type: str = ""
+    """Empty until somebody has joined: a group that only has offsets is "simple"."""
+    protocol_name: str | None = None
+    """What the members of the generation agreed on; None without members."""
+    leader: str | None = None
+    members: Mapping[str, ClassicMember] = field(default_factory=dict)
+    """By member id; who has been a member for longest comes first."""
+    static_members: Mapping[str, str] = field(default_factory=dict)
+    """Member ids by instance id."""
+    supporters: Mapping[str, int] = field(default_factory=dict)
+    """How many members list a protocol, by its name."""
+    subscribed_topics: frozenset[str] | None = None
+    """Of the members of the generation; None = nobody can tell."""
+
+    pending_joins: frozenset[str] = frozenset()
+    """Member ids that were handed out with MEMBER_ID_REQUIRED and have not joined yet."""
+    parked_joins: Mapping[str, int] = field(default_factory=dict)
+    """Tickets of the JoinGroups that wait for the join phase to end, by member id."""
+    parked_syncs: Mapping[str, int] = field(default_factory=dict)
+    """Tickets of the SyncGroups that wait for the leader's, by member id."""
+    pending_syncs: frozenset[str] = frozenset()
+    """Members that have not asked for their part of the generation's assignment."""
+    initial: InitialRebalance | None = None
+    rebalance_started_ms: int | None = None
+    """Wall time at which the rebalance under way began; None = none is."""
+
+    @property
+    def kind(self) -> GroupKind:
+        return GroupKind.CLASSIC
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def uses_consumer_protocol(self) -> bool:
+        """The metadata of the members are subscriptions to topics."""
+        return self.protocol_type == PROTOCOL_TYPE
+
+    @property
+    def can_rebalance(self) -> bool:
+        """No join phase is under way."""
+        return self.state is not ClassicState.PREPARING_REBALANCE
+
+    @property
+    def have_all_joined(self) -> bool:
+        """Nobody is missing for the next generation: neither a member, nor somebody who was only given an id."""
+        return len(self.parked_joins) == len(self.members) and not self.pending_joins
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """How long a rebalance waits: as long as its most patient member allows."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def is_parked(self, member_id: str) -> bool:
+        """A call of the member waits on the server, which proves that it lives."""
+        return member_id in self.parked_joins or member_id in self.parked_syncs
+
+    def supports(self, protocol_type: str, protocol_names: Iterable[str]) -> bool:
+        """May somebody join with these protocols? Source: spec groups 2.4.4."""
+        if self.state is ClassicState.EMPTY:
+            return bool(protocol_type) and any(True for _name in protocol_names)
+        member_count = len(self.members)
+        return protocol_type == self.protocol_type and any(
+            self.supporters.get(name, 0) == member_count for name in protocol_names
+        )
+
+    def elect_protocol(self) -> str:
+        """The protocol that most members prefer among those that all list; at a tie the leader's preferred one.
+
+        Source: spec groups 2.4.4. The group has members, and `supports` made sure that they have one in common."""
+        member_count = len(self.members)
+        candidates = {name for name, count in self.supporters.items() if count == member_count}
+        votes = dict.fromkeys(candidates, 0)
+        for member in self.members.values():
+            votes[next(name for name, _metadata in member.protocols if name in candidates)] += 1
+        leader = self.members.get(self.leader or "") or next(iter(self.members.values()))
+        ranks = {name: rank for rank, name in enumerate(leader.protocol_names)}
+        return min(candidates, key=lambda name: (-votes[name], ranks[name]))
+
+    # Checks. Each raises Refused and changes nothing.
+
+    def check_member(self, member_id: str, instance_id: str | None) -> None:
+        """Is this the member, and still the one of that instance? Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        if instance_id is not None:
+            holder = self.static_members.get(instance_id)
+            if holder is None:
+                raise Refused(
+                    ErrorCode.UNKNOWN_MEMBER_ID,
+                    f"group {self.group_id!a} has no member with instance id {instance_id!a}; join again",
+                )
+            if holder != member_id:
+                raise Refused(
+                    ErrorCode.FENCED_INSTANCE_ID,
+                    f"instance id {instance_id!a} of group {self.group_id!a} belongs to a newer member; stop, or use "
+                    "another instance id",
+                )
+        if member_id not in self.members:
+            raise Refused(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"group {self.group_id!a} has no member {member_id!a:.120}; join again with an empty member id",
+            )
+
+    def check_generation(self, generation_id: int) -> None:
+        """Raises ILLEGAL_GENERATION."""
+        if generation_id != self.generation_id:
+            raise Refused(
+                ErrorCode.ILLEGAL_GENERATION,
+                f"generation {generation_id} of group {self.group_id!a} is not the current one, {self.generation_id}; "
+                "join again",
+            )
+
+    def check_commit(self, committer: Committer, partitions: Sequence[PartitionKey], *, is_transactional: bool) -> None:
+        """Source: spec groups 4.2. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION; REBALANCE_IN_
+        PROGRESS between the end of the join phase and the assignment, but not to transactions: those may commit."""
+        if committer.generation_or_epoch < 0 and self.is_empty:
+            return
+        if committer.generation_or_epoch >= 0 or committer.member_id or committer.instance_id is not None:
+            self.check_member(committer.member_id, committer.instance_id)
+            self.check_generation(committer.generation_or_epoch)
+        elif not is_transactional:
+            raise Refused(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"group {self.group_id!a} has members, so only they may commit; send member id and generation",
+            )
+        if self.state is ClassicState.COMPLETING_REBALANCE and not is_transactional:
+            raise Refused(
+                ErrorCode.REBALANCE_IN_PROGRESS,
+                f"group {self.group_id!a} is being assigned anew; finish the rebalance, then commit",
+            )
+
+    def check_fetch(self, committer: Committer) -> None:
+        """Anybody may: classic members do not say who they are (spec groups 4.3)."""
+
+    def check_offset_delete(self) -> None:
+        """Raises NON_EMPTY_GROUP where nobody can tell what the members read."""
+        if self.members and not self.uses_consumer_protocol:
+            raise Refused(
+                ErrorCode.NON_EMPTY_GROUP,
+                f"group {self.group_id!a} has members of type {self.protocol_type!a}, which subscribe to nothing that "
+                "could be checked; stop them first",
+            )
+
+    # What others ask
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        if self.subscribed_topics is None:
+            return self.uses_consumer_protocol
+        return topic in self.subscribed_topics
+
+    def retention_base_ms(self, topic: str, committed_ms: int) -> int | None:
+        if not self.protocol_type:
+            return committed_ms
+        if self.state is ClassicState.EMPTY:
+            return self.state_timestamp_ms
+        is_known = self.state is ClassicState.STABLE and self.subscribed_topics is not None
+        return committed_ms if is_known and not self.is_subscribed_to(topic) else None
+
+    def commit_effects(self, committer: Committer) -> tuple[Effect, ...]:
+        """Source: spec groups 2.11."""
+        # A timer's operation decides on groups, so the module that makes timers imports this one.
+        from group_coordinator.classic.timers import session_timer
+
+        member = self.members.get(committer.member_id)
+        return () if member is None else (session_timer(self, member),)
+
+    def tombstones(self) -> tuple[Record, ...]:
+        return (Record(self.shard, ClassicGroupForgotten(self.group_id), cause="remove group"),)
+
+    def removal_effects(self) -> tuple[Effect, ...]:
+        return tuple(CancelTimer(session_key(self.group_id, member_id)) for member_id in sorted(self.pending_joins))
+
+
+def rebuilt_group(bare: ClassicGroup, members: Sequence[ClassicMember]) -> ClassicGroup:
+    """The group with these members and no rebalance under way: Stable, or Empty without members."""
+    supporters: dict[str, int] = {}
+    for member in members:
+        for name in member.protocol_names:
+            supporters[name] = supporters.get(name, 0) + 1
+    group = replace(
+        bare,
+        state=ClassicState.STABLE if members else ClassicState.EMPTY,
+        members={member.member_id: member for member in members},
+        static_members={member.instance_id: member.member_id for member in members if member.instance_id is not None},
+        supporters=supporters,
+    )
+    return replace(group, subscribed_topics=known_subscriptions(group))
+
+
+def step(group: ClassicGroup, to: ClassicState, now_ms: int, **changes: Any) -> ClassicGroup:  # noqa: ANN401  for replace
+    """The only way to change `state`."""
+    assert to in LEGAL_STEPS[group.state], f"{group.state} -> {to} is no legal step"
+    return replace(group, state=to, state_timestamp_ms=now_ms, **changes)
+
+
+def with_member(group: ClassicGroup, member: ClassicMember) -> ClassicGroup:
+    """The member joined, or changed in place."""
+    static_members = group.static_members
+    if member.instance_id is not None and static_members.get(member.instance_id) != member.member_id:
+        static_members = {**static_members, member.instance_id: member.member_id}
+    before = group.members.get(member.member_id)
+    return replace(
+        group,
+        members={**group.members, member.member_id: member},
+        static_members=static_members,
+        supporters=_recounted(group, before.protocol_names if before else (), member.protocol_names),
+        pending_joins=group.pending_joins - {member.member_id},
+    )
+
+
+def without_members(group: ClassicGroup, member_ids: Iterable[str]) -> ClassicGroup:
+    """They are gone, with all that waited for them. Whoever has been a member for longest leads after the leader."""
+    members, static_members = dict(group.members), dict(group.static_members)
+    supporters = dict(group.supporters)
+    gone = set(member_ids)
+    for member_id in gone & members.keys():
+        member = members.pop(member_id)
+        if member.instance_id is not None:
+            del static_members[member.instance_id]
+        for name in member.protocol_names:
+            supporters[name] -= 1
+    return replace(
+        group,
+        members=members,
+        static_members=static_members,
+        supporters={name: count for name, count in supporters.items() if count},
+        leader=next(iter(members), None) if group.leader in gone else group.leader,
+        pending_joins=group.pending_joins - gone,
+        parked_joins={key: ticket for key, ticket in group.parked_joins.items() if key not in gone},
+        parked_syncs={key: ticket for key, ticket in group.parked_syncs.items() if key not in gone},
+        pending_syncs=group.pending_syncs - gone,
+    )
+
+
+def with_replaced_member(group: ClassicGroup, old_id: str, member: ClassicMember) -> ClassicGroup:
+    """A static member came back under a new id: it takes the place of the old one, leadership included."""
+    assert member.instance_id is not None, "only static members keep their place"
+    before = group.members[old_id]
+    members = {member.member_id if key == old_id else key: known for key, known in group.members.items()}
+    members[member.member_id] = member
+    return replace(
+        group,
+        members=members,
+        static_members={**group.static_members, member.instance_id: member.member_id},
+        supporters=_recounted(group, before.protocol_names, member.protocol_names),
+        leader=member.member_id if group.leader == old_id else group.leader,
+        parked_joins={key: ticket for key, ticket in group.parked_joins.items() if key != old_id},
+        parked_syncs={key: ticket for key, ticket in group.parked_syncs.items() if key != old_id},
+        pending_syncs=group.pending_syncs - {old_id},
+    )
+
+
+def known_subscriptions(group: ClassicGroup) -> frozenset[str] | None:
+    """The topics that the members of the generation subscribe to; None where nobody can tell."""
+    if not group.uses_consumer_protocol:
+        return None
+    topics: set[str] = set()
+    for member in group.members.values():
+        try:
+            topics |= subscribed_topics(member.metadata(group.protocol_name))
+        except Refused:
+            # Not our format: the group then counts as subscribed to everything (spec groups 2.4.4), so that none of its
+            # offsets is taken away.
+            return None
+    return frozenset(topics)
+
+
+def _recounted(group: ClassicGroup, before: tuple[str, ...], after: tuple[str, ...]) -> Mapping[str, int]:
+    """Supporters, after a member that listed some protocols lists others."""
+    if before == after:
+        return group.supporters
+    supporters = dict(group.supporters)
+    for name in before:
+        supporters[name] -= 1
+    for name in after:
+        supporters[name] = supporters.get(name, 0) + 1
+    return {name: count for name, count in supporters.items() if count}

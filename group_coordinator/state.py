@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from coordinator_runtime.decision import Effect, Record
+from coordinator_runtime.decision import Effect
 
 
 class GroupKind(StrEnum):
@@ -80,8 +80,9 @@ class Group(Protocol):
         """Wall time from which the retention of an offset counts; None = it does not expire now (spec groups 4.7)."""
         ...
 
-    def tombstones(self) -> tuple[Record, ...]:
-        """The records that remove the group, in the order that replay demands; its offsets are not among them."""
+    def tombstones(self) -> tuple[object, ...]:
+        """The values of the records that remove the group, in the order that replay demands; its offsets are not among
+        them. Whoever removes it knows the shard and the cause."""
         ...
 
     def removal_effects(self) -> tuple[Effect, ...]:

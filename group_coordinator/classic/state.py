@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple
 
 from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.decision import CancelTimer, Coordinator, Effect, Record, ShardKey
+from coordinator_runtime.decision import CancelTimer, Coordinator, Effect, ShardKey
 from group_coordinator.classic.records import ClassicGroupForgotten
 from group_coordinator.state import Committer, GroupKind, PartitionKey
 
@@ -288,8 +288,8 @@ class ClassicGroup:
         member = self.members.get(committer.member_id)
         return () if member is None else (session_timer(self, member),)
 
-    def tombstones(self) -> tuple[Record, ...]:
-        return (Record(self.shard, ClassicGroupForgotten(self.group_id), cause="remove group"),)
+    def tombstones(self) -> tuple[object, ...]:
+        return (ClassicGroupForgotten(self.group_id),)
 
     def removal_effects(self) -> tuple[Effect, ...]:
         return tuple(CancelTimer(session_key(self.group_id, member_id)) for member_id in sorted(self.pending_joins))

@@ -46,7 +46,7 @@ def call_context(header: common_pb2.RequestHeader, call: CallContext, method: st
             ErrorCode.INVALID_REQUEST,
             f"request_id has {len(request_id)} bytes: send {REQUEST_ID_BYTES} random bytes, or none",
         )
-    client_id = header.client_id
+    client_id = header.client_id or call.client_id
     if client_id:
         check_client_id(client_id)
     client_txn_version = header.client_txn_version or CLIENT_TXN_VERSION_DEFAULT

@@ -19,15 +19,8 @@ from grpc_reflection.v1alpha import reflection
 
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import CallContext
-from coordinator_server.transport import CallStatus, Handler, TransportError
-
-_STATUS_CODES: Final = {
-    CallStatus.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
-    CallStatus.UNIMPLEMENTED: grpc.StatusCode.UNIMPLEMENTED,
-    CallStatus.RESOURCE_EXHAUSTED: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    CallStatus.INTERNAL: grpc.StatusCode.INTERNAL,
-    CallStatus.CANCELLED: grpc.StatusCode.CANCELLED,
-}
+from coordinator_server.grpc_session import SESSION_METHOD, GrpcSessions, host_of, status_code
+from coordinator_server.transport import Handler, TransportError
 
 _PENDING_CALLS_MAX: Final = 1_000_000
 """In effect none: how much work is taken is decided in `admission`, where a refusal is an answer."""
@@ -62,6 +55,7 @@ class GrpcTransport:
         self._services = services
         self._clock = clock
         self._server = aio.server(options=_channel_options(options.message_bytes_max))
+        self._sessions = GrpcSessions(clock)
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         if options.has_reflection:
@@ -82,7 +76,7 @@ class GrpcTransport:
     async def start(self, handler: Handler) -> None:
         """Serve. The health service says that the process is alive ("") and its services are not ready."""
         # Last of the handlers, because it takes every name that nobody before it knew.
-        self._server.add_generic_rpc_handlers((_Calls(handler, self._clock),))
+        self._server.add_generic_rpc_handlers((_Calls(handler, self._clock, self._sessions),))
         await self.set_ready(False)
         await self._server.start()
 
@@ -93,8 +87,9 @@ class GrpcTransport:
             await self._health.set(service, response.SERVING if is_ready else response.NOT_SERVING)
 
     async def announce_stop(self) -> None:
-        """Tell the health service that the process is going, for good."""
+        """Tell the health service and all sessions that the process is going, for good."""
         await self._health.enter_graceful_shutdown()
+        self._sessions.announce_stop()
 
     async def stop(self, grace_ms: int) -> None:
         """Take no further calls and wait for those under way; what is left after the grace is cancelled."""
@@ -114,13 +109,16 @@ def _try_to_bind(host: str, port: int, address: str) -> None:
 
 
 class _Calls(grpc.GenericRpcHandler):
-    """Hands every call to the handler."""
+    """Hands every call to the handler, those of a session too."""
 
-    def __init__(self, handler: Handler, clock: Clock) -> None:
+    def __init__(self, handler: Handler, clock: Clock, sessions: GrpcSessions) -> None:
         self._handler = handler
         self._clock = clock
+        self._sessions = sessions
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
+        if handler_call_details.method == SESSION_METHOD:
+            return self._sessions.method_handler(self._handler)
         return grpc.unary_unary_rpc_method_handler(self._behavior(handler_call_details.method))
 
     def _behavior(self, method: str) -> _Behavior:
@@ -129,7 +127,7 @@ class _Calls(grpc.GenericRpcHandler):
             try:
                 return await self._handler(method, body, self._call_context(context))
             except TransportError as error:
-                await context.abort(_STATUS_CODES[error.status], error.message)
+                await context.abort(status_code(error.status), error.message)
 
         return serve
 
@@ -137,14 +135,6 @@ class _Calls(grpc.GenericRpcHandler):
         seconds_left = context.time_remaining()
         deadline_ms = None if seconds_left is None else self._clock.monotonic_ms() + int(seconds_left * 1000)
         return CallContext(host=host_of(context.peer()), deadline_ms=deadline_ms)
-
-
-def host_of(peer: str) -> str:
-    """The host in gRPC's name of a peer: "ipv4:10.0.0.1:5000" -> "10.0.0.1", "ipv6:%5B::1%5D:5000" -> "::1"."""
-    kind, _, address = peer.partition(":")
-    if kind not in {"ipv4", "ipv6"}:
-        return peer
-    return address.rpartition(":")[0].removeprefix("%5B").removesuffix("%5D").strip("[]")
 
 
 def _channel_options(message_bytes_max: int) -> list[tuple[str, int]]:

@@ -63,14 +63,15 @@ class Codec:
 
 
 def codec_table(services: Iterable[ServiceDescriptor]) -> Mapping[str, Codec]:
-    """The table of every method of the services, by full name ("/package.Service/Method")."""
-    return {
-        f"/{service.full_name}/{method.name}": Codec(
-            Method(method.name), GetMessageClass(method.input_type), GetMessageClass(method.output_type)
-        )
-        for service in services
-        for method in service.methods
-    }
+    """The table of every method of the services, by full name ("/package.Service/Method"), which unary calls have, and
+    by name alone, which operations of a session have."""
+    table = {}
+    for service in services:
+        for method in service.methods:
+            request_type, response_type = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+            codec = Codec(Method(method.name), request_type, response_type)
+            table[f"/{service.full_name}/{method.name}"] = table[method.name] = codec
+    return table
 
 
 class Gate(Enum):

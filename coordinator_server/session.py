@@ -1,0 +1,172 @@
+"""The session stream: many operations in one message, many answers in one message back.
+
+A message of a stream costs as much as a unary call, whatever is in it (lab performance 3). So a session takes the
+operations of a message one after the other, in the order sent, through the same handler as unary calls, and gathers the
+answers that come while the last message is being written. It knows no network: an adapter hands bytes in and takes
+bytes out.
+
+Source: design 6 (`Session`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from coordinator_api.v1 import session_pb2
+from coordinator_protocol.limits import MEBI
+from coordinator_runtime.clock import Clock
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import CallContext
+from coordinator_server.transport import CallStatus, Handler, TransportError
+
+STATUS_NUMBERS: Final = {
+    CallStatus.CANCELLED: 1,
+    CallStatus.INVALID_ARGUMENT: 3,
+    CallStatus.RESOURCE_EXHAUSTED: 8,
+    CallStatus.UNIMPLEMENTED: 12,
+    CallStatus.INTERNAL: 13,
+}
+"""gRPC's numbers of our statuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """Bounds of one stream."""
+
+    operations_in_flight_max: int = 4_096
+    message_bytes_max: int = MEBI
+    """Largest message in; a message out may be larger only if one answer is."""
+
+
+class Session:
+    """One stream. `receive` and `take` are called by the adapter, on the loop; it is told through `on_outgoing` when
+    `take` has something, and through `on_room` when the stream may be read again."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        clock: Clock,
+        call: CallContext,
+        limits: SessionLimits,
+    ) -> None:
+        self._handler = handler
+        self._clock = clock
+        self._call = call
+        self._limits = limits
+        self._unanswered: dict[int, Pending[bytes]] = {}
+        self._results: deque[session_pb2.OperationResult] = deque()
+        self._has_begun = False
+        self._is_greeted = False
+        self._says_draining = False
+        self._is_ending = False
+        self._is_closed = False
+        self.on_outgoing: Callable[[], None] = lambda: None
+        self.on_room: Callable[[], None] = lambda: None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be read. Not while as many operations as allowed wait for their answer, or answers for the
+        network: then the client is held back by the flow control of the transport."""
+        return len(self._unanswered) + len(self._results) < self._limits.operations_in_flight_max
+
+    @property
+    def unanswered_operations(self) -> int:
+        return len(self._unanswered)
+
+    def receive(self, body: bytes) -> None:
+        """Begin the operations of one message.
+
+        Raises TransportError for what is no message, and for a correlation id that is in use: then nobody could tell
+        the answers apart, and the stream must end."""
+        try:
+            request = session_pb2.SessionRequest.FromString(body)
+        except DecodeError as error:
+            raise TransportError(
+                CallStatus.INVALID_ARGUMENT, f"{len(body)} bytes were sent that are no SessionRequest: {error}"
+            ) from error
+        if not self._has_begun:
+            self._has_begun = True
+            self._call = replace(self._call, client_id=request.header.client_id)
+        for operation in request.operations:
+            self._begin(operation)
+        for correlation_id in request.cancels:
+            pending = self._unanswered.get(correlation_id)
+            if pending is not None:
+                pending.cancel()
+
+    def _begin(self, operation: session_pb2.Operation) -> None:
+        correlation_id = operation.correlation_id
+        if correlation_id in self._unanswered:
+            raise TransportError(
+                CallStatus.INVALID_ARGUMENT,
+                f"correlation id {correlation_id} belongs to an operation that is not answered yet; choose another",
+            )
+        call = self._call
+        if operation.timeout_ms > 0:
+            call = replace(call, deadline_ms=self._clock.monotonic_ms() + operation.timeout_ms)
+        pending = self._handler(operation.method, operation.body, call)
+        if pending.is_settled:
+            self._answer(correlation_id, pending)
+        else:
+            self._unanswered[correlation_id] = pending
+            pending.on_settled(partial(self._answer, correlation_id))
+
+    def _answer(self, correlation_id: int, settled: Pending[bytes]) -> None:
+        self._unanswered.pop(correlation_id, None)
+        if self._is_closed:
+            return
+        try:
+            result = session_pb2.OperationResult(correlation_id=correlation_id, body=settled.result())
+        except TransportError as error:
+            result = session_pb2.OperationResult(
+                correlation_id=correlation_id, status=STATUS_NUMBERS[error.status], status_message=error.message
+            )
+        self._results.append(result)
+        self.on_outgoing()
+
+    def half_close(self) -> None:
+        """The client sends no more; it is answered, and then the stream ends."""
+        self._is_ending = True
+        self.on_outgoing()
+
+    def announce_stop(self) -> None:
+        """Tell the client that the server is going; it is answered, and then the stream ends."""
+        self._is_ending = self._says_draining = True
+        self.on_outgoing()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether everything was said that will ever be said."""
+        return self._is_ending and not self._says_draining and not self._unanswered and not self._results
+
+    def take(self) -> bytes | None:
+        """The next message for the client; None if there is nothing to say."""
+        response = session_pb2.SessionResponse(is_draining=self._says_draining)
+        self._says_draining = False
+        if not self._is_greeted:
+            self._is_greeted = True
+            response.hello.operations_in_flight_max = self._limits.operations_in_flight_max
+            response.hello.message_bytes_max = self._limits.message_bytes_max
+        had_room, size = self.has_room, 0
+        while self._results and (size == 0 or size + len(self._results[0].body) <= self._limits.message_bytes_max):
+            result = self._results.popleft()
+            size += len(result.body)
+            response.results.append(result)
+        if not had_room and self.has_room:
+            self.on_room()
+        body = response.SerializeToString()
+        return body or None
+
+    def close(self) -> None:
+        """The stream is gone: nobody waits any more. What was staged goes on."""
+        self._is_closed = True
+        for pending in list(self._unanswered.values()):
+            pending.cancel()
+        self._unanswered.clear()
+        self._results.clear()

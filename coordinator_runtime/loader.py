@@ -1,45 +1,317 @@
-"""Brings shards back from the store before they serve.
+"""Brings shards back from the store, and lets them go, one by one while the others serve.
 
-A shard is rebuilt from its stored newest records alone (promise 2). Shards of the two coordinators then get a new
-coordinator epoch, durable before the first request, so that a forgotten process with an older epoch is refused
-(design 9). Last, each shard says what it owes: timers of open transactions, outcomes that a crash left half done.
+A shard is rebuilt from its stored newest records alone (promise 2), a bounded number of records at a time, so that the
+loop serves the others in between. Shards that send markers then get a new coordinator epoch, and serve once that is
+durable, so that a forgotten process with an older epoch is refused (design 9). The state is shown when it is complete
+and not before; last, the shard says what it owes: timers of open transactions, outcomes that a crash left half done.
+
+A shard that is let go takes no more operations from that moment on. What it has staged becomes durable and is answered;
+only then is it gone, and only then can it be read back. A start of the server is a load like any other.
+
+Source: spec transactions 7, spec log-and-runtime 4.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, Final
 
-from coordinator_runtime.decision import Coordinator, Decision, Operation, Record, Shard, ShardEpoch, ShardKey
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.decision import Coordinator, Operation, Record, Shard, ShardEpoch, ShardKey
+from coordinator_runtime.pending import Pending, all_of, failed
+from coordinator_runtime.rows import Rows
 from coordinator_runtime.runtime import Runtime
-from coordinator_runtime.store import Store
+from coordinator_runtime.shard_table import ShardState
+from coordinator_runtime.store import Store, StoreFailed
 
-WITH_EPOCH = (Coordinator.TRANSACTIONS, Coordinator.GROUPS)
-"""Coordinators whose shards send markers, and so carry a coordinator epoch."""
-
-
-def load_shard(runtime: Runtime, store: Store, key: ShardKey, shard: Shard) -> None:
-    """Replay what the store holds of a shard and let it serve. Raises whatever a damaged record raises: then the shard
-    does not serve, and no half-read state is shown."""
-    coordinator_epoch = 0
-    with runtime.journal.loading():
-        for value in runtime.rows(key.coordinator).load(store, key):
-            if isinstance(value, ShardEpoch):
-                coordinator_epoch = value.coordinator_epoch
-            shard.replay(value)
-    runtime.add_shard(key, shard)
-    if key.coordinator in WITH_EPOCH:
-        _open_epoch(runtime, key, coordinator_epoch + 1)
+RECORDS_PER_STEP: Final = 250
+"""Records that are read at a time: about two milliseconds of the loop."""
 
 
-def _open_epoch(runtime: Runtime, key: ShardKey, coordinator_epoch: int) -> None:
-    record = Record(key, ShardEpoch(coordinator_epoch), cause="open")
-    runtime.write(Operation(key, lambda _shard, _turn: Decision(records=(record,))), is_urgent=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardKind:
+    """What a coordinator tells of its shards."""
+
+    coordinator: Coordinator
+    shard_count: int
+    rows: Rows
+    make: Callable[[ShardKey], Shard]
+    """A shard with nothing in it."""
+    has_epoch: bool = False
+    """It sends markers, and so carries a coordinator epoch: `replay` takes a ShardEpoch."""
+    is_essential: bool = False
+    """All others hold on to the shard itself: it is loaded first, and for good."""
+
+    def all_shards(self) -> list[ShardKey]:
+        """Addresses of all of them, in order of their number."""
+        return [ShardKey(self.coordinator, number) for number in range(self.shard_count)]
 
 
-def settle_debts(runtime: Runtime, keys: Sequence[ShardKey]) -> None:
-    """Let loaded shards say what they owe. All shards that a debt may touch must be loaded by now."""
-    for key in keys:
-        runtime.write(Operation(key, _what_is_owed), is_urgent=True)
+@dataclass(frozen=True, slots=True)
+class ShardLoaded:
+    """A shard serves from now on."""
+
+    key: ShardKey
+    shard: Shard
+    record_count: int
+    elapsed_us: int
+    """From the request, that is, with the wait for the loads before it."""
 
 
-_what_is_owed: Callable[..., Decision] = lambda shard, turn: shard.on_loaded(turn)  # noqa: E731
+@dataclass(frozen=True, slots=True)
+class ShardLoadFailed:
+    """A shard cannot be read back, and does not serve."""
+
+    key: ShardKey
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStopped:
+    """A shard takes no more operations; what it has staged may not be durable yet."""
+
+    key: ShardKey
+    shard: Shard
+
+
+@dataclass(frozen=True, slots=True)
+class ShardUnloaded:
+    """A shard has left: everything that it ever did is durable, and was told."""
+
+    key: ShardKey
+    shard: Shard
+
+
+ShardEvent = ShardLoaded | ShardLoadFailed | ShardStopped | ShardUnloaded
+
+
+class _Load:
+    """A load under way."""
+
+    __slots__ = ("began_us", "coordinator_epoch", "key", "record_count", "reply", "shard", "values")
+
+    def __init__(self, key: ShardKey, shard: Shard, began_us: int) -> None:
+        self.key = key
+        self.shard = shard
+        self.began_us = began_us
+        self.values: Iterator[Any] = iter(())
+        self.coordinator_epoch = 0
+        self.record_count = 0
+        self.reply: Pending[None] = Pending()
+
+
+class ShardLoader:
+    """Loads and unloads the shards of one runtime. One shard is read at a time, in the order asked."""
+
+    def __init__(self, runtime: Runtime, store: Store) -> None:
+        self._runtime = runtime
+        self._store = store
+        self._kinds: dict[Coordinator, ShardKind] = {}
+        self._loads: dict[ShardKey, _Load] = {}
+        self._waiting: deque[_Load] = deque()
+        self._reading: _Load | None = None
+        self._listeners: list[Callable[[ShardEvent], None]] = []
+        self._is_stopped = False
+
+    def add(self, kind: ShardKind) -> None:
+        """From now on there are shards of this kind, none of them loaded."""
+        self._kinds[kind.coordinator] = kind
+        self._runtime.add_rows(kind.coordinator, kind.rows)
+        self._runtime.table.declare(kind.all_shards())
+
+    def listen(self, listener: Callable[[ShardEvent], None]) -> None:
+        """Be told what becomes of shards."""
+        self._listeners.append(listener)
+
+    @property
+    def is_reading(self) -> bool:
+        """True while a step of reading is due."""
+        return self._reading is not None
+
+    # Loading
+
+    def load(self, key: ShardKey) -> Pending[None]:
+        """Read a shard from the store and let it serve; the reply comes when it does. One that serves is read anew, and
+        does not serve meanwhile.
+
+        Errors: Refused. INVALID_REQUEST: there is no such shard. KAFKA_STORAGE_ERROR: it cannot be read; it is failed
+        until somebody loads it again. NOT_COORDINATOR: it was unloaded meanwhile."""
+        if self._is_stopped:
+            return failed(Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the server is stopping; try again shortly"))
+        state = self._runtime.table.state(key)
+        if state is None or (state is ShardState.ACTIVE and self._kinds[key.coordinator].is_essential):
+            return failed(_no_such_shard(key, state))
+        if key in self._loads:
+            return self._loads[key].reply
+        if state is ShardState.ACTIVE:
+            self._stop_serving(key, ShardState.LOADING)
+        else:
+            self._runtime.table.mark(key, ShardState.LOADING)
+        load = _Load(key, self._kinds[key.coordinator].make(key), self._runtime.clock.monotonic_us())
+        self._loads[key] = load
+        # What the shard staged before must be in the store when it is read.
+        self._runtime.when_durable(key, partial(self._enqueue, load))
+        return load.reply
+
+    def load_all(self, coordinator: Coordinator) -> Pending[int]:
+        """Load every shard of a coordinator. The reply comes when each has settled: how many of them failed."""
+        loads = [
+            self.load(key).map(lambda _loaded: False).recover(lambda _error: True)
+            for key in self._kinds[coordinator].all_shards()
+        ]
+        return all_of(loads).map(sum)
+
+    def stop(self) -> None:
+        """The server stops: read no further."""
+        self._is_stopped = True
+        self._waiting.clear()
+        self._reading = None
+        self._loads.clear()
+
+    def _enqueue(self, load: _Load) -> None:
+        if self._is_current(load):
+            self._waiting.append(load)
+            self._read_next()
+
+    def _read_next(self) -> None:
+        if self._reading is None and self._waiting:
+            load = self._reading = self._waiting.popleft()
+            load.values = self._kinds[load.key.coordinator].rows.load(self._store, load.key)
+            self._runtime.arm("load", 0, self._read_step)
+
+    def _read_step(self) -> None:
+        load = self._reading
+        if load is None:
+            return
+        if self._is_current(load):
+            try:
+                is_complete = self._read_some(load)
+            except StoreFailed:
+                # Not this shard's: nothing can be read or written any more, and the process must end.
+                raise
+            except Exception as error:  # noqa: BLE001  a damaged row, or a bug of ours: the shard fails, the others serve
+                self._fail(load, error)
+            else:
+                if not is_complete:
+                    self._runtime.arm("load", 0, self._read_step)
+                    return
+                self._open(load)
+        # With the reference goes the scan of the store.
+        load.values = iter(())
+        self._reading = None
+        self._read_next()
+
+    def _read_some(self, load: _Load) -> bool:
+        count = 0
+        with self._runtime.journal.loading():
+            for value in islice(load.values, RECORDS_PER_STEP):
+                if isinstance(value, ShardEpoch):
+                    load.coordinator_epoch = value.coordinator_epoch
+                load.shard.replay(value)
+                count += 1
+        load.record_count += count
+        return count < RECORDS_PER_STEP
+
+    def _open(self, load: _Load) -> None:
+        if not self._kinds[load.key.coordinator].has_epoch:
+            self._serve(load)
+            return
+        record = Record(load.key, ShardEpoch(load.coordinator_epoch + 1), cause="open")
+
+        def on_durable(opened: Pending[None]) -> None:
+            if self._is_current(load):
+                try:
+                    opened.result()
+                except Exception as error:  # noqa: BLE001  the store failed: the process ends, and the next start loads
+                    self._fail(load, error)
+                else:
+                    self._serve(load)
+
+        self._runtime.write_before_serving(load.shard, record).on_settled(on_durable)
+
+    def _serve(self, load: _Load) -> None:
+        key, shard = load.key, load.shard
+        self._runtime.add_shard(key, shard)
+        elapsed_us = self._runtime.clock.monotonic_us() - load.began_us
+        self._tell(ShardLoaded(key, shard, load.record_count, elapsed_us))
+
+        def on_owed(owed: Pending[None]) -> None:
+            if not self._is_current(load):
+                return
+            try:
+                owed.result()
+            except Exception as error:  # noqa: BLE001  a shard whose timers and debts are missing must not serve
+                self._stop_serving(key, ShardState.FAILED)
+                self._fail(load, error)
+            else:
+                del self._loads[key]
+                load.reply.succeed(None)
+
+        what_is_owed = Operation(key, lambda loaded, turn: loaded.on_loaded(turn))
+        self._runtime.write(what_is_owed, is_urgent=True).on_settled(on_owed)
+
+    def _fail(self, load: _Load, error: Exception) -> None:
+        del self._loads[load.key]
+        self._runtime.table.mark(load.key, ShardState.FAILED)
+        self._tell(ShardLoadFailed(load.key, error))
+        refusal = Refused(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"{_name(load.key)} cannot be read from the store ({type(error).__name__}: {error}) and does not serve; "
+            "look at it with `txnctl store verify`, then load it again",
+        )
+        refusal.__cause__ = error
+        load.reply.fail(refusal)
+
+    def _is_current(self, load: _Load) -> bool:
+        """False once the shard was unloaded, or is being loaded anew."""
+        return self._loads.get(load.key) is load
+
+    # Unloading
+
+    def unload(self, key: ShardKey) -> Pending[None]:
+        """Serve a shard no longer; a load of it that is under way is given up. The reply comes when everything that it
+        had staged is durable.
+
+        Errors: Refused INVALID_REQUEST: there is no such shard, or none of the others can do without it."""
+        state = self._runtime.table.state(key)
+        if state is None or self._kinds[key.coordinator].is_essential:
+            return failed(_no_such_shard(key, state))
+        if state is ShardState.ACTIVE:
+            self._stop_serving(key, ShardState.UNLOADING)
+        elif state is not ShardState.UNLOADING:
+            self._runtime.table.mark(key, ShardState.UNLOADING)
+        load = self._loads.pop(key, None)
+        if load is not None:
+            load.reply.fail(Refused(ErrorCode.NOT_COORDINATOR, f"{_name(key)} was unloaded while it was being loaded"))
+        reply: Pending[None] = Pending()
+        self._runtime.when_durable(key, partial(self._on_left, key, reply))
+        return reply
+
+    def _on_left(self, key: ShardKey, reply: Pending[None]) -> None:
+        if self._runtime.table.state(key) is ShardState.UNLOADING:
+            self._runtime.table.mark(key, ShardState.UNLOADED)
+        reply.succeed(None)
+
+    def _stop_serving(self, key: ShardKey, state: ShardState) -> None:
+        shard = self._runtime.shard(key)
+        self._runtime.remove_shard(key, state)
+        self._tell(ShardStopped(key, shard))
+        self._runtime.when_durable(key, lambda: self._tell(ShardUnloaded(key, shard)))
+
+    def _tell(self, event: ShardEvent) -> None:
+        for listener in self._listeners:
+            listener(event)
+
+
+def _name(key: ShardKey) -> str:
+    return f"{key.coordinator.name.lower()} shard {key.number}"
+
+
+def _no_such_shard(key: ShardKey, state: ShardState | None) -> Refused:
+    if state is None:
+        return Refused(ErrorCode.INVALID_REQUEST, f"there is no {_name(key)}")
+    return Refused(ErrorCode.INVALID_REQUEST, f"every other shard needs {_name(key)}: it leaves only with the server")

@@ -66,6 +66,10 @@ class ShardTable:
     def states(self) -> Mapping[ShardKey, ShardState]:
         return self._states
 
+    def find(self, key: ShardKey) -> Any:  # noqa: ANN401  as `shard`
+        """The shard, None if it does not serve."""
+        return self.served.get(key)
+
     def shard(self, key: ShardKey) -> Any:  # noqa: ANN401  the caller knows the class by the coordinator
         """The shard, if it serves. Raises Refused, as `refusal`."""
         shard = self.served.get(key)

@@ -1,12 +1,12 @@
 """The composition root: every part of one server, made and joined here and nowhere else.
 
-`build` makes what needs no stored state, so that the server can listen and say that it loads. `load` brings the state
-back, makes the services on it, and opens the door.
+`build` makes what needs no stored state, so that the server can listen and say that it loads. `load` brings back what
+all shards share, makes the services on it, opens the door, and then brings back the shards, each of which serves as soon
+as it is there.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,8 @@ from coordinator_runtime.commit_thread import CommitThread
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.driver import LoopDriver
 from coordinator_runtime.identity import new_uuid
-from coordinator_runtime.loader import settle_debts
+from coordinator_runtime.loader import ShardLoader
+from coordinator_runtime.pending import all_of
 from coordinator_runtime.ports import AllowAll
 from coordinator_runtime.rocks import StoreStatistics
 from coordinator_runtime.runtime import Runtime
@@ -28,25 +29,34 @@ from coordinator_server.admin_servicer import Administration, AdminServicer
 from coordinator_server.admission import Admission
 from coordinator_server.config import Address, Config
 from coordinator_server.events import EventObserver
+from coordinator_server.grpc_session import SERVICE as SESSION_SERVICE
 from coordinator_server.markers import LocalMarkers, NoGroups
 from coordinator_server.metrics.calls import CallNumbers
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.runtime import RuntimeNumbers
 from coordinator_server.metrics.snapshot import LoadedParts, MetricsConfig, ServerNumbers, Snapshots
 from coordinator_server.metrics.transactions import TransactionNumbers
+from coordinator_server.shard_events import ShardObserver
 from coordinator_server.transport import Dispatcher
 from partition_log.catalog.directory import TopicDirectory
+from partition_log.catalog.state import CATALOG_KEY
 from partition_log.foreign_markers import ForeignMarkers
-from partition_log.loading import load_partition_log
+from partition_log.loading import catalog_kind, partitions_kind
 from partition_log.markers import PartitionMarkers
 from partition_log.open_transactions import PartitionTransactions
 from partition_log.service import LogService
 from partition_log.servicer import LogServicer
 from partition_log.topics import TopicService
 from txn_coordinator.administration import TransactionAdministration
+from txn_coordinator.counters import COUNTERS
 from txn_coordinator.hanging import HangingTransactions
 from txn_coordinator.history import TransactionHistory
-from txn_coordinator.loading import TransactionConfig, load_stepwise, transaction_shards
+from txn_coordinator.loading import (
+    TransactionConfig,
+    counters_kind,
+    leave_markers_to_the_next_load,
+    transactions_kind,
+)
 from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.owners import ProducerOwners
 from txn_coordinator.service import TransactionService
@@ -60,7 +70,7 @@ SERVICES = (
 )
 """What this server serves. Every method of them has a servicer."""
 
-SERVICE_NAMES = tuple(service.full_name for service in SERVICES)
+SERVICE_NAMES = (*(service.full_name for service in SERVICES), SESSION_SERVICE.full_name)
 
 NO_STATISTICS = partial(StoreStatistics, 0, 0, 0, 0, 0)
 """Of a store that lies in memory."""
@@ -84,6 +94,7 @@ class Server:
 
     store: Store
     runtime: Runtime
+    loader: ShardLoader
     driver: LoopDriver
     commits: CommitThread
     dispatcher: Dispatcher
@@ -132,7 +143,7 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
         calls_in_flight=dispatcher.calls_in_flight,
         protocol=SERVICES[0].file.package,
     )
-    return Server(store, runtime, driver, commits, dispatcher, snapshots)
+    return Server(store, runtime, ShardLoader(runtime, store), driver, commits, dispatcher, snapshots)
 
 
 def _on_defect(numbers: ServerNumbers, defect: Exception) -> None:
@@ -141,14 +152,22 @@ def _on_defect(numbers: ServerNumbers, defect: Exception) -> None:
     numbers.met_defect(defect)
 
 
-async def load(server: Server, config: Config, address: Address) -> None:
-    """Bring the state back and take work; returns once all of that is durable. The commit thread must run.
+async def load(server: Server, config: Config, address: Address) -> int:
+    """Bring the state back and take work. Returns once every shard serves or cannot be read: how many those are, which
+    the others do not need. The commit thread must run.
 
-    Raises whatever a damaged record raises: a server that cannot read its state does not serve."""
-    runtime, store, shard_count = server.runtime, server.store, config.shard_count
+    Raises Refused where what all shards share cannot be read: then nothing is served."""
+    runtime, store, loader, shard_count = server.runtime, server.store, server.loader, config.shard_count
     limits, authorizer = config.limits(), AllowAll()
 
-    directory, partition_markers, markers = await _load_state(server, config)
+    loader.add(catalog_kind(runtime, shard_count=shard_count))
+    loader.add(counters_kind(runtime))
+    await all_of([loader.load(CATALOG_KEY), loader.load(COUNTERS)])
+    directory = TopicDirectory(runtime)
+    partition_markers = PartitionMarkers(directory)
+    markers = LocalMarkers(partition_markers, NoGroups())
+    loader.add(partitions_kind(runtime, directory, shard_count=shard_count, config=config.partition_config()))
+    loader.add(transactions_kind(runtime, markers=markers, config=_transaction_config(config)))
     open_transactions = PartitionTransactions(runtime, directory)
     sender = MarkerSender(runtime, markers, open_transactions)
     transactions = TransactionService(
@@ -179,48 +198,36 @@ async def load(server: Server, config: Config, address: Address) -> None:
     )
 
     loaded = LoadedParts(directory, sender, hanging)
-    _observe(server, loaded, log)
-
-    settle_debts(runtime, transaction_shards(shard_count))
-    # A coordinator epoch is durable before the first request, so that no older process can pass for this one.
-    await server.driver.drain()
-    hanging.audit()
+    shard_observer = _observe(server, loaded, log)
     server.dispatcher.open(
         [transaction_servicer, LogServicer(topics, log, foreign_markers), AdminServicer(limits, administration)]
     )
     server.snapshots.loaded = loaded
+    # Partitions first: what the coordinators owe, they owe to them.
+    failed = await all_of([loader.load_all(Coordinator.LOG), loader.load_all(Coordinator.TRANSACTIONS)])
+    shard_observer.is_start_over = True
+    hanging.audit()
+    return sum(failed)
 
 
-async def _load_state(server: Server, config: Config) -> tuple[TopicDirectory, PartitionMarkers, LocalMarkers]:
-    """Every shard as it was stored, and how the coordinators reach the partitions."""
-    runtime, store, clock = server.runtime, server.store, server.runtime.clock
-    began_ms = clock.monotonic_ms()
-    directory = load_partition_log(runtime, store, shard_count=config.shard_count)
-    log_loaded_ms = clock.monotonic_ms()
-    partition_markers = PartitionMarkers(directory)
-    markers = LocalMarkers(partition_markers, NoGroups())
-    transactions_config = TransactionConfig(
+def _transaction_config(config: Config) -> TransactionConfig:
+    return TransactionConfig(
         limits=config.limits(),
         two_phase=config.two_phase,
         shard_count=config.shard_count,
         transactional_id_expiration_ms=config.transactional_id_expiration_ms,
     )
-    for _shard in load_stepwise(runtime, store, markers=markers, config=transactions_config):
-        await asyncio.sleep(0)  # noqa: TID251  gives way to health checks and signals, waits for nothing
-    server.snapshots.numbers.runtime.load_ms = {
-        "log": log_loaded_ms - began_ms,
-        "transactions": clock.monotonic_ms() - log_loaded_ms,
-    }
-    return directory, partition_markers, markers
 
 
-def _observe(server: Server, loaded: LoadedParts, log: LogService) -> None:
+def _observe(server: Server, loaded: LoadedParts, log: LogService) -> ShardObserver:
     """Count and log what happens from now on."""
     runtime, numbers = server.runtime, server.snapshots.numbers
-    for shard in runtime.shards(Coordinator.TRANSACTIONS):
-        numbers.transactions.load(shard.durable_transactions())
+    shard_observer = ShardObserver(numbers)
+    server.loader.listen(shard_observer)
+    leave_markers_to_the_next_load(server.loader, loaded.sender)
     observer = EventObserver(numbers.transactions, numbers.log, runtime.clock, loaded.directory)
     runtime.on_event = observer
     loaded.hanging.on_found = observer.hanging_found
     loaded.sender.on_fenced = observer.coordinator_fenced
     log.fetcher.on_read = numbers.log.read
+    return shard_observer

@@ -150,18 +150,19 @@ class _Process:
         began_ms = self._clock.monotonic_ms()
         server.commits.start()
         try:
-            await load(server, self._config, self._advertised(address))
+            failed_shards = await load(server, self._config, self._advertised(address))
         except Exception as error:
             _log.error("load_failed", old_state="loading", new_state="failed", exc_info=error)
             raise CommandFailed(
                 ExitStatus.STORE_REFUSED,
-                f"the state in {self._config.data_dir} cannot be loaded ({type(error).__name__}: {error}); nothing was"
+                f"the state in {self._config.data_dir} cannot be loaded ({error}); nothing was"
                 " served. `txnctl store verify` looks closer; restore a backup if the disk is damaged",
             ) from error
         _log.info(
             "loaded",
             elapsed_ms=self._clock.monotonic_ms() - began_ms,
             transactional_ids=server.snapshots.numbers.transactions.known_ids,
+            failed_shards=failed_shards,
             old_state="loading",
             new_state="active",
         )
@@ -192,6 +193,7 @@ class _Process:
     async def _drain(self, server: Server, transport: GrpcTransport, reason: signal.Signals) -> None:
         """Take nothing new, make durable and answer what was staged, close. Stops in between if the store fails."""
         _log.info("drain", signal=reason.name, unanswered_calls=server.dispatcher.unanswered_calls)
+        server.loader.stop()
         await transport.announce_stop()
         server.dispatcher.close()
         try:

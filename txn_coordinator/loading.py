@@ -1,19 +1,18 @@
-"""Puts the transaction coordinator into a runtime and reads it back from the store."""
+"""What the transaction coordinator tells of its shards, so that they can be read back from the store."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from coordinator_protocol.limits import Limits
 from coordinator_runtime.decision import Coordinator, ShardKey
-from coordinator_runtime.loader import load_shard
+from coordinator_runtime.loader import ShardEvent, ShardKind, ShardLoader, ShardStopped
 from coordinator_runtime.ports import MarkerPort
 from coordinator_runtime.rows import StateRows
 from coordinator_runtime.runtime import Runtime
-from coordinator_runtime.store import Store
 from txn_coordinator.codec import CountersCodec, TransactionCodec
 from txn_coordinator.counters import COUNTERS, CountersShard
+from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.shard import EXPIRATION_MS, TransactionShard, TwoPhase
 
 
@@ -27,25 +26,22 @@ class TransactionConfig:
     transactional_id_expiration_ms: int = EXPIRATION_MS
 
 
-def load_transactions(runtime: Runtime, store: Store, *, markers: MarkerPort, config: TransactionConfig) -> None:
-    """Load the counters, then every shard of transactional ids, each with a new coordinator epoch. They serve when that
-    is durable. What they owe (timers, outcomes to finish) follows with `loader.settle_debts`, once the participants
-    are loaded too.
+def counters_kind(runtime: Runtime) -> ShardKind:
+    """The shard of producer ids and commit sequence numbers."""
+    return ShardKind(
+        coordinator=Coordinator.COUNTERS,
+        shard_count=1,
+        rows=StateRows(CountersCodec()),
+        make=lambda _key: CountersShard(runtime.journal),
+        is_essential=True,
+    )
 
-    Raises whatever a damaged row raises."""
-    for _shard in load_stepwise(runtime, store, markers=markers, config=config):
-        pass
 
+def transactions_kind(runtime: Runtime, *, markers: MarkerPort, config: TransactionConfig) -> ShardKind:
+    """The shards of transactional ids. The counters are loaded by now."""
+    counters: CountersShard = runtime.shard(COUNTERS)
 
-def load_stepwise(
-    runtime: Runtime, store: Store, *, markers: MarkerPort, config: TransactionConfig
-) -> Iterator[ShardKey]:
-    """The same, shard by shard, for a caller that wants to do something else in between."""
-    runtime.add_rows(Coordinator.COUNTERS, StateRows(CountersCodec()))
-    counters = CountersShard(runtime.journal)
-    load_shard(runtime, store, COUNTERS, counters)
-    runtime.add_rows(Coordinator.TRANSACTIONS, StateRows(TransactionCodec()))
-    for key in transaction_shards(config.shard_count):
+    def make(key: ShardKey) -> TransactionShard:
         shard = TransactionShard(
             key,
             runtime.journal,
@@ -55,10 +51,23 @@ def load_stepwise(
             two_phase=config.two_phase,
         )
         shard.expiration_ms = config.transactional_id_expiration_ms
-        load_shard(runtime, store, key, shard)
-        yield key
+        return shard
+
+    return ShardKind(
+        coordinator=Coordinator.TRANSACTIONS,
+        shard_count=config.shard_count,
+        rows=StateRows(TransactionCodec()),
+        make=make,
+        has_epoch=True,
+    )
 
 
-def transaction_shards(shard_count: int) -> list[ShardKey]:
-    """Addresses of all shards of transactional ids."""
-    return [ShardKey(Coordinator.TRANSACTIONS, number) for number in range(shard_count)]
+def leave_markers_to_the_next_load(loader: ShardLoader, sender: MarkerSender) -> None:
+    """From now on no markers are sent for a shard that has stopped to serve: whoever loads it next sends all of them
+    again, and answers to those under way must not complete what is not known here any more (spec transactions 7)."""
+
+    def on_event(event: ShardEvent) -> None:
+        if isinstance(event, ShardStopped) and isinstance(event.shard, TransactionShard):
+            sender.stop(event.key, event.shard.coordinator_epoch)
+
+    loader.listen(on_event)

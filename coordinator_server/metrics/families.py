@@ -131,9 +131,16 @@ FAMILIES: Final = (
         "Records read, and hidden from readers (served, aborted_skipped, control_skipped).",
     ),
     _gauge(
-        "txn_runtime_shard_state", ("coordinator", "state"), "1 for the state of the shards: loading, active, failed."
+        "txn_runtime_shard_state",
+        ("coordinator", "state"),
+        "Shards by state: unloaded, loading, active, unloading, failed. Only active ones serve.",
     ),
-    _gauge("txn_runtime_load_seconds", ("coordinator",), "How long the load at the start took."),
+    _gauge(
+        "txn_runtime_load_seconds",
+        ("coordinator",),
+        "How long the newest load of a shard took, with the wait for those before it; at the start: of all.",
+    ),
+    _counter("txn_runtime_load_failures_total", ("coordinator",), "Loads of a shard that failed; the log says why."),
     _gauge("txn_runtime_undurable_bytes", (), "Bytes staged or being written."),
     _gauge("txn_runtime_commit_queue_groups", (), "Commit groups that wait for the disk."),
     _histogram("txn_runtime_batch_records", (), "Stored rows per commit group, which share one flush."),

@@ -13,7 +13,6 @@ from itertools import islice
 from typing import Final
 
 from coordinator_protocol.marker import Outcome
-from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.runtime import Runtime
 from coordinator_server.metrics.instruments import MS, Labels
 from coordinator_server.metrics.samples import Sample, Snapshot, single
@@ -138,14 +137,15 @@ _POSITIONS: Final = (
 
 def survey(runtime: Runtime, directory: TopicDirectory, partitions_max: int) -> Survey:
     """Look at the first partitions, in the order of topic names and numbers."""
-    shards: list[LogShard] = runtime.shards(Coordinator.LOG)
     topics = directory.shard.durable_topics()
     standings = []
     for topic, partition, ordinal in islice(_partitions(topics), partitions_max):
         placed = directory.shard.placed(ordinal)
         if placed is None:
             continue  # Its deletion is under way.
-        shard = shards[placed.shard.number]
+        shard: LogShard | None = runtime.table.find(placed.shard)
+        if shard is None:
+            continue  # Nobody here can say.
         head = shard.durable_head(ordinal)
         assert head is not None, "a topic and its partitions are on disk together"
         opened = shard.durable_open_transactions(ordinal) if head.open_transactions else ()

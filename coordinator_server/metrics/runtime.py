@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.runtime import GroupDurable, WaitEnded
-from coordinator_server.metrics.instruments import MS, SECONDS, SIZES, US, Distribution, Labels, copies
+from coordinator_server.metrics.instruments import SECONDS, SIZES, US, Distribution, Labels, copies
 from coordinator_server.metrics.samples import Snapshot, single
 
 
@@ -12,8 +13,9 @@ class RuntimeNumbers:
 
     def __init__(self) -> None:
         self.loop_lag = Distribution(SECONDS, US)
-        self.load_ms: dict[str, int] = {}
-        """How long it took, by coordinator."""
+        self._load_us: dict[str, int] = {}
+        """How long the newest load took, by coordinator."""
+        self._load_failures = {coordinator.name.lower(): 0 for coordinator in Coordinator}
         self._group_rows = Distribution(SIZES)
         self._flush = Distribution(SECONDS, US)
         self._sync = Distribution(SECONDS, US)
@@ -39,6 +41,14 @@ class RuntimeNumbers:
             waits = self._waits[labels] = Distribution(SECONDS, US)
         waits.observe(wait.elapsed_us)
 
+    def shard_loaded(self, coordinator: Coordinator, elapsed_us: int) -> None:
+        """A shard serves."""
+        self._load_us[coordinator.name.lower()] = elapsed_us
+
+    def shard_load_failed(self, coordinator: Coordinator) -> None:
+        """A shard could not be read."""
+        self._load_failures[coordinator.name.lower()] += 1
+
     def met_defect(self) -> None:
         """One operation failed by a bug of ours."""
         self._defects += 1
@@ -50,7 +60,10 @@ class RuntimeNumbers:
             "txn_coordinator_concurrent_waits_total": {labels: waited.count for labels, waited in waits.items()},
             "txn_coordinator_concurrent_wait_seconds": waits,
             "txn_runtime_load_seconds": {
-                (coordinator,): elapsed_ms / MS for coordinator, elapsed_ms in self.load_ms.items()
+                (coordinator,): elapsed_us / US for coordinator, elapsed_us in self._load_us.items()
+            },
+            "txn_runtime_load_failures_total": {
+                (coordinator,): number for coordinator, number in self._load_failures.items()
             },
             "txn_runtime_batch_records": single(self._group_rows.copy()),
             "txn_runtime_flush_seconds": single(self._flush.copy()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -10,8 +11,9 @@ from typing import Final
 from coordinator_protocol.errors import Method
 from coordinator_protocol.version import VERSION
 from coordinator_runtime.commit_thread import CommitThread
-from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.shard_table import ShardState
 from coordinator_server.metrics.calls import CallNumbers
 from coordinator_server.metrics.instruments import MS
 from coordinator_server.metrics.partitions import LogNumbers, survey
@@ -26,7 +28,7 @@ from txn_coordinator.marker_sender import MarkerSender
 SERVED: Final = (Coordinator.COUNTERS, Coordinator.CATALOG, Coordinator.LOG, Coordinator.TRANSACTIONS)
 """The coordinators that this server has shards of."""
 
-TIMER_KINDS: Final = ("transaction_timeout", "transaction_expiration", "audit", "parked", "fetch", "markers")
+TIMER_KINDS: Final = ("transaction_timeout", "transaction_expiration", "audit", "parked", "fetch", "markers", "load")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +101,24 @@ class Snapshots:
 
     def _runtime(self) -> Snapshot:
         runtime = self.runtime
-        state = "failed" if runtime.has_failed else "loading" if self.loaded is None else "active"
         return {
-            "txn_runtime_shard_state": {
-                (coordinator.name.lower(), each): int(each == state)
-                for coordinator in SERVED
-                for each in ("loading", "active", "failed")
-            },
+            "txn_runtime_shard_state": self._shards(),
             "txn_runtime_undurable_bytes": single(runtime.undurable_bytes),
             "txn_runtime_commit_queue_groups": single(self.commits.waiting_groups),
             "txn_runtime_timers": _by_one_label({**dict.fromkeys(TIMER_KINDS, 0), **runtime.timers_by_kind()}),
             "txn_coordinator_parked_calls": single(runtime.parked_calls),
+        }
+
+    def _shards(self) -> Values:
+        """How many shards are in each state. Before it is known which there are: the one of each coordinator that
+        loads."""
+        known = self.runtime.table.states() or {ShardKey(each, 0): ShardState.LOADING for each in SERVED}
+        has_failed = self.runtime.has_failed
+        shards = Counter((key.coordinator, ShardState.FAILED if has_failed else known[key]) for key in known)
+        return {
+            (coordinator.name.lower(), state.value): shards[coordinator, state]
+            for coordinator in SERVED
+            for state in ShardState
         }
 
     def _of_loaded(self, loaded: LoadedParts, now_ms: int) -> Snapshot:

@@ -65,9 +65,14 @@ class TransactionNumbers:
         return sum(self._by_state)
 
     def load(self, transactions: Iterable[Transaction]) -> None:
-        """Begin with what the store held."""
+        """These were in the store."""
         for transaction in transactions:
             self._enter(transaction)
+
+    def unload(self, transactions: Iterable[Transaction]) -> None:
+        """These are not known here any more. All their steps were told before."""
+        for transaction in transactions:
+            self._leave(transaction)
 
     def stepped(self, event: TransactionStepped, now_ms: int) -> None:
         """A step is durable. `now_ms` is the wall time at which that is known."""

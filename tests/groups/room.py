@@ -18,16 +18,16 @@ from coordinator_protocol.errors import Method
 from coordinator_protocol.limits import Limits
 from coordinator_runtime.edge import answer, call_context
 from coordinator_runtime.late_answers import LateAnswers
-from coordinator_runtime.loader import settle_debts
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import AllowAll, CallContext
 from coordinator_server.markers import LocalMarkers, NoGroups
 from group_coordinator.config import GroupConfig
-from group_coordinator.loading import GroupRouter, group_shards, load_groups
+from group_coordinator.loading import GroupRouter, groups_kind
 from group_coordinator.news import News
 from group_coordinator.parts import GroupSurroundings, group_servicers
+from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.rules import NewTopic
-from partition_log.loading import load_partition_log
+from partition_log.loading import catalog_kind, partitions_kind
 from partition_log.markers import PartitionMarkers
 from partition_log.open_transactions import PartitionTransactions
 from partition_log.service import LogService
@@ -35,7 +35,7 @@ from partition_log.topics import TopicService
 from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
 from tests.harness.memory_store import MemoryStore
-from txn_coordinator.loading import TransactionConfig, load_transactions, transaction_shards
+from txn_coordinator.loading import TransactionConfig, counters_kind, transactions_kind
 from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.service import TransactionService
 from txn_coordinator.shard import TwoPhase
@@ -69,20 +69,16 @@ class Inside:
         limits, everybody = Limits(), AllowAll()
         self.driver = HandDriver(store, clock)
         runtime = self.runtime = self.driver.runtime
-        self.directory = load_partition_log(runtime, store, shard_count=SHARD_COUNT)
-        for _shard in load_groups(
-            runtime, store, topics=self.directory, config=options.config, shard_count=SHARD_COUNT
-        ):
-            pass
+        self.driver.load(catalog_kind(runtime, shard_count=SHARD_COUNT))
+        self.directory = TopicDirectory(runtime)
+        self.driver.load(partitions_kind(runtime, self.directory, shard_count=SHARD_COUNT))
+        self.driver.load(groups_kind(runtime, topics=self.directory, config=options.config, shard_count=SHARD_COUNT))
+        self.driver.load(counters_kind(runtime))
         router = GroupRouter(SHARD_COUNT)
         partition_markers = PartitionMarkers(self.directory)
         markers = LocalMarkers(partition_markers, NoGroups())
-        load_transactions(
-            runtime,
-            store,
-            markers=markers,
-            config=TransactionConfig(limits=limits, two_phase=options.two_phase, shard_count=SHARD_COUNT),
-        )
+        transaction_config = TransactionConfig(limits=limits, two_phase=options.two_phase, shard_count=SHARD_COUNT)
+        self.driver.load(transactions_kind(runtime, markers=markers, config=transaction_config))
         sender = MarkerSender(runtime, markers, PartitionTransactions(runtime, self.directory))
         self.transactions = TransactionService(
             runtime, limits=limits, shard_count=SHARD_COUNT, sender=sender, sequences=partition_markers
@@ -112,7 +108,6 @@ class Inside:
             limits=limits,
             new_topic_id=self._new_topic_id,
         )
-        settle_debts(runtime, [*transaction_shards(SHARD_COUNT), *group_shards(SHARD_COUNT)])
 
     def _new_topic_id(self) -> bytes:
         self._topic_number += 1

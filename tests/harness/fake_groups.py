@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from coordinator_protocol.hashing import shard_of
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator, Decision, Operation, Record, ShardEpoch, ShardKey, Turn
-from coordinator_runtime.loader import load_shard
+from coordinator_runtime.loader import ShardKind
 from coordinator_runtime.rows import EncodedRecord, StateRows
 from coordinator_runtime.runtime import Runtime
-from coordinator_runtime.store import Store
 from coordinator_runtime.timeline import Journal, TimelineMap
 
 
@@ -87,15 +86,22 @@ class _Codec:
         )
 
 
+def fake_groups_kind(runtime: Runtime, shard_count: int) -> ShardKind:
+    return ShardKind(
+        coordinator=Coordinator.GROUPS,
+        shard_count=shard_count,
+        rows=StateRows(_Codec()),
+        make=lambda _key: FakeGroupShard(runtime.journal),
+        has_epoch=True,
+    )
+
+
 class FakeGroups:
     """Implements `coordinator_runtime.ports.GroupParticipant`."""
 
-    def __init__(self, runtime: Runtime, store: Store, shard_count: int) -> None:
+    def __init__(self, runtime: Runtime, shard_count: int) -> None:
         self._runtime = runtime
         self._shard_count = shard_count
-        runtime.add_rows(Coordinator.GROUPS, StateRows(_Codec()))
-        for number in range(shard_count):
-            load_shard(runtime, store, ShardKey(Coordinator.GROUPS, number), FakeGroupShard(runtime.journal))
 
     def key(self, group: str) -> ShardKey:
         return ShardKey(Coordinator.GROUPS, shard_of(group, self._shard_count))

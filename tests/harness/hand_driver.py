@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coordinator_runtime.clock import Clock
+from coordinator_runtime.loader import ShardKind, ShardLoader
 from coordinator_runtime.runtime import Runtime, RuntimeLimits
 from coordinator_runtime.store import CommitGroup, Store
 
@@ -23,6 +24,22 @@ class HandDriver:
             clock=clock, durable_version=store.version(), hand_over=self.handed_over.append, limits=limits
         )
         self.runtime.on_defect = self.defects.append
+        self.loader = ShardLoader(self.runtime, store)
+
+    def load(self, kind: ShardKind) -> None:
+        """Read all shards of a kind. Those with a coordinator epoch serve after the next flush. One that cannot be read
+        is failed; raises its refusal if it is essential."""
+        self.loader.add(kind)
+        replies = [self.loader.load(key) for key in kind.all_shards()]
+        self.read_all()
+        if kind.is_essential:
+            for reply in replies:
+                reply.result()
+
+    def read_all(self) -> None:
+        """Let every load that can go on read all of its shard."""
+        while self.loader.is_reading:
+            self.runtime.run_due_timers()
 
     def flush(self, count: int | None = None) -> bool:
         """Make durable what is staged, or its first `count` groups; False when there was nothing. What follows from it

@@ -19,7 +19,6 @@ from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Marker, MarkerPayload, Outcome, decode_marker_payload
 from coordinator_runtime.decision import Coordinator, Decision, Operation
 from coordinator_runtime.edge import PartitionName
-from coordinator_runtime.loader import settle_debts
 from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import AllowAll, CallContext
 from coordinator_runtime.runtime import RuntimeLimits
@@ -27,7 +26,7 @@ from coordinator_runtime.store import Family, Store, StoreFailed
 from coordinator_server.markers import LocalMarkers
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.rules import NewTopic
-from partition_log.loading import load_partition_log
+from partition_log.loading import catalog_kind, partitions_kind
 from partition_log.markers import PartitionMarkers
 from partition_log.open_transactions import PartitionTransactions
 from partition_log.requests import (
@@ -41,15 +40,21 @@ from partition_log.requests import (
 )
 from partition_log.service import LogService
 from partition_log.shard import LogShard
-from partition_log.state import Isolation, PartitionHead, ProducerEntry
+from partition_log.state import PRODUCER_EXPIRATION_MS, Isolation, PartitionConfig, PartitionHead, ProducerEntry
 from partition_log.topics import TopicService
-from tests.harness.fake_groups import FakeGroups, GroupState
+from tests.harness.fake_groups import FakeGroups, GroupState, fake_groups_kind
 from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
 from tests.harness.memory_store import MemoryStore
+from tests.harness.unwritten import Unwritten
 from txn_coordinator import rules
 from txn_coordinator.counters import COUNTERS, CountersShard
-from txn_coordinator.loading import TransactionConfig, load_transactions, transaction_shards
+from txn_coordinator.loading import (
+    TransactionConfig,
+    counters_kind,
+    leave_markers_to_the_next_load,
+    transactions_kind,
+)
 from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.service import EndTxn, PrepareTransaction, TransactionService
 from txn_coordinator.shard import EXPIRATION_MS, Ended, Initialised, TransactionShard, TwoPhase
@@ -72,6 +77,8 @@ class WorldOptions:
     runtime_limits: RuntimeLimits = field(default_factory=RuntimeLimits)
     expiration_ms: int = EXPIRATION_MS
     """After how long an idle transactional id is forgotten."""
+    producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
+    """After how long a partition forgets an idle producer."""
 
     def limits(self) -> Limits:
         return Limits(producer_epoch_max=self.producer_epoch_max)
@@ -148,24 +155,31 @@ class Inside:
         limits = options.limits()
         self.driver = HandDriver(store, clock, options.runtime_limits)
         runtime = self.runtime = self.driver.runtime
-        self.directory: TopicDirectory = load_partition_log(runtime, store, shard_count=options.shard_count)
-        partition_markers = PartitionMarkers(self.directory)
-        self.groups = FakeGroups(runtime, store, options.shard_count)
-        markers = LocalMarkers(partition_markers, self.groups)
-        load_transactions(
-            runtime,
-            store,
-            markers=markers,
-            config=TransactionConfig(
-                limits=limits,
-                two_phase=options.two_phase,
+        self.driver.load(catalog_kind(runtime, shard_count=options.shard_count))
+        self.directory = TopicDirectory(runtime)
+        self.driver.load(
+            partitions_kind(
+                runtime,
+                self.directory,
                 shard_count=options.shard_count,
-                transactional_id_expiration_ms=options.expiration_ms,
-            ),
+                config=PartitionConfig(producer_id_expiration_ms=options.producer_expiration_ms),
+            )
         )
-        self.markers = markers
+        self.driver.load(fake_groups_kind(runtime, options.shard_count))
+        self.driver.load(counters_kind(runtime))
+        partition_markers = PartitionMarkers(self.directory)
+        self.groups = FakeGroups(runtime, options.shard_count)
+        markers = self.markers = LocalMarkers(partition_markers, self.groups)
+        transaction_config = TransactionConfig(
+            limits=limits,
+            two_phase=options.two_phase,
+            shard_count=options.shard_count,
+            transactional_id_expiration_ms=options.expiration_ms,
+        )
+        self.driver.load(transactions_kind(runtime, markers=markers, config=transaction_config))
         self.open_transactions = PartitionTransactions(runtime, self.directory)
         self.sender = MarkerSender(runtime, markers, self.open_transactions)
+        leave_markers_to_the_next_load(self.driver.loader, self.sender)
         self.transactions = TransactionService(
             runtime, limits=limits, shard_count=options.shard_count, sender=self.sender, sequences=partition_markers
         )
@@ -180,7 +194,6 @@ class Inside:
             limits=limits,
             new_topic_id=self._new_topic_id,
         )
-        settle_debts(runtime, transaction_shards(options.shard_count))
 
     def _new_topic_id(self) -> bytes:
         """Ids nobody had: numbered by how much was ever stored, and by how many this process made."""
@@ -435,6 +448,13 @@ class World:
         """The durable state of an id. Raises Refused."""
         return self.inside.transactions.describe(transactional_id)
 
+    def remembered(self, partition: str) -> Sequence[tuple[int, ProducerEntry]]:
+        """What DescribeProducers tells: producer ids and entries. Raises Refused."""
+        (described,) = self.inside.log.describe_producers([partition_name(partition)], ANYBODY).result()
+        if described.error is not None:
+            raise described.error
+        return described.producers
+
     def partition_of(self, ordinal: int) -> str:
         """`topic-partition`, or `#ordinal` once the topic is deleted."""
         ref = self.inside.directory.by_ordinal(ordinal)
@@ -450,7 +470,8 @@ class World:
     def check_replay(self) -> None:
         """The store alone rebuilds every shard (promise 2): a process that loads it now knows what this one holds
         durable."""
-        rebuilt = Inside(self.shelf.store, self.clock, self.options)
+        rebuilt = Inside(Unwritten(self.shelf.store), self.clock, self.options)
+        rebuilt.driver.flush()
         assert rebuilt.state() == self.inside.state()
         _check_history(self.shelf.store)
 

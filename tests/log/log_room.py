@@ -15,9 +15,10 @@ from coordinator_runtime.edge import PartitionName
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import AllowAll, Authorizer, CallContext
 from coordinator_runtime.store import Store
+from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.rules import NewTopic
 from partition_log.foreign_markers import ForeignMarkers
-from partition_log.loading import load_partition_log
+from partition_log.loading import catalog_kind, partitions_kind
 from partition_log.markers import PartitionMarkers
 from partition_log.requests import (
     FetchItem,
@@ -113,7 +114,9 @@ class LogRoom:
         self.limits = limits if limits is not None else Limits()
         self.driver = HandDriver(self.store, self.clock)
         self.runtime = self.driver.runtime
-        self.directory = load_partition_log(self.runtime, self.store, shard_count=SHARD_COUNT, config=config)
+        self.driver.load(catalog_kind(self.runtime, shard_count=SHARD_COUNT))
+        self.directory = TopicDirectory(self.runtime)
+        self.driver.load(partitions_kind(self.runtime, self.directory, shard_count=SHARD_COUNT, config=config))
         self.markers = PartitionMarkers(self.directory)
         self.transactions = FakeTransactions(self.runtime, csn)
         self.transactions.markers = self.markers

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator_protocol.marker import Outcome
+from coordinator_runtime.shard_table import ShardState
 from coordinator_runtime.store import CommitGroup, Family
 from partition_log import codec
 from partition_log.catalog.codec import CatalogCodec
@@ -25,7 +26,7 @@ from partition_log.state import (
     ProducerEntry,
     TimeIndexEntry,
 )
-from tests.log.log_room import Batch, LogRoom
+from tests.log.log_room import TOPIC, Batch, LogRoom
 
 ordinals = st.integers(0, 2**32 - 2)
 offsets = st.integers(0, 2**63 - 1)
@@ -139,7 +140,7 @@ def test_a_head_from_before_producers_were_forgotten_is_read() -> None:
 
 
 @pytest.mark.parametrize("family", [Family.PARTITIONS, Family.PRODUCERS])
-def test_rows_of_a_newer_program_stop_the_load(family: Family) -> None:
+def test_rows_of_a_newer_program_fail_their_shard(family: Family) -> None:
     room = LogRoom()
     room.create()
     room.append(Batch())
@@ -147,5 +148,6 @@ def test_rows_of_a_newer_program_stop_the_load(family: Family) -> None:
     key = codec.partition_key(ordinal) if family is Family.PARTITIONS else codec.producer_key(ordinal, 1)
     room.store.write([CommitGroup(room.store.version() + 1, [(family, key, b"\x02" + bytes(80))])])
     room.store.sync()
-    with pytest.raises(codec.UnknownVersion):
-        LogRoom(room.store)
+    restarted = LogRoom(room.store)
+    shard = restarted.directory.place(TOPIC, b"", 0).shard
+    assert restarted.runtime.table.state(shard) is ShardState.FAILED

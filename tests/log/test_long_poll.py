@@ -35,7 +35,7 @@ def pass_time(room: LogRoom, elapsed_ms: int) -> None:
 
 def nobody_waits(room: LogRoom) -> bool:
     fetcher = room.log.fetcher
-    return fetcher.waiting_fetches == 0 and not fetcher._watches and room.runtime.next_deadline_ms() is None
+    return fetcher.waiting_fetches == 0 and not fetcher._watches and "fetch" not in room.runtime.timers_by_kind()
 
 
 def test_a_fetch_waits_for_the_first_record(room: LogRoom) -> None:

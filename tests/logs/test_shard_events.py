@@ -17,7 +17,7 @@ from coordinator_runtime.store import CommitGroup, Family
 from coordinator_server.exit_status import ExitStatus
 from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE
 from tests.harness.server_process import DEADLINE_SECONDS, ServerProcess
-from txn_coordinator.codec import TRANSACTION_TYPE
+from txn_coordinator.codec import CSN_TYPE, TRANSACTION_TYPE
 
 pytestmark = pytest.mark.slow
 
@@ -54,12 +54,28 @@ def test_a_load_and_a_failure(tmp_path: Path) -> None:
     ]
 
 
-def test_a_load_that_cannot_be_done(tmp_path: Path) -> None:
+def damage(tmp_path: Path, coordinator: Coordinator, record_type: int) -> None:
+    """Put a row that cannot be read into the first shard of a coordinator."""
     store = open_store(tmp_path / "data", shard_count=SHARD_COUNT)
-    key = struct.pack(">BHB", Coordinator.TRANSACTIONS, 0, TRANSACTION_TYPE) + b"nobody"
-    store.write([CommitGroup(store.version() + 1, [(Family.COORDINATOR_STATE, key, b"\xff\xff no transaction")])])
+    key = struct.pack(">BHB", coordinator, 0, record_type) + b"nobody"
+    store.write([CommitGroup(store.version() + 1, [(Family.COORDINATOR_STATE, key, b"\xff\xff no record")])])
     store.sync()
     store.close()
+
+
+def test_a_load_of_one_shard_that_cannot_be_done(tmp_path: Path) -> None:
+    damage(tmp_path, Coordinator.TRANSACTIONS, TRANSACTION_TYPE)
+    with ServerProcess(tmp_path / "data") as server:
+        init(server.address, "in-a-shard-that-is-well")
+        assert server.terminate() == ExitStatus.OK
+    assert shard_changes(server) == [
+        ("shard_load_failed", "error", "loading", "failed"),
+        ("loaded", "info", "loading", "active"),
+    ]
+
+
+def test_a_load_of_what_all_shards_need_that_cannot_be_done(tmp_path: Path) -> None:
+    damage(tmp_path, Coordinator.COUNTERS, CSN_TYPE)
     server = ServerProcess(tmp_path / "data")
     server.launch()
     assert server.wait() == ExitStatus.STORE_REFUSED

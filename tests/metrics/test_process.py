@@ -55,7 +55,7 @@ def test_a_process_publishes_what_it_does_and_what_its_store_holds(tmp_path: Pat
         labels = "code=OK,method=InitProducerId,service=TransactionService"
         assert found["txn_rpc_requests_total"][labels] == 1
         assert found["txn_coordinator_transactions"]["state=Empty"] == 1
-        assert found["txn_runtime_shard_state"]["coordinator=log,state=active"] == 1
+        assert found["txn_runtime_shard_state"]["coordinator=log,state=active"] == 64
         assert found["txn_store_sync_seconds_count"][""] >= 1
         for name in ("txn_store_wal_bytes", "txn_store_memtable_bytes", "txn_store_write_bytes_total"):
             assert found[name][""] > 0, name

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Coordinator, Decision, Effect, Operation, Record, ShardKey, Turn
-from coordinator_runtime.loader import load_shard, settle_debts
+from coordinator_runtime.loader import ShardKind
 from coordinator_runtime.rows import EncodedRecord, StateRows
-from coordinator_runtime.runtime import RuntimeLimits
+from coordinator_runtime.runtime import Runtime, RuntimeLimits
 from coordinator_runtime.timeline import Journal, TimelineMap
 from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
@@ -74,6 +74,15 @@ class LedgerCodec:
         return Put(key.decode(), int(value)) if record_type == 1 else None
 
 
+def ledger_kind(runtime: Runtime) -> ShardKind:
+    return ShardKind(
+        coordinator=Coordinator.CATALOG,
+        shard_count=2,
+        rows=StateRows(LedgerCodec()),
+        make=lambda _key: LedgerShard(runtime.journal),
+    )
+
+
 class Ledger:
     """Two ledger shards in a runtime that is driven by hand."""
 
@@ -82,12 +91,9 @@ class Ledger:
         self.clock = ManualClock()
         self.driver = HandDriver(self.store, self.clock, limits)
         self.runtime = self.driver.runtime
-        self.runtime.add_rows(Coordinator.CATALOG, StateRows(LedgerCodec()))
-        self.first = LedgerShard(self.runtime.journal)
-        self.second = LedgerShard(self.runtime.journal)
-        load_shard(self.runtime, self.store, FIRST, self.first)
-        load_shard(self.runtime, self.store, SECOND, self.second)
-        settle_debts(self.runtime, [FIRST, SECOND])
+        self.driver.load(ledger_kind(self.runtime))
+        self.first: LedgerShard = self.runtime.shard(FIRST)
+        self.second: LedgerShard = self.runtime.shard(SECOND)
 
     def tick(self, elapsed_ms: int) -> None:
         self.clock.advance(elapsed_ms)

@@ -9,7 +9,6 @@ import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused, UnknownOutcome
 from coordinator_runtime.decision import Coordinator, Decision, Operation, Record, ShardKey
-from coordinator_runtime.loader import load_shard
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import RuntimeLimits
@@ -314,8 +313,10 @@ class TestLoading:
         ledger.runtime.write(put("a", 1, shard=SECOND))
         ledger.driver.flush()
         ledger.runtime.write(put("b", 1))
-        reloaded = LedgerShard(ledger.runtime.journal)
-        load_shard(ledger.runtime, ledger.store, SECOND, reloaded)
+        ledger.driver.loader.load(SECOND)
+        ledger.driver.read_all()
+        reloaded: LedgerShard = ledger.runtime.shard(SECOND)
+        assert reloaded is not ledger.second
         assert reloaded.durable() == {"a": 1}
         assert ledger.first.durable() == {}
         ledger.driver.flush()

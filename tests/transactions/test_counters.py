@@ -7,15 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.decision import Coordinator, Decision, Operation
-from coordinator_runtime.loader import load_shard
-from coordinator_runtime.rows import StateRows
+from coordinator_runtime.decision import Decision, Operation
 from coordinator_runtime.timeline import Journal
 from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
 from tests.harness.memory_store import MemoryStore
-from txn_coordinator.codec import CountersCodec
 from txn_coordinator.counters import BLOCK_SIZE, COUNTERS, PRODUCER_ID_MAX, CountersShard
+from txn_coordinator.loading import counters_kind
 from txn_coordinator.records import ProducerIdBlockTaken
 
 
@@ -25,9 +23,8 @@ class Counters:
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
         self.driver = HandDriver(store, ManualClock())
-        self.driver.runtime.add_rows(Coordinator.COUNTERS, StateRows(CountersCodec()))
-        self.shard = CountersShard(self.driver.runtime.journal)
-        load_shard(self.driver.runtime, store, COUNTERS, self.shard)
+        self.driver.load(counters_kind(self.driver.runtime))
+        self.shard: CountersShard = self.driver.runtime.shard(COUNTERS)
 
     def take(self) -> list[int]:
         """Take an id; it is in the list once it may be told."""

@@ -1,0 +1,59 @@
+"""What becomes of shards, told to those who count and to those who read logs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from coordinator_runtime.decision import ShardKey
+from coordinator_runtime.loader import ShardEvent, ShardLoaded, ShardLoadFailed, ShardStopped, ShardUnloaded
+from coordinator_server.metrics.snapshot import ServerNumbers
+from txn_coordinator.shard import TransactionShard
+
+US: Final = 1_000
+
+_log = structlog.get_logger("shards")
+
+
+class ShardObserver:
+    """Hands events of shards to the numbers and to the log."""
+
+    def __init__(self, numbers: ServerNumbers) -> None:
+        self._numbers = numbers
+        self.is_start_over = False
+        """Until then one line, written by whoever starts the server, is for all shards that could be loaded."""
+
+    def __call__(self, event: ShardEvent) -> None:
+        match event:
+            case ShardLoaded(key, shard, record_count, elapsed_us):
+                self._numbers.runtime.shard_loaded(key.coordinator, elapsed_us)
+                if isinstance(shard, TransactionShard):
+                    self._numbers.transactions.load(shard.durable_transactions())
+                if self.is_start_over:
+                    elapsed_ms = elapsed_us // US
+                    fields = {**_fields(key, "loading", "active"), "records": record_count, "elapsed_ms": elapsed_ms}
+                    _log.info("shard_loaded", **fields)
+            case ShardLoadFailed(key, error):
+                self._numbers.runtime.shard_load_failed(key.coordinator)
+                _log.error(
+                    "shard_load_failed",
+                    **_fields(key, "loading", "failed"),
+                    advice="the other shards serve; `txnctl store verify` looks closer, `txnctl shard load` tries again",
+                    exc_info=error,
+                )
+            case ShardUnloaded(key, shard):
+                if isinstance(shard, TransactionShard):
+                    self._numbers.transactions.unload(shard.durable_transactions())
+                _log.info("shard_unloaded", **_fields(key, "active", "unloaded"))
+            case ShardStopped():
+                pass  # What it has staged is still counted.
+
+
+def _fields(key: ShardKey, old_state: str, new_state: str) -> dict[str, object]:
+    return {
+        "coordinator": key.coordinator.name.lower(),
+        "shard": key.number,
+        "old_state": old_state,
+        "new_state": new_state,
+    }

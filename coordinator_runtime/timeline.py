@@ -95,6 +95,11 @@ class TimelineMap(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._live)
 
+    @property
+    def is_gone(self) -> bool:
+        """Nothing is in it, live or durable, and nothing can be taken back: whoever holds it may drop it."""
+        return not self._live and not self._replaced
+
     def keys(self) -> KeysView[K]:
         """Live. For set operations, which cost nothing per key of ours."""
         return self._live.keys()

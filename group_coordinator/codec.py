@@ -20,6 +20,8 @@ CONSUMER_CURRENT_ASSIGNMENT: Final = 7
 GROUP_CONFIG: Final = 8
 OFFSET: Final = 9
 PENDING_OFFSET: Final = 10
+GROUP_ADMINISTERED: Final = 11
+"""Only ever in the history, with no value: who deleted the group, or offsets of it."""
 
 Encoders = Mapping[type, Callable[[Any], EncodedRecord | None]]
 """By class of record value; None for a change that is remembered in memory only."""

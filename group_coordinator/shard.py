@@ -6,28 +6,50 @@ What is decided on it stands in the parts: `classic`, `consumer`, `committed`, `
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from coordinator_runtime.decision import Decision, ShardEpoch, ShardKey, Turn
+from coordinator_runtime.decision import Decision, Effect, ShardEpoch, ShardKey, Turn
 from coordinator_runtime.ports import TopicMetadata
 from coordinator_runtime.timeline import Journal, TimelineMap
+from group_coordinator.classic.state import ClassicGroup
+from group_coordinator.committed.offsets import Offsets
 from group_coordinator.config import GroupConfig
 from group_coordinator.state import Group
+
+Owed = Callable[["GroupShard", Turn], Iterable[Effect]]
+"""What one part owes after a load (`loading` names them all): timers of members, and of what expires."""
 
 
 class GroupShard:
     """See the module. A group that only has offsets has no entry in `groups`."""
 
-    def __init__(self, key: ShardKey, journal: Journal, *, topics: TopicMetadata, config: GroupConfig) -> None:
+    def __init__(
+        self,
+        key: ShardKey,
+        journal: Journal,
+        *,
+        topics: TopicMetadata,
+        config: GroupConfig,
+        owed: Sequence[Owed] = (),
+    ) -> None:
         self.key = key
         self.journal = journal
         self.topics = topics
         self.config = config
         self.coordinator_epoch = 0
+        self._owed = owed
         self.groups: TimelineMap[str, Group] = TimelineMap(journal)
-        self._replays: dict[type, Callable[[Any], None]] = {ShardEpoch: self._open}
+        self.offsets = Offsets(journal)
+        self._replays: dict[type, Callable[[Any], None]] = {ShardEpoch: self._open, **self.offsets.replays()}
         """What each class of record value does. Every part adds its own."""
+
+    def group(self, group_id: str) -> Group | None:
+        """A group that exists, live; one that only has offsets is an Empty classic group."""
+        group = self.groups.get(group_id)
+        if group is None and self.offsets.has(group_id):
+            return ClassicGroup(shard=self.key, group_id=group_id, state_timestamp_ms=0)
+        return group
 
     def replay(self, value: object) -> None:
         self._replays[type(value)](value)
@@ -36,5 +58,5 @@ class GroupShard:
         self.coordinator_epoch = opened.coordinator_epoch
 
     def on_loaded(self, turn: Turn) -> Decision:
-        """Timers of members and of expiry; what was parked is gone with the process that parked it."""
-        return Decision()
+        """What the parts owe; what was parked is gone with the process that parked it."""
+        return Decision(effects=tuple(effect for owed in self._owed for effect in owed(self, turn)))

@@ -1,0 +1,262 @@
+"""What is decided on offsets: committed, pending, settled by a marker, read, deleted.
+
+Source: spec groups 4.2 to 4.6; spec transactions 2.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.marker import Marker, Outcome
+from coordinator_runtime.decision import Decision, Effect, Record, Turn
+from coordinator_runtime.edge import PartitionName
+from coordinator_runtime.ports import PartitionRef
+from group_coordinator.committed import rules
+from group_coordinator.committed.events import OffsetsCommitted, OffsetsDeleted, OffsetsSettled
+from group_coordinator.committed.records import (
+    GroupAdministered,
+    OffsetCommitted,
+    OffsetForgotten,
+    OffsetPended,
+    PendingForgotten,
+)
+from group_coordinator.committed.requests import (
+    FetchedOffset,
+    NamedOffset,
+    OffsetCommit,
+    OffsetFetch,
+    Placed,
+    Results,
+    TxnOffsetCommit,
+)
+from group_coordinator.committed.state import Offset, PendingOffset, Producer
+from group_coordinator.shard import GroupShard
+from group_coordinator.state import Committer, Group, PartitionKey
+
+DELETE_OFFSETS_CAUSE = "delete_offsets"
+
+
+def decide_commit(shard: GroupShard, commit: OffsetCommit, placed: Sequence[Placed], turn: Turn) -> Decision:
+    """OffsetCommit. The reply is Results. Refuses the whole request as `Group.check_commit`."""
+    group_id = commit.group_id
+    effects = _check_commit(shard, group_id, commit.committer, placed, is_transactional=False)
+    results = _judge(shard, commit.offsets, placed)
+    retention_ms = commit.retention_time_ms
+    expire_ms = None if retention_ms is None else turn.now_ms + retention_ms
+    position = shard.offsets.next_position
+    records = tuple(
+        Record(shard.key, OffsetCommitted(group_id, key, _offset(named, turn.now_ms, expire_ms, position)))
+        for key, named in _accepted(commit.offsets, placed, results)
+    )
+    return Decision(
+        reply=results,
+        records=records,
+        effects=effects,
+        events=(OffsetsCommitted(group_id, len(records)),) if records else (),
+    )
+
+
+def decide_txn_commit(
+    shard: GroupShard, commit: TxnOffsetCommit, placed: Sequence[Placed], last_csn: int, turn: Turn
+) -> Decision:
+    """TxnOffsetCommit, once the group is in the transaction. The reply is Results. Refuses the whole request as
+    `Group.check_commit`."""
+    group_id, membership = commit.group_id, commit.membership
+    _check_commit(shard, group_id, commit.committer, placed, is_transactional=True)
+    results = _judge(shard, commit.offsets, placed)
+    producer = Producer(membership.producer_id, membership.producer_epoch)
+    position = shard.offsets.next_position
+    records = tuple(
+        Record(
+            shard.key,
+            OffsetPended(
+                group_id,
+                producer,
+                key,
+                PendingOffset(_offset(named, turn.now_ms, None, position), membership.transactional_id, last_csn),
+            ),
+        )
+        for key, named in _accepted(commit.offsets, placed, results)
+    )
+    return Decision(
+        reply=results,
+        records=records,
+        events=(OffsetsCommitted(group_id, len(records), is_transactional=True),) if records else (),
+    )
+
+
+def decide_marker(shard: GroupShard, group_id: str, marker: Marker) -> Decision:
+    """Settle what waits in the group for the transaction that the marker ends. Idempotent, and success where nothing
+    waits. No reply: it is joined to the end of the transaction."""
+    offsets = shard.offsets.of(group_id)
+    producer = Producer(marker.producer_id, marker.txn_epoch)
+    settled = [each for each in offsets.waiting(producer) if each[1].after_csn < marker.csn]
+    if not settled:
+        return Decision()
+    records: list[Record] = []
+    for partition, pending in settled:
+        if marker.outcome is Outcome.COMMIT and rules.is_installed(offsets.committed.get(partition), pending.offset):
+            records.append(Record(shard.key, OffsetCommitted(group_id, partition, pending.offset)))
+        records.append(Record(shard.key, PendingForgotten(group_id, producer, partition)))
+    return Decision(records=tuple(records), events=(OffsetsSettled(group_id, len(settled), marker.outcome),))
+
+
+def decide_fetch_stable(shard: GroupShard, fetch: OffsetFetch, placed: Sequence[Placed] | None) -> Decision:
+    """OffsetFetch with `require_stable`, from the live state: whoever asks is answered once that is durable. The reply
+    is a tuple of FetchedOffset. Refuses as `Group.check_fetch`."""
+    check_fetch(shard, fetch)
+    offsets = shard.offsets.of(fetch.group_id)
+
+    def read(name: PartitionName, partition: PartitionKey) -> FetchedOffset:
+        blocking = tuple(offsets.blocking(partition))
+        if blocking:
+            return FetchedOffset(name, refusal=rules.unstable(blocking), blocking=blocking)
+        return FetchedOffset(name, offsets.committed.get(partition))
+
+    if placed is None:
+        return Decision(reply=_read_all(shard, offsets.partitions(), read))
+    return Decision(reply=_read_named(fetch, placed, read))
+
+
+def read_durable(shard: GroupShard, fetch: OffsetFetch, placed: Sequence[Placed] | None) -> tuple[FetchedOffset, ...]:
+    """OffsetFetch without `require_stable`: what is committed and on disk. Nothing that waits is looked at."""
+    committed = shard.offsets.of(fetch.group_id).committed
+
+    def read(name: PartitionName, partition: PartitionKey) -> FetchedOffset:
+        return FetchedOffset(name, committed.durable(partition))
+
+    if placed is None:
+        return _read_all(shard, [partition for partition, _offset in committed.durable_items()], read)
+    return _read_named(fetch, placed, read)
+
+
+def check_fetch(shard: GroupShard, fetch: OffsetFetch) -> None:
+    """Refuses as `Group.check_fetch`. A group that does not exist has no offsets, which is no error."""
+    group = shard.group(fetch.group_id)
+    if group is not None:
+        group.check_fetch(fetch.committer)
+
+
+def decide_delete(shard: GroupShard, group_id: str, placed: Sequence[Placed]) -> Decision:
+    """OffsetDelete. The reply is Results. Refuses the whole request: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+    group = shard.group(group_id)
+    if group is None:
+        raise unknown_group(group_id)
+    group.check_offset_delete()
+    results = tuple(_why_kept(group, each) for each in placed)
+    doomed = [
+        (ref.topic_id, ref.partition)
+        for ref, result in zip(placed, results, strict=True)
+        if result is None and isinstance(ref, PartitionRef)
+    ]
+    records = forget(shard, group_id, doomed)
+    if not records:
+        return Decision(reply=results)
+    administered = Record(shard.key, GroupAdministered(group_id), cause=DELETE_OFFSETS_CAUSE)
+    return Decision(
+        reply=results, records=(*records, administered), events=(OffsetsDeleted(group_id, len(set(doomed))),)
+    )
+
+
+def decide_forget_topic(shard: GroupShard, topic_id: bytes) -> Decision:
+    """Drop every offset of a topic that is being deleted. Looks at every group: topics are deleted rarely, and an index
+    by topic would cost every commit."""
+    records: list[Record] = []
+    events: list[object] = []
+    for group_id in shard.offsets.group_ids():
+        doomed = [key for key in shard.offsets.of(group_id).partitions() if key[0] == topic_id]
+        if doomed:
+            records.extend(forget(shard, group_id, doomed))
+            events.append(OffsetsDeleted(group_id, len(doomed)))
+    return Decision(records=tuple(records), events=tuple(events))
+
+
+def forget(shard: GroupShard, group_id: str, partitions: Collection[PartitionKey]) -> tuple[Record, ...]:
+    """Records that drop what a group has in these partitions, and what waits to get there: the marker of a transaction
+    must not bring back what somebody deleted (spec groups 4.6)."""
+    offsets = shard.offsets.of(group_id)
+    records: list[Record] = []
+    for partition in sorted(set(partitions)):
+        if partition in offsets.committed:
+            records.append(Record(shard.key, OffsetForgotten(group_id, partition)))
+        records.extend(
+            Record(shard.key, PendingForgotten(group_id, producer, partition))
+            for producer, _pending in offsets.blocking(partition)
+        )
+    return tuple(records)
+
+
+def unknown_group(group_id: str) -> Refused:
+    return Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!a}; look for its name in ListGroups")
+
+
+def _check_commit(
+    shard: GroupShard, group_id: str, committer: Committer, placed: Sequence[Placed], *, is_transactional: bool
+) -> tuple[Effect, ...]:
+    group = shard.group(group_id)
+    if group is None:
+        rules.check_without_group(group_id, committer, is_transactional=is_transactional)
+        return ()
+    partitions = [(ref.topic_id, ref.partition) for ref in placed if isinstance(ref, PartitionRef)]
+    group.check_commit(committer, partitions, is_transactional=is_transactional)
+    return group.commit_effects(committer)
+
+
+def _judge(shard: GroupShard, offsets: Sequence[NamedOffset], placed: Sequence[Placed]) -> Results:
+    length_max = shard.config.offset_metadata_length_max
+    return tuple(
+        ref if isinstance(ref, Refused) else rules.check_metadata(named.metadata, length_max)
+        for named, ref in zip(offsets, placed, strict=True)
+    )
+
+
+def _accepted(
+    offsets: Sequence[NamedOffset], placed: Sequence[Placed], results: Results
+) -> Iterable[tuple[PartitionKey, NamedOffset]]:
+    for named, ref, result in zip(offsets, placed, results, strict=True):
+        if result is None and isinstance(ref, PartitionRef):
+            yield (ref.topic_id, ref.partition), named
+
+
+def _why_kept(group: Group, placed: Placed) -> Refused | None:
+    """Why an offset cannot be deleted, if it cannot."""
+    if isinstance(placed, Refused):
+        return placed
+    if not group.is_subscribed_to(placed.topic):
+        return None
+    return Refused(
+        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+        f"members of group {group.group_id!a} read topic {placed.topic}, and would start anew without its offsets: end "
+        "their subscription first",
+    )
+
+
+def _read_named(
+    fetch: OffsetFetch, placed: Sequence[Placed], read: Callable[[PartitionName, PartitionKey], FetchedOffset]
+) -> tuple[FetchedOffset, ...]:
+    assert fetch.names is not None, "what was placed was named"
+    return tuple(
+        FetchedOffset(name, refusal=ref)
+        if isinstance(ref, Refused)
+        else read(PartitionName(ref.topic, ref.topic_id, ref.partition), (ref.topic_id, ref.partition))
+        for name, ref in zip(fetch.names, placed, strict=True)
+    )
+
+
+def _read_all(
+    shard: GroupShard,
+    partitions: Iterable[PartitionKey],
+    read: Callable[[PartitionName, PartitionKey], FetchedOffset],
+) -> tuple[FetchedOffset, ...]:
+    """By topic and partition. A topic whose deletion is not on disk yet has no name any more, and is left out."""
+    named = [
+        (PartitionName(shape.topic, topic_id, number), (topic_id, number))
+        for topic_id, number in partitions
+        if (shape := shard.topics.shape_of_id(topic_id)) is not None
+    ]
+    return tuple(read(name, partition) for name, partition in sorted(named))
+
+
+def _offset(named: NamedOffset, now_ms: int, expire_ms: int | None, position: int) -> Offset:
+    return Offset(named.committed_offset, named.leader_epoch, named.metadata, now_ms, expire_ms, position)

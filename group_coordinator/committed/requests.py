@@ -1,0 +1,79 @@
+"""What callers ask about offsets, and what they are told, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coordinator_protocol.errors import Refused
+from coordinator_runtime.edge import PartitionName
+from coordinator_runtime.ports import Membership, PartitionRef
+from group_coordinator.committed.state import Offset, PendingOffset, Producer
+from group_coordinator.state import Committer
+
+Placed = PartitionRef | Refused
+"""A partition that a request names, or why the caller cannot use it."""
+
+Results = tuple[Refused | None, ...]
+"""One per partition asked, in that order; None = done."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedOffset:
+    """One offset to be committed, as the request has it."""
+
+    name: PartitionName
+    committed_offset: int
+    leader_epoch: int | None
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommit:
+    """Offsets to be seen at once."""
+
+    group_id: str
+    committer: Committer
+    offsets: tuple[NamedOffset, ...]
+    retention_time_ms: int | None = None
+    """After which the offsets are forgotten, in place of the server's retention."""
+
+
+@dataclass(frozen=True, slots=True)
+class TxnOffsetCommit:
+    """Offsets to be seen when a transaction commits."""
+
+    group_id: str
+    committer: Committer
+    offsets: tuple[NamedOffset, ...]
+    membership: Membership
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetFetch:
+    """Offsets of one group to be read."""
+
+    group_id: str
+    committer: Committer
+    names: tuple[PartitionName, ...] | None
+    """None = all that the group has."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedOffset:
+    """One answer of a fetch."""
+
+    name: PartitionName
+    offset: Offset | None = None
+    """None = nothing is committed."""
+    refusal: Refused | None = None
+    blocking: tuple[tuple[Producer, PendingOffset], ...] = ()
+    """With UNSTABLE_OFFSET_COMMIT: the transactions that it waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedGroup:
+    """Offsets of one group, or why there are none."""
+
+    group_id: str
+    offsets: tuple[FetchedOffset, ...] = ()
+    refusal: Refused | None = None

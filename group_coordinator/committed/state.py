@@ -1,0 +1,41 @@
+"""What is kept of offsets: those that everybody sees, and those that wait for their transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Producer(NamedTuple):
+    """Whose transaction an offset waits for. With the epoch, because Kafka's markers forget it and settle what is not
+    theirs (spec transactions 11.9)."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """A position of a group in one partition (spec groups 4.1)."""
+
+    committed_offset: int
+    """Of the next record to read. Never compared: a group may go back."""
+    leader_epoch: int | None
+    """Kept and returned, never interpreted; None = not known."""
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int | None
+    """Wall time at which it is forgotten instead of after the server's retention; None = after that."""
+    position: int
+    """Where in the order of all commits of the shard it stands. The later commit wins, not the later marker."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingOffset:
+    """An offset that becomes visible when its transaction commits, and vanishes when it aborts."""
+
+    offset: Offset
+    transactional_id: str
+    after_csn: int
+    """The last outcome of the transactional id when this was written. Only a marker with a greater csn settles it: a
+    client of version 1 keeps its epoch, so the late copy of an earlier marker looks like that of this transaction."""

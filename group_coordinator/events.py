@@ -12,7 +12,7 @@ from group_coordinator.state import GroupKind
 class LeaveReason(StrEnum):
     """Why somebody is a member no more."""
 
-    LEFT = "left"
+    LEAVE = "leave"
     """It said so, or an administrator did."""
     SESSION = "session"
     """Nothing was heard of it for its session timeout."""

@@ -283,7 +283,7 @@ class ClassicGroup:
     def commit_effects(self, committer: Committer) -> tuple[Effect, ...]:
         """Source: spec groups 2.11."""
         # A timer's operation decides on groups, so the module that makes timers imports this one.
-        from group_coordinator.classic.timers import session_timer
+        from group_coordinator.classic.rebalance import session_timer
 
         member = self.members.get(committer.member_id)
         return () if member is None else (session_timer(self, member),)

@@ -1,0 +1,130 @@
+"""What members of classic groups ask, and what they are answered: values between the edge and the decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from group_coordinator.classic.state import ClassicProtocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroup:
+    """Become a member, or take part in the rebalance under way."""
+
+    group_id: str
+    member_id: str
+    """Empty for somebody new."""
+    new_member_id: str = ""
+    """What a member that has none is called from now on; nobody had it before."""
+    instance_id: str | None = None
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[ClassicProtocol, ...]
+    """No name twice."""
+    is_member_id_required: bool = True
+    """A new dynamic member is first only told its id, and comes again (KIP-394)."""
+    supports_skip_assignment: bool = True
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMember:
+    """One member, as its leader must know it."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """The member belongs to this generation."""
+
+    generation_id: int
+    protocol_type: str
+    protocol_name: str
+    leader: str
+    """Empty where the server computes the assignment."""
+    member_id: str
+    members: tuple[JoinedMember, ...] = ()
+    """Only for the leader."""
+    skip_assignment: bool = False
+
+
+class JoinRefused(Refused):
+    """A JoinGroup that is answered with another member id than it asked with: a new one, or none."""
+
+    def __init__(self, code: ErrorCode, message: str, member_id: str = "") -> None:
+        super().__init__(code, message)
+        self.member_id = member_id
+
+    def __reduce__(self) -> tuple[type[JoinRefused], tuple[ErrorCode, str, str]]:
+        return type(self), (self.code, self.message, self.member_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncGroup:
+    """Bring the assignment, if the member leads; get one's own part of it."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: Mapping[str, bytes]
+    """By member id; only the leader's counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The member's part of the assignment."""
+
+    protocol_type: str
+    protocol_name: str
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The member lives."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The heartbeat counted, even where the member must be told something."""
+
+    refusal: Refused | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingMember:
+    """Who leaves: a member by its id, or whoever holds an instance id if the member id is empty."""
+
+    member_id: str
+    instance_id: str | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveGroup:
+    """Members leave, each for itself."""
+
+    group_id: str
+    members: tuple[LeavingMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What became of one who leaves."""
+
+    leaving: LeavingMember
+    refusal: Refused | None = None

@@ -3,15 +3,30 @@ lives."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from coordinator_protocol.hashing import shard_of
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.loader import ShardKind
 from coordinator_runtime.ports import TopicMetadata
 from coordinator_runtime.rows import StateRows
 from coordinator_runtime.runtime import Runtime
+from group_coordinator.classic import codec as classic_codec
+from group_coordinator.classic.decisions import decide_loaded as decide_classic_owed
 from group_coordinator.codec import GroupCodec
+from group_coordinator.committed import codec as committed_codec
+from group_coordinator.committed.expiry import decide_owed as decide_committed_owed
 from group_coordinator.config import GroupConfig
-from group_coordinator.shard import GroupShard
+from group_coordinator.shard import GroupShard, Owed
+
+CODECS: Final = (
+    (classic_codec.ENCODERS, classic_codec.DECODERS),
+    (committed_codec.ENCODERS, committed_codec.DECODERS),
+)
+"""Of each part that stores something."""
+
+OWED: Final[tuple[Owed, ...]] = (decide_classic_owed, decide_committed_owed)
+"""What each part does after a load, in this order."""
 
 
 def groups_kind(runtime: Runtime, *, topics: TopicMetadata, config: GroupConfig, shard_count: int) -> ShardKind:
@@ -19,8 +34,8 @@ def groups_kind(runtime: Runtime, *, topics: TopicMetadata, config: GroupConfig,
     return ShardKind(
         coordinator=Coordinator.GROUPS,
         shard_count=shard_count,
-        rows=StateRows(GroupCodec(())),
-        make=lambda key: GroupShard(key, runtime.journal, topics=topics, config=config),
+        rows=StateRows(GroupCodec(CODECS)),
+        make=lambda key: GroupShard(key, runtime.journal, topics=topics, config=config, owed=OWED),
         has_epoch=True,
     )
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.ports import Authorizer, GroupVerifier, TopicCatalog, TopicMetadata
 from coordinator_runtime.runtime import Runtime
+from group_coordinator.classic.service import ClassicService
+from group_coordinator.classic.servicer import ClassicServicer
 from group_coordinator.config import GroupConfig
 from group_coordinator.loading import GroupRouter
 from group_coordinator.news import News
@@ -29,4 +31,11 @@ class GroupSurroundings:
 
 def group_servicers(surroundings: GroupSurroundings) -> list[object]:
     """One object per part; together they have one function per method of GroupService."""
-    return []
+    return [_classic(surroundings)]
+
+
+def _classic(around: GroupSurroundings) -> ClassicServicer:
+    service = ClassicService(
+        around.runtime, router=around.router, config=around.config, answers=around.answers, news=around.news
+    )
+    return ClassicServicer(service, around.authorizer)

@@ -6,18 +6,20 @@ What is decided on it stands in the parts: `classic`, `consumer`, `committed`, `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from coordinator_runtime.decision import Decision, Effect, ShardEpoch, ShardKey, Turn
+from coordinator_runtime.decision import Decision, Operation, ShardEpoch, ShardKey, Turn
 from coordinator_runtime.ports import TopicMetadata
 from coordinator_runtime.timeline import Journal, TimelineMap
+from group_coordinator.classic.records import ClassicGroupForgotten, ClassicGroupRemembered, ClassicGroupStored
 from group_coordinator.classic.state import ClassicGroup
 from group_coordinator.committed.offsets import Offsets
 from group_coordinator.config import GroupConfig
 from group_coordinator.state import Group
 
-Owed = Callable[["GroupShard", Turn], Iterable[Effect]]
+Owed = Callable[["GroupShard", Turn], Decision]
 """What one part owes after a load (`loading` names them all): timers of members, and of what expires."""
 
 
@@ -41,7 +43,13 @@ class GroupShard:
         self._owed = owed
         self.groups: TimelineMap[str, Group] = TimelineMap(journal)
         self.offsets = Offsets(journal)
-        self._replays: dict[type, Callable[[Any], None]] = {ShardEpoch: self._open, **self.offsets.replays()}
+        self._replays: dict[type, Callable[[Any], None]] = {
+            ShardEpoch: self._open,
+            ClassicGroupStored: self._keep_classic,
+            ClassicGroupRemembered: self._keep_classic,
+            ClassicGroupForgotten: self._forget_classic,
+            **self.offsets.replays(),
+        }
         """What each class of record value does. Every part adds its own."""
 
     def group(self, group_id: str) -> Group | None:
@@ -57,6 +65,13 @@ class GroupShard:
     def _open(self, opened: ShardEpoch) -> None:
         self.coordinator_epoch = opened.coordinator_epoch
 
-    def on_loaded(self, turn: Turn) -> Decision:
+    def _keep_classic(self, record: ClassicGroupStored | ClassicGroupRemembered) -> None:
+        group = record.group if record.group.shard == self.key else replace(record.group, shard=self.key)
+        self.groups.put(group.group_id, group)
+
+    def _forget_classic(self, record: ClassicGroupForgotten) -> None:
+        self.groups.remove(record.group_id)
+
+    def on_loaded(self, _turn: Turn) -> Decision:
         """What the parts owe; what was parked is gone with the process that parked it."""
-        return Decision(effects=tuple(effect for owed in self._owed for effect in owed(self, turn)))
+        return Decision(joins=tuple(Operation(self.key, owed) for owed in self._owed))

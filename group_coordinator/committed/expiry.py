@@ -27,9 +27,9 @@ _GO_ON_MS: Final = 1
 _CAUSE: Final = "expire"
 
 
-def owed(shard: GroupShard, _turn: Turn) -> tuple[Effect, ...]:
+def decide_owed(shard: GroupShard, _turn: Turn) -> Decision:
     """After a load: the first look, after the interval, so that nobody who was here before the restart is too late."""
-    return (_look_again(shard.key, shard.config.offsets_retention_check_interval_ms, None),)
+    return Decision(effects=(_look_again(shard.key, shard.config.offsets_retention_check_interval_ms, None),))
 
 
 def decide_expire(shard: GroupShard, group_ids: Sequence[str] | None, turn: Turn) -> Decision:

@@ -1,0 +1,32 @@
+"""Deals partitions as one deals cards: one each, around the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from coordinator_protocol.assignors.values import TopicT
+
+
+def deal(shares: Sequence[dict[TopicT, tuple[int, ...]]], runs: Iterable[tuple[TopicT, Sequence[int]]]) -> None:
+    """Add the partitions of `runs` to the shares, one after the other, starting with the first share and going around.
+
+    A run is some partitions of one topic, ascending.
+    """
+    turn = 0
+    size = len(shares)
+    for topic, partitions in runs:
+        end = turn + len(partitions)
+        around = shares[turn:end] if end <= size else [*shares[turn:], *shares[: min(turn, end - size)]]
+        for share, hand in zip(around, _hands(partitions, size), strict=True):
+            if topic in share:
+                share[topic] = tuple(sorted(share[topic] + hand))
+            else:
+                share[topic] = hand
+        turn = end % size
+
+
+def _hands(partitions: Sequence[int], size: int) -> Iterable[tuple[int, ...]]:
+    """What each gets who gets anything, in turn. Whole slices, because there may be a million partitions."""
+    if len(partitions) <= size:
+        return zip(partitions, strict=True)
+    return (tuple(partitions[turn::size]) for turn in range(size))

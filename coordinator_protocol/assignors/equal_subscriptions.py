@@ -1,0 +1,132 @@
+"""Balance where every member subscribes to every topic: sizes differ by one at most, and as little as possible moves.
+
+With P partitions and M members, everybody gets P // M, and P % M members one more. Whoever holds more than his due
+gives up the surplus; what nobody holds is dealt to those who hold less. So no partition moves that need not, and a
+second run on the result changes nothing.
+
+Source: spec groups 5.5 (K1 to K4); Kafka's "constrained" assignment and its uniform homogeneous builder.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Generic
+
+from coordinator_protocol.assignors.dealing import deal
+from coordinator_protocol.assignors.ownership import Holdings
+from coordinator_protocol.assignors.racks import Racks
+from coordinator_protocol.assignors.values import Share, TopicT
+
+
+def balance_equal(holdings: Holdings[TopicT], racks: Racks[TopicT] | None) -> Sequence[Share[TopicT]]:
+    """Return the balanced shares by place; a share that does not change is the very one of `holdings`.
+
+    Racks are a wish: of what must move or start somewhere, members get first what is near to them.
+    """
+    sizes = [sum(map(len, share.values())) for share in holdings.shares]
+    total = sum(sizes) + sum(map(len, holdings.unowned.values()))
+    due, larger = divmod(total, len(sizes))
+    shares = list(holdings.shares)
+    given_up: defaultdict[TopicT, list[int]] = defaultdict(list)
+    for place, size in enumerate(sizes):
+        if size > due:
+            sizes[place] = due + (larger > 0)
+            larger -= larger > 0
+        if size > sizes[place]:
+            shares[place] = _keep(shares[place], place, sizes[place], given_up, racks)
+    spare = {**holdings.unowned}
+    for topic, partitions in given_up.items():
+        spare[topic] = sorted([*spare.get(topic, ()), *partitions])
+    table = _Table(shares, spare, racks)
+    # First everybody gets his due; what is left then goes, one each, to those who hold no more than that.
+    table.hand_out({place: due - size for place, size in enumerate(sizes) if size < due})
+    table.hand_out({place: 1 for place, size in enumerate(sizes) if size <= due})
+    return table.shares
+
+
+def _keep(
+    share: Share[TopicT], place: int, size: int, given_up: defaultdict[TopicT, list[int]], racks: Racks[TopicT] | None
+) -> Share[TopicT]:
+    """Return what a member keeps who holds too much: what is near to it first, then the first in order."""
+    held = sorted((topic, partition) for topic, partitions in share.items() for partition in partitions)
+    if racks is not None:
+        held.sort(key=lambda one: not racks.are_near(place, *one))
+    kept: defaultdict[TopicT, list[int]] = defaultdict(list)
+    for at, (topic, partition) in enumerate(held):
+        (kept if at < size else given_up)[topic].append(partition)
+    return {topic: tuple(sorted(partitions)) for topic, partitions in kept.items()}
+
+
+class _Table(Generic[TopicT]):
+    """Where spare partitions are handed out; a share is copied when its member first gets one."""
+
+    def __init__(
+        self, shares: list[Share[TopicT]], spare: Mapping[TopicT, Sequence[int]], racks: Racks[TopicT] | None
+    ) -> None:
+        self.shares = shares
+        self._copied: dict[int, dict[TopicT, tuple[int, ...]]] = {}
+        self._runs = deque((topic, spare[topic]) for topic in sorted(spare))
+        self._racks = racks
+
+    def hand_out(self, rooms: dict[int, int]) -> None:
+        """Give each member, by its place, up to so many; in rounds of one each, to those who still have room."""
+        if self._racks is not None:
+            self._hand_out_near(rooms, self._racks)
+        left = sum(len(partitions) for _, partitions in self._runs)
+        dealt_rounds = 0
+        # Rounds with the same receivers are dealt in one go.
+        for rounds in sorted(set(rooms.values())):
+            places = [place for place, room in rooms.items() if room >= rounds]
+            count = min((rounds - dealt_rounds) * len(places), left)
+            if count:
+                deal([self._copy(place) for place in places[:count]], self._take(count))
+            dealt_rounds = rounds
+            left -= count
+
+    def _hand_out_near(self, rooms: dict[int, int], racks: Racks[TopicT]) -> None:
+        """Give each partition to a member with room in a rack that has a replica; of several racks that with most room.
+
+        Members of a rack take turns. Takes what it gave from `rooms` and from the runs.
+        """
+        waiting: defaultdict[str | None, deque[int]] = defaultdict(deque)
+        room_of: defaultdict[str | None, int] = defaultdict(int)
+        for place, room in rooms.items():
+            if room:
+                waiting[racks.of_members[place]].append(place)
+                room_of[racks.of_members[place]] += room
+        runs: deque[tuple[TopicT, Sequence[int]]] = deque()
+        for topic, partitions in self._runs:
+            far = []
+            for partition in partitions:
+                near = [rack for rack in racks.of_partition(topic, partition) if room_of[rack]]
+                if not near:
+                    far.append(partition)
+                    continue
+                rack = max(near, key=lambda rack: (room_of[rack], rack))
+                place = waiting[rack].popleft()
+                deal([self._copy(place)], [(topic, [partition])])
+                rooms[place] -= 1
+                room_of[rack] -= 1
+                if rooms[place]:
+                    waiting[rack].append(place)
+            if far:
+                runs.append((topic, far))
+        self._runs = runs
+
+    def _copy(self, place: int) -> dict[TopicT, tuple[int, ...]]:
+        copied = self._copied.get(place)
+        if copied is None:
+            copied = self._copied[place] = dict(self.shares[place])
+            self.shares[place] = copied
+        return copied
+
+    def _take(self, count: int) -> Iterator[tuple[TopicT, Sequence[int]]]:
+        """Take the first `count` of what is left off the runs."""
+        while count:
+            topic, partitions = self._runs.popleft()
+            if len(partitions) > count:
+                self._runs.appendleft((topic, partitions[count:]))
+                partitions = partitions[:count]
+            count -= len(partitions)
+            yield topic, partitions

@@ -1,0 +1,82 @@
+"""Whose claim on a partition counts, and which partitions nobody has.
+
+Source: spec groups 5.4; Kafka's `AbstractStickyAssignor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Generic
+
+from coordinator_protocol.assignors.values import MemberSpec, Share, TopicSpec, TopicT
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings(Generic[TopicT]):
+    """Every partition in exactly one place: with a member that may keep it, or unowned."""
+
+    shares: tuple[Share[TopicT], ...]
+    """By place in the order of turns; the very share the member came with, where nothing was wrong with it."""
+    unowned: Mapping[TopicT, Sequence[int]]
+    """Ascending; topics ascending, those without any are left out."""
+
+
+def settle_claims(
+    members: Sequence[MemberSpec[TopicT]], topics: Mapping[TopicT, TopicSpec], assignable: Iterable[TopicT]
+) -> Holdings[TopicT]:
+    """Return who keeps what of what he claims.
+
+    Claims on topics that are not `assignable` (ascending; they exist and have a subscriber) or not subscribed to, and
+    on partitions that do not exist, are void. Of several claims on one partition that of the highest generation holds,
+    and if there are two of that generation, none: both cannot be right, and nobody can tell which is.
+    """
+    claims: dict[TopicT, list[int]] = {topic: [] for topic in assignable}
+    claim = {topic: claimed.extend for topic, claimed in claims.items()}
+    allowed: dict[frozenset[TopicT], frozenset[TopicT]] = {}
+    shares: list[Share[TopicT]] = []
+    for member in members:
+        share: Share[TopicT] = member.owned
+        if share:
+            may_own = allowed.get(member.topics)
+            if may_own is None:
+                may_own = allowed[member.topics] = member.topics.intersection(claims)
+            if not share.keys() <= may_own:
+                share = {topic: share[topic] for topic in share if topic in may_own}
+            for topic, partitions in share.items():
+                claim[topic](partitions)
+        shares.append(share)
+    unowned = {}
+    everything = {count: frozenset(range(count)) for count in {topics[topic].partition_count for topic in claims}}
+    for topic, claimed in claims.items():
+        partitions_there = everything[topics[topic].partition_count]
+        missing = partitions_there.difference(claimed)
+        if len(claimed) + len(missing) != len(partitions_there):
+            # Not one claim for each that is not missing: some are claimed twice, or do not exist.
+            missing = partitions_there.difference(_settle(topic, partitions_there, members, shares))
+        if missing:
+            unowned[topic] = sorted(missing)
+    return Holdings(tuple(shares), unowned)
+
+
+def _settle(
+    topic: TopicT, partitions_there: frozenset[int], members: Sequence[MemberSpec[TopicT]], shares: list[Share[TopicT]]
+) -> Set[int]:
+    """Cut the contested topic in `shares` down to the claims that hold; return the partitions that have an owner."""
+    best: dict[int, tuple[int, int | None]] = {}
+    for place, share in enumerate(shares):
+        generation = members[place].generation
+        for partition in set(share.get(topic, ())):
+            newest, _ = best.get(partition, (generation - 1, None))
+            if generation > newest:
+                best[partition] = generation, place
+            elif generation == newest:
+                best[partition] = generation, None
+    holds = {p: place for p, (_, place) in best.items() if place is not None and p in partitions_there}
+    for place, share in enumerate(shares):
+        claimed = share.get(topic, ())
+        kept = tuple(sorted({partition for partition in claimed if holds.get(partition) == place}))
+        if kept != claimed:
+            others = {other: partitions for other, partitions in share.items() if other != topic}
+            shares[place] = {**others, topic: kept} if kept else others
+    return holds.keys()

@@ -1,0 +1,159 @@
+"""Balance where members subscribe to different topics: no single move of a partition would make it more even.
+
+Everybody keeps what he has and still wants. What nobody has goes to its least loaded subscriber, the topics that weigh
+most on each of theirs first. Then passes over the topics move partitions from their most to their least loaded
+subscriber, until a pass moves nothing. Every move makes the sum of the squares of the loads smaller, so that is
+reached, in practice after two or three passes; a run on the result then changes nothing.
+
+Source: spec groups 5.6 (H1, H2); Kafka's uniform heterogeneous builder.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heapreplace
+from typing import Final, Generic
+
+from coordinator_protocol.assignors.audiences import Audience
+from coordinator_protocol.assignors.ownership import Holdings
+from coordinator_protocol.assignors.racks import Racks
+from coordinator_protocol.assignors.values import Share, TopicSpec, TopicT
+
+PASSES_MAX: Final = 16
+"""Bounds what a pathological chain of overlapping subscriptions may cost. The result is valid all the same, and the
+next run goes on from there."""
+
+
+def balance_unequal(
+    holdings: Holdings[TopicT],
+    topics: Mapping[TopicT, TopicSpec],
+    audiences: Mapping[TopicT, Audience],
+    racks: Racks[TopicT] | None,
+) -> Sequence[Share[TopicT]]:
+    """Return the balanced shares by place; a share that does not change is the very one of `holdings`.
+
+    Racks are a wish: among subscribers that are equally loaded, one in a rack with a replica goes first.
+    """
+
+    def weight(topic: TopicT) -> tuple[float, int, TopicT]:
+        size = len(audiences[topic].places)
+        return -topics[topic].partition_count / size, size, topic
+
+    balance = _Balance(holdings, audiences)
+    for topic in sorted(holdings.unowned, key=weight):
+        balance.place(topic, holdings.unowned[topic], racks)
+    for _ in range(PASSES_MAX):
+        if not balance.even_out():
+            break
+    return balance.shares()
+
+
+class _Balance(Generic[TopicT]):
+    """Who owns what on the way to balance; members by their places."""
+
+    def __init__(self, holdings: Holdings[TopicT], audiences: Mapping[TopicT, Audience]) -> None:
+        self._before = holdings.shares
+        self._audiences = audiences
+        self._loads = [sum(map(len, share.values())) for share in holdings.shares]
+        self._owners: dict[TopicT, dict[int, Sequence[int]]] = {topic: {} for topic in audiences}
+        for place, share in enumerate(holdings.shares):
+            for topic, partitions in share.items():
+                self._owners[topic][place] = partitions
+        self._changed: set[int] = set()
+
+    def place(self, topic: TopicT, partitions: Sequence[int], racks: Racks[TopicT] | None) -> None:
+        """Give each partition to the least loaded subscriber; of several to the first in turn."""
+        by_load: defaultdict[int, list[int]] = defaultdict(list)
+        for place in self._audiences[topic].places:
+            by_load[self._loads[place]].append(place)
+        load = min(by_load)
+        owners = self._owners[topic]
+        while partitions:
+            takers = sorted(by_load[load])
+            hand, partitions = partitions[: len(takers)], partitions[len(takers) :]
+            by_load[load + 1] += takers
+            if racks is not None:
+                takers = _near_first(topic, hand, takers, racks)
+            for place, partition in zip(takers, hand, strict=False):
+                _own(owners, place).append(partition)
+                self._loads[place] += 1
+                self._changed.add(place)
+            load += 1
+
+    def even_out(self) -> bool:
+        """Pass over all topics once; return whether anything moved."""
+        is_moved = False
+        load_of = self._loads.__getitem__
+        least: dict[Audience, int] = {}
+        for topic, audience in self._audiences.items():
+            owners = self._owners[topic]
+            if not owners:
+                continue
+            if audience not in least:
+                least[audience] = min(map(load_of, audience.places))
+            if max(map(load_of, owners)) - least[audience] > 1:
+                self._even_out_topic(owners, audience)
+                is_moved = True
+                least.clear()
+        return is_moved
+
+    def _even_out_topic(self, owners: dict[int, Sequence[int]], audience: Audience) -> None:
+        """Move partitions of one topic from the most to the least loaded while that makes the two more even.
+
+        Meanwhile the highest load only falls and the lowest only rises, so who gave never takes and who took never
+        gives: each heap is right about those who can still come up in it. Keys hold load and place, least first; a
+        giver's load counts down, a taker's up, both by adding `size`.
+        """
+        loads = self._loads
+        size = len(loads)
+        givers = [place - loads[place] * size for place in owners]
+        takers = [place + loads[place] * size for place in audience.places]
+        heapify(givers)
+        heapify(takers)
+        while givers:
+            most, giver = divmod(givers[0], size)
+            least, taker = divmod(takers[0], size)
+            if -most - least <= 1:
+                return
+            # What the giver got last stands last, so what it had before this run stays longest.
+            _own(owners, taker).append(_own(owners, giver).pop())
+            loads[giver] -= 1
+            loads[taker] += 1
+            self._changed.update((giver, taker))
+            heapreplace(takers, takers[0] + size)
+            if owners[giver]:
+                heapreplace(givers, givers[0] + size)
+            else:
+                heappop(givers)
+                del owners[giver]
+
+    def shares(self) -> Sequence[Share[TopicT]]:
+        """Return what everybody owns now."""
+        new: dict[int, dict[TopicT, tuple[int, ...]]] = {place: {} for place in self._changed}
+        for topic, owners in self._owners.items():
+            for place, partitions in owners.items():
+                if place in new:
+                    new[place][topic] = tuple(sorted(partitions))
+        return [new.get(place, share) for place, share in enumerate(self._before)]
+
+
+def _own(owners: dict[int, Sequence[int]], place: int) -> list[int]:
+    """The member's partitions of a topic as a list that may change: most never do, and stay what they were."""
+    owned = owners.get(place, ())
+    if not isinstance(owned, list):
+        owned = owners[place] = [*owned]
+    return owned
+
+
+def _near_first(topic: TopicT, hand: Sequence[int], takers: Sequence[int], racks: Racks[TopicT]) -> list[int]:
+    """The takers in such an order that partitions find a near one where they can; otherwise they keep their turns."""
+    left = list(takers)
+    found: dict[int, int] = {}
+    for partition in hand:
+        near = next((place for place in left if racks.are_near(place, topic, partition)), None)
+        if near is not None:
+            found[partition] = near
+            left.remove(near)
+    rest = iter(left)
+    return [found[partition] if partition in found else next(rest) for partition in hand]

@@ -66,6 +66,9 @@ class ShardTable:
     def states(self) -> Mapping[ShardKey, ShardState]:
         return self._states
 
+    def is_serving(self, key: ShardKey) -> bool:
+        return key in self.served
+
     def find(self, key: ShardKey) -> Any:  # noqa: ANN401  as `shard`
         """The shard, None if it does not serve."""
         return self.served.get(key)

@@ -179,10 +179,11 @@ class Fetcher:
             watches = self._watches.get(key)
             if watches is None:
                 continue
-            shard: LogShard = self._runtime.shard(key)
+            shard: LogShard | None = self._runtime.table.find(key)
             for ordinal, watch in watches.items():
-                head = shard.durable_head(ordinal)
-                if head is not watch.head:
+                head = None if shard is None else shard.durable_head(ordinal)
+                # One that is not served any more refuses its readers.
+                if head is not watch.head or shard is None:
                     watch.head = head
                     woken.update(watch.fetches)
         for fetch in woken:

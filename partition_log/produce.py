@@ -104,8 +104,8 @@ class Appender:
         return header, encoded
 
     def _log_start_offset(self, placed: PlacedPartition) -> int:
-        shard: LogShard = self._runtime.shard(placed.shard)
-        head = shard.durable_head(placed.ref.ordinal)
+        shard: LogShard | None = self._runtime.table.find(placed.shard)
+        head = None if shard is None else shard.durable_head(placed.ref.ordinal)
         return 0 if head is None else head.log_start_offset
 
 

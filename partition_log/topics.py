@@ -91,7 +91,7 @@ class TopicService:
         if topics:
             return [self._describe(topic, context) for topic in topics]
         return [
-            self._description(topic)
+            self._describe(TopicName(topic.name, topic.topic_id), context)
             for topic in self._directory.shard.durable_topics()
             if self._authorizer.is_allowed(context, Permission.DESCRIBE, ResourceType.TOPIC, topic.name)
         ]

@@ -151,7 +151,7 @@ class TransactionAdministration:
 
     def _matching(self, selection: Selection, context: CallContext, *, only_open: bool) -> Iterator[Transaction]:
         now_ms = self._runtime.clock.wall_ms()
-        shards: list[TransactionShard] = self._runtime.shards(Coordinator.TRANSACTIONS)
+        shards: list[TransactionShard] = self._runtime.table.listable(Coordinator.TRANSACTIONS)
         for shard in shards:
             for each in shard.live_transactions():
                 is_open = each.state is TransactionState.ONGOING

@@ -106,14 +106,18 @@ class HangingTransactions:
     def audit(self) -> None:
         """Look now, and again after every pause."""
         self._runtime.arm("audit", AUDIT_PAUSE_MS, self.audit)
-        found = self.find()
+        try:
+            found = self.find()
+        except Refused:
+            # A shard does not serve, so nobody can say whose the open transactions are. The next audit may.
+            return
         for hanging in found:
             if hanging.opened not in self._known:
                 self.on_found(hanging)
         self._known = frozenset(hanging.opened for hanging in found)
 
     def find(self) -> list[Hanging]:
-        """All of them, at this moment."""
+        """All of them, at this moment. Raises Refused while a shard of transactional ids does not serve."""
         return self._judged(self._open_transactions.all_open())
 
     def abort(

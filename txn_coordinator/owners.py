@@ -15,7 +15,9 @@ from txn_coordinator.state import Transaction
 
 
 class ProducerOwners:
-    """Transactional ids by producer id, over all shards. Implements `coordinator_runtime.ports.MarkerGuard`."""
+    """Transactional ids by producer id, over all shards. Implements `coordinator_runtime.ports.MarkerGuard`.
+
+    Every question is refused, retriably, while one of the shards does not serve."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -29,7 +31,7 @@ class ProducerOwners:
         """The same for many at once; those without an owner are missing."""
         wanted = set(producer_ids)
         found: dict[int, Transaction] = {}
-        shards: list[TransactionShard] = self._runtime.shards(Coordinator.TRANSACTIONS) if wanted else []
+        shards = self._all_shards() if wanted else []
         for shard in shards:
             found.update(shard.owners_among(wanted))
         return found
@@ -49,12 +51,15 @@ class ProducerOwners:
         return Operation(COUNTERS, decide)
 
     def _find(self, producer_id: int) -> tuple[ShardKey, Transaction] | None:
-        shards: list[TransactionShard] = self._runtime.shards(Coordinator.TRANSACTIONS)
-        for shard in shards:
+        for shard in self._all_shards():
             owner = shard.owner_of(producer_id)
             if owner is not None:
                 return shard.key, owner
         return None
+
+    def _all_shards(self) -> list[TransactionShard]:
+        """Raises Refused unless all serve: that nobody owns a producer id can only be said when nobody was missed."""
+        return self._runtime.table.all_serving(Coordinator.TRANSACTIONS)
 
 
 def _check(shard: TransactionShard, owner: Transaction, ordinal: int, marker: Marker) -> Decision:

@@ -201,7 +201,8 @@ class TransactionService:
         return transaction.partitions if waiting is None else transaction.partitions & waiting
 
     def list(self, wanted: TransactionFilter, now_ms: int) -> Listing:
-        """Durable transactions that match. Raises Refused INVALID_REGULAR_EXPRESSION."""
+        """Durable transactions that match. Raises Refused: INVALID_REGULAR_EXPRESSION, COORDINATOR_LOAD_IN_PROGRESS
+        while a shard is being loaded."""
         known = {state.api_name: state for state in TransactionState}
         unknown = [name for name in wanted.states if name not in known and name != "Dead"]
         states = {known[name] for name in wanted.states if name in known}
@@ -224,7 +225,7 @@ class TransactionService:
         return Listing(found, unknown)
 
     def _all_durable(self) -> Iterable[Transaction]:
-        for shard in self._runtime.shards(Coordinator.TRANSACTIONS):
+        for shard in self._runtime.table.listable(Coordinator.TRANSACTIONS):
             yield from shard.durable_transactions()
 
     def _write(

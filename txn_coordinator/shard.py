@@ -8,7 +8,7 @@ follows one of two paths with the same steps (design 5):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -146,6 +146,8 @@ class TransactionShard:
         self._two_phase = two_phase
         self.expiration_ms = EXPIRATION_MS
         """After how long an idle id is forgotten."""
+        self.is_served: Callable[[ShardKey], bool] = lambda _key: True
+        """Whether a shard serves here at this moment, so that an operation on it can be joined."""
         self._transactions: TimelineMap[str, Transaction] = TimelineMap(journal)
         self._ids: TimelineMap[int, str] = TimelineMap(journal)
         """Transactional ids by producer id."""
@@ -238,11 +240,9 @@ class TransactionShard:
     ) -> Decision:
         # Who shows the identity that the transaction has is its own client, and fences nobody (KIP-360).
         ending = _abort("fence" if request.expected is None else "client")
-        decision = self._decide_outcome(current, ending, turn, reply=AbortStarted())
-        if not (may_abort_and_init and self._is_fused(current)):
-            return decision
         again = Operation(self.key, lambda shard, later: shard.decide_init(request, later, may_abort_and_init=False))
-        return replace(decision, joins=(*decision.joins, again))
+        then = (again,) if may_abort_and_init else ()
+        return self._decide_outcome(current, ending, turn, reply=AbortStarted(), then=then)
 
     def decide_add(
         self,
@@ -337,11 +337,9 @@ class TransactionShard:
             return Decision(reply=acted)
         rules.check_not_prepared(current)
         if current.state is TransactionState.ONGOING:
-            decision = self._decide_outcome(current, _abort(ADMIN_CAUSE), turn, reply=FenceBegun(acted))
-            if not (may_abort_and_fence and self._is_fused(current)):
-                return decision
             again = fence_operation(self.key, transactional_id, replace(asked, older_than_ms=None), begun=acted)
-            return replace(decision, joins=(*decision.joins, again))
+            then = (again,) if may_abort_and_fence else ()
+            return self._decide_outcome(current, _abort(ADMIN_CAUSE), turn, reply=FenceBegun(acted), then=then)
         allocation = _Allocation(self._counters)
         fenced = rules.fence(current, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take)
         return Decision(
@@ -392,8 +390,10 @@ class TransactionShard:
         *,
         checks: tuple[Operation, ...] = (),
         reply: object | None = None,
+        then: tuple[Operation, ...] = (),
     ) -> Decision:
-        """PREPARE, and what follows from it. The only place where an outcome is decided."""
+        """PREPARE, and what follows from it. The only place where an outcome is decided. `then` is joined at the end,
+        and replies, if all of that is done in this operation."""
         allocation = _Allocation(self._counters)
         csn, csn_given = self._counters.next_csn()
         prepared = rules.prepare(
@@ -408,22 +408,22 @@ class TransactionShard:
             effects=(CancelTimer(_timer_key(current.transactional_id)),),
             events=(TransactionStepped(current, prepared),),
         )
-        return (
-            self._finish_here(decision, prepared) if self._is_fused(current) else self._finish_later(decision, prepared)
-        )
+        markers = self._joinable_markers(prepared)
+        if markers is None:
+            return replace(decision, effects=(*decision.effects, self._send_markers(prepared)))
+        completed = complete_operation(self.key, prepared.transactional_id, prepared.csn)
+        return replace(decision, joins=(*checks, *markers, completed, *then))
 
-    def _finish_here(self, decision: Decision, prepared: Transaction) -> Decision:
+    def _joinable_markers(self, prepared: Transaction) -> list[Operation] | None:
+        """The markers of a transaction that can be finished in the operation that decides it; None for one that must
+        be finished later, step by step. All shards of a runtime share its commit groups, so those that serve here are
+        one atomic domain; one that does not serve gets its marker when it is back (design 5)."""
+        if self._two_phase is not TwoPhase.FUSED or prepared.participant_count > self._limits.fused_participants_max:
+            return None
         marker = rules.marker_of(prepared, self.coordinator_epoch)
-        joins = (
-            *decision.joins,
-            *(self._markers.partition_marker(ordinal, marker) for ordinal in sorted(prepared.partitions)),
-            *(self._markers.group_marker(group, marker) for group in sorted(prepared.groups)),
-            complete_operation(self.key, prepared.transactional_id, prepared.csn),
-        )
-        return replace(decision, joins=joins)
-
-    def _finish_later(self, decision: Decision, prepared: Transaction) -> Decision:
-        return replace(decision, effects=(*decision.effects, self._send_markers(prepared)))
+        markers = [self._markers.partition_marker(ordinal, marker) for ordinal in sorted(prepared.partitions)]
+        markers.extend(self._markers.group_marker(group, marker) for group in sorted(prepared.groups))
+        return markers if all(self.is_served(each.shard) for each in markers) else None
 
     # Changing
 
@@ -467,11 +467,6 @@ class TransactionShard:
                 f"{transactional_id!r} with producer id {identity.producer_id} is not known; call InitProducerId first",
             )
         return current
-
-    def _is_fused(self, transaction: Transaction) -> bool:
-        return (
-            self._two_phase is TwoPhase.FUSED and transaction.participant_count <= self._limits.fused_participants_max
-        )
 
     def _changed(self, transaction: Transaction) -> Record:
         return Record(self.key, TransactionChanged(transaction), cause=transaction.cause)

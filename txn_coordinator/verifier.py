@@ -60,11 +60,12 @@ class CoordinatorVerifier:
 
     def abort_touching(self, ordinals: Sequence[int]) -> Sequence[Operation]:
         """Aborts of every open transaction with one of these partitions. Looks at every open transaction: topics are
-        deleted rarely, and an index by partition would cost every commit."""
+        deleted rarely, and an index by partition would cost every commit. Raises Refused unless all shards serve."""
         wanted = frozenset(ordinals)
+        shards: list[TransactionShard] = self._runtime.table.all_serving(Coordinator.TRANSACTIONS)
         return [
             abort_operation(shard.key, transaction, cause="topic_deleted")
-            for shard in self._runtime.shards(Coordinator.TRANSACTIONS)
+            for shard in shards
             for transaction in shard.open_touching(wanted)
         ]
 

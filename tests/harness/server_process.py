@@ -93,20 +93,25 @@ class ServerProcess:
     def start(self) -> None:
         """Start it and return once it takes work. Raises ServerFailed if it ends or hangs instead."""
         self.launch()
-        assert self._process is not None
+        ready = self.read_until(READY)
+        self.port = int(ready["port"])
+
+    def read_until(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        """Return once it has written this to stdout. Raises ServerFailed if it ends or hangs instead."""
+        assert self._process is not None, "the server was never started"
         assert self._process.stdout is not None
         deadline = time.monotonic() + DEADLINE_SECONDS
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
-            while (ready := READY.search(self._stdout.decode(errors="replace"))) is None:
+            while (found := pattern.search(self._stdout.decode(errors="replace"))) is None:
                 if not selector.select(deadline - time.monotonic()):
                     self.kill()
-                    raise ServerFailed(f"not ready after {DEADLINE_SECONDS} s:\n{self.output}")
+                    raise ServerFailed(f"no {pattern.pattern!r} after {DEADLINE_SECONDS} s:\n{self.output}")
                 read = os.read(self._process.stdout.fileno(), 65_536)
                 if not read:
                     raise ServerFailed(f"ended with {self.wait()} instead of serving:\n{self.output}")
                 self._stdout += read
-        self.port = int(ready["port"])
+        return found
 
     def launch(self) -> None:
         """Start it and do not wait: for servers that will not serve."""

@@ -1,0 +1,61 @@
+"""Real servers with a store of the test's own: what `python -m` modules like `failing_server` are made of."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Hashable, Iterator, Sequence
+from typing import NoReturn
+
+from coordinator_runtime.store import CommitGroup, Family, Store
+from coordinator_server import process
+from coordinator_server.config import Address, load_config
+
+
+class StoreOver:
+    """The Store port over another store, to override what a test wants to be different."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def write(self, groups: Sequence[CommitGroup]) -> None:
+        self._store.write(groups)
+
+    def sync(self) -> None:
+        self._store.sync()
+
+    def version(self) -> int:
+        return self._store.version()
+
+    def get(self, family: Family, key: bytes) -> bytes | None:
+        return self._store.get(family, key)
+
+    def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._store.scan(family, start, end)
+
+    def scan_backwards(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._store.scan_backwards(family, start, end)
+
+    def last(self, family: Family, prefix: bytes) -> tuple[bytes, bytes] | None:
+        return self._store.last(family, prefix)
+
+    def atomic_domain(self, shard: int) -> Hashable:
+        return self._store.atomic_domain(shard)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def serve(opener: process.StoreOpener) -> NoReturn:
+    """Serve as `txnctl serve` does, on the store that the opener opens. All but the directory and the address comes
+    from TXN_* in the environment."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("command", choices=["serve"])
+    parser.add_argument("--data-dir", required=True)
+    parser.add_argument("--listen", required=True)
+    flags = vars(parser.parse_args())
+    del flags["command"]
+
+    def announce(address: Address) -> None:
+        print(f"test server: gRPC on {address}, data in {flags['data_dir']}", flush=True)
+
+    process.end_process(process.run(load_config(None, flags).config, announce, opener))

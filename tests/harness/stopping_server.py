@@ -1,0 +1,108 @@
+"""A real server that comes to a halt at one point of a commit: `python -m tests.harness.stopping_server serve ...`.
+
+The commit thread writes group by group and recognises by their rows what they hold of the transaction of WATCHED_ID. At
+the point that STOPPING_SERVER_AT names it says so on stdout and stands still for ever. All that the process then knows
+to be durable is what was before the point; the loop goes on and gives the answers that rest on that. So a test that
+kills it now kills it exactly there.
+
+A point is a moment and a thing: "before prepare", "written prepare" (not synced), "durable prepare" (synced, and nobody
+was told). Things are prepare, marker-1, marker-2 and complete.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from coordinator_api.storage.v1 import runtime_pb2
+from coordinator_protocol.batch import decode_header
+from coordinator_runtime.store import CommitGroup, Family, Store
+from coordinator_server import process
+from coordinator_server.build import OpenStore
+from coordinator_server.config import Config
+from coordinator_server.stored import transaction_of
+from tests.harness.special_server import StoreOver, serve
+from txn_coordinator.state import PREPARED, TransactionState
+
+POINT_VARIABLE: Final = "STOPPING_SERVER_AT"
+WATCHED_ID: Final = "watched"
+STOPPED: Final = "stopped at "
+"""What it says, before the point."""
+
+_COMPLETE: Final = {TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
+
+
+class StoppingStore(StoreOver):
+    """Stands still at a point."""
+
+    def __init__(self, store: Store, point: str) -> None:
+        super().__init__(store)
+        self._point = point
+        self._is_decided = False
+        self._markers = 0
+        self._unsynced: list[str] = []
+
+    def write(self, groups: Sequence[CommitGroup]) -> None:
+        for group in groups:
+            things = list(self._things_in(group))
+            if any(f"before {thing}" == self._point for thing in things):
+                super().sync()
+            self._pass("before", things)
+            super().write([group])
+            self._pass("written", things)
+            self._unsynced += things
+
+    def sync(self) -> None:
+        super().sync()
+        self._pass("durable", self._unsynced)
+        self._unsynced = []
+
+    def _things_in(self, group: CommitGroup) -> Iterator[str]:
+        """What the group holds of the watched transaction, in order. Nothing else happens while it is decided, so
+        every marker from then on is one of its own."""
+        states = set(_states_in(group))
+        if states & PREPARED:
+            self._is_decided = True
+            yield "prepare"
+        if not self._is_decided:
+            return
+        for _marker in _markers_in(group):
+            self._markers += 1
+            yield f"marker-{self._markers}"
+        if states & _COMPLETE:
+            yield "complete"
+
+    def _pass(self, moment: str, things: Sequence[str]) -> None:
+        for thing in things:
+            if f"{moment} {thing}" == self._point:
+                print(f"{STOPPED}{self._point}", flush=True)
+                # Nobody ever writes there.
+                os.read(os.pipe()[0], 1)
+
+
+def _states_in(group: CommitGroup) -> Iterator[TransactionState]:
+    """The steps of the watched id. From the history, because of state a group has only the newest."""
+    for family, _key, value in group.mutations:
+        if family is Family.COORDINATOR_LOG and value is not None:
+            row = runtime_pb2.LogRow.FromString(value)
+            if row.key == WATCHED_ID.encode():
+                found = transaction_of(row.record_type, row.key, row.value)
+                if found is not None:
+                    yield found.state
+
+
+def _markers_in(group: CommitGroup) -> Iterator[bytes]:
+    for family, key, value in group.mutations:
+        if family is Family.LOG and value is not None and decode_header(value).is_control:
+            yield key
+
+
+def open_stopping_store(config: Config) -> OpenStore:
+    """RocksDB behind a StoppingStore."""
+    opened = process.open_rocks_store(config)
+    return OpenStore(StoppingStore(opened.store, os.environ[POINT_VARIABLE]), opened.mark_durable)
+
+
+if __name__ == "__main__":
+    serve(open_stopping_store)

@@ -1,0 +1,170 @@
+"""A producer of one transactional id over gRPC, of either client version, that says everything step by step: for tests
+that want to stop a real server between two of them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import grpc
+
+from coordinator_api.v1 import common_pb2, log_pb2, log_pb2_grpc, transaction_pb2, transaction_pb2_grpc
+from coordinator_protocol.errors import ErrorCode
+from tests.harness.server_process import DEADLINE_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """What a reader sees of a partition."""
+
+    values: list[str]
+    """Of a committed reader."""
+    markers: list[tuple[int, bool]]
+    """(producer id, committed) of every marker, in order."""
+    last_stable_offset: int
+    high_watermark: int
+
+
+class Reader:
+    """Topics over gRPC."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self._log = log_pb2_grpc.LogServiceStub(channel)
+
+    def create_topic(self, name: str, partition_count: int) -> None:
+        request = log_pb2.CreateTopicsRequest(topics=[log_pb2.NewTopic(name=name, partition_count=partition_count)])
+        (result,) = self._log.CreateTopics(request, timeout=DEADLINE_SECONDS).results
+        assert result.error_code == 0, result
+
+    def read(self, topic: str, partition: int) -> Partition:
+        committed = self._fetch(topic, partition, is_raw=False)
+        raw = self._fetch(topic, partition, is_raw=True)
+        return Partition(
+            [
+                record.value.decode()
+                for batch in committed.batches
+                for record in log_pb2.Records.FromString(batch.payload).records
+            ],
+            [(batch.producer_id, batch.marker.committed) for batch in raw.batches if batch.is_control],
+            raw.last_stable_offset,
+            raw.high_watermark,
+        )
+
+    def _fetch(self, topic: str, partition: int, *, is_raw: bool) -> log_pb2.FetchResult:
+        request = log_pb2.FetchRequest(
+            isolation_level=common_pb2.ISOLATION_LEVEL_READ_COMMITTED,
+            partitions=[log_pb2.FetchPartition(topic=topic, partition=partition)],
+            raw=is_raw,
+        )
+        (result,) = self._log.Fetch(request, timeout=DEADLINE_SECONDS).results
+        assert result.error_code == 0, result
+        return result
+
+
+@dataclass(slots=True)
+class ProducerByWire:
+    """One instance. It asks for answers at once: 51 where it would have to wait."""
+
+    channel: grpc.Channel
+    transactional_id: str
+    version: int = 2
+    producer_id: int = -1
+    producer_epoch: int = -1
+    sequences: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    @property
+    def _header(self) -> common_pb2.RequestHeader:
+        return common_pb2.RequestHeader(client_id="test", client_txn_version=self.version, immediate_51=True)
+
+    @property
+    def _transactions(self) -> transaction_pb2_grpc.TransactionServiceStub:
+        return transaction_pb2_grpc.TransactionServiceStub(self.channel)
+
+    def init(self) -> None:
+        request = transaction_pb2.InitProducerIdRequest(
+            header=self._header, transactional_id=self.transactional_id, transaction_timeout_ms=60_000
+        )
+        reply = self._transactions.InitProducerId(request, timeout=DEADLINE_SECONDS)
+        assert reply.error_code == 0, reply
+        self._become(reply.producer_id, reply.producer_epoch)
+
+    def write(self, topic: str, partition: int, value: str) -> None:
+        """Append a record inside the transaction; acknowledged on return."""
+        if self.version == 1:
+            self._add(topic, partition)
+        sequence = self.sequences.get((topic, partition), 0)
+        batch = log_pb2.RecordBatch(
+            record_count=1,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+            encoding=log_pb2.ENCODING_RECORDS_V1,
+            payload=log_pb2.Records(records=[log_pb2.Record(value=value.encode())]).SerializeToString(),
+        )
+        request = log_pb2.ProduceRequest(
+            header=self._header,
+            transactional_id=self.transactional_id,
+            batches=[log_pb2.PartitionBatch(topic=topic, partition=partition, batch=batch)],
+        )
+        (result,) = log_pb2_grpc.LogServiceStub(self.channel).Produce(request, timeout=DEADLINE_SECONDS).results
+        assert result.error_code == 0, result
+        self.sequences[topic, partition] = sequence + 1
+
+    def _add(self, topic: str, partition: int) -> None:
+        request = transaction_pb2.AddPartitionsToTxnRequest(
+            header=self._header,
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            topics=[common_pb2.TopicPartitions(topic=topic, partitions=[partition])],
+        )
+        reply = self._transactions.AddPartitionsToTxn(request, timeout=DEADLINE_SECONDS)
+        assert [result.error_code for result in reply.results] == [0], reply
+
+    def sends_end(self, *, committed: bool) -> grpc.Future:
+        """EndTxn, with the answer to come."""
+        request = transaction_pb2.EndTxnRequest(
+            header=self._header,
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            committed=committed,
+        )
+        return self._transactions.EndTxn.future(request, timeout=DEADLINE_SECONDS)
+
+    def ends(self, *, committed: bool) -> list[int]:
+        """EndTxn, again as long as it is told to wait. Returns the numbers that it was answered, and goes on with the
+        identity of the last answer."""
+        answered: list[int] = []
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while time.monotonic() < deadline:
+            reply = self.sends_end(committed=committed).result()
+            answered.append(reply.error_code)
+            if reply.error_code == ErrorCode.NONE:
+                if self.version == 2:
+                    self._become(reply.producer_id, reply.producer_epoch)
+                return answered
+            if reply.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+                return answered
+        raise AssertionError(f"told to wait {len(answered)} times")
+
+    def until_complete(self) -> transaction_pb2.TransactionDescription:
+        """Return once nothing of the last transaction is left to do."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while time.monotonic() < deadline:
+            described = self.described()
+            if described.state.startswith("Complete"):
+                return described
+        raise AssertionError("not completed")
+
+    def described(self) -> transaction_pb2.TransactionDescription:
+        request = transaction_pb2.DescribeTransactionsRequest(
+            header=self._header, transactional_ids=[self.transactional_id]
+        )
+        (description,) = self._transactions.DescribeTransactions(request, timeout=DEADLINE_SECONDS).transactions
+        return description
+
+    def _become(self, producer_id: int, producer_epoch: int) -> None:
+        if (producer_id, producer_epoch) != (self.producer_id, self.producer_epoch):
+            self.producer_id, self.producer_epoch, self.sequences = producer_id, producer_epoch, {}

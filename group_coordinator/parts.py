@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.ports import Authorizer, GroupVerifier, TopicCatalog, TopicMetadata
 from coordinator_runtime.runtime import Runtime
+from group_coordinator.administration.service import AdministrationService
+from group_coordinator.administration.servicer import AdministrationServicer
 from group_coordinator.classic.service import ClassicService
 from group_coordinator.classic.servicer import ClassicServicer
 from group_coordinator.config import GroupConfig
@@ -31,7 +33,7 @@ class GroupSurroundings:
 
 def group_servicers(surroundings: GroupSurroundings) -> list[object]:
     """One object per part; together they have one function per method of GroupService."""
-    return [_classic(surroundings)]
+    return [_classic(surroundings), _administration(surroundings)]
 
 
 def _classic(around: GroupSurroundings) -> ClassicServicer:
@@ -39,3 +41,7 @@ def _classic(around: GroupSurroundings) -> ClassicServicer:
         around.runtime, router=around.router, config=around.config, answers=around.answers, news=around.news
     )
     return ClassicServicer(service, around.authorizer)
+
+
+def _administration(around: GroupSurroundings) -> AdministrationServicer:
+    return AdministrationServicer(AdministrationService(around.runtime, around.router), around.authorizer)

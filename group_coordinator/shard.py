@@ -56,8 +56,19 @@ class GroupShard:
         """A group that exists, live; one that only has offsets is an Empty classic group."""
         group = self.groups.get(group_id)
         if group is None and self.offsets.has(group_id):
-            return ClassicGroup(shard=self.key, group_id=group_id, state_timestamp_ms=0)
+            return self._simple_group(group_id)
         return group
+
+    def durable_group(self, group_id: str) -> Group | None:
+        """A group that exists, as it is on disk. A consumer group is one object for both readings: what is durable of
+        it, it says itself."""
+        group = self.groups.durable(group_id)
+        if group is None and self.offsets.of(group_id).has_durable:
+            return self._simple_group(group_id)
+        return group
+
+    def _simple_group(self, group_id: str) -> Group:
+        return ClassicGroup(shard=self.key, group_id=group_id, state_timestamp_ms=0)
 
     def replay(self, value: object) -> None:
         self._replays[type(value)](value)

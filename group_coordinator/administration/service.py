@@ -1,0 +1,74 @@
+"""What administrators ask about groups. Everything read here is durable as of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.runtime import Runtime
+from group_coordinator.classic.state import ClassicGroup
+from group_coordinator.loading import GroupRouter
+from group_coordinator.shard import GroupShard
+from group_coordinator.state import Group
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFilter:
+    """Which groups are listed. Names in lower case; an empty set means all."""
+
+    states: frozenset[str] = frozenset()
+    kinds: frozenset[str] = frozenset()
+
+    def matches(self, listed: ListedGroup) -> bool:
+        return (not self.states or listed.state_name.lower() in self.states) and (
+            not self.kinds or listed.kind in self.kinds
+        )
+
+
+class ListedGroup(NamedTuple):
+    """One group in a listing."""
+
+    group_id: str
+    protocol_type: str
+    state_name: str
+    kind: str
+
+
+class AdministrationService:
+    """Use cases over groups of all kinds."""
+
+    def __init__(self, runtime: Runtime, router: GroupRouter) -> None:
+        self._runtime = runtime
+        self._router = router
+
+    def describe_classic(self, group_id: str) -> ClassicGroup:
+        """A classic group; one that only has offsets is Empty.
+
+        Raises Refused: GROUP_ID_NOT_FOUND, also for a group of another kind; NOT_COORDINATOR, COORDINATOR_LOAD_IN_
+        PROGRESS. Source: spec groups 4.8."""
+        shard: GroupShard = self._runtime.shard(self._router.shard_key(group_id))
+        group = shard.durable_group(group_id)
+        if not isinstance(group, ClassicGroup):
+            what = "there is no group" if group is None else f"{group.kind} is the kind of group"
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"{what} {group_id!a:.300}; list the groups")
+        return group
+
+    def list(self, wanted: GroupFilter) -> list[ListedGroup]:
+        """The groups of every shard that is served here, by id.
+
+        Raises Refused COORDINATOR_LOAD_IN_PROGRESS while a shard is being loaded."""
+        shards: list[GroupShard] = self._runtime.table.listable(Coordinator.GROUPS)
+        listed = (_listed(group) for shard in shards for group in _durable_groups(shard))
+        return sorted(filter(wanted.matches, listed))
+
+
+def _durable_groups(shard: GroupShard) -> Iterator[Group]:
+    group_ids = {group_id for group_id, _group in shard.groups.durable_items()} | {*shard.offsets.durable_group_ids()}
+    return (group for group_id in group_ids if (group := shard.durable_group(group_id)) is not None)
+
+
+def _listed(group: Group) -> ListedGroup:
+    return ListedGroup(group.group_id, group.protocol_type, group.state_name, group.kind.value)

@@ -1,0 +1,43 @@
+"""The administrators' part of GroupService on the wire: authorise, map in, call the use case, map out."""
+
+from __future__ import annotations
+
+from coordinator_api.v1 import group_pb2
+from coordinator_protocol.errors import Method, Refused
+from coordinator_runtime.authorization import require
+from coordinator_runtime.edge import set_error
+from coordinator_runtime.pending import Pending, settled
+from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType
+from group_coordinator.administration import edge
+from group_coordinator.administration.service import AdministrationService
+
+
+class AdministrationServicer:
+    """One method per RPC; errors of a whole call are raised or carried by the Pending, and answered by the
+    dispatcher."""
+
+    def __init__(self, service: AdministrationService, authorizer: Authorizer) -> None:
+        self._service = service
+        self._authorizer = authorizer
+
+    def ListGroups(
+        self, request: group_pb2.ListGroupsRequest, context: CallContext
+    ) -> Pending[group_pb2.ListGroupsResponse]:
+        listed = self._service.list(edge.group_filter(request))
+        return settled(edge.list_response(group for group in listed if self._may_describe(group.group_id, context)))
+
+    def DescribeGroups(
+        self, request: group_pb2.DescribeGroupsRequest, context: CallContext
+    ) -> Pending[group_pb2.DescribeGroupsResponse]:
+        response = group_pb2.DescribeGroupsResponse()
+        for group_id in request.group_ids:
+            description = response.groups.add(group_id=group_id, group_state=edge.DEAD)
+            try:
+                require(self._authorizer, context, Permission.DESCRIBE, ResourceType.GROUP, group_id)
+                edge.fill_description(description, self._service.describe_classic(group_id))
+            except Refused as refusal:
+                set_error(description, Method.DESCRIBE_GROUPS, refusal)
+        return settled(response)
+
+    def _may_describe(self, group_id: str, context: CallContext) -> bool:
+        return self._authorizer.is_allowed(context, Permission.DESCRIBE, ResourceType.GROUP, group_id)

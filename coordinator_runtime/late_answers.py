@@ -51,7 +51,7 @@ class LateAnswers:
             try:
                 value = reply.result()
             except Exception as error:  # noqa: BLE001  the error is the answer; whoever waits for it sees it
-                del self._waiting[ticket]
+                self._waiting.pop(ticket, None)
                 answer.fail(error)
                 return
             if isinstance(value, AnswerLater):
@@ -59,7 +59,8 @@ class LateAnswers:
                 if answer.is_cancelled:
                     self._abandon(ticket, abandon)
             else:
-                del self._waiting[ticket]
+                # It is not there any more if the shard left before this was durable: then it was refused meanwhile.
+                self._waiting.pop(ticket, None)
                 answer.succeed(value)
 
         pending = self._runtime.write(operation, context)

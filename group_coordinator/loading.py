@@ -7,7 +7,8 @@ from typing import Final
 
 from coordinator_protocol.hashing import shard_of
 from coordinator_runtime.decision import Coordinator, ShardKey
-from coordinator_runtime.loader import ShardKind
+from coordinator_runtime.late_answers import LateAnswers
+from coordinator_runtime.loader import ShardEvent, ShardKind, ShardLoader, ShardStopped
 from coordinator_runtime.ports import TopicMetadata
 from coordinator_runtime.rows import StateRows
 from coordinator_runtime.runtime import Runtime
@@ -17,6 +18,7 @@ from group_coordinator.codec import GroupCodec
 from group_coordinator.committed import codec as committed_codec
 from group_coordinator.committed.expiry import decide_owed as decide_committed_owed
 from group_coordinator.config import GroupConfig
+from group_coordinator.news import News
 from group_coordinator.shard import GroupShard, Owed
 
 CODECS: Final = (
@@ -53,3 +55,19 @@ class GroupRouter:
     def shard_keys(self) -> list[ShardKey]:
         """All of them."""
         return [ShardKey(Coordinator.GROUPS, number) for number in range(self._shard_count)]
+
+
+def send_members_away_with_their_shard(
+    loader: ShardLoader, router: GroupRouter, answers: LateAnswers, news: News
+) -> None:
+    """From now on, calls that wait for a shard that stops to serve are answered NOT_COORDINATOR at once: JoinGroup and
+    SyncGroup, and heartbeats that wait for news (spec groups 2.12)."""
+
+    def on_event(event: ShardEvent) -> None:
+        if isinstance(event, ShardStopped) and event.key.coordinator is Coordinator.GROUPS:
+            answers.refuse_all(event.key)
+            for group_id in news.waiting_group_ids():
+                if router.shard_key(group_id) == event.key:
+                    news.tell(group_id)
+
+    loader.listen(on_event)

@@ -42,6 +42,10 @@ class News:
             self._looking.add(group_id)
             self._runtime.arm(("news", group_id), PAUSE_MS, partial(self._look, group_id))
 
+    def waiting_group_ids(self) -> list[str]:
+        """Groups with members that wait."""
+        return list(self._waiters)
+
     def ask(
         self,
         group_id: str,

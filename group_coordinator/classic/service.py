@@ -66,7 +66,7 @@ class ClassicService:
 
         def ask() -> Pending[Heard]:
             # A heartbeat stores nothing, so it is heard even when there is too much to store.
-            return self._runtime.write(operation, context, is_urgent=True)
+            return self._runtime.write(operation, context, is_urgent=True).recover(_heard_while_loading)
 
         heard = self._news.ask(
             request.group_id, ask, is_news=lambda heard: heard.refusal is not None, max_wait_ms=max_wait_ms
@@ -105,6 +105,13 @@ class ClassicService:
 def _new_member_id(name: str) -> str:
     """Nobody had it before; begins with a name that people know (spec groups 2.4.5)."""
     return f"{name[:MEMBER_NAME_LENGTH_MAX]}-{uuid_text(new_uuid())}"
+
+
+def _heard_while_loading(error: Exception) -> Heard:
+    """A load must not cost members their place: their sessions begin anew with it (spec groups 2.7)."""
+    if isinstance(error, Refused) and error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        return Heard()
+    raise error
 
 
 def _told(heard: Heard) -> None:

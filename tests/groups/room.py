@@ -22,7 +22,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import AllowAll, CallContext
 from coordinator_server.markers import LocalMarkers, NoGroups
 from group_coordinator.config import GroupConfig
-from group_coordinator.loading import GroupRouter, groups_kind
+from group_coordinator.loading import GroupRouter, groups_kind, send_members_away_with_their_shard
 from group_coordinator.news import News
 from group_coordinator.parts import GroupSurroundings, group_servicers
 from partition_log.catalog.directory import TopicDirectory
@@ -74,7 +74,7 @@ class Inside:
         self.driver.load(partitions_kind(runtime, self.directory, shard_count=SHARD_COUNT))
         self.driver.load(groups_kind(runtime, topics=self.directory, config=options.config, shard_count=SHARD_COUNT))
         self.driver.load(counters_kind(runtime))
-        router = GroupRouter(SHARD_COUNT)
+        router = self.router = GroupRouter(SHARD_COUNT)
         partition_markers = PartitionMarkers(self.directory)
         markers = LocalMarkers(partition_markers, NoGroups())
         transaction_config = TransactionConfig(limits=limits, two_phase=options.two_phase, shard_count=SHARD_COUNT)
@@ -86,6 +86,7 @@ class Inside:
         verifier = CoordinatorVerifier(runtime, self.transactions.shard_key)
         self.log = LogService(runtime, store, self.directory, verifier=verifier, authorizer=everybody, limits=limits)
         self.answers, self.news = LateAnswers(runtime), News(runtime)
+        send_members_away_with_their_shard(self.driver.loader, router, self.answers, self.news)
         self.servicers = group_servicers(
             GroupSurroundings(
                 runtime=runtime,
@@ -174,6 +175,10 @@ class GroupRoom:
         self.store = self.store.crash(kept_groups=self.store.unsynced_groups)
         self.clock = ManualClock(wall_ms=self.clock.wall_ms(), monotonic_ms=7)
         self._start()
+
+    def unload(self, group_id: str) -> None:
+        """The shard of the group leaves this server."""
+        self.inside.driver.loader.unload(self.inside.router.shard_key(group_id))
 
     def restart(self) -> None:
         """Make everything durable, then lose the process and start again."""

@@ -9,7 +9,7 @@ PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinat
 	coordinator_server coordinator_client pyspark_txnlog proto/coordinator_api scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast slow lowest check fmt generate docs lock lock-upgrade venv java bench dev clean
+.PHONY: help demo test fast slow mutants lowest check fmt generate docs lock lock-upgrade venv java bench dev clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -33,6 +33,9 @@ fast: venv ## Run the fast tests on all cores: no real processes, no Spark, unde
 slow: venv ## Run only the slow tests and those with Spark
 	@$(PYTHON) scripts/venv.py demo
 	@.venv/bin/python -m pytest -m "slow or spark"
+
+mutants: venv ## Put bugs into the product on purpose, and say which seed of the simulation caught each
+	@.venv/bin/python -m tests.simulation.catching
 
 lowest: ## Run the fast tests on the lowest versions of the libraries we promise to work with
 	@$(PYTHON) scripts/venv.py lowest

@@ -5,26 +5,19 @@ A failing seed is run again with `pytest tests/simulation --seed N`.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.harness.rocks_shelf import RocksShelf
 from tests.simulation.auditor import Auditor, Violation
-from tests.simulation.mutants import CANARIES, MUTANTS, Mutant
+from tests.simulation.catching import catch, run
+from tests.simulation.mutants import CANARIES, MUTANTS, SPECIFIED, Mutant
 from tests.simulation.simulation import Options, Simulation
 
 FAST_SEEDS = 200
 SLOW_SEEDS = 3_000
 SLOW_CHUNKS = 10
-MUTANT_SEEDS = 300
-
-
-def run(options: Options) -> None:
-    """One run, judged. The options are printed first, so that whatever happens can be repeated."""
-    print(options)
-    Auditor(Simulation(options).run()).check()
 
 
 def seeds_to_run(request: pytest.FixtureRequest, seeds: range) -> list[int]:
@@ -62,23 +55,17 @@ def test_a_seed_says_everything() -> None:
     assert histories[0] == histories[1]
 
 
-def caught_after(mutant: Mutant, kinds: tuple[type[BaseException], ...]) -> int:
-    """How many seeds it took."""
-    with mutant.applied():
-        for seed in range(MUTANT_SEEDS):
-            try:
-                run(replace(Options.of(seed), **mutant.options))
-            except kinds:
-                return seed + 1
-    pytest.fail(f"{mutant.name} was not caught in {MUTANT_SEEDS} runs: {mutant.what}")
-
-
 @pytest.mark.parametrize("canary", CANARIES, ids=lambda mutant: mutant.name)
 def test_the_auditor_catches_the_canary(canary: Mutant) -> None:
-    caught_after(canary, (Violation,))
+    assert isinstance(catch(canary).finding, Violation)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mutant_is_caught(mutant: Mutant) -> None:
-    caught_after(mutant, (AssertionError,))
+    catch(mutant)
+
+
+def test_the_eight_of_the_specification_are_there() -> None:
+    assert len(SPECIFIED) == 8
+    assert set(SPECIFIED) <= set(MUTANTS)

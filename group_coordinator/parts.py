@@ -11,6 +11,8 @@ from group_coordinator.administration.service import AdministrationService
 from group_coordinator.administration.servicer import AdministrationServicer
 from group_coordinator.classic.service import ClassicService
 from group_coordinator.classic.servicer import ClassicServicer
+from group_coordinator.committed.service import OffsetService
+from group_coordinator.committed.servicer import OffsetServicer
 from group_coordinator.config import GroupConfig
 from group_coordinator.loading import GroupRouter
 from group_coordinator.news import News
@@ -33,7 +35,7 @@ class GroupSurroundings:
 
 def group_servicers(surroundings: GroupSurroundings) -> list[object]:
     """One object per part; together they have one function per method of GroupService."""
-    return [_classic(surroundings), _administration(surroundings)]
+    return [_classic(surroundings), _offsets(surroundings), _administration(surroundings)]
 
 
 def _classic(around: GroupSurroundings) -> ClassicServicer:
@@ -41,6 +43,17 @@ def _classic(around: GroupSurroundings) -> ClassicServicer:
         around.runtime, router=around.router, config=around.config, answers=around.answers, news=around.news
     )
     return ClassicServicer(service, around.authorizer)
+
+
+def _offsets(around: GroupSurroundings) -> OffsetServicer:
+    service = OffsetService(
+        around.runtime,
+        around.router,
+        catalog=around.catalog,
+        verifier=around.verifier,
+        authorizer=around.authorizer,
+    )
+    return OffsetServicer(service)
 
 
 def _administration(around: GroupSurroundings) -> AdministrationServicer:

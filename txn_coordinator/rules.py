@@ -306,6 +306,19 @@ def verify(current: Transaction, identity: Identity, partitions: frozenset[int])
     return partitions & current.partitions if current.state is TransactionState.ONGOING else frozenset()
 
 
+def check_group(current: Transaction, identity: Identity, group: str) -> None:
+    """Raises Refused unless the group is in the open transaction, as `verify`; INVALID_TXN_STATE where it is not."""
+    check_identity(current, identity)
+    check_not_prepared(current)
+    _check_not_closed(current)
+    if current.state is not TransactionState.ONGOING or group not in current.groups:
+        raise Refused(
+            ErrorCode.INVALID_TXN_STATE,
+            f"group {group!a:.300} is not in the transaction of {current.transactional_id!a}; call AddOffsetsToTxn "
+            "before TxnOffsetCommit, or use client version 2, which adds it by itself",
+        )
+
+
 def promise(current: Transaction, identity: Identity, *, now_ms: int) -> Transaction | None:
     """The transaction, prepared for an outside decision: from here on the server never ends it alone, and nothing is
     added to it. None when it is already (spec transactions 10, PrepareTransaction)."""

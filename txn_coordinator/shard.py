@@ -279,6 +279,30 @@ class TransactionShard:
         """Which of the partitions are in the open transaction; writes nothing."""
         return Decision(reply=rules.verify(self._known(transactional_id, identity), identity, partitions))
 
+    def decide_verify_group(
+        self, transactional_id: str, identity: Identity, group: str, then: Callable[[int], Decision]
+    ) -> Decision:
+        """What `then` decides, told the csn of the id's last outcome, if the group is in the open transaction."""
+        current = self._known(transactional_id, identity)
+        rules.check_group(current, identity, group)
+        return then(current.csn)
+
+    def decide_add_group(
+        self,
+        transactional_id: str,
+        identity: Identity,
+        group: str,
+        then: Callable[[int], Decision],
+        turn: Turn,
+    ) -> Decision:
+        """Add the group, and go on with what `then` decides, told the csn of the id's last outcome."""
+        additions = rules.Additions(groups=frozenset({group}))
+        added = self.decide_add(transactional_id, identity, additions, turn, client_txn_version=2)
+        last_csn = self._known(transactional_id, identity).csn
+        go_on = Operation(self.key, lambda _shard, _turn: then(last_csn))
+        # The reply is that of what follows.
+        return replace(added, reply=None, joins=(*added.joins, go_on))
+
     def decide_prepare(
         self, transactional_id: str, identity: Identity, turn: Turn, *, checks: tuple[Operation, ...] = ()
     ) -> Decision:

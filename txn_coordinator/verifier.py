@@ -1,7 +1,7 @@
-"""The transaction coordinator's side of the ports: what the partition log may ask and cause.
+"""The transaction coordinator's side of the ports: what the partition log and the group coordinator may ask and cause.
 
-Each answer is an operation that the log joins to its append, so the check and the append are one step and no
-transaction can be left hanging in between (spec log-and-runtime 1.4).
+Each answer is an operation that the log joins to its append, or that goes on with what the groups decide, so the check
+and the write are one step and no transaction can be left hanging in between (spec log-and-runtime 1.4).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from txn_coordinator.state import Identity
 
 
 class CoordinatorVerifier:
-    """Implements `coordinator_runtime.ports.TransactionVerifier`."""
+    """Implements `coordinator_runtime.ports.TransactionVerifier` and `GroupVerifier`."""
 
     def __init__(self, runtime: Runtime, shard_of_id: Callable[[str], ShardKey]) -> None:
         self._runtime = runtime
@@ -55,6 +55,24 @@ class CoordinatorVerifier:
                 )
             # The reply of the operation is the append's.
             return replace(decision, reply=None)
+
+        return Operation(self._shard_of_id(membership.transactional_id), decide)
+
+    def verify_group(self, membership: Membership, group_id: str, then: Callable[[int], Decision]) -> Operation:
+        """For clients of version 1: the group must have been added before."""
+
+        def decide(shard: TransactionShard, _turn: Turn) -> Decision:
+            with _DataPlaneCodes():
+                return shard.decide_verify_group(membership.transactional_id, _identity(membership), group_id, then)
+
+        return Operation(self._shard_of_id(membership.transactional_id), decide)
+
+    def add_group(self, membership: Membership, group_id: str, then: Callable[[int], Decision]) -> Operation:
+        """For clients of version 2: the group joins the transaction with its first offsets."""
+
+        def decide(shard: TransactionShard, turn: Turn) -> Decision:
+            with _DataPlaneCodes():
+                return shard.decide_add_group(membership.transactional_id, _identity(membership), group_id, then, turn)
 
         return Operation(self._shard_of_id(membership.transactional_id), decide)
 

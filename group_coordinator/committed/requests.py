@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coordinator_protocol.errors import Refused
+from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_runtime.edge import PartitionName
 from coordinator_runtime.ports import Membership, PartitionRef
 from group_coordinator.committed.state import Offset, PendingOffset, Producer
@@ -76,4 +76,4 @@ class FetchedGroup:
 
     group_id: str
     offsets: tuple[FetchedOffset, ...] = ()
-    refusal: Refused | None = None
+    refusal: CoordinatorError | None = None

@@ -1,0 +1,220 @@
+"""What is done with offsets for callers: one method per use case, each a Pending reply.
+
+Names are resolved in the live catalog, because offsets of a topic may be committed as soon as its creation is staged:
+they become durable after it. A refusal because of a name waits until the catalog is durable as it is now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, NoReturn, TypeVar
+
+from coordinator_protocol.errors import CoordinatorError, Refused
+from coordinator_protocol.names import check_group_id, check_transactional_id
+from coordinator_runtime.authorization import require
+from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
+from coordinator_runtime.edge import PartitionName
+from coordinator_runtime.pending import Pending, all_of, settled
+from coordinator_runtime.ports import (
+    Authorizer,
+    CallContext,
+    GroupVerifier,
+    Permission,
+    ResourceType,
+    TopicCatalog,
+)
+from coordinator_runtime.runtime import Runtime
+from group_coordinator.committed.decisions import (
+    check_fetch,
+    decide_commit,
+    decide_delete,
+    decide_fetch_stable,
+    decide_txn_commit,
+    read_durable,
+)
+from group_coordinator.committed.requests import (
+    FetchedGroup,
+    FetchedOffset,
+    OffsetCommit,
+    OffsetFetch,
+    Placed,
+    Results,
+    TxnOffsetCommit,
+)
+from group_coordinator.loading import GroupRouter
+from group_coordinator.shard import GroupShard
+
+ReplyT = TypeVar("ReplyT")
+
+_CATALOG: Final = ShardKey(Coordinator.CATALOG, 0)
+_WAIT_FOR_CATALOG: Final = Operation(_CATALOG, lambda _catalog, _turn: Decision())
+"""Joined to what rests on the catalog: it is answered when the catalog is durable as it was then."""
+
+
+class OffsetService:
+    """Use cases of offsets. Replies come when everything they rest on is durable."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        router: GroupRouter,
+        *,
+        catalog: TopicCatalog,
+        verifier: GroupVerifier,
+        authorizer: Authorizer,
+    ) -> None:
+        self._runtime = runtime
+        self._router = router
+        self._catalog = catalog
+        self._verifier = verifier
+        self._authorizer = authorizer
+
+    def commit(self, commit: OffsetCommit, context: CallContext) -> Pending[Results]:
+        """Commit offsets at once; those that are not refused are durable together.
+
+        Raises Refused for the whole request: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, and as
+        `decisions.decide_commit`."""
+        require(self._authorizer, context, Permission.READ, ResourceType.GROUP, commit.group_id)
+        check_group_id(commit.group_id)
+        placed = self._place([named.name for named in commit.offsets], Permission.READ, context)
+        decide = _waiting_for_catalog(placed, lambda shard, turn: decide_commit(shard, commit, placed, turn))
+        return self._runtime.write(Operation(self._router.shard_key(commit.group_id), decide), context)
+
+    def commit_in_transaction(self, commit: TxnOffsetCommit, context: CallContext) -> Pending[Results]:
+        """Keep offsets until their transaction ends; with the membership of the group in it they are one operation, so
+        no marker can miss them (spec transactions 2.5).
+
+        Raises Refused for the whole request: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED,
+        INVALID_GROUP_ID, as `GroupVerifier` and as `decisions.decide_txn_commit`."""
+        membership, group_id = commit.membership, commit.group_id
+        transactional_id = membership.transactional_id
+        require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
+        check_transactional_id(transactional_id)
+        check_group_id(group_id)
+        names = [named.name for named in commit.offsets]
+        placed = self._place(names, Permission.READ, context)
+        refusals = tuple(each for each in placed if isinstance(each, Refused))
+        if len(refusals) == len(placed):
+            # Nothing is left to be kept, so the transaction is not touched.
+            return self._when_catalog_durable(refusals)
+
+        def keep(last_csn: int) -> Decision:
+            # Once more, because the call may have waited: a topic that is gone by now must get no offsets.
+            now_placed = self._place(names, Permission.READ, context)
+            decide = _waiting_for_catalog(
+                now_placed, lambda shard, turn: decide_txn_commit(shard, commit, now_placed, last_csn, turn)
+            )
+            return Decision(joins=(Operation(self._router.shard_key(group_id), decide),))
+
+        ask = self._verifier.verify_group if context.client_txn_version == 1 else self._verifier.add_group
+        operation = ask(membership, group_id, keep)
+        return self._runtime.write(operation, context, park_key=("transaction", transactional_id))
+
+    def fetch(
+        self, fetches: Sequence[OffsetFetch], context: CallContext, *, require_stable: bool
+    ) -> Pending[list[FetchedGroup]]:
+        """Offsets of each group, or why it is refused. With `require_stable` of everything that was written before;
+        without, of what is durable at this moment."""
+        return all_of([self._fetch_group(fetch, context, require_stable=require_stable) for fetch in fetches])
+
+    def _fetch_group(self, fetch: OffsetFetch, context: CallContext, *, require_stable: bool) -> Pending[FetchedGroup]:
+        try:
+            require(self._authorizer, context, Permission.DESCRIBE, ResourceType.GROUP, fetch.group_id)
+            check_group_id(fetch.group_id)
+            placed = None if fetch.names is None else self._place(fetch.names, Permission.DESCRIBE, context)
+            read = self._read_stable if require_stable else self._read_durable
+            found = read(fetch, placed, context)
+        except Refused as refusal:
+            return settled(FetchedGroup(fetch.group_id, refusal=refusal))
+
+        def refused(error: Exception) -> FetchedGroup:
+            if not isinstance(error, CoordinatorError):
+                raise error
+            return FetchedGroup(fetch.group_id, refusal=error)
+
+        visible = partial(self._visible, fetch, context)
+        return found.map(lambda offsets: FetchedGroup(fetch.group_id, visible(offsets))).recover(refused)
+
+    def _read_stable(
+        self, fetch: OffsetFetch, placed: Sequence[Placed] | None, context: CallContext
+    ) -> Pending[tuple[FetchedOffset, ...]]:
+        decide = _waiting_for_catalog(placed or (), lambda shard, _turn: decide_fetch_stable(shard, fetch, placed))
+        return self._runtime.write(Operation(self._router.shard_key(fetch.group_id), decide), context)
+
+    def _read_durable(
+        self, fetch: OffsetFetch, placed: Sequence[Placed] | None, context: CallContext
+    ) -> Pending[tuple[FetchedOffset, ...]]:
+        key = self._router.shard_key(fetch.group_id)
+        shard: GroupShard = self._runtime.shard(key)
+        try:
+            check_fetch(shard, fetch)
+        except Refused as refusal:
+            return self._runtime.write(Operation(key, partial(_refuse, refusal)), context)
+        offsets = read_durable(shard, fetch, placed)
+        return self._when_catalog_durable(offsets) if _are_some_refused(placed or ()) else settled(offsets)
+
+    def _visible(
+        self, fetch: OffsetFetch, context: CallContext, offsets: tuple[FetchedOffset, ...]
+    ) -> tuple[FetchedOffset, ...]:
+        """Of all offsets of a group those of topics that the caller may see. Who names a topic is told instead."""
+        if fetch.names is not None:
+            return offsets
+        may_see = partial(self._authorizer.is_allowed, context, Permission.DESCRIBE, ResourceType.TOPIC)
+        return tuple(each for each in offsets if may_see(each.name.topic))
+
+    def delete(self, group_id: str, names: Sequence[PartitionName], context: CallContext) -> Pending[Results]:
+        """Forget offsets of a group.
+
+        Raises Refused for the whole request: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, and as
+        `decisions.decide_delete`."""
+        require(self._authorizer, context, Permission.DELETE, ResourceType.GROUP, group_id)
+        check_group_id(group_id)
+        placed = self._place(names, Permission.READ, context)
+        decide = _waiting_for_catalog(placed, lambda shard, _turn: decide_delete(shard, group_id, placed))
+        return self._runtime.write(Operation(self._router.shard_key(group_id), decide), context)
+
+    def _place(
+        self, names: Sequence[PartitionName], permission: Permission, context: CallContext
+    ) -> tuple[Placed, ...]:
+        return tuple(self._place_one(name, permission, context) for name in names)
+
+    def _place_one(self, name: PartitionName, permission: Permission, context: CallContext) -> Placed:
+        # Asked by name first, so that who may not see a topic does not learn whether it exists.
+        try:
+            if name.topic:
+                require(self._authorizer, context, permission, ResourceType.TOPIC, name.topic)
+            ref = self._catalog.resolve(*name)
+            if not name.topic:
+                require(self._authorizer, context, permission, ResourceType.TOPIC, ref.topic)
+        except Refused as refusal:
+            return refusal
+        return ref
+
+    def _when_catalog_durable(self, reply: ReplyT) -> Pending[ReplyT]:
+        nothing: Pending[None] = self._runtime.write(_WAIT_FOR_CATALOG, is_urgent=True)
+        return nothing.map(lambda _nothing: reply)
+
+
+def _are_some_refused(placed: Sequence[Placed]) -> bool:
+    return any(isinstance(each, Refused) for each in placed)
+
+
+def _waiting_for_catalog(
+    placed: Sequence[Placed], decide: Callable[[GroupShard, Turn], Decision]
+) -> Callable[[GroupShard, Turn], Decision]:
+    """The decision, answered no sooner than the names that it refuses are durably refused."""
+    if not _are_some_refused(placed):
+        return decide
+
+    def decide_and_wait(shard: GroupShard, turn: Turn) -> Decision:
+        decision = decide(shard, turn)
+        return replace(decision, joins=(*decision.joins, _WAIT_FOR_CATALOG))
+
+    return decide_and_wait
+
+
+def _refuse(refusal: Refused, _shard: GroupShard, _turn: Turn) -> NoReturn:
+    raise refusal

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from coordinator_api.v1 import transaction_pb2
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
@@ -44,6 +46,13 @@ class NodeAddress:
     node_id: int
     host: str
     port: int
+
+
+_COORDINATED: Final[Mapping[int, tuple[Callable[[str], None], ResourceType]]] = {
+    transaction_pb2.COORDINATOR_KEY_TYPE_GROUP: (check_group_id, ResourceType.GROUP),
+    transaction_pb2.COORDINATOR_KEY_TYPE_TRANSACTION: (check_transactional_id, ResourceType.TRANSACTIONAL_ID),
+}
+"""What a coordinator can be asked for: which ids there are, and what one must be allowed to describe."""
 
 
 class TransactionServicer:
@@ -210,11 +219,12 @@ class TransactionServicer:
         edge.fill_description(description, transaction, visible, self._service.now_ms())
 
     def _locate(self, key_type: int, key: str, found: transaction_pb2.Coordinator, context: CallContext) -> None:
-        if key_type != transaction_pb2.COORDINATOR_KEY_TYPE_TRANSACTION:
-            check_group_id(key)
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "this server version coordinates no consumer groups yet")
-        check_transactional_id(key)
-        require(self._authorizer, context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
+        """Both coordinators live in every shard alike, so the id alone says where (spec groups 10.1)."""
+        if key_type not in _COORDINATED:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"key_type is {key_type}; ask for a group or a transactional id")
+        check, resource = _COORDINATED[key_type]
+        check(key)
+        require(self._authorizer, context, Permission.DESCRIBE, resource, key)
         found.node_id, found.host, found.port = self._address.node_id, self._address.host, self._address.port
         found.shard = self._service.shard_key(key).number
 

@@ -20,7 +20,8 @@ from coordinator_runtime.edge import answer, call_context
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import AllowAll, CallContext
-from coordinator_server.markers import LocalMarkers, NoGroups
+from coordinator_server.markers import LocalMarkers
+from group_coordinator.committed.participant import GroupMarkers, OffsetsOfTopics
 from group_coordinator.config import GroupConfig
 from group_coordinator.loading import GroupRouter, groups_kind, send_members_away_with_their_shard
 from group_coordinator.news import News
@@ -31,7 +32,7 @@ from partition_log.loading import catalog_kind, partitions_kind
 from partition_log.markers import PartitionMarkers
 from partition_log.open_transactions import PartitionTransactions
 from partition_log.service import LogService
-from partition_log.topics import TopicService
+from partition_log.topics import TopicService, TopicUsers
 from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
 from tests.harness.memory_store import MemoryStore
@@ -76,7 +77,7 @@ class Inside:
         self.driver.load(counters_kind(runtime))
         router = self.router = GroupRouter(SHARD_COUNT)
         partition_markers = PartitionMarkers(self.directory)
-        markers = LocalMarkers(partition_markers, NoGroups())
+        markers = LocalMarkers(partition_markers, GroupMarkers(router))
         transaction_config = TransactionConfig(limits=limits, two_phase=options.two_phase, shard_count=SHARD_COUNT)
         self.driver.load(transactions_kind(runtime, markers=markers, config=transaction_config))
         sender = MarkerSender(runtime, markers, PartitionTransactions(runtime, self.directory))
@@ -104,7 +105,7 @@ class Inside:
         self.topics = TopicService(
             runtime,
             self.directory,
-            verifier=verifier,
+            users=TopicUsers(verifier, OffsetsOfTopics(router)),
             authorizer=everybody,
             limits=limits,
             new_topic_id=self._new_topic_id,
@@ -138,7 +139,7 @@ class GroupRoom:
         known = context or CallContext(host="/127.0.0.1")
 
         def use_case() -> Pending[Any]:
-            return serve(request, call_context(request.header, known, method))  # type: ignore[attr-defined]  # field 1
+            return serve(request, call_context(request.header, known, method))  # type: ignore[attr-defined,no-any-return]  # field 1
 
         return answer(method, response_type, use_case)
 

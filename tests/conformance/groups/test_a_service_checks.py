@@ -1,0 +1,149 @@
+"""A. Service checks, routing, recovery."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordinator_api.v1 import group_pb2, transaction_pb2
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.hashing import java_string_hash, shard_of
+from coordinator_runtime.ports import AllowAll, CallContext
+from tests.conformance.groups.cases import case
+from tests.groups.classic.members import DELAY_MS, GROUP, OK, ClassicRoom, code
+from txn_coordinator.history import TransactionHistory
+from txn_coordinator.servicer import NodeAddress, TransactionServicer
+
+
+@case(1, differs="nothing listens before the server has started; one that stops answers as the row has it")
+def test_a_server_that_stops_answers_in_the_body() -> None:
+    room = ClassicRoom()
+    member = room.member()
+    room.inside.runtime.fail(OSError("disk gone"))
+    answers = [
+        member.joins(),
+        member.syncs(),
+        member.heartbeat().result(),
+        room.call(group_pb2.LeaveGroupRequest(group_id=GROUP)).result(),
+    ]
+    assert {code(answer) for answer in answers} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+
+@case(2)
+def test_a_group_needs_an_id() -> None:
+    """Null and empty are the same on our wire."""
+    room = ClassicRoom()
+    nobody = room.member(group_id="", member_id="m")
+    joined = nobody.joins()
+    assert (code(joined), joined.member_id) == (ErrorCode.INVALID_GROUP_ID, "m")
+    assert code(nobody.syncs()) is nobody.beats() is ErrorCode.INVALID_GROUP_ID
+
+
+@case(3)
+def test_session_timeouts_have_bounds() -> None:
+    room = ClassicRoom(session_timeout_ms_min=6_000, session_timeout_ms_max=1_800_000)
+    answers = [
+        code(room.member(session_timeout_ms=asked_ms).joins()) for asked_ms in (5_999, 1_800_001, 6_000, 1_800_000)
+    ]
+    refused, accepted = ErrorCode.INVALID_SESSION_TIMEOUT, ErrorCode.MEMBER_ID_REQUIRED
+    assert answers == [refused, refused, accepted, accepted]
+
+
+HASHES_TO_MINIMUM = "polygenelubricants"
+
+
+def found_shards(room: ClassicRoom, group_ids: list[str]) -> list[Any]:
+    inside = room.inside
+    servicer = TransactionServicer(
+        inside.transactions,
+        catalog=inside.directory,
+        authorizer=AllowAll(),
+        address=NodeAddress(1, "here", 7070),
+        history=TransactionHistory(inside.runtime, room.store, inside.transactions.shard_key),
+    )
+    request = transaction_pb2.FindCoordinatorRequest(
+        key_type=transaction_pb2.COORDINATOR_KEY_TYPE_GROUP, keys=group_ids
+    )
+    return list(servicer.FindCoordinator(request, CallContext()).result().coordinators)
+
+
+@case(5, differs="an empty group id is refused here as everywhere: ids have 1 to 1,000 bytes (design 6)")
+def test_a_group_lives_where_its_hash_says() -> None:
+    assert java_string_hash(HASHES_TO_MINIMUM) == -(2**31)
+    group_ids = ["a", HASHES_TO_MINIMUM, *(f"group-{number}" for number in range(1_000))]
+    room = ClassicRoom()
+    for _life in range(2):
+        empty, *found = found_shards(room, ["", *group_ids])
+        assert code(empty) is ErrorCode.INVALID_GROUP_ID
+        assert [each.shard for each in found] == [room.inside.router.shard_key(each).number for each in group_ids]
+        assert found[1].shard == 0
+        room.restart()
+    assert [shard_of(each, 50) for each in ("a", HASHES_TO_MINIMUM)] == [97 % 50, 0]
+
+
+@case(6)
+def test_calls_that_wait_are_answered_when_their_shard_leaves() -> None:
+    room = ClassicRoom()
+    leader, follower = room.completing(room.member(), room.member())
+    joining = room.member(group_id="c").join_as_new()
+    syncing, waiting = follower.syncing(), leader.heartbeat(max_wait_ms=4_000)
+    written = room.store.version()
+    for group_id in ("c", GROUP):
+        room.unload(group_id)
+    answers = [code(reply.result()) for reply in (joining, syncing)]
+    assert answers == [ErrorCode.NOT_COORDINATOR] * 2
+    room.tick(5)
+    assert code(waiting.result()) is ErrorCode.NOT_COORDINATOR
+    assert room.store.version() == written
+
+
+@case(7)
+def test_after_a_restart_every_member_has_a_whole_session() -> None:
+    room = ClassicRoom()
+    members = room.stable(*(room.member(session_timeout_ms=4_000) for _ in range(2)))
+    room.tick(3_000)
+    before = room.describe()
+    room.restart()
+    assert (room.describe(), before.group_state) == (before, "Stable")
+    room.tick(3_999)
+    assert room.size() == 2
+    room.tick(1)
+    assert (room.state(), room.generation(), room.size()) == ("Empty", 2, 0)
+    assert {member.beats() for member in members} == {ErrorCode.UNKNOWN_MEMBER_ID}
+
+
+@case(9)
+def test_an_id_that_was_only_given_away_is_forgotten_by_a_restart() -> None:
+    room = ClassicRoom()
+    member = room.member()
+    member.asked_for_id()
+    room.restart()
+    assert code(member.joins()) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert code(member.joins(member_id="")) is ErrorCode.MEMBER_ID_REQUIRED
+
+
+@case(10)
+def test_a_rebalance_that_was_not_completed_is_forgotten_by_a_restart() -> None:
+    room = ClassicRoom()
+    leader, follower = room.stable(room.member(), room.member())
+    leader.join()
+    follower.join()
+    room.settle()
+    assert (room.state(), leader.generation) == ("CompletingRebalance", 2)
+    room.restart()
+    assert [leader.beats(generation_id=1), leader.beats()] == [OK, ErrorCode.ILLEGAL_GENERATION]
+    assert (room.state(), room.generation()) == ("Stable", 1)
+
+
+@case(11)
+def test_a_call_that_is_given_up_costs_no_membership() -> None:
+    room = ClassicRoom()
+    leader, follower = room.stable(room.member(), room.member())
+    first = leader.joining()
+    first.cancel()
+    room.settle()
+    assert (room.size(), room.state()) == (2, "PreparingRebalance")
+    again = leader.joining()
+    room.tick(DELAY_MS)
+    follower.joins()
+    assert code(again.result()) is OK
+    assert sorted(room.member_ids()) == sorted((leader.member_id, follower.member_id))

@@ -14,6 +14,8 @@ from group_coordinator.classic.servicer import ClassicServicer
 from group_coordinator.committed.service import OffsetService
 from group_coordinator.committed.servicer import OffsetServicer
 from group_coordinator.config import GroupConfig
+from group_coordinator.consumer.service import ConsumerService
+from group_coordinator.consumer.servicer import ConsumerServicer
 from group_coordinator.loading import GroupRouter
 from group_coordinator.news import News
 
@@ -35,7 +37,7 @@ class GroupSurroundings:
 
 def group_servicers(surroundings: GroupSurroundings) -> list[object]:
     """One object per part; together they have one function per method of GroupService."""
-    return [_classic(surroundings), _offsets(surroundings), _administration(surroundings)]
+    return [_classic(surroundings), _consumer(surroundings), _offsets(surroundings), _administration(surroundings)]
 
 
 def _classic(around: GroupSurroundings) -> ClassicServicer:
@@ -43,6 +45,11 @@ def _classic(around: GroupSurroundings) -> ClassicServicer:
         around.runtime, router=around.router, config=around.config, answers=around.answers, news=around.news
     )
     return ClassicServicer(service, around.authorizer)
+
+
+def _consumer(around: GroupSurroundings) -> ConsumerServicer:
+    service = ConsumerService(around.runtime, router=around.router, config=around.config, news=around.news)
+    return ConsumerServicer(service, around.topics, around.authorizer, around.config.consumer_assignors[0])
 
 
 def _offsets(around: GroupSurroundings) -> OffsetServicer:

@@ -6,17 +6,21 @@ What is decided on it stands in the parts: `classic`, `consumer`, `committed`, `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from coordinator_runtime.decision import Decision, Operation, ShardEpoch, ShardKey, Turn
 from coordinator_runtime.ports import TopicMetadata
 from coordinator_runtime.timeline import Journal, TimelineMap
+from group_coordinator.administration.records import GroupConfigChanged
+from group_coordinator.administration.rules import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS
+from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.classic.records import ClassicGroupForgotten, ClassicGroupRemembered, ClassicGroupStored
 from group_coordinator.classic.state import ClassicGroup
 from group_coordinator.committed.offsets import Offsets
 from group_coordinator.config import GroupConfig
+from group_coordinator.consumer.replay import consumer_replays
 from group_coordinator.state import Group
 
 Owed = Callable[["GroupShard", Turn], Decision]
@@ -34,6 +38,7 @@ class GroupShard:
         topics: TopicMetadata,
         config: GroupConfig,
         owed: Sequence[Owed] = (),
+        assignors: Mapping[str, ServerAssignor] = SERVER_ASSIGNORS,
     ) -> None:
         self.key = key
         self.journal = journal
@@ -43,11 +48,16 @@ class GroupShard:
         self._owed = owed
         self.groups: TimelineMap[str, Group] = TimelineMap(journal)
         self.offsets = Offsets(journal)
+        self.assignors = assignors
+        self.overrides: TimelineMap[str, Mapping[str, int]] = TimelineMap(journal)
+        """Settings of single groups."""
         self._replays: dict[type, Callable[[Any], None]] = {
             ShardEpoch: self._open,
             ClassicGroupStored: self._keep_classic,
             ClassicGroupRemembered: self._keep_classic,
             ClassicGroupForgotten: self._forget_classic,
+            GroupConfigChanged: self._keep_config,
+            **consumer_replays(self.groups, journal),
             **self.offsets.replays(),
         }
         """What each class of record value does. Every part adds its own."""
@@ -70,6 +80,18 @@ class GroupShard:
     def _simple_group(self, group_id: str) -> Group:
         return ClassicGroup(shard=self.key, group_id=group_id, state_timestamp_ms=0)
 
+    def consumer_session_timeout_ms(self, group_id: str) -> int:
+        """Silence after which a member of a consumer group is removed."""
+        return self._setting(group_id, SESSION_TIMEOUT_MS, self.config.consumer_session_timeout_ms)
+
+    def consumer_heartbeat_interval_ms(self, group_id: str) -> int:
+        """Pause that members of a consumer group are told to make."""
+        return self._setting(group_id, HEARTBEAT_INTERVAL_MS, self.config.consumer_heartbeat_interval_ms)
+
+    def _setting(self, group_id: str, name: str, default: int) -> int:
+        overrides = self.overrides.get(group_id)
+        return default if overrides is None else overrides.get(name, default)
+
     def replay(self, value: object) -> None:
         self._replays[type(value)](value)
 
@@ -82,6 +104,12 @@ class GroupShard:
 
     def _forget_classic(self, record: ClassicGroupForgotten) -> None:
         self.groups.remove(record.group_id)
+
+    def _keep_config(self, record: GroupConfigChanged) -> None:
+        if record.overrides:
+            self.overrides.put(record.group_id, record.overrides)
+        else:
+            self.overrides.remove(record.group_id)
 
     def on_loaded(self, _turn: Turn) -> Decision:
         """What the parts owe; what was parked is gone with the process that parked it."""

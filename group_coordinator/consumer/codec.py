@@ -202,7 +202,7 @@ def _held(stored: Iterable[storage.TopicPartitionsValue]) -> Held:
     return {topic.topic_id: dict(zip(topic.partitions, topic.assignment_epochs, strict=True)) for topic in stored}
 
 
-def _nothing(_record: records.MetadataChecked) -> None:
+def _nothing(_record: records.MetadataChecked | records.RegexesChecked) -> None:
     return None
 
 
@@ -220,6 +220,7 @@ ENCODERS: Final[Encoders] = {
     records.AssignmentChanged: _assignment,
     records.AssignmentForgotten: partial(_no_member, CONSUMER_CURRENT_ASSIGNMENT),
     records.MetadataChecked: _nothing,
+    records.RegexesChecked: _nothing,
 }
 
 DECODERS: Final[Decoders] = {

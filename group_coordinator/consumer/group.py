@@ -61,6 +61,8 @@ class ConsumerGroup:
         """The members that speak the classic protocol."""
         self._checked_ms: TimelineMap[None, int | None] = TimelineMap(journal)
         self._instances: TimelineMap[str, str] = TimelineMap(journal)
+        self._regexes_checked_ms: TimelineMap[None, int | None] = TimelineMap(journal)
+        self._regex_users: TimelineMap[str, int] = TimelineMap(journal)
         self._subscriptions: TimelineMap[Subscription, tuple[Subscription, int]] = TimelineMap(journal)
         """Each with the one object that all its members share, and how many they are."""
         self._owners: dict[bytes, TimelineMap[int, str]] = {}
@@ -166,10 +168,23 @@ class ConsumerGroup:
         """Those that members have, each once."""
         return iter(self._subscriptions.keys())
 
-    def has_more_users_of(self, regex: str, than: int) -> bool:
-        """True if more members use the pattern."""
-        users = sum(count for each, (_shared, count) in self._subscriptions.items() if each.regex == regex)
-        return users > than
+    def users_of(self, regex: str) -> int:
+        """How many members use the pattern."""
+        return self._regex_users.get(regex) or 0
+
+    @property
+    def uses_regexes(self) -> bool:
+        return len(self._regex_users) > 0
+
+    @property
+    def has_unresolved_regex(self) -> bool:
+        # Resolved ones are forgotten with their last user, so counting is enough.
+        return len(self._regex_users) > len(self.regexes)
+
+    @property
+    def regexes_checked_ms(self) -> int | None:
+        """When all patterns were last held against the topics there are, wall time; None: they must be."""
+        return self._regexes_checked_ms.get(_ONLY)
 
     def topics_of(self, subscription: Subscription) -> frozenset[str]:
         """Names, and what the pattern stands for as far as that is known."""
@@ -183,7 +198,7 @@ class ConsumerGroup:
         return frozenset[str]().union(*map(self.topics_of, self.subscriptions()))
 
     def regexes_in_use(self) -> frozenset[str]:
-        return frozenset(each.regex for each in self.subscriptions() if each.regex is not None)
+        return frozenset(self._regex_users.keys())
 
     @property
     def consumer_protocol_count(self) -> int:
@@ -227,6 +242,8 @@ class ConsumerGroup:
                 self.regexes.remove(regex)
             case records.MetadataChecked(_, checked_ms):
                 self._checked_ms.put(_ONLY, checked_ms)
+            case records.RegexesChecked(_, checked_ms):
+                self._regexes_checked_ms.put(_ONLY, checked_ms)
             case _:
                 self._replay_epochs(value)
 
@@ -282,6 +299,12 @@ class ConsumerGroup:
             self._subscriptions.put(subscription, (shared, count + change))
         else:
             self._subscriptions.remove(subscription)
+        if subscription.regex is not None:
+            users = self.users_of(subscription.regex) + change
+            if users:
+                self._regex_users.put(subscription.regex, users)
+            else:
+                self._regex_users.remove(subscription.regex)
 
     def _put_assignment(self, member_id: str, assignment: CurrentAssignment) -> None:
         self._release(member_id, assignment)

@@ -120,3 +120,12 @@ class MetadataChecked:
     group_id: str
     checked_ms: int | None
     """Wall time; None: look again, the topics changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegexesChecked:
+    """All patterns of the group were held against the topics that there are. Memory only, as above."""
+
+    group_id: str
+    checked_ms: int | None
+    """Wall time; None: again, the topics changed."""

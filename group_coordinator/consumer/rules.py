@@ -8,11 +8,12 @@ Source: KIP-848, KIP-1251, spec groups 3.2, 3.6, 3.7, 4.2 to 4.4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.errors import ErrorCode, Refused
+from group_coordinator.consumer.requests import HeartbeatRequest
 from group_coordinator.consumer.state import (
     AWAY_EPOCH,
     JOIN_EPOCH,
@@ -41,6 +42,41 @@ def state_name(epochs: Epochs, assignments: Iterable[CurrentAssignment]) -> str:
 
 
 # Who may speak
+
+
+def check_heartbeat(request: HeartbeatRequest, assignors: Collection[str]) -> None:
+    """Is this a heartbeat at all? Raises Refused: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR (spec groups 3.2)."""
+    for what, text in (("instance_id", request.instance_id), ("rack_id", request.rack_id)):
+        if text is not None and not text.strip():
+            raise _invalid(f"{what} is blank; leave it out or give it a name")
+    if request.member_epoch < AWAY_EPOCH:
+        raise _invalid(f"member_epoch is {request.member_epoch}: 0 joins, -1 leaves, -2 is a static member's leave")
+    if request.member_epoch == AWAY_EPOCH and request.instance_id is None:
+        raise _invalid("member_epoch -2 is for static members: send the instance_id, or -1 to leave")
+    if request.rebalance_timeout_ms is not None and request.rebalance_timeout_ms < 0:
+        raise _invalid(f"rebalance_timeout_ms is {request.rebalance_timeout_ms}; it must not be negative")
+    if request.is_join:
+        _check_join(request)
+    elif not request.member_id:
+        raise _invalid("member_id is empty: only who joins, with epoch 0, may leave it out")
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"there is no assignor {request.server_assignor!a:.80}; choose one of {', '.join(assignors)}",
+        )
+
+
+def _check_join(request: HeartbeatRequest) -> None:
+    if request.rebalance_timeout_ms is None:
+        raise _invalid("who joins must say its rebalance_timeout_ms")
+    if not request.names_subscription:
+        raise _invalid("who joins must subscribe: send subscribed_topic_names, which may be empty, or a pattern")
+    if request.owned is None or request.owned:
+        raise _invalid("who joins owns nothing: send topic_partitions without any; give up what there is first")
+
+
+def _invalid(why: str) -> Refused:
+    return Refused(ErrorCode.INVALID_REQUEST, why)
 
 
 def unknown_member(group_id: str, member_id: str) -> Refused:

@@ -1,0 +1,25 @@
+"""Bytes of the settings of groups (storage/v1/group.proto). The key is the group id."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from coordinator_api.storage.v1 import group_pb2 as storage
+from coordinator_runtime.rows import EncodedRecord
+from group_coordinator.administration.records import GroupConfigChanged
+from group_coordinator.codec import GROUP_CONFIG, Decoders, Encoders
+
+
+def _encode(record: GroupConfigChanged) -> EncodedRecord:
+    if not record.overrides:
+        return EncodedRecord(GROUP_CONFIG, record.group_id.encode(), None)
+    value = storage.GroupConfigValue(overrides=record.overrides)
+    return EncodedRecord(GROUP_CONFIG, record.group_id.encode(), value.SerializeToString(deterministic=True))
+
+
+def _decode(key: bytes, value: bytes) -> GroupConfigChanged:
+    return GroupConfigChanged(key.decode(), dict(storage.GroupConfigValue.FromString(value).overrides))
+
+
+ENCODERS: Final[Encoders] = {GroupConfigChanged: _encode}
+DECODERS: Final[Decoders] = {GROUP_CONFIG: _decode}

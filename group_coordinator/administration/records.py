@@ -1,0 +1,16 @@
+"""Changes of settings of groups, as frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfigChanged:
+    """These settings of one group differ from the server's; none: it follows the server again. The group need not
+    exist."""
+
+    group_id: str
+    overrides: Mapping[str, int]
+    """By name; never changed, only replaced."""

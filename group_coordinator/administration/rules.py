@@ -1,0 +1,50 @@
+"""Which settings one group may have of its own.
+
+Source: spec groups 8.2 ("per-group overrides").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from group_coordinator.config import GroupConfig
+
+SESSION_TIMEOUT_MS: Final = "consumer_session_timeout_ms"
+HEARTBEAT_INTERVAL_MS: Final = "consumer_heartbeat_interval_ms"
+
+
+def altered(
+    before: Mapping[str, int], wanted: Mapping[str, int], unset: Collection[str], config: GroupConfig
+) -> Mapping[str, int]:
+    """The settings of a group after a change.
+
+    Raises Refused INVALID_CONFIG for an unknown name, a value out of bounds, a name that is set and unset, or a
+    heartbeat interval that is not below the session timeout."""
+    bounds = {
+        SESSION_TIMEOUT_MS: (config.consumer_session_timeout_ms_min, config.consumer_session_timeout_ms_max),
+        HEARTBEAT_INTERVAL_MS: (config.consumer_heartbeat_interval_ms_min, config.consumer_heartbeat_interval_ms_max),
+    }
+    for name in (*wanted, *unset):
+        if name not in bounds:
+            raise _invalid(f"groups have no setting {name!a:.80}; there are {', '.join(bounds)}")
+        if name in wanted and name in unset:
+            raise _invalid(f"{name} is set and unset in one request; choose one")
+    for name, value in wanted.items():
+        least, most = bounds[name]
+        if not least <= value <= most:
+            raise _invalid(f"{name} cannot be {value}: this server allows {least} to {most}")
+    after = {name: value for name, value in {**before, **wanted}.items() if name not in unset}
+    session_ms = after.get(SESSION_TIMEOUT_MS, config.consumer_session_timeout_ms)
+    heartbeat_ms = after.get(HEARTBEAT_INTERVAL_MS, config.consumer_heartbeat_interval_ms)
+    if heartbeat_ms >= session_ms:
+        raise _invalid(
+            f"a heartbeat every {heartbeat_ms} ms does not keep a session of {session_ms} ms alive; make the interval "
+            "shorter or the timeout longer"
+        )
+    return after
+
+
+def _invalid(why: str) -> Refused:
+    return Refused(ErrorCode.INVALID_CONFIG, why)

@@ -1,0 +1,184 @@
+"""A group gets a new epoch, and a target for it.
+
+The epoch grows when what an assignment rests on changes: members, their subscriptions, the topics. The target follows
+at once, or when `consumer_assignment_interval_ms` has passed since the last one, so that a hundred members that start
+together cost two computations and not a hundred. A target whose computation would hold up the loop comes from another
+process (`ComputeTarget`), and is taken only if the epoch it was computed for still stands.
+
+Source: spec groups 3.4 (steps 5 and 6), 3.5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision, Operation, Record, Turn
+from group_coordinator.consumer import records
+from group_coordinator.consumer.events import TargetComputed
+from group_coordinator.consumer.group import ConsumerGroup, timer_of_target
+from group_coordinator.consumer.targets import (
+    TargetResult,
+    compute,
+    is_large,
+    metadata_hash,
+    shapes_of,
+    target_task,
+)
+from group_coordinator.effects import GroupNews
+from group_coordinator.events import RebalanceStarted
+
+if TYPE_CHECKING:
+    from group_coordinator.shard import GroupShard
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeTarget:
+    """Effect: compute the target of a group away from the loop, then `decide_result`."""
+
+    group_id: str
+
+
+def find_group(shard: GroupShard, group_id: str) -> ConsumerGroup | None:
+    """None for a group that is not there, or of another kind."""
+    group = shard.groups.get(group_id)
+    return group if isinstance(group, ConsumerGroup) else None
+
+
+def the_group(shard: GroupShard, group_id: str) -> ConsumerGroup:
+    """A group that an earlier step of the same operation found or made."""
+    group = find_group(shard, group_id)
+    assert group is not None, f"the consumer group {group_id!r} is there"
+    return group
+
+
+# Epochs
+
+
+def bump(shard: GroupShard, group_id: str, cause: str) -> Operation:
+    """The group gets a new epoch."""
+    return Operation(shard.key, partial(_decide_bump, group_id=group_id, cause=cause))
+
+
+def _decide_bump(shard: GroupShard, turn: Turn, *, group_id: str, cause: str) -> Decision:
+    group = the_group(shard, group_id)
+    return _bumped(shard, group, turn, metadata_hash(shapes_of(group.subscribed_topics(), shard.topics)), cause)
+
+
+def _bumped(shard: GroupShard, group: ConsumerGroup, turn: Turn, hashed: int, cause: str) -> Decision:
+    group_id, group_epoch = group.group_id, group.epochs.group_epoch + 1
+    return Decision(
+        records=(
+            Record(shard.key, records.GroupEpochBumped(group_id, group_epoch, hashed), cause),
+            Record(shard.key, records.MetadataChecked(group_id, turn.now_ms), cause),
+        ),
+        events=(RebalanceStarted(group_id, group.kind, cause),),
+    )
+
+
+def is_refresh_due(shard: GroupShard, group: ConsumerGroup, turn: Turn) -> bool:
+    """True when the topics may have changed since somebody looked. Also when the clock was set back: nobody knows how
+    long ago that was."""
+    checked_ms = group.checked_ms
+    return checked_ms is None or not 0 <= turn.now_ms - checked_ms < shard.config.consumer_metadata_refresh_ms
+
+
+def refresh(shard: GroupShard, group_id: str) -> Operation:
+    """The group gets a new epoch if its topics changed."""
+    return Operation(shard.key, partial(_decide_refresh, group_id=group_id))
+
+
+def _decide_refresh(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision:
+    group = the_group(shard, group_id)
+    hashed = metadata_hash(shapes_of(group.subscribed_topics(), shard.topics))
+    if hashed != group.epochs.metadata_hash:
+        return _bumped(shard, group, turn, hashed, cause="topics changed")
+    return Decision(records=(Record(shard.key, records.MetadataChecked(group_id, turn.now_ms), "topics unchanged"),))
+
+
+# Targets
+
+
+def is_target_due(group: ConsumerGroup) -> bool:
+    """True while the target is that of an older epoch."""
+    return group.epochs.group_epoch > group.epochs.assignment_epoch
+
+
+def assign(shard: GroupShard, group_id: str) -> Operation:
+    """The group gets a target for its epoch, if it has none: now, or as soon as may be."""
+    return Operation(shard.key, partial(decide_target, group_id=group_id))
+
+
+def assign_soon(shard: GroupShard, group_id: str) -> ArmTimer:
+    """The same in an operation of its own, once what it rests on is durable."""
+    return ArmTimer(timer_of_target(group_id), 0, assign(shard, group_id))
+
+
+def decide_target(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision:
+    """Also what the timer does: of a group that is gone, or has its target, there is nothing to do."""
+    group = find_group(shard, group_id)
+    if group is None or group.is_empty or not is_target_due(group):
+        return Decision()
+    wait_ms = _wait_ms(shard, group, turn)
+    if wait_ms > 0:
+        return Decision(effects=(ArmTimer(timer_of_target(group_id), wait_ms, assign(shard, group_id)),))
+    if is_large(group, shard.topics):
+        return _leave_the_loop(shard, group, turn)
+    return _computed(shard, group, turn)
+
+
+def decide_target_here(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision:
+    """The same at once and on the loop, whatever it costs: for when the other process is of no help."""
+    group = find_group(shard, group_id)
+    if group is None or group.is_empty or not is_target_due(group):
+        return Decision()
+    return _computed(shard, group, turn)
+
+
+def _wait_ms(shard: GroupShard, group: ConsumerGroup, turn: Turn) -> int:
+    """How long the last computation is still too fresh."""
+    computed_ms, interval_ms = group.epochs.computed_ms, shard.config.consumer_assignment_interval_ms
+    if computed_ms is None or turn.now_ms < computed_ms:
+        return 0
+    return computed_ms + interval_ms - turn.now_ms
+
+
+def _computed(shard: GroupShard, group: ConsumerGroup, turn: Turn) -> Decision:
+    task = target_task(group, shard.topics, shard.config.consumer_assignors)
+    return _reached(shard, compute(task, shard.assignors[task.assignor_name]), turn)
+
+
+def _leave_the_loop(shard: GroupShard, group: ConsumerGroup, turn: Turn) -> Decision:
+    """Members go on with the target that there is. The first members of a group have none, and epoch 0 means "joins":
+    so they get an empty one, and the group an epoch more for the one that is being computed."""
+    effects = (ComputeTarget(group.group_id),)
+    epochs = group.epochs
+    if epochs.assignment_epoch > 0:
+        return Decision(effects=effects)
+    first = records.TargetEpochReached(group.group_id, epochs.group_epoch, turn.now_ms, "")
+    second = records.GroupEpochBumped(group.group_id, epochs.group_epoch + 1, epochs.metadata_hash)
+    cause = "first target takes time"
+    return Decision(records=(Record(shard.key, first, cause), Record(shard.key, second, cause)), effects=effects)
+
+
+def decide_result(shard: GroupShard, turn: Turn, *, result: TargetResult) -> Decision:
+    """A target was computed elsewhere. The reply is True unless it came too late: then it is of no use any more."""
+    group = find_group(shard, result.group_id)
+    if group is None or group.epochs.group_epoch != result.group_epoch or not is_target_due(group):
+        return Decision(reply=False)
+    return _reached(shard, result, turn, reply=True)
+
+
+def _reached(shard: GroupShard, result: TargetResult, turn: Turn, reply: object = None) -> Decision:
+    group_id, epoch, name = result.group_id, result.group_epoch, result.assignor_name
+    values: list[object] = [
+        records.TargetChanged(group_id, member_id, share) for member_id, share in result.changed.items()
+    ]
+    values.append(records.TargetEpochReached(group_id, epoch, turn.now_ms, name))
+    return Decision(
+        reply,
+        records=tuple(Record(shard.key, value, cause="assign") for value in values),
+        effects=(CancelTimer(timer_of_target(group_id)), GroupNews(group_id)),
+        events=(TargetComputed(group_id, epoch, name, len(result.changed)),),
+    )

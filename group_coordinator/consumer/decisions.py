@@ -1,0 +1,367 @@
+"""What a shard decides on a ConsumerGroupHeartbeat.
+
+One heartbeat takes up to four steps in one operation: what the member says of itself is noted; the group gets a new
+epoch if that concerns its assignment; a target for that epoch is computed; and the member moves a step towards its
+target. Other members are moved by their own heartbeats. One that says nothing new and holds its target changes nothing,
+writes nothing, and costs a few lookups.
+
+Source: spec groups 3.2 to 3.8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.decision import CancelTimer, Decision, Effect, Operation, Record, Turn
+from group_coordinator.consumer import records, removal
+from group_coordinator.consumer.assigning import (
+    assign,
+    bump,
+    find_group,
+    is_refresh_due,
+    is_target_due,
+    refresh,
+    the_group,
+)
+from group_coordinator.consumer.group import ConsumerGroup
+from group_coordinator.consumer.moving import moved, releases
+from group_coordinator.consumer.requests import HeartbeatReply, HeartbeatRequest
+from group_coordinator.consumer.rules import (
+    away,
+    back,
+    check_epoch,
+    fenced_instance,
+    same_partitions,
+    unknown_member,
+)
+from group_coordinator.consumer.state import (
+    AWAY_EPOCH,
+    LEAVE_EPOCH,
+    NOT_YET,
+    ConsumerMember,
+    CurrentAssignment,
+    MemberState,
+    Owned,
+    Subscription,
+)
+from group_coordinator.consumer.timers import cancelled_timers, rebalance_key
+from group_coordinator.consumer.upgrade import decide_upgrade
+from group_coordinator.effects import GroupNews
+from group_coordinator.events import GroupCreated, LeaveReason, MemberJoined, MemberLeft
+from group_coordinator.state import GroupKind
+
+if TYPE_CHECKING:
+    from group_coordinator.shard import GroupShard
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """Whose heartbeat it is, and where that member stands."""
+
+    before: ConsumerMember | None
+    """What it said until now; of a static member that comes back, what the process before it said."""
+    current: CurrentAssignment
+    replaces: str | None = None
+    """Member id of the process before it."""
+
+
+def decide_heartbeat(shard: GroupShard, turn: Turn, *, request: HeartbeatRequest) -> Decision:
+    """The reply is a HeartbeatReply. Raises Refused as spec groups 3.2, 3.4, 3.7 and 3.8 say."""
+    if request.member_epoch in {LEAVE_EPOCH, AWAY_EPOCH}:
+        return _decide_leave(shard, request)
+    group = find_group(shard, request.group_id)
+    if group is None:
+        return _decide_first(shard, turn, request)
+    entry = _entry(shard, group, request)
+    merged = _merged(entry.before, request, turn)
+    if entry.before is merged and entry.replaces is None:
+        return _decide_move(shard, turn, group, request, entry)
+    return _decide_change(shard, turn, group, request, entry, merged)
+
+
+def _decide_first(shard: GroupShard, turn: Turn, request: HeartbeatRequest) -> Decision:
+    """There is no consumer group of this name: whoever joins makes it, out of nothing or out of a classic group."""
+    other = shard.groups.get(request.group_id)
+    if not request.is_join:
+        raise Refused(
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            f"there is no consumer group {request.group_id!a:.80}; join with epoch 0",
+        )
+    if other is not None:
+        return decide_upgrade(shard, other, partial(decide_heartbeat, request=request))
+    group = ConsumerGroup(request.group_id, shard.journal)
+    entry = _entry(shard, group, request)
+    decision = _decide_change(shard, turn, group, request, entry, _merged(None, request, turn))
+    return replace(decision, events=(GroupCreated(request.group_id, GroupKind.CONSUMER), *decision.events))
+
+
+# Whose heartbeat it is
+
+
+def _entry(shard: GroupShard, group: ConsumerGroup, request: HeartbeatRequest) -> _Entry:
+    member = group.members.get(request.member_id)
+    if request.instance_id is not None:
+        holder = group.holder(request.instance_id)
+        if request.is_join and holder not in {None, request.member_id}:
+            assert holder is not None, "somebody else holds the instance id"
+            return _replacing(group, holder, request.instance_id)
+        if not request.is_join:
+            _check_instance(group, request, holder)
+    if member is None:
+        if not request.is_join:
+            raise unknown_member(group.group_id, request.member_id)
+        check_room(shard, group)
+        return _Entry(None, NOT_YET)
+    current = group.assignment(request.member_id)
+    check_epoch(current, request.member_epoch, request.owned)
+    return _Entry(member, current)
+
+
+def _replacing(group: ConsumerGroup, holder: str, instance_id: str) -> _Entry:
+    """Another process comes under a static name: only when the last one has said that it goes. A classic member cannot
+    say so, and is replaced at once."""
+    current = group.assignment(holder)
+    member = group.members.get(holder)
+    assert member is not None, "who holds an instance id is a member"
+    if current.member_epoch != AWAY_EPOCH and member.classic is None:
+        raise Refused(
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            f"the static member {instance_id!a:.80} is still running as {holder!a:.80}: stop it, or wait for the end "
+            "of its session",
+        )
+    return _Entry(member, back(current), holder)
+
+
+def _check_instance(group: ConsumerGroup, request: HeartbeatRequest, holder: str | None) -> None:
+    assert request.instance_id is not None, "only asked of static members"
+    if holder is None:
+        raise unknown_member(group.group_id, request.member_id)
+    if holder != request.member_id:
+        raise fenced_instance(request.instance_id)
+
+
+def check_room(shard: GroupShard, group: ConsumerGroup) -> None:
+    """May the group have one member more? Raises Refused GROUP_MAX_SIZE_REACHED."""
+    if len(group.members) >= shard.config.consumer_size_max:
+        raise Refused(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"the group {group.group_id!a:.80} has {len(group.members)} members, as many as it may have; stop one, or "
+            "raise the limit",
+        )
+
+
+def _merged(before: ConsumerMember | None, request: HeartbeatRequest, turn: Turn) -> ConsumerMember:
+    """What is known of the member now; the very same value if that is nothing new."""
+    known = ConsumerMember(member_id=request.member_id) if before is None else before
+    names, regex = known.subscription.names, known.subscription.regex
+    if request.subscribed_topic_names is not None:
+        names = request.subscribed_topic_names
+    if request.subscribed_topic_regex is not None:
+        regex = request.subscribed_topic_regex or None
+    timeout_ms = request.rebalance_timeout_ms
+    merged = ConsumerMember(
+        member_id=request.member_id,
+        instance_id=known.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=known.rack_id if request.rack_id is None else request.rack_id,
+        client_id=turn.client_id,
+        client_host=turn.host,
+        rebalance_timeout_ms=known.rebalance_timeout_ms if timeout_ms is None else timeout_ms,
+        subscription=Subscription(names, regex),
+        server_assignor=known.server_assignor if request.server_assignor is None else request.server_assignor,
+    )
+    return merged if before is None or merged != before else before
+
+
+# A member that says nothing new
+
+
+def _decide_move(
+    shard: GroupShard, turn: Turn, group: ConsumerGroup, request: HeartbeatRequest, entry: _Entry
+) -> Decision:
+    group_id, current = group.group_id, entry.current
+    joins: list[Operation] = []
+    if is_refresh_due(shard, group, turn):
+        joins.append(refresh(shard, group_id))
+    if joins or is_target_due(group):
+        joins.append(assign(shard, group_id))
+    is_there = current.state is MemberState.STABLE and current.member_epoch == group.epochs.assignment_epoch
+    if joins or not is_there:
+        joins.append(_move(shard, request, current, is_subscription_new=False))
+        return Decision(joins=tuple(joins))
+    member = entry.before
+    assert member is not None, "who says nothing new was known before"
+    return Decision(_reply(shard, request, current, current), effects=(removal.session_timer(shard, group_id, member),))
+
+
+# A member that says something new, or is new
+
+
+def _decide_change(
+    shard: GroupShard,
+    turn: Turn,
+    group: ConsumerGroup,
+    request: HeartbeatRequest,
+    entry: _Entry,
+    merged: ConsumerMember,
+) -> Decision:
+    group_id, before = group.group_id, entry.before
+    changes = member_changes(shard, group, merged, replaces=entry.replaces)
+    joins = [*changes.joins]
+    if not joins and is_refresh_due(shard, group, turn):
+        joins.append(refresh(shard, group_id))
+    is_subscription_new = before is not None and before.subscription != merged.subscription
+    joins.append(assign(shard, group_id))
+    joins.append(_move(shard, request, entry.current, is_subscription_new=is_subscription_new))
+    return replace(changes, joins=tuple(joins))
+
+
+def member_changes(
+    shard: GroupShard, group: ConsumerGroup, member: ConsumerMember, *, replaces: str | None
+) -> Decision:
+    """Notes what a member says of itself, and gives the group a new epoch if that concerns its assignment.
+
+    `replaces`: the member that had its static name, and hands over all that it has. Racks, timeouts and preferred
+    assignors are nothing to give a new epoch for (spec groups 3.4, step 5)."""
+    group_id, member_id = group.group_id, member.member_id
+    before = group.members.get(member_id if replaces is None else replaces)
+    old = Subscription() if before is None else before.subscription
+    new = member.subscription
+    cause = "join" if before is None else "heartbeat"
+    values: list[object] = []
+    effects: list[object] = []
+    events: list[object] = []
+    if replaces is not None:
+        values += _hand_over(group, replaces, member)
+        effects += cancelled_timers(group_id, [replaces])
+        events.append(MemberLeft(group_id, group.kind, replaces, LeaveReason.FENCED))
+        # The last process may still wait for an answer.
+        effects.append(GroupNews(group_id))
+    else:
+        values.append(records.MemberChanged(group_id, member))
+    if before is None or replaces is not None:
+        events.append(MemberJoined(group_id, group.kind, member_id))
+    if old.regex is not None and old.regex != new.regex and group.users_of(old.regex) == 1:
+        values.append(records.RegexForgotten(group_id, old.regex))
+    concerns_others = old.names != new.names or group.topics_of(old) != group.topics_of(new)
+    joins = (bump(shard, group_id, cause),) if concerns_others or group.epochs.group_epoch == 0 else ()
+    return Decision(
+        records=tuple(Record(shard.key, value, cause) for value in values),
+        joins=joins,
+        effects=tuple(effects),
+        events=tuple(events),
+    )
+
+
+def _hand_over(group: ConsumerGroup, old_id: str, member: ConsumerMember) -> list[object]:
+    group_id, new_id = group.group_id, member.member_id
+    values: list[object] = [
+        records.AssignmentForgotten(group_id, old_id),
+        records.TargetForgotten(group_id, old_id),
+        records.MemberForgotten(group_id, old_id),
+        records.MemberChanged(group_id, member),
+    ]
+    target = group.target(old_id)
+    if target:
+        values.append(records.TargetChanged(group_id, new_id, target))
+    values.append(records.AssignmentChanged(group_id, new_id, back(group.assignment(old_id))))
+    return values
+
+
+# Towards the target
+
+
+def _move(
+    shard: GroupShard, request: HeartbeatRequest, before: CurrentAssignment, *, is_subscription_new: bool
+) -> Operation:
+    decide = partial(_decide_step, request=request, before=before, is_subscription_new=is_subscription_new)
+    return Operation(shard.key, decide)
+
+
+def _decide_step(
+    shard: GroupShard,
+    turn: Turn,
+    *,
+    request: HeartbeatRequest,
+    before: CurrentAssignment,
+    is_subscription_new: bool,
+) -> Decision:
+    group = the_group(shard, request.group_id)
+    decision, after = decide_step(
+        shard, group, request.member_id, request.owned, is_subscription_new=is_subscription_new
+    )
+    return replace(decision, reply=_reply(shard, request, before, after))
+
+
+def decide_step(
+    shard: GroupShard,
+    group: ConsumerGroup,
+    member_id: str,
+    owned: Owned | None,
+    *,
+    is_subscription_new: bool,
+) -> tuple[Decision, CurrentAssignment]:
+    """The member moves a step towards its target; and what it holds then."""
+    group_id, current = group.group_id, group.assignment(member_id)
+    member = group.members.get(member_id)
+    assert member is not None, "an earlier step of the operation found the member"
+    after = moved(shard, group, member, owned, is_subscription_new=is_subscription_new)
+    effects: list[Effect] = [removal.session_timer(shard, group_id, member)]
+    if after is current:
+        return Decision(effects=tuple(effects)), after
+    if after.state is MemberState.UNREVOKED:
+        effects.append(removal.rebalance_timer(shard, group_id, member, after.member_epoch))
+    elif current.state is MemberState.UNREVOKED:
+        effects.append(CancelTimer(rebalance_key(group_id, member_id)))
+    if releases(current, after):
+        effects.append(GroupNews(group_id))
+    record = Record(shard.key, records.AssignmentChanged(group_id, member_id, after), "move")
+    return Decision(records=(record,), effects=tuple(effects)), after
+
+
+def _reply(
+    shard: GroupShard, request: HeartbeatRequest, before: CurrentAssignment, after: CurrentAssignment
+) -> HeartbeatReply:
+    is_told = request.is_join or request.is_full or not same_partitions(before.assigned, after.assigned)
+    return HeartbeatReply(
+        member_id=request.member_id,
+        member_epoch=after.member_epoch,
+        heartbeat_interval_ms=shard.consumer_heartbeat_interval_ms(request.group_id),
+        assigned=after.assigned if is_told else None,
+    )
+
+
+# A member that goes
+
+
+def _decide_leave(shard: GroupShard, request: HeartbeatRequest) -> Decision:
+    group = find_group(shard, request.group_id)
+    if group is None:
+        raise Refused(
+            ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id!a:.80} that could be left"
+        )
+    if request.instance_id is not None:
+        _check_instance(group, request, group.holder(request.instance_id))
+    member = group.members.get(request.member_id)
+    if member is None:
+        raise unknown_member(group.group_id, request.member_id)
+    reply = HeartbeatReply(member_id=request.member_id, member_epoch=request.member_epoch)
+    if request.member_epoch == LEAVE_EPOCH:
+        return replace(removal.decide_removal(shard, group, [request.member_id], LeaveReason.LEAVE), reply=reply)
+    return _decide_away(shard, group, request.member_id, reply)
+
+
+def _decide_away(shard: GroupShard, group: ConsumerGroup, member_id: str, reply: HeartbeatReply) -> Decision:
+    """Its session runs on, and nobody else gets what it holds until that ends."""
+    current = group.assignment(member_id)
+    record = records.AssignmentChanged(group.group_id, member_id, away(current))
+    return Decision(
+        reply,
+        records=(Record(shard.key, record, "static member away"),),
+        effects=(
+            CancelTimer(rebalance_key(group.group_id, member_id)),
+            *((GroupNews(group.group_id),) if current.pending_revocation else ()),
+        ),
+    )

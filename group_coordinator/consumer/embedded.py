@@ -1,0 +1,64 @@
+"""Between the bytes that classic members exchange and what a consumer group knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from coordinator_protocol.assignors.values import Share
+from coordinator_protocol.consumer_protocol import (
+    Assignment,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    version_of,
+)
+from coordinator_protocol.consumer_protocol import (
+    Subscription as EmbeddedSubscription,
+)
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.ports import TopicMetadata
+from group_coordinator.classic.state import ClassicProtocol
+from group_coordinator.consumer.state import ClassicMetadata, Owned
+
+
+def subscription_of(protocols: tuple[ClassicProtocol, ...]) -> EmbeddedSubscription:
+    """What the member says under its preferred protocol. Raises Refused where that cannot be read."""
+    return decode_subscription(protocols[0].metadata)
+
+
+def owned_by(subscription: EmbeddedSubscription, topics: TopicMetadata) -> Owned:
+    """What the member says that it owns, without topics that are gone. An eager member has given up everything before
+    it joins, and says nothing."""
+    return {
+        shape.topic_id: frozenset(partitions)
+        for topic, partitions in subscription.owned.items()
+        if (shape := topics.shape(topic)) is not None
+    }
+
+
+def decoded_share(assignment: bytes, topics: TopicMetadata) -> Share[bytes]:
+    """Partitions that exist of what a leader assigned. Raises Refused where it cannot be read, or says more than
+    partitions: an assignor that hands things of its own to the members cannot be replaced by one of ours."""
+    if not assignment:
+        return {}
+    decoded = decode_assignment(assignment)
+    if decoded.user_data:
+        raise Refused(ErrorCode.INVALID_REQUEST, "the assignor gives the members data of its own")
+    share: dict[bytes, tuple[int, ...]] = {}
+    for topic, partitions in decoded.partitions.items():
+        shape = topics.shape(topic)
+        if shape is not None:
+            existing = tuple(number for number in partitions if 0 <= number < shape.partition_count)
+            if existing:
+                share[shape.topic_id] = existing
+    return share
+
+
+def encoded_share(share: Mapping[bytes, Iterable[int]], classic: ClassicMetadata, topics: TopicMetadata) -> bytes:
+    """An assignment in the version in which the member speaks."""
+    named = {
+        shape.topic: tuple(sorted(partitions))
+        for topic_id, partitions in share.items()
+        if (shape := topics.shape_of_id(topic_id)) is not None
+    }
+    return encode_assignment(Assignment(partitions=named), version_of(classic.protocols[0].metadata))

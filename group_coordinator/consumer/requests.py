@@ -1,0 +1,48 @@
+"""What members of consumer groups ask and are answered, as frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from group_coordinator.consumer.state import JOIN_EPOCH, Held, Owned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatRequest:
+    """One ConsumerGroupHeartbeat. None is "unchanged", or "none" from who joins (spec groups 3.2)."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int | None = None
+    subscribed_topic_names: frozenset[str] | None = None
+    subscribed_topic_regex: str | None = None
+    """Empty: no pattern any more."""
+    server_assignor: str | None = None
+    owned: Owned | None = None
+
+    @property
+    def is_join(self) -> bool:
+        return self.member_epoch == JOIN_EPOCH
+
+    @property
+    def names_subscription(self) -> bool:
+        return self.subscribed_topic_names is not None or self.subscribed_topic_regex is not None
+
+    @property
+    def is_full(self) -> bool:
+        """It repeats all that the server must know, so it is told all, too: its client may have missed something."""
+        return self.rebalance_timeout_ms is not None and self.names_subscription and self.owned is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatReply:
+    """What the member is to do."""
+
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int = 0
+    assigned: Held | None = None
+    """None: unchanged."""

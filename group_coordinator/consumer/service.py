@@ -1,0 +1,170 @@
+"""What consumer groups do for their members: heartbeats, which may wait for news, and descriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.names import check_group_id
+from coordinator_runtime.decision import Operation
+from coordinator_runtime.identity import new_uuid, uuid_text
+from coordinator_runtime.patterns import Pattern
+from coordinator_runtime.pending import Pending, settled
+from coordinator_runtime.ports import CallContext
+from coordinator_runtime.runtime import Runtime
+from group_coordinator.config import GroupConfig
+from group_coordinator.consumer.assigning import find_group
+from group_coordinator.consumer.decisions import decide_heartbeat
+from group_coordinator.consumer.group import ConsumerGroup
+from group_coordinator.consumer.moving import has_news
+from group_coordinator.consumer.requests import HeartbeatReply, HeartbeatRequest
+from group_coordinator.consumer.rules import check_heartbeat
+from group_coordinator.loading import GroupRouter
+from group_coordinator.news import News
+from group_coordinator.shard import GroupShard
+
+_DEADLINE_MARGIN_MS: Final = 100
+"""An answer leaves this long before its caller stops waiting for it."""
+
+
+class ConsumerService:
+    """Use cases. Each raises Refused for what can be told without asking the group."""
+
+    def __init__(self, runtime: Runtime, *, router: GroupRouter, config: GroupConfig, news: News) -> None:
+        self._runtime = runtime
+        self._router = router
+        self._config = config
+        self._news = news
+        self._waiting: dict[tuple[str, str], _Waiting] = {}
+        """By group id and member id."""
+
+    def heartbeat(
+        self, request: HeartbeatRequest, context: CallContext, *, max_wait_ms: int = 0
+    ) -> Pending[HeartbeatReply]:
+        """Answered at once if there is something new for the member, else when there is, at the latest after the wait.
+        Errors: as spec groups 3.2, 3.4, 3.7 and 3.8."""
+        check_heartbeat(request, self._config.consumer_assignors)
+        if request.subscribed_topic_regex:
+            Pattern(request.subscribed_topic_regex)
+        if not request.member_id:
+            request = replace(request, member_id=uuid_text(new_uuid()))
+        # What an older heartbeat says that the member owns is not true any more: it must not be heard again.
+        self._answer_older(request)
+        wait_ms = self._wait_ms(request, context, max_wait_ms)
+        if wait_ms <= 0:
+            return self._write(request, context)
+        return self._wait(request, context, wait_ms)
+
+    def describe(self, group_id: str) -> ConsumerGroup:
+        """A consumer group; what is on disk of it. Raises Refused: INVALID_GROUP_ID; GROUP_ID_NOT_FOUND, also for a
+        group of another kind."""
+        check_group_id(group_id)
+        shard: GroupShard = self._runtime.shard(self._router.shard_key(group_id))
+        group = shard.durable_group(group_id)
+        if not isinstance(group, ConsumerGroup):
+            what = "there is no group" if group is None else f"{group.kind} is the kind of group"
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"{what} {group_id!a:.300}; list the groups")
+        return group
+
+    def _write(self, request: HeartbeatRequest, context: CallContext) -> Pending[HeartbeatReply]:
+        operation = Operation(self._router.shard_key(request.group_id), partial(decide_heartbeat, request=request))
+        # Most heartbeats store nothing, and what the others store lets partitions move on.
+        return self._runtime.write(operation, context, is_urgent=True)
+
+    # Waiting
+
+    def _wait_ms(self, request: HeartbeatRequest, context: CallContext, max_wait_ms: int) -> int:
+        """How long the heartbeat may wait: who leaves is not kept, and the next heartbeat must come in the session."""
+        if request.member_epoch < 0:
+            return 0
+        shard = self._find_shard(request)
+        session_ms = (
+            self._config.consumer_session_timeout_ms
+            if shard is None
+            else shard.consumer_session_timeout_ms(request.group_id)
+        )
+        wait_ms = min(max_wait_ms, session_ms // 2)
+        if context.deadline_ms is not None:
+            wait_ms = min(wait_ms, context.deadline_ms - self._runtime.clock.monotonic_ms() - _DEADLINE_MARGIN_MS)
+        return wait_ms
+
+    def _wait(self, request: HeartbeatRequest, context: CallContext, wait_ms: int) -> Pending[HeartbeatReply]:
+        key = (request.group_id, request.member_id)
+        waiting = self._waiting[key] = _Waiting()
+
+        def ask() -> Pending[HeartbeatReply]:
+            if waiting.told is None or self._may_have_news(request, waiting.told):
+                return self._write(request, context)
+            return settled(waiting.told)
+
+        def is_news(reply: HeartbeatReply) -> bool:
+            waiting.told = reply
+            return waiting.is_old or reply.assigned is not None or reply.member_epoch != request.member_epoch
+
+        asked = self._news.ask(request.group_id, ask, is_news=is_news, max_wait_ms=wait_ms)
+        answer = waiting.answer
+
+        def forget() -> None:
+            if self._waiting.get(key) is waiting:
+                del self._waiting[key]
+
+        def on_settled(reply: Pending[HeartbeatReply]) -> None:
+            forget()
+            try:
+                answer.succeed(reply.result())
+            except Exception as error:  # noqa: BLE001  the error is the answer; whoever waits for it sees it
+                answer.fail(error)
+
+        def give_up() -> None:
+            forget()
+            asked.cancel()
+
+        waiting.give_up = give_up
+        answer.on_cancel(give_up)
+        asked.on_settled(on_settled)
+        return answer
+
+    def _answer_older(self, request: HeartbeatRequest) -> None:
+        older = self._waiting.get((request.group_id, request.member_id))
+        if older is None:
+            return
+        older.is_old = True
+        if older.told is not None:
+            older.give_up()
+            older.answer.succeed(older.told)
+
+    def _may_have_news(self, request: HeartbeatRequest, told: HeartbeatReply) -> bool:
+        """Looked up for every member that waits whenever something happens to one of them, so it must be cheap."""
+        shard = self._find_shard(request)
+        group = None if shard is None else find_group(shard, request.group_id)
+        member = None if group is None else group.members.get(request.member_id)
+        if shard is None or group is None or member is None:
+            return True
+        if group.assignment(request.member_id).member_epoch != told.member_epoch:
+            return True
+        return has_news(shard, group, member, request.owned)
+
+    def _find_shard(self, request: HeartbeatRequest) -> GroupShard | None:
+        shard: GroupShard | None = self._runtime.table.find(self._router.shard_key(request.group_id))
+        return shard
+
+
+class _Waiting:
+    """A heartbeat that waits for news."""
+
+    __slots__ = ("answer", "give_up", "is_old", "told")
+
+    def __init__(self) -> None:
+        self.answer: Pending[HeartbeatReply] = Pending()
+        self.told: HeartbeatReply | None = None
+        """What the group said when it was last asked; None: it has not answered yet."""
+        self.is_old = False
+        """A newer one of the same member has come."""
+        self.give_up: Callable[[], None] = _nothing
+
+
+def _nothing() -> None:
+    """Before there is anything to give up."""

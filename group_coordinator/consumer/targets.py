@@ -1,0 +1,121 @@
+"""What an assignor is told of a group, and what its answer means for the members.
+
+A small target is computed where it is needed, in the operation that needs it. A large one would hold up everybody on
+the loop: it is computed in another process (`target_worker`), and counts only if its group epoch still stands.
+
+Source: spec groups 3.5, 5.8; design 8.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+from coordinator_protocol.assignors.values import MemberSpec, Share, TopicSpec
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.ports import TopicMetadata, TopicShape
+from group_coordinator.assignors import ServerAssignor
+from group_coordinator.consumer.group import ConsumerGroup
+
+ON_LOOP_US_MAX: Final = 2_000
+"""An estimate of the computation beyond which it leaves the loop."""
+
+_US_PER_MEMBER: Final = 2.0
+_US_PER_PARTITION: Final = 0.25
+_UNEQUAL_FACTOR: Final = 6
+"""Where members subscribe to different topics, everything costs about this much more (spec groups 5.8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTask:
+    """Everything that a computation needs, so that it can be done anywhere."""
+
+    group_id: str
+    group_epoch: int
+    assignor_name: str
+    members: Mapping[str, MemberSpec[bytes]]
+    topics: Mapping[bytes, TopicSpec]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetResult:
+    """The answer of an assignor, as far as it is new."""
+
+    group_id: str
+    group_epoch: int
+    assignor_name: str
+    changed: Mapping[str, Share[bytes]]
+    """New shares by member id; who is not here keeps its own."""
+
+
+def shapes_of(names: Iterable[str], topics: TopicMetadata) -> list[TopicShape]:
+    """The topics of these names that exist, by id."""
+    found = [shape for name in names if (shape := topics.shape(name)) is not None]
+    return sorted(found, key=lambda shape: shape.topic_id)
+
+
+def metadata_hash(shapes: Iterable[TopicShape]) -> int:
+    """64 bits that differ when a topic came, went or grew. The same in every process."""
+    digest = blake2b(digest_size=8)
+    for shape in shapes:
+        digest.update(f"{shape.topic_id.hex()} {shape.topic} {shape.partition_count}\n".encode())
+    return int.from_bytes(digest.digest(), "big")
+
+
+def is_large(group: ConsumerGroup, topics: TopicMetadata) -> bool:
+    """True if the computation would hold the loop up for too long."""
+    partitions = sum(shape.partition_count for shape in shapes_of(group.subscribed_topics(), topics))
+    cost_us = len(group.members) * _US_PER_MEMBER + partitions * _US_PER_PARTITION
+    if len({group.topics_of(subscription) for subscription in group.subscriptions()}) > 1:
+        cost_us *= _UNEQUAL_FACTOR
+    return cost_us > ON_LOOP_US_MAX
+
+
+def target_task(group: ConsumerGroup, topics: TopicMetadata, assignors: tuple[str, ...]) -> TargetTask:
+    """What must be computed for the group as it is now. `assignors`: those there are, the default one first."""
+    shapes = shapes_of(group.subscribed_topics(), topics)
+    ids = {shape.topic: shape.topic_id for shape in shapes}
+    wanted: dict[frozenset[bytes], frozenset[bytes]] = {}
+    subscribed: dict[object, frozenset[bytes]] = {}
+    for subscription in group.subscriptions():
+        topic_ids = frozenset(ids[name] for name in group.topics_of(subscription) if name in ids)
+        # One object for equal sets: assignors compare them, and so it costs nothing.
+        subscribed[subscription] = wanted.setdefault(topic_ids, topic_ids)
+    members = {
+        member_id: MemberSpec(
+            topics=subscribed[member.subscription],
+            instance_id=member.instance_id,
+            rack_id=member.rack_id,
+            owned=group.target(member_id),
+        )
+        for member_id, member in group.members.items()
+    }
+    specs = {shape.topic_id: TopicSpec(shape.partition_count) for shape in shapes}
+    epoch = group.epochs.group_epoch
+    return TargetTask(group.group_id, epoch, preferred_assignor(group, assignors), members, specs)
+
+
+def preferred_assignor(group: ConsumerGroup, assignors: tuple[str, ...]) -> str:
+    """The one that most members name, at a tie the one that is listed first; the first if nobody names any."""
+    votes = Counter(member.server_assignor for member in group.members.values() if member.server_assignor is not None)
+    return max(assignors, key=lambda name: (votes[name], -assignors.index(name)))
+
+
+def compute(task: TargetTask, assignor: ServerAssignor) -> TargetResult:
+    """Ask the assignor. Raises Refused UNKNOWN_SERVER_ERROR if it fails."""
+    try:
+        shares = assignor(task.members, task.topics)
+    except Exception as error:
+        # An assignor may be somebody else's code; its group fails, and nothing else does.
+        raise Refused(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"the assignor {task.assignor_name} failed on the group {task.group_id!a:.80}: {error!r:.300}; choose "
+            "another one",
+        ) from error
+    changed = {
+        member_id: shares[member_id] for member_id, member in task.members.items() if shares[member_id] != member.owned
+    }
+    return TargetResult(task.group_id, task.group_epoch, task.assignor_name, changed)

@@ -1,0 +1,64 @@
+"""H. Describe, List, Delete: DescribeGroups and ListGroups."""
+
+from __future__ import annotations
+
+from coordinator_api.v1 import group_pb2
+from coordinator_protocol.errors import ErrorCode
+from tests.conformance.groups.cases import case
+from tests.groups.classic.members import ClassicRoom, code, protocols
+
+
+@case(118)
+def test_a_stable_group_shows_what_its_members_brought_and_got() -> None:
+    room = ClassicRoom()
+    (member,) = room.stable(room.member("i1", protocols=protocols("range", metadata=b"mine")), plan={0: b"all"})
+    group = room.describe()
+    assert (group.group_state, group.protocol_type, group.protocol_name) == ("Stable", "consumer", "range")
+    assert (group.leader, group.generation_id) == (member.member_id, 1)
+    (shown,) = group.members
+    assert (shown.member_id, shown.group_instance_id) == (member.member_id, "i1")
+    assert (shown.client_id, shown.client_host) == ("client", "/127.0.0.1")
+    assert (shown.metadata, shown.assignment) == (b"mine", b"all")
+
+
+@case(119)
+def test_a_rebalancing_group_shows_only_who_its_members_are() -> None:
+    room = ClassicRoom()
+    leader, _follower = room.stable(room.member(), room.member())
+    leader.joining()
+    group = room.describe()
+    assert (group.group_state, group.protocol_name, len(group.members)) == ("PreparingRebalance", "", 2)
+    assert {(member.metadata, member.assignment) for member in group.members} == {(b"", b"")}
+
+
+def listed(room: ClassicRoom, **filters: list[str]) -> list[str]:
+    return [group.group_id for group in room.told(group_pb2.ListGroupsRequest(**filters)).groups]
+
+
+def a_group_of_each_kind() -> ClassicRoom:
+    room = ClassicRoom()
+    room.stable(room.member(group_id="classic"))
+    (left,) = room.stable(room.member(group_id="empty"))
+    left.leaves()
+    joined = room.told(
+        group_pb2.ConsumerGroupHeartbeatRequest(
+            group_id="new",
+            member_id="m",
+            rebalance_timeout_ms=10_000,
+            subscribed_topic_names=group_pb2.TopicNames(names=["foo"]),
+            topic_partitions=group_pb2.PartitionSet(),
+        )
+    )
+    assert code(joined) is ErrorCode.NONE
+    return room
+
+
+@case(121)
+def test_groups_are_listed_by_state_and_kind() -> None:
+    room = a_group_of_each_kind()
+    assert listed(room, states_filter=["EMPTY"]) == ["empty"]
+    assert listed(room, states_filter=[" stable "]) == ["classic", "new"]
+    assert listed(room, types_filter=["Classic"]) == ["classic", "empty"]
+    assert listed(room, types_filter=["consumer", "share"]) == ["new"]
+    assert listed(room, states_filter=["nonsense"]) == []
+    assert listed(room) == ["classic", "empty", "new"]

@@ -27,6 +27,7 @@ from coordinator_runtime.rocks import StoreOptions
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_server.admission import AdmissionLimits
 from coordinator_server.logs import LogFormat, LogLevel
+from partition_log.state import PRODUCER_EXPIRATION_MS, PartitionConfig
 from txn_coordinator.shard import EXPIRATION_MS, TwoPhase
 
 ENVIRONMENT_PREFIX: Final = "TXN_"
@@ -112,6 +113,12 @@ class Config(BaseSettings):
     """How long a transactional id may be unused before it is forgotten; what is open or being completed never is. Too
     small: a producer that pauses gets INVALID_PRODUCER_ID_MAPPING and must initialise again. Too large: ids that nobody
     will use again keep their memory."""
+
+    producer_id_expiration_ms: Positive = PRODUCER_EXPIRATION_MS
+    """How long a producer may write nothing to a partition before the partition forgets it; one with an open
+    transaction there never is. Must be longer than producers repeat a batch. Too small: a repeated batch is appended
+    twice, and an idle producer without a transactional id gets UNKNOWN_PRODUCER_ID and needs a new identity. Too large:
+    producers that will never write again keep their memory."""
 
     transaction_two_phase_commit_enable: bool = False
     """Whether producers may take part in somebody else's two-phase commit (enable_2pc, PrepareTransaction). Their
@@ -212,6 +219,10 @@ class Config(BaseSettings):
             producer_epoch_max=self.producer_epoch_max,
             fused_participants_max=self.fused_participants_max,
         )
+
+    def partition_config(self) -> PartitionConfig:
+        """How partitions are kept."""
+        return PartitionConfig(producer_id_expiration_ms=self.producer_id_expiration_ms)
 
     def runtime_limits(self) -> RuntimeLimits:
         """The bounds of the runtime's queues."""

@@ -16,7 +16,7 @@ from coordinator_runtime.decision import ShardKey, Turn
 from coordinator_runtime.ports import TopicCatalog
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers, is_admin_fence
-from partition_log.events import MarkerFromOutside, PartitionGrew, TopicChanged
+from partition_log.events import MarkerFromOutside, PartitionGrew, ProducersExpired, TopicChanged
 from txn_coordinator.events import HangingTransactionAborted, TransactionExpired, TransactionStepped
 from txn_coordinator.hanging import Hanging
 from txn_coordinator.state import NO_EPOCH, PREPARED, Identity, Transaction, TransactionState
@@ -71,6 +71,8 @@ class EventObserver:
             self._transactions.expired(event)
             if self._is_debug:
                 _log.debug("expired", transactional_id=event.before.transactional_id)
+        elif isinstance(event, ProducersExpired):
+            self._log_numbers.expired(event)
         elif isinstance(event, MarkerFromOutside):
             self._marker_from_outside(event, turn)
         elif isinstance(event, HangingTransactionAborted):

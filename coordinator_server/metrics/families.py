@@ -126,6 +126,9 @@ FAMILIES: Final = (
     _counter("txn_partition_appended_records_total", ("topic", "kind"), "Records appended (data, control)."),
     _counter("txn_partition_appended_bytes_total", ("topic", "kind"), "Bytes appended (data, control)."),
     _counter(
+        "txn_partition_expired_producers_total", (), "Producers that did not write for long and that partitions forgot."
+    ),
+    _counter(
         "txn_read_records_total",
         ("topic", "isolation", "result"),
         "Records read, and hidden from readers (served, aborted_skipped, control_skipped).",

@@ -18,7 +18,7 @@ from coordinator_server.metrics.instruments import MS, Labels
 from coordinator_server.metrics.samples import Sample, Snapshot, single
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.state import Topic
-from partition_log.events import PartitionGrew, RecordsRead
+from partition_log.events import PartitionGrew, ProducersExpired, RecordsRead
 from partition_log.shard import LogShard
 from partition_log.state import Isolation, OpenTransaction, PartitionHead
 
@@ -36,6 +36,7 @@ class LogNumbers:
         self._read: dict[tuple[str, Isolation], list[int]] = {}
         """By topic and isolation: served, aborted, control."""
         self._markers = dict.fromkeys(Outcome, 0)
+        self._expired_producers = 0
 
     def grew(self, topic: str, event: PartitionGrew) -> None:
         """A batch or marker is durable."""
@@ -47,6 +48,10 @@ class LogNumbers:
         appended[1] += event.size_bytes
         if event.outcome is not None:
             self._markers[event.outcome] += 1
+
+    def expired(self, event: ProducersExpired) -> None:
+        """A partition forgot producers that did not write."""
+        self._expired_producers += event.count
 
     def read(self, event: RecordsRead) -> None:
         """A fetch was answered."""
@@ -78,6 +83,7 @@ class LogNumbers:
         return {
             "txn_partition_appended_records_total": records,
             "txn_partition_appended_bytes_total": size,
+            "txn_partition_expired_producers_total": single(self._expired_producers),
             "txn_read_records_total": read,
             "txn_coordinator_markers_total": {
                 (_OUTCOMES[outcome], "log"): number for outcome, number in self._markers.items()

@@ -28,7 +28,16 @@ from txn_coordinator.marker_sender import MarkerSender
 SERVED: Final = (Coordinator.COUNTERS, Coordinator.CATALOG, Coordinator.LOG, Coordinator.TRANSACTIONS)
 """The coordinators that this server has shards of."""
 
-TIMER_KINDS: Final = ("transaction_timeout", "transaction_expiration", "audit", "parked", "fetch", "markers", "load")
+TIMER_KINDS: Final = (
+    "transaction_timeout",
+    "transaction_expiration",
+    "producer_expiration",
+    "audit",
+    "parked",
+    "fetch",
+    "markers",
+    "load",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from coordinator_runtime.store import CommitGroup, Family
 from coordinator_server import stored
 from coordinator_server.store_verify import Check, verify_store
 from partition_log import codec
-from partition_log.state import EMPTY_HEAD
+from partition_log.state import EMPTY_HEAD, ForgottenProducers
 from tests.cli.terminal import Terminal
 from tests.harness.memory_store import MemoryStore
 from tests.harness.rocks_shelf import RocksShelf
@@ -205,6 +205,31 @@ def lose_a_producer(damaged: Damaged) -> None:
     damaged.put(Family.PRODUCERS, codec.producer_key(0, 0), None)
 
 
+def forget(damaged: Damaged, forgotten: ForgottenProducers) -> None:
+    head = stored.heads(damaged.store)[0]
+    damaged.put(HEAD, codec.partition_key(0), codec.encode_head(replace(head, forgotten=forgotten)))
+
+
+def lose_a_producer_that_wrote_after_others_were_forgotten(damaged: Damaged) -> None:
+    forget(damaged, ForgottenProducers(end_offset=4, csn=2))
+    lose_a_producer(damaged)
+
+
+def forget_a_producer_and_not_its_marker(damaged: Damaged) -> None:
+    forget(damaged, ForgottenProducers(end_offset=5, csn=1))
+    lose_a_producer(damaged)
+
+
+def forget_a_marker_that_never_was(damaged: Damaged) -> None:
+    forget(damaged, ForgottenProducers(end_offset=5, csn=77))
+
+
+def lose_what_is_left_of_a_producer(damaged: Damaged) -> None:
+    entry = stored.producers(damaged.store, 0)[0]
+    forget(damaged, ForgottenProducers(end_offset=5, csn=2))
+    damaged.put(Family.PRODUCERS, codec.producer_key(0, 0), codec.encode_producer(replace(entry, last_marker=None)))
+
+
 def invent_a_producer(damaged: Damaged) -> None:
     entry = damaged.store.get(Family.PRODUCERS, codec.producer_key(0, 0))
     damaged.put(Family.PRODUCERS, codec.producer_key(0, 99), entry)
@@ -315,6 +340,18 @@ DAMAGES = [
     (forget_an_open_transaction, "positions", "0 open, newest abort at -1 of 0 is stored, the log says end 3"),
     (forget_an_abort, "positions", "newest abort at -1 of 1 is stored"),
     (lose_a_producer, "producers", "t-0: producer 0 wrote here and is not stored"),
+    (
+        lose_a_producer_that_wrote_after_others_were_forgotten,
+        "producers",
+        "t-0: producer 0 wrote here and is not stored",
+    ),
+    (forget_a_producer_and_not_its_marker, "producers", "t-0: producer 0 wrote here and is not stored"),
+    (
+        forget_a_marker_that_never_was,
+        "positions",
+        "t-0: producers were forgotten at offset 5, with markers up to csn 77",
+    ),
+    (lose_what_is_left_of_a_producer, "producers", "t-0: producer 0 is stored as ProducerEntry(epoch=2"),
     (invent_a_producer, "producers", "t-0: producer 99 is stored and never wrote here"),
     (lower_the_epoch_of_a_producer, "producers", "t-0: producer 0 is stored as ProducerEntry(epoch=0"),
     (forget_an_outcome, "index", "is in the log and not in the index"),

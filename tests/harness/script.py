@@ -18,6 +18,7 @@ pasting. A line is a verb and its arguments; `key=value` and single words after 
     disk_error, disk_error keep=1  the next sync fails: the process ends, and starts again
     tick 500                       let time pass
     fetch t-0                      what a reader gets: read committed, or `uncommitted`, or `raw`
+    producers t-0                  what a partition remembers of producers
     show orders                    durable state of an id, a partition (t-0) or a group (group:name)
 
 A request is flushed once, so that its own answer can come; with `hold` it is not. `lost`: the answer never reaches the
@@ -37,7 +38,7 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from partition_log.requests import ProduceResult
-from partition_log.state import Isolation
+from partition_log.state import Isolation, ProducerEntry
 from tests.harness.world import LogEntry, World
 from txn_coordinator.shard import Ended, Initialised
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction
@@ -310,6 +311,12 @@ def _fetch(script: Script, line: Line) -> None:
     script.say(f"{partition}: {entries} | next {reading.next_offset}{hidden}")
 
 
+def _remembered(script: Script, line: Line) -> None:
+    (partition,) = line.words
+    found = script.world.remembered(partition)
+    script.say(f"{partition}: {', '.join(_producer_entry(*each) for each in found) or 'remembers nobody'}")
+
+
 def _show(script: Script, line: Line) -> None:
     (what,) = line.words
     if what.startswith("group:"):
@@ -345,6 +352,7 @@ VERBS: Final[dict[str, Callable[[Script, Line], None]]] = {
     "disk_error": _disk_error,
     "tick": _tick,
     "fetch": _fetch,
+    "producers": _remembered,
     "show": _show,
 }
 
@@ -371,6 +379,11 @@ def _log_entry(entry: LogEntry) -> str:
     if entry.marker is None:
         return f"{entry.offset}:{entry.value}"
     return f"{entry.offset}:[{entry.marker.outcome.name.lower()} {entry.producer_id}/{entry.marker.txn_epoch}]"
+
+
+def _producer_entry(producer_id: int, entry: ProducerEntry) -> str:
+    shown = f"{producer_id}/{entry.epoch} last sequence {entry.last_sequence}"
+    return shown if entry.open_transaction is None else f"{shown} open"
 
 
 def _transaction(world: World, transaction: Transaction) -> str:

@@ -5,6 +5,7 @@ A file starts with settings, one `name: value` a line:
     modes: fused split          commit modes in which the story is the same (default: both)
     producer_epoch_max: 3       so that producer ids rotate soon
     expiration_ms: 1000         idle transactional ids are forgotten so soon
+    producer_expiration_ms: 1000  idle producers are forgotten by partitions so soon
     group_bytes_max: 1          every operation becomes a group of its own, so that a crash can come between any two
 
 Comments start with `#`. Blocks are separated by blank lines. A run is compared with what the file says, and the file
@@ -20,12 +21,13 @@ from typing import Final
 
 from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_runtime.runtime import RuntimeLimits
+from partition_log.state import PRODUCER_EXPIRATION_MS
 from tests.harness.script import Script
 from tests.harness.world import MemoryShelf, Shelf, World, WorldOptions
 from txn_coordinator.shard import EXPIRATION_MS, TwoPhase
 
 _RULER: Final = "----"
-_SETTING: Final = re.compile(r"(modes|producer_epoch_max|expiration_ms|group_bytes_max): (.*)")
+_SETTING: Final = re.compile(r"(modes|producer_epoch_max|expiration_ms|producer_expiration_ms|group_bytes_max): (.*)")
 
 
 @dataclass(slots=True)
@@ -56,6 +58,7 @@ class Transcript:
             two_phase=mode,
             producer_epoch_max=int(settings.get("producer_epoch_max", EPOCH_MAX)),
             expiration_ms=int(settings.get("expiration_ms", EXPIRATION_MS)),
+            producer_expiration_ms=int(settings.get("producer_expiration_ms", PRODUCER_EXPIRATION_MS)),
             runtime_limits=RuntimeLimits(
                 group_bytes_max=int(settings.get("group_bytes_max", RuntimeLimits().group_bytes_max))
             ),

@@ -60,6 +60,7 @@ async def test_a_run_that_meets_everything_produces_every_metric() -> None:
     assert {kind for (kind,) in seen.labels("txn_runtime_timers")} >= {
         "transaction_timeout",
         "transaction_expiration",
+        "producer_expiration",
         "parked",
         "fetch",
         "markers",
@@ -86,6 +87,11 @@ async def _run_everything(seen: Seen) -> None:
         busy = BusyServer(server, seen)
         await busy.init("forgotten")
         await busy.until(lambda snapshot: snapshot["txn_coordinator_expired_ids_total"][()] == 1)
+    async with in_process_server(producer_id_expiration_ms=1) as server:
+        busy = BusyServer(server, seen)
+        await busy.topic("a")
+        assert await busy.end("a", await busy.opened("a", "a"), committed=True) == 0
+        await busy.until(lambda snapshot: snapshot["txn_partition_expired_producers_total"][()] == 1)
 
 
 def test_what_is_published_can_be_read_by_prometheus() -> None:

@@ -9,6 +9,7 @@ import pytest
 from coordinator_protocol.marker import Outcome
 from coordinator_server.metrics.instruments import Histogram
 from partition_log.state import Isolation
+from tests.harness.world import WorldOptions
 from tests.metrics.observed import PARTITION, TOPIC, ObservedWorld
 from txn_coordinator.state import Identity
 
@@ -108,3 +109,14 @@ def test_beyond_the_limit_partitions_are_not_looked_at_and_counted_as_omitted(wo
     assert found["txn_partitions_omitted"] == {(): 2}
     assert world.survey().snapshot(0)["txn_partitions_omitted"] == {(): 0}
     assert world.survey(partitions_max=0).snapshot(0)["txn_partitions_omitted"] == {(): 5}
+
+
+def test_producers_that_were_forgotten_are_counted() -> None:
+    world = ObservedWorld(WorldOptions(producer_expiration_ms=1_000))
+    world.create_topic(TOPIC, 1)
+    world.ended(world.opened("a"), Outcome.COMMIT, "a")
+    world.opened("b")
+    for _ in range(2):
+        world.tick(1_000)
+        world.settle()
+    assert world.value("txn_partition_expired_producers_total") == 1

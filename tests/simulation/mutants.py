@@ -20,7 +20,8 @@ from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules as log_rules
 from partition_log.markers import PartitionMarkers
 from partition_log.rules import AppendVerdict, MarkerVerdict
-from partition_log.state import Isolation
+from partition_log.shard import LogShard
+from partition_log.state import Isolation, PartitionHead
 from tests.harness.fake_groups import FakeGroups
 from txn_coordinator import codec, rules, state
 from txn_coordinator.counters import CountersShard
@@ -225,6 +226,17 @@ def _any_marker_closes(judge: Any, entry: Any, marker: Any, **kwargs: Any) -> An
     return judge(entry, marker, **kwargs)
 
 
+def _forget_whoever_is_idle(_idle_producers: Any, shard: LogShard) -> Any:
+    for ordinal, partition in shard._partitions.items():
+        for producer_id, entry in partition.producers.items():
+            yield entry.last_append_ms, (ordinal, producer_id, replace(entry, open_transaction=None))
+
+
+def _forget_the_csn(forget: Any, head: PartitionHead, entries: Any) -> PartitionHead:
+    done: PartitionHead = forget(head, entries)
+    return replace(done, forgotten=replace(done.forgotten, csn=0))
+
+
 def _repeat_the_marker(judge: Any, entry: Any, marker: Any, **kwargs: Any) -> Any:
     verdict = judge(entry, marker, **kwargs)
     return MarkerVerdict.APPEND if verdict is MarkerVerdict.REPEATED else verdict
@@ -233,6 +245,7 @@ def _repeat_the_marker(judge: Any, entry: Any, marker: Any, **kwargs: Any) -> An
 _SPLIT = {"two_phase": TwoPhase.SPLIT}
 _FEW_EPOCHS = {"epoch_max": 3}
 _CRASHING = {"crash_weight": 4.0}
+_FORGETFUL = {"producer_expiration_ms": 500, "tick_weight": 3.0}
 _DECIDED_OUTSIDE = {"participant_ids": 2, "tick_weight": 3.0}
 
 CANARIES = (
@@ -387,6 +400,18 @@ MUTANTS = (
         "repeat_the_marker",
         "a marker that comes twice is appended twice",
         ((log_rules, "judge_marker", _repeat_the_marker),),
+    ),
+    Mutant(
+        "forget_whoever_is_idle",
+        "a partition forgets a producer whose transaction is open",
+        ((LogShard, "_idle_producers", _forget_whoever_is_idle),),
+        _FORGETFUL,
+    ),
+    Mutant(
+        "forget_the_csn",
+        "a late marker is appended again once its producer is forgotten",
+        ((log_rules, "head_after_forgetting", _forget_the_csn),),
+        _FORGETFUL,
     ),
 )
 """Every bug that the simulation must catch."""

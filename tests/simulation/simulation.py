@@ -21,7 +21,7 @@ from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import RuntimeLimits
 from partition_log.catalog.rules import NewTopic
 from partition_log.requests import ProduceResult
-from partition_log.state import Isolation
+from partition_log.state import PRODUCER_EXPIRATION_MS, Isolation
 from tests.harness.world import LogEntry, Reading, Shelf, World, WorldOptions
 from tests.simulation import history as plain
 from tests.simulation.clients import Instance, Numbers
@@ -57,6 +57,8 @@ class Options:
     """One more topic, which is deleted and made again in between."""
     participant_ids: int
     """Transactional ids whose transactions are decided outside."""
+    producer_expiration_ms: int
+    """After how long partitions forget idle producers."""
 
     @classmethod
     def of(cls, seed: int) -> Options:
@@ -76,6 +78,7 @@ class Options:
             group_bytes_max=chance.choice((1, 1 << 20)),
             has_passing_topic=chance.random() < 0.3,
             participant_ids=chance.choice((0, 0, 1, 2)),
+            producer_expiration_ms=chance.choice((PRODUCER_EXPIRATION_MS, PRODUCER_EXPIRATION_MS, 500, 3_000)),
         )
 
 
@@ -98,6 +101,7 @@ class Simulation:
             WorldOptions(
                 two_phase=options.two_phase,
                 producer_epoch_max=options.epoch_max,
+                producer_expiration_ms=options.producer_expiration_ms,
                 runtime_limits=RuntimeLimits(
                     group_bytes_max=options.group_bytes_max, parked_calls_max=options.parked_calls_max
                 ),

@@ -25,6 +25,7 @@ from partition_log.foreign_markers import ForeignMarkers
 from partition_log.markers import PartitionMarkers
 from partition_log.service import LogService
 from partition_log.servicer import LogServicer
+from partition_log.state import PRODUCER_EXPIRATION_MS
 from tests.harness.world import LogEntry, World, WorldOptions, partition_name
 from txn_coordinator.counters import COUNTERS
 from txn_coordinator.history import TransactionHistory
@@ -96,8 +97,12 @@ class Refusing:
 class Room(World):
     """A server with one topic `t` of four partitions."""
 
-    def __init__(self, *, split: bool = False, near_the_end: bool = False) -> None:
-        options = WorldOptions(two_phase=TwoPhase.SPLIT if split else TwoPhase.FUSED)
+    def __init__(
+        self, *, split: bool = False, near_the_end: bool = False, producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
+    ) -> None:
+        options = WorldOptions(
+            two_phase=TwoPhase.SPLIT if split else TwoPhase.FUSED, producer_expiration_ms=producer_expiration_ms
+        )
         super().__init__(replace(options, producer_epoch_max=EPOCH_MAX) if near_the_end else options)
         self._refusing: Refusing | None = None
         self.create_topic("t", 4)

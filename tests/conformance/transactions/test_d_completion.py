@@ -23,6 +23,8 @@ from txn_coordinator.owners import ProducerOwners
 from txn_coordinator.state import Identity
 
 A_SECOND = 1_000
+IDLE_MS = 60_000
+"""Partitions that forget producers, where a test says so, do it after this time."""
 
 
 def marker(epoch: int, *, producer_id: int = 77, coordinator_epoch: int = 2, csn: int = 1) -> Marker:
@@ -357,7 +359,22 @@ def test_the_last_stable_offset_waits_for_the_oldest(version: int) -> None:
     assert stable == [0, 1, 1, 6]
 
 
-still_open(166, "producers that a partition has not seen for long are not forgotten yet")
+@case(166)
+def test_an_open_transaction_and_a_fence_outlive_the_idle_producer() -> None:
+    room = Room(producer_expiration_ms=IDLE_MS)
+    client = room.client("open")
+    client.init(timeout_ms=10 * IDLE_MS)
+    client.write("t-0", "a")
+    for producer_id in (78, 79):
+        client.write("t-1", "b", shown=Identity(producer_id, 0), sequence=0, plain=True)
+    room.tick(IDLE_MS - 1)
+    room.told(room.send_marker("t-1", marker(1, producer_id=78)))
+    room.tick(IDLE_MS - 1)
+    room.settle()
+    assert len(room.remembered("t-0")) == 1
+    assert [(producer_id, entry.epoch) for producer_id, entry in room.remembered("t-1")] == [(78, 2)]
+    assert client.write("t-1", "c", shown=Identity(78, 1), sequence=0, plain=True) == 47
+    assert client.write("t-0", "d") == 0
 
 
 class AdmitsAll:

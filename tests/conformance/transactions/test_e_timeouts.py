@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from tests.conformance.transactions.cases import both_versions, case, not_drivable, still_open
+from dataclasses import replace
+
+from tests.conformance.transactions.cases import both_versions, case, not_drivable
 from tests.conformance.transactions.room import ABORT, COMMIT, EIGHT_DAYS_MS, TIMEOUT_MS, Client, Room
 from tests.conformance.transactions.test_d_completion import away
 from txn_coordinator.state import Identity
 
 OVERDUE_MS = TIMEOUT_MS + 1
+TWO_DAYS_MS = 2 * 24 * 3_600_000
+"""More than partitions remember idle producers for, and less than ids are kept for."""
 
 
 @case(
@@ -142,18 +146,39 @@ not_drivable(
 )
 not_drivable(186, "all shards are in one store, which works or fails as a whole")
 not_drivable(187, "an id whose first initialisation was refused or lost does not exist: nothing is half made")
-still_open(189, "producers that a partition has not seen for long are not forgotten yet")
+
+
+@case(189)
+@both_versions
+def test_an_id_whose_producer_a_partition_has_forgotten_goes_on(version: int) -> None:
+    room = Room()
+    old = room.ongoing(version=version)
+    old.commit()
+    room.tick(TWO_DAYS_MS)
+    room.settle()
+    assert room.remembered("t-0") == ()
+    new = room.client(version=version)
+    assert new.init() == Identity(old.identity.producer_id, old.identity.producer_epoch + 1)
+    new.add("t-0")
+    assert new.write("t-0", "b") == 0
+    new.commit()
+    room.settle()
+    assert room.visible() == ["a", "b"]
+    room.tick(TWO_DAYS_MS)
+    room.settle()
+    assert old.write("t-0", "c", sequence=0) in (47, 90), "the partition forgot the fence, the coordinator did not"
 
 
 @case(190)
 @both_versions
 def test_an_expired_id_comes_back_with_a_new_producer_id(version: int) -> None:
-    room = Room()
+    room = Room(producer_expiration_ms=2 * EIGHT_DAYS_MS)
     client = room.ongoing(version=version)
     client.commit()
     old = client.identity
     room.tick(EIGHT_DAYS_MS)
     room.settle()
+    assert len(room.remembered("t-0")) == 1
     new = client.init(expected=old)
     assert new == Identity(old.producer_id + 1, 0)
     client.add("t-0")
@@ -162,4 +187,29 @@ def test_an_expired_id_comes_back_with_a_new_producer_id(version: int) -> None:
     assert room.visible() == ["a", "b"]
 
 
-still_open(191, "producers that a partition has not seen for long are not forgotten yet")
+@case(191, differs="settings are read at the start: another expiration applies from the next start on, to all it finds")
+def test_an_idle_producer_is_forgotten_and_comes_back() -> None:
+    room = Room()
+    producer = room.client()
+    alone = Identity(77, 0)
+
+    def remembered() -> list[int]:
+        return [producer_id for producer_id, _entry in room.remembered("t-0")]
+
+    assert producer.write("t-0", "a", shown=alone, plain=True) == 0
+    room.tick(TWO_DAYS_MS)
+    room.settle()
+    assert remembered() == []
+    assert producer.write("t-0", "b", shown=alone, plain=True) == 59
+    assert producer.write("t-0", "b", shown=alone, sequence=0, plain=True) == 0
+    assert remembered() == [77]
+    room.options = replace(room.options, producer_expiration_ms=3 * TWO_DAYS_MS)
+    room.crash(down_ms=TWO_DAYS_MS)
+    room.tick(TWO_DAYS_MS)
+    room.settle()
+    assert remembered() == [77]
+    room.options = replace(room.options, producer_expiration_ms=TWO_DAYS_MS)
+    room.crash()
+    room.tick(1_000)
+    room.settle()
+    assert remembered() == []

@@ -73,6 +73,8 @@ def _bumped(shard: GroupShard, group: ConsumerGroup, turn: Turn, hashed: int, ca
             Record(shard.key, records.GroupEpochBumped(group_id, group_epoch, hashed), cause),
             Record(shard.key, records.MetadataChecked(group_id, turn.now_ms), cause),
         ),
+        # Classic members must join again; the others need hear only of what they get or lose.
+        effects=(GroupNews(group_id),) if len(group.classic) else (),
         events=(RebalanceStarted(group_id, group.kind, cause),),
     )
 

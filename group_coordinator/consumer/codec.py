@@ -202,7 +202,7 @@ def _held(stored: Iterable[storage.TopicPartitionsValue]) -> Held:
     return {topic.topic_id: dict(zip(topic.partitions, topic.assignment_epochs, strict=True)) for topic in stored}
 
 
-def _nothing(_record: records.MetadataChecked | records.RegexesChecked) -> None:
+def _nothing(_record: records.MetadataChecked | records.RegexesChecked | records.RejoinAwaited) -> None:
     return None
 
 
@@ -221,6 +221,7 @@ ENCODERS: Final[Encoders] = {
     records.AssignmentForgotten: partial(_no_member, CONSUMER_CURRENT_ASSIGNMENT),
     records.MetadataChecked: _nothing,
     records.RegexesChecked: _nothing,
+    records.RejoinAwaited: _nothing,
 }
 
 DECODERS: Final[Decoders] = {

@@ -59,6 +59,8 @@ class ConsumerGroup:
         self.regexes: TimelineMap[str, ResolvedRegex] = TimelineMap(journal)
         self.classic: TimelineMap[str, ClassicMetadata] = TimelineMap(journal)
         """The members that speak the classic protocol."""
+        self.awaited: TimelineMap[str, None] = TimelineMap(journal)
+        """Classic members that were told to join again, and have not yet."""
         self._checked_ms: TimelineMap[None, int | None] = TimelineMap(journal)
         self._instances: TimelineMap[str, str] = TimelineMap(journal)
         self._regexes_checked_ms: TimelineMap[None, int | None] = TimelineMap(journal)
@@ -240,12 +242,9 @@ class ConsumerGroup:
                 self.regexes.put(regex, resolved)
             case records.RegexForgotten(_, regex):
                 self.regexes.remove(regex)
-            case records.MetadataChecked(_, checked_ms):
-                self._checked_ms.put(_ONLY, checked_ms)
-            case records.RegexesChecked(_, checked_ms):
-                self._regexes_checked_ms.put(_ONLY, checked_ms)
             case _:
                 self._replay_epochs(value)
+                self._replay_memory(value)
 
     def _replay_epochs(self, value: object) -> None:
         match value:
@@ -262,6 +261,19 @@ class ConsumerGroup:
                 self._epochs.put(_ONLY, reached)
             case records.TargetEpochForgotten():
                 self._epochs.put(_ONLY, replace(self.epochs, assignment_epoch=0, computed_ms=None, assignor_name=""))
+
+    def _replay_memory(self, value: object) -> None:
+        """What no restart must know."""
+        match value:
+            case records.MetadataChecked(_, checked_ms):
+                self._checked_ms.put(_ONLY, checked_ms)
+            case records.RegexesChecked(_, checked_ms):
+                self._regexes_checked_ms.put(_ONLY, checked_ms)
+            case records.RejoinAwaited(_, member_id, is_awaited):
+                if is_awaited:
+                    self.awaited.put(member_id, None)
+                else:
+                    self.awaited.remove(member_id)
 
     def _put_member(self, member: ConsumerMember) -> None:
         before = self.members.get(member.member_id)
@@ -289,6 +301,7 @@ class ConsumerGroup:
             return
         self.members.remove(member_id)
         self.classic.remove(member_id)
+        self.awaited.remove(member_id)
         self._count(member.subscription, -1)
         if member.instance_id is not None and self._instances.get(member.instance_id) == member_id:
             self._instances.remove(member.instance_id)

@@ -129,3 +129,12 @@ class RegexesChecked:
     group_id: str
     checked_ms: int | None
     """Wall time; None: again, the topics changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RejoinAwaited:
+    """A classic member was told to join again, or did. Memory only: after a load it is told once more."""
+
+    group_id: str
+    member_id: str
+    is_awaited: bool

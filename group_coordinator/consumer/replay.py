@@ -23,6 +23,7 @@ _CHANGES_GROUP = (
     records.RegexForgotten,
     records.MetadataChecked,
     records.RegexesChecked,
+    records.RejoinAwaited,
 )
 
 

@@ -51,8 +51,10 @@ from group_coordinator.classic.state import (
     with_member,
     with_replaced_member,
 )
+from group_coordinator.consumer import mixed
+from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.events import GroupCreated, LeaveReason, MemberJoined, MemberLeft
-from group_coordinator.state import Group, GroupKind
+from group_coordinator.state import Group
 
 if TYPE_CHECKING:
     from group_coordinator.shard import GroupShard
@@ -64,11 +66,8 @@ if TYPE_CHECKING:
 def decide_join(shard: GroupShard, turn: Turn, *, request: JoinGroup, ticket: int) -> Decision:
     """Source: spec groups 2.4."""
     group = shard.groups.get(request.group_id)
-    if group is not None and group.kind is GroupKind.CONSUMER and not group.is_empty:
-        raise JoinRefused(
-            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-            f"the members of group {request.group_id!a} speak the consumer protocol; use it, or another group",
-        )
+    if isinstance(group, ConsumerGroup) and not group.is_empty:
+        return mixed.decide_join(shard, turn, group=group, request=request)
     if not isinstance(group, ClassicGroup):
         return _join_new_group(shard, turn, group, request, ticket)
     return _join_group(GroupDraft(group, turn, shard.config), request, ticket)
@@ -245,6 +244,9 @@ def _take_over(draft: GroupDraft, member: ClassicMember, request: JoinGroup, bef
 
 def decide_sync(shard: GroupShard, turn: Turn, *, request: SyncGroup, ticket: int) -> Decision:
     """Source: spec groups 2.6."""
+    known = shard.groups.get(request.group_id)
+    if isinstance(known, ConsumerGroup):
+        return mixed.decide_sync(shard, turn, group=known, request=request, ticket=ticket)
     group = _classic_group(shard, request.group_id, request.member_id)
     check_sync(group, request)
     draft = GroupDraft(group, turn, shard.config)
@@ -295,8 +297,11 @@ def _synced(group: ClassicGroup, member: ClassicMember) -> Synced:
 # Heartbeat
 
 
-def decide_heartbeat(shard: GroupShard, _turn: Turn, *, request: Heartbeat) -> Decision:
+def decide_heartbeat(shard: GroupShard, turn: Turn, *, request: Heartbeat) -> Decision:
     """Changes nothing but the session timer. Source: spec groups 2.7."""
+    known = shard.groups.get(request.group_id)
+    if isinstance(known, ConsumerGroup):
+        return mixed.decide_heartbeat(shard, turn, group=known, request=request)
     group = _classic_group(shard, request.group_id, request.member_id)
     group.check_member(request.member_id, request.instance_id)
     group.check_generation(request.generation_id)
@@ -310,6 +315,8 @@ def decide_heartbeat(shard: GroupShard, _turn: Turn, *, request: Heartbeat) -> D
 def decide_leave(shard: GroupShard, turn: Turn, *, request: LeaveGroup) -> Decision:
     """Every entry is answered by itself, with one rebalance for all of them. Source: spec groups 2.8."""
     group = shard.groups.get(request.group_id)
+    if isinstance(group, ConsumerGroup):
+        return mixed.decide_leave(shard, turn, group=group, request=request)
     if not isinstance(group, ClassicGroup):
         unknown = [Left(each, unknown_member(request.group_id, each.member_id)) for each in request.members]
         return Decision(tuple(unknown))

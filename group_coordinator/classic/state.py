@@ -237,7 +237,7 @@ class ClassicGroup:
     def check_commit(self, committer: Committer, partitions: Sequence[PartitionKey], *, is_transactional: bool) -> None:
         """Source: spec groups 4.2. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION; REBALANCE_IN_
         PROGRESS between the end of the join phase and the assignment, but not to transactions: those may commit."""
-        if committer.generation_or_epoch < 0 and self.is_empty:
+        if committer.generation_or_epoch < 0 and self.state is ClassicState.EMPTY:
             return
         if committer.generation_or_epoch >= 0 or committer.member_id or committer.instance_id is not None:
             self.check_member(committer.member_id, committer.instance_id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import ErrorCode
 from tests.conformance.groups.cases import case
@@ -31,7 +33,7 @@ def test_a_rebalancing_group_shows_only_who_its_members_are() -> None:
     assert {(member.metadata, member.assignment) for member in group.members} == {(b"", b"")}
 
 
-def listed(room: ClassicRoom, **filters: list[str]) -> list[str]:
+def listed(room: ClassicRoom, **filters: Any) -> list[str]:
     return [group.group_id for group in room.told(group_pb2.ListGroupsRequest(**filters)).groups]
 
 

@@ -9,6 +9,7 @@ Source: spec log-and-runtime D6 and 5.1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 from typing import Final
 
 from coordinator_runtime.decision import Record, ShardKey, Turn
@@ -104,16 +105,18 @@ def _stage_index(ordinal: int, entry: TimeIndexEntry, staged: StagedRows) -> Non
     staged.put(Family.TIME_INDEX, key, codec.encode_time_index(entry))
 
 
-def _load_producers(store: Store, ordinal: int) -> list[ProducerRestored]:
-    """All producers of a partition; those with open transactions in order of their first offsets."""
-    found = [
-        ProducerRestored(ordinal, codec.producer_id_of(key), codec.decode_producer(value))
-        for key, value in store.scan(Family.PRODUCERS, codec.partition_key(ordinal), codec.partition_key(ordinal + 1))
-    ]
-    found.sort(key=_first_unstable_offset)
-    return found
-
-
-def _first_unstable_offset(restored: ProducerRestored) -> int:
-    opened = restored.producer.open_transaction
-    return -1 if opened is None else opened.first_offset
+def _load_producers(store: Store, ordinal: int) -> Iterator[ProducerRestored]:
+    """All producers of a partition as they are read; those with open transactions last, in order of their first
+    offsets."""
+    still_open: list[tuple[int, ProducerRestored]] = []
+    rows = store.scan(Family.PRODUCERS, codec.partition_key(ordinal), codec.partition_key(ordinal + 1))
+    for key, value in rows:
+        restored = ProducerRestored(ordinal, codec.producer_id_of(key), codec.decode_producer(value))
+        opened = restored.producer.open_transaction
+        if opened is None:
+            yield restored
+        else:
+            still_open.append((opened.first_offset, restored))
+    still_open.sort(key=itemgetter(0))
+    for _first_offset, restored in still_open:
+        yield restored

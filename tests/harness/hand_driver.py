@@ -57,8 +57,9 @@ class HandDriver:
         return True
 
     def settle(self) -> None:
-        """Flush until nothing follows any more. Time stands still."""
+        """Flush, and go on with loads, until nothing follows any more. Time stands still."""
         for _ in range(_ROUNDS_MAX):
+            self.read_all()
             if not self.flush():
                 return
         raise AssertionError(f"still not settled after {_ROUNDS_MAX} flushes")

@@ -16,6 +16,8 @@ pasting. A line is a verb and its arguments; `key=value` and single words after 
     markers                        flush once and show the markers that became durable
     crash, crash keep=1            lose the process, and what was not durable but for some groups
     disk_error, disk_error keep=1  the next sync fails: the process ends, and starts again
+    unload orders                  let go of the shard of an id, a partition (t-0) or a group (group:name)
+    load orders                    read it from the store once more
     tick 500                       let time pass
     fetch t-0                      what a reader gets: read committed, or `uncommitted`, or `raw`
     producers t-0                  what a partition remembers of producers
@@ -289,6 +291,19 @@ def _disk_error(script: Script, line: Line) -> None:
     script.world.fail_disk(kept_groups=int(line.options.get("keep", "0")))
 
 
+def _unload(script: Script, line: Line) -> None:
+    (what,) = line.words
+    script.ask(what, line, script.world.unload(what), lambda _unloaded: "gone")
+
+
+def _load(script: Script, line: Line) -> None:
+    (what,) = line.words
+    loading = script.world.load(what)
+    if "hold" not in line.flags:
+        script.world.inside.driver.read_all()
+    script.ask(what, line, loading, lambda _loaded: "serves")
+
+
 def _tick(script: Script, line: Line) -> None:
     script.world.tick(int(line.words[0]))
 
@@ -350,6 +365,8 @@ VERBS: Final[dict[str, Callable[[Script, Line], None]]] = {
     "markers": _markers,
     "crash": _crash,
     "disk_error": _disk_error,
+    "unload": _unload,
+    "load": _load,
     "tick": _tick,
     "fetch": _fetch,
     "producers": _remembered,

@@ -17,7 +17,7 @@ from coordinator_protocol.batch import BatchHeader, Encoding, payload_of
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Marker, MarkerPayload, Outcome, decode_marker_payload
-from coordinator_runtime.decision import Coordinator, Decision, Operation
+from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey
 from coordinator_runtime.edge import PartitionName
 from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import AllowAll, CallContext
@@ -200,27 +200,35 @@ class Inside:
         self._topic_number += 1
         return self.runtime.durable_version.to_bytes(8, "big") + self._topic_number.to_bytes(8, "big")
 
-    def state(self) -> StateView:
-        """The durable state of all shards."""
+    def state(self, is_meant: Callable[[ShardKey], bool] = lambda _key: True) -> StateView:
+        """The durable state of some shards, all of which serve."""
         catalog = self.directory.shard
         heads: dict[str, PartitionHead] = {}
         producers: dict[str, tuple[tuple[int, ProducerEntry], ...]] = {}
         for topic in catalog.durable_topics():
             for partition, ordinal in enumerate(topic.partition_ordinals):
-                log: LogShard = self.runtime.shard(catalog.log_shard(topic.name, partition))
+                key = catalog.log_shard(topic.name, partition)
+                if not is_meant(key):
+                    continue
+                log: LogShard = self.runtime.shard(key)
                 head = log.durable_head(ordinal)
                 assert head is not None, "a topic and its partitions are durable together"
                 heads[f"{topic.name}-{partition}"] = head
                 producers[f"{topic.name}-{partition}"] = tuple(log.durable_producers(ordinal))
         shards: list[TransactionShard] = self.runtime.shards(Coordinator.TRANSACTIONS)
-        transactions = {each.transactional_id: each for shard in shards for each in shard.durable_transactions()}
+        transactions = {
+            each.transactional_id: each
+            for shard in shards
+            if is_meant(shard.key)
+            for each in shard.durable_transactions()
+        }
         counters: CountersShard = self.runtime.shard(COUNTERS)
         return StateView(
             tuple(catalog.durable_topics()),
             heads,
             producers,
             transactions,
-            tuple(self.groups.durable_groups()),
+            tuple(each for each in self.groups.durable_groups() if is_meant(self.groups.key(each.group))),
             counters.durable_csn(),
         )
 
@@ -273,6 +281,23 @@ class World:
             self.inside.runtime.fail(failure)
         self.shelf.crash_after_failure(kept_groups)
         self._start_anew(down_ms=0)
+
+    def unload(self, name: str) -> Pending[None]:
+        """Let go of the shard that a transactional id, a partition (`t-0`) or a group (`group:name`) is in."""
+        return self.inside.driver.loader.unload(self.shard_of(name))
+
+    def load(self, name: str) -> Pending[None]:
+        """Read that shard from the store once more. It goes on when time passes, or when all is settled."""
+        return self.inside.driver.loader.load(self.shard_of(name))
+
+    def shard_of(self, name: str) -> ShardKey:
+        """Where a transactional id, a partition or a group lives."""
+        if name.startswith("group:"):
+            return self.inside.groups.key(name.removeprefix("group:"))
+        topic, _, number = name.rpartition("-")
+        if topic and number.isdigit():
+            return self.inside.directory.place(*partition_name(name)).shard
+        return self.inside.transactions.shard_key(name)
 
     def _start_anew(self, down_ms: int) -> None:
         # The monotonic clock begins anew, so that whoever stored one of its times is found out.
@@ -469,10 +494,11 @@ class World:
 
     def check_replay(self) -> None:
         """The store alone rebuilds every shard (promise 2): a process that loads it now knows what this one holds
-        durable."""
+        durable, in the shards that it serves."""
         rebuilt = Inside(Unwritten(self.shelf.store), self.clock, self.options)
         rebuilt.driver.flush()
-        assert rebuilt.state() == self.inside.state()
+        is_served = self.inside.runtime.table.is_serving
+        assert rebuilt.state(is_served) == self.inside.state(is_served)
         _check_history(self.shelf.store)
 
     def _start(self) -> None:

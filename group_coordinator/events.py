@@ -35,6 +35,16 @@ class GroupCreated:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupRemoved:
+    """The group is gone: somebody deleted it, or it had neither members nor offsets."""
+
+    group_id: str
+    kind: GroupKind
+    is_deleted: bool
+    """By somebody who asked for it."""
+
+
+@dataclass(frozen=True, slots=True)
 class MemberJoined:
     """A new member; one that was told to come again with an id is not one yet."""
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import Decision, Operation, Turn
 from coordinator_runtime.pending import Pending, all_of, settled
-from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType, TransactionVerifier
+from coordinator_runtime.ports import (
+    Authorizer,
+    CallContext,
+    Permission,
+    ResourceType,
+    TopicOffsets,
+    TransactionVerifier,
+)
 from coordinator_runtime.runtime import Runtime
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.rules import NewTopic, check_new_topic, repeated_names
@@ -17,6 +25,21 @@ from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import CATALOG_KEY, Topic
 from partition_log.requests import TopicDescription, TopicName, TopicResult
 from partition_log.shard import LogShard
+
+
+@dataclass(frozen=True, slots=True)
+class TopicUsers:
+    """Who must let go of a topic before it is deleted."""
+
+    verifier: TransactionVerifier
+    offsets: TopicOffsets
+
+    def let_go(self, topic: Topic) -> Sequence[Operation]:
+        """Operations that abort what is open in it, and drop what groups know of it."""
+        return [
+            *self.verifier.abort_touching(topic.partition_ordinals),
+            *self.offsets.forget_topic(topic.topic_id),
+        ]
 
 
 class TopicService:
@@ -27,14 +50,14 @@ class TopicService:
         runtime: Runtime,
         directory: TopicDirectory,
         *,
-        verifier: TransactionVerifier,
+        users: TopicUsers,
         authorizer: Authorizer,
         limits: Limits,
         new_topic_id: Callable[[], bytes],
     ) -> None:
         self._runtime = runtime
         self._directory = directory
-        self._verifier = verifier
+        self._users = users
         self._authorizer = authorizer
         self._limits = limits
         self._new_topic_id = new_topic_id
@@ -69,8 +92,8 @@ class TopicService:
         )
 
     def delete_topics(self, topics: Sequence[TopicName], context: CallContext) -> Pending[list[TopicResult]]:
-        """Delete topics with their records, after aborting every open transaction that touches them; durable when
-        answered."""
+        """Delete topics with their records, after aborting every open transaction that touches them, and with the
+        offsets that groups have in them; durable when answered."""
         return all_of([self._delete(topic, context) for topic in topics])
 
     def _delete(self, wanted: TopicName, context: CallContext) -> Pending[TopicResult]:
@@ -79,7 +102,7 @@ class TopicService:
         def decide(catalog: CatalogShard, _turn: Turn) -> Decision:
             found = catalog.topic(name, topic_id)
             require(self._authorizer, context, Permission.DELETE, ResourceType.TOPIC, found.name)
-            return catalog.decide_delete(found.name, found.topic_id, self._verifier.abort_touching)
+            return catalog.decide_delete(found.name, found.topic_id, self._users.let_go)
 
         deleted: Pending[Topic] = self._runtime.write(Operation(CATALOG_KEY, decide), context)
         return deleted.map(

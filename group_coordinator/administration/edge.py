@@ -54,3 +54,9 @@ def fill_description(description: group_pb2.GroupDescription, group: ClassicGrou
             metadata=member.metadata(group.protocol_name) if is_stable else b"",
             assignment=member.assignment if is_stable else b"",
         )
+
+
+def named(group_id: str, result: group_pb2.DeletedGroup) -> group_pb2.DeletedGroup:
+    """The result, for this group."""
+    result.group_id = group_id
+    return result

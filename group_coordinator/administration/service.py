@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.decision import Coordinator, Decision, Operation, Turn
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import Runtime
+from group_coordinator.administration.decisions import decide_delete
 from group_coordinator.classic.state import ClassicGroup
 from group_coordinator.loading import GroupRouter
 from group_coordinator.shard import GroupShard
@@ -55,6 +58,16 @@ class AdministrationService:
             what = "there is no group" if group is None else f"{group.kind} is the kind of group"
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"{what} {group_id!a:.300}; list the groups")
         return group
+
+    def delete(self, group_id: str, context: CallContext) -> Pending[None]:
+        """Delete a group without members, with all its offsets; durable when answered.
+
+        Errors: Refused, as `decisions.decide_delete`."""
+
+        def decide(shard: GroupShard, _turn: Turn) -> Decision:
+            return decide_delete(shard, group_id)
+
+        return self._runtime.write(Operation(self._router.shard_key(group_id), decide), context)
 
     def list(self, wanted: GroupFilter) -> list[ListedGroup]:
         """The groups of every shard that is served here, by id.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import Method, Refused
+from coordinator_protocol.names import check_group_id
 from coordinator_runtime.authorization import require
-from coordinator_runtime.edge import set_error
-from coordinator_runtime.pending import Pending, settled
+from coordinator_runtime.edge import answer, set_error
+from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType
 from group_coordinator.administration import edge
 from group_coordinator.administration.service import AdministrationService
@@ -38,6 +41,21 @@ class AdministrationServicer:
             except Refused as refusal:
                 set_error(description, Method.DESCRIBE_GROUPS, refusal)
         return settled(response)
+
+    def DeleteGroups(
+        self, request: group_pb2.DeleteGroupsRequest, context: CallContext
+    ) -> Pending[group_pb2.DeleteGroupsResponse]:
+        def delete(group_id: str) -> Pending[group_pb2.DeletedGroup]:
+            def use_case() -> Pending[group_pb2.DeletedGroup]:
+                require(self._authorizer, context, Permission.DELETE, ResourceType.GROUP, group_id)
+                check_group_id(group_id)
+                return self._service.delete(group_id, context).map(lambda _deleted: group_pb2.DeletedGroup())
+
+            deleted = answer(Method.DELETE_GROUPS, group_pb2.DeletedGroup, use_case)
+            return deleted.map(partial(edge.named, group_id))
+
+        results = all_of([delete(group_id) for group_id in request.group_ids])
+        return results.map(lambda groups: group_pb2.DeleteGroupsResponse(groups=groups))
 
     def _may_describe(self, group_id: str, context: CallContext) -> bool:
         return self._authorizer.is_allowed(context, Permission.DESCRIBE, ResourceType.GROUP, group_id)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coordinator_protocol.marker import Outcome
-from group_coordinator.state import GroupKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +39,3 @@ class OffsetsDeleted:
 
     group_id: str
     offset_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRemoved:
-    """The group is gone: deleted, or without members and offsets when somebody looked."""
-
-    group_id: str
-    kind: GroupKind
-    is_deleted: bool
-    """By somebody who asked for it."""

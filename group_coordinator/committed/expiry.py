@@ -14,9 +14,10 @@ from typing import Final
 from coordinator_runtime.decision import ArmTimer, Decision, Effect, Operation, Record, ShardKey, Turn
 from coordinator_runtime.expiration import EXPIRED_PER_TURN_MAX
 from group_coordinator.committed import rules
-from group_coordinator.committed.events import GroupRemoved, OffsetsExpired
+from group_coordinator.committed.events import OffsetsExpired
 from group_coordinator.committed.offsets import GroupOffsets
 from group_coordinator.committed.records import OffsetForgotten
+from group_coordinator.events import GroupRemoved
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import Group, PartitionKey
 

@@ -7,7 +7,7 @@ after nothing is in it any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from coordinator_runtime.timeline import Journal, TimelineMap
@@ -93,6 +93,14 @@ class GroupOffsets:
         """Those whose transactions hold offsets of the group."""
         return [producer for producer, pending in self._pending.items() if pending]
 
+    def durable_pending(self) -> list[tuple[Producer, PartitionKey, PendingOffset]]:
+        """Everything that waits, as it is on disk."""
+        return [
+            (producer, partition, found)
+            for producer, pending in self._pending.items()
+            for partition, found in pending.durable_items()
+        ]
+
     # Changing
 
     def pend(self, producer: Producer, partition: PartitionKey, offset: PendingOffset) -> None:
@@ -159,15 +167,12 @@ class Offsets:
             pending_offsets += sum(len(group.waiting(producer)) for producer in producers)
         return OffsetCounts(offsets, pending_offsets, open_transactions)
 
-    def state(self) -> Mapping[str, object]:
-        """Everything that is stored, live, in a form that can be compared."""
+    def durable_state(self) -> dict[str, object]:
+        """Everything that is on disk, in a form that can be compared."""
         return {
-            group_id: (
-                dict(offsets.committed.items()),
-                {producer: dict(offsets.waiting(producer)) for producer in sorted(offsets.producers())},
-            )
-            for group_id, offsets in sorted(self._groups.items())
-            if not offsets.is_empty
+            group_id: (dict(offsets.committed.durable_items()), sorted(offsets.durable_pending()))
+            for group_id, offsets in self._groups.items()
+            if offsets.has_durable
         }
 
     # Changing

@@ -93,14 +93,12 @@ class CatalogShard:
             ),
         )
 
-    def decide_delete(
-        self, name: str, topic_id: bytes, abort_touching: Callable[[Sequence[int]], Sequence[Operation]]
-    ) -> Decision:
-        """Abort every open transaction that touches the topic, then delete it, all in one operation. The reply is the
-        Topic that was deleted. Raises Refused as `topic`."""
+    def decide_delete(self, name: str, topic_id: bytes, let_go: Callable[[Topic], Sequence[Operation]]) -> Decision:
+        """Let everybody let go of the topic, then delete it, all in one operation. The reply is the Topic that was
+        deleted. Raises Refused as `topic`."""
         topic = self.topic(name, topic_id)
         delete = Operation(CATALOG_KEY, lambda catalog, _turn: catalog.decide_delete_now(topic))
-        return Decision(reply=topic, joins=(*abort_touching(topic.partition_ordinals), delete))
+        return Decision(reply=topic, joins=(*let_go(topic), delete))
 
     def decide_delete_now(self, topic: Topic) -> Decision:
         """The second half: no transaction touches the topic any more."""

@@ -33,7 +33,7 @@ from partition_log.requests import (
 from partition_log.service import LogService
 from partition_log.shard import LogShard
 from partition_log.state import Isolation, PartitionConfig, PartitionHead, ProducerEntry
-from partition_log.topics import TopicService
+from partition_log.topics import TopicService, TopicUsers
 from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
 from tests.harness.memory_store import MemoryStore
@@ -122,12 +122,17 @@ class LogRoom:
         self.transactions.markers = self.markers
         self._topic_count = self.runtime.durable_version * 1_000
         ports: dict[str, Any] = {
-            "verifier": self.transactions,
             "authorizer": authorizer if authorizer is not None else AllowAll(),
             "limits": self.limits,
         }
-        self.topics = TopicService(self.runtime, self.directory, new_topic_id=self.new_topic_id, **ports)
-        self.log = LogService(self.runtime, self.store, self.directory, **ports)
+        self.topics = TopicService(
+            self.runtime,
+            self.directory,
+            users=TopicUsers(self.transactions, self.transactions),
+            new_topic_id=self.new_topic_id,
+            **ports,
+        )
+        self.log = LogService(self.runtime, self.store, self.directory, verifier=self.transactions, **ports)
         self.foreign_markers = ForeignMarkers(
             self.runtime, self.directory, guard=self.transactions, authorizer=ports["authorizer"]
         )

@@ -95,6 +95,10 @@ class FakeTransactions:
     def abort_touching(self, ordinals: Sequence[int]) -> Sequence[Operation]:
         return [Operation(KEY, lambda shard, _turn: self._abort(shard, frozenset(ordinals)))]
 
+    def forget_topic(self, topic_id: bytes) -> Sequence[Operation]:
+        """Implements TopicOffsets: no group has offsets here."""
+        return []
+
     def next_csn(self) -> int:
         self.csn += 1
         return self.csn

@@ -1,0 +1,40 @@
+"""What administrators change in groups of all kinds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.decision import Decision, Record
+from group_coordinator.committed.decisions import forget, unknown_group
+from group_coordinator.committed.events import OffsetsDeleted
+from group_coordinator.committed.records import GroupAdministered
+from group_coordinator.events import GroupRemoved
+from group_coordinator.shard import GroupShard
+
+_DELETE_CAUSE: Final = "delete_group"
+
+
+def decide_delete(shard: GroupShard, group_id: str) -> Decision:
+    """Delete a group without members, with its offsets, those that wait for a transaction too.
+
+    Raises Refused: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP. Source: spec groups 4.8."""
+    group = shard.group(group_id)
+    if group is None:
+        raise unknown_group(group_id)
+    if not group.is_empty:
+        raise Refused(
+            ErrorCode.NON_EMPTY_GROUP,
+            f"group {group_id!a:.300} has members (state {group.state_name}); stop them first",
+        )
+    partitions = shard.offsets.of(group_id).partitions()
+    tombstones = (Record(shard.key, value, cause=_DELETE_CAUSE) for value in group.tombstones())
+    return Decision(
+        records=(
+            *forget(shard, group_id, partitions),
+            *tombstones,
+            Record(shard.key, GroupAdministered(group_id), cause=_DELETE_CAUSE),
+        ),
+        effects=group.removal_effects(),
+        events=(OffsetsDeleted(group_id, len(partitions)), GroupRemoved(group_id, group.kind, is_deleted=True)),
+    )

@@ -1,4 +1,4 @@
-"""The SDK: producers, readers and administration over one core that does no I/O.
+"""The SDK: producers, consumers, readers and administration over one core that does no I/O.
 
 ```python
 from coordinator_client import Producer, read
@@ -22,10 +22,22 @@ from coordinator_client.batch_reader import FetchedBatch as FetchedBatch
 from coordinator_client.batch_reader import FetchOptions as FetchOptions
 from coordinator_client.batch_reader import PartitionRange as PartitionRange
 from coordinator_client.connection import Connection as Connection
+from coordinator_client.consumer.asynchronous import AsyncConsumer as AsyncConsumer
+from coordinator_client.consumer.blocking import Consumer as Consumer
+from coordinator_client.consumer.config import ConsumerConfig as ConsumerConfig
+from coordinator_client.consumer.config import ConsumerOptions as ConsumerOptions
+from coordinator_client.consumer.listener import AsyncRebalanceListener as AsyncRebalanceListener
+from coordinator_client.consumer.listener import RebalanceListener as RebalanceListener
+from coordinator_client.consumer.polled import ConsumerRecords as ConsumerRecords
+from coordinator_client.consumer.state import GroupMetadata as GroupMetadata
+from coordinator_client.consumer.state import OffsetAndMetadata as OffsetAndMetadata
+from coordinator_client.consumer.state import TopicPartition as TopicPartition
 from coordinator_client.errors import Abortable as Abortable
+from coordinator_client.errors import CommitFailed as CommitFailed
 from coordinator_client.errors import Fenced as Fenced
 from coordinator_client.errors import Misconfigured as Misconfigured
 from coordinator_client.errors import OutcomeUnknown as OutcomeUnknown
+from coordinator_client.errors import RebalanceInProgress as RebalanceInProgress
 from coordinator_client.errors import Recoverable as Recoverable
 from coordinator_client.errors import Rejected as Rejected
 from coordinator_client.errors import Retriable as Retriable
@@ -43,12 +55,21 @@ from coordinator_client.reader import read as read
 __all__ = [
     "Abortable",
     "Admin",
+    "AsyncConsumer",
+    "AsyncRebalanceListener",
     "BatchReader",
+    "CommitFailed",
     "Connection",
+    "Consumer",
+    "ConsumerConfig",
+    "ConsumerOptions",
+    "ConsumerRecords",
     "Fenced",
     "FetchOptions",
     "FetchedBatch",
+    "GroupMetadata",
     "Misconfigured",
+    "OffsetAndMetadata",
     "OutcomeUnknown",
     "PartitionDescription",
     "PartitionRange",
@@ -58,10 +79,13 @@ __all__ = [
     "ReadOptions",
     "ReadPlan",
     "ReadRecord",
+    "RebalanceInProgress",
+    "RebalanceListener",
     "Recoverable",
     "Rejected",
     "Retriable",
     "TopicDescription",
+    "TopicPartition",
     "Transaction",
     "TransactionDescription",
     "TransactionError",

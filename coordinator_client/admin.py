@@ -10,7 +10,7 @@ from typing import Self
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client.connection import Connection, connection_to
-from coordinator_client.errors import Rejected, refused_here
+from coordinator_client.errors import Rejected, refused_here, rejected
 from coordinator_client.exchange import Deadlines
 from coordinator_client.methods import (
     CREATE_TOPICS,
@@ -23,6 +23,8 @@ from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_protocol.names import check_topic_name, check_transactional_id
 
 DEADLINE_MS = 30_000
+
+_STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +55,16 @@ class TransactionListing:
 
     transactional_id: str
     producer_id: int
+    producer_epoch: int
     state: str
     start_ms: int
     """Unix milliseconds; -1 when no transaction was opened since the last InitProducerId."""
+    age_ms: int | None
+    """How long the transaction has been open or its end under way, by the server's clock; None = none is."""
+    two_phase: bool
+    """The open transaction waits for somebody else's decision and never times out."""
+    prepared_ms: int | None
+    """Unix milliseconds at which it was prepared; None = it was not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,23 +110,37 @@ class Admin:
         `is_existing_ok`: a topic of that name with as many partitions is fine. Raises: Rejected with
         TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION or INVALID_PARTITIONS.
         """
+        self._is_new_topic(name, partition_count, is_existing_ok=is_existing_ok, validate_only=False)
+        return self.describe_topic(name)
+
+    def would_create_topic(self, name: str, partition_count: int = 1, *, is_existing_ok: bool = False) -> bool:
+        """Whether `create_topic` with the same arguments would create a topic now; nothing is created. False: there is
+        such a topic, and that is fine.
+
+        Raises: what `create_topic` would raise.
+        """
+        return self._is_new_topic(name, partition_count, is_existing_ok=is_existing_ok, validate_only=True)
+
+    def _is_new_topic(self, name: str, partition_count: int, *, is_existing_ok: bool, validate_only: bool) -> bool:
         _check_topic(name, Method.CREATE_TOPICS)
         request = log.CreateTopicsRequest(
             header=self._connection.header(self._connection.chance.request_id()),
             topics=[log.NewTopic(name=name, partition_count=partition_count)],
+            validate_only=validate_only,
         )
         try:
             self._connection.ask(CREATE_TOPICS, request, deadlines=self._deadlines, items=lambda reply: reply.results)
         except Rejected as error:
             # The first attempt may have created it and lost its answer: then this is the topic that was asked for.
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or not (is_existing_ok or error.lost_attempts):
+            may_be_own = error.lost_attempts > 0 and not validate_only
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or not (is_existing_ok or may_be_own):
                 raise
-            existing = self.describe_topic(name)
-            if len(existing.partitions) != partition_count:
-                error.add_note(f"it has {len(existing.partitions)} partitions, {partition_count} were asked for")
+            found = len(self.describe_topic(name).partitions)
+            if found != partition_count:
+                error.add_note(f"it has {found} partitions, {partition_count} were asked for")
                 raise
-            return existing
-        return self.describe_topic(name)
+            return False
+        return True
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its records; open transactions that touch it are aborted.
@@ -167,21 +190,43 @@ class Admin:
             for topic in reply.topics
         ]
 
-    def list_transactions(self, *, states: Sequence[str] = (), pattern: str = "") -> list[TransactionListing]:
-        """Return the transactional ids in one of these states (default: any) whose whole id matches the pattern.
+    def list_transactions(
+        self,
+        *,
+        states: Sequence[str] = (),
+        producer_ids: Sequence[int] = (),
+        older_than_ms: int | None = None,
+        pattern: str = "",
+    ) -> list[TransactionListing]:
+        """Return the transactional ids for which all of this holds, by name: the state is one of `states`, the producer
+        id one of `producer_ids`, a transaction has been open for longer than `older_than_ms`, and the whole id matches
+        the regular expression `pattern`. What is not given holds for all.
 
-        Raises: Rejected (INVALID_REGULAR_EXPRESSION).
+        Raises: Rejected (INVALID_REGULAR_EXPRESSION; INVALID_REQUEST for a state that does not exist).
         """
         request = txn.ListTransactionsRequest(
-            header=self._connection.header(), state_filters=states, transactional_id_pattern=pattern
+            header=self._connection.header(),
+            state_filters=states,
+            producer_id_filters=producer_ids,
+            duration_ms=older_than_ms,
+            transactional_id_pattern=pattern,
         )
         reply = self._connection.ask(LIST_TRANSACTIONS, request, deadlines=self._deadlines)
+        if reply.unknown_state_filters:
+            raise rejected(
+                ErrorCode.INVALID_REQUEST,
+                f"there is no state {', '.join(reply.unknown_state_filters)}: the states are {', '.join(_STATES)}",
+            )
         return [
             TransactionListing(
                 transactional_id=found.transactional_id,
                 producer_id=found.producer_id,
+                producer_epoch=found.producer_epoch,
                 state=found.state,
                 start_ms=found.start_ms,
+                age_ms=found.age_ms if found.HasField("age_ms") else None,
+                two_phase=found.two_phase,
+                prepared_ms=found.prepared_ms if found.HasField("prepared_ms") else None,
             )
             for found in reply.transactions
         ]

@@ -246,25 +246,11 @@ class BatchReader:
         self._note_aborted(cursor, result)
         self.hidden.aborted += result.aborted_records_hidden
         self.hidden.control += result.control_records_hidden
-        for batch in result.batches:
-            where = _place(topic, partition, batch.base_offset)
-            header = checked_header(batch, where)
-            first = max(header.base_offset, cursor.next_offset)
-            after = header.last_offset + 1 if end is None else min(header.last_offset + 1, end)
-            if first >= after:
-                continue
-            marker = marker_of(batch)
-            payload = batch.payload if marker is not None else unpack(batch.payload, header.compression, where)
-            self._advance(cursor, after)
-            yield FetchedBatch(
-                topic=topic,
-                partition=partition,
-                header=header,
-                payload=payload,
-                marker=marker,
-                first_offset=first,
-                end_offset=after,
-            )
+        for message in result.batches:
+            batch = checked_batch(topic, partition, message, start_offset=cursor.next_offset, end_offset=end)
+            if batch is not None:
+                self._advance(cursor, batch.end_offset)
+                yield batch
         self._advance(cursor, result.next_offset)
 
     def _advance(self, cursor: _Cursor, next_offset: int) -> None:
@@ -282,6 +268,31 @@ class BatchReader:
                     aborted.marker_offset,
                 )
             )
+
+
+def checked_batch(
+    topic: str, partition: int, message: log.RecordBatch, *, start_offset: int, end_offset: int | None
+) -> FetchedBatch | None:
+    """Return what of a batch lies in the range, unpacked; None where nothing does.
+
+    Raises: Rejected (CORRUPT_MESSAGE), naming the place.
+    """
+    where = _place(topic, partition, message.base_offset)
+    header = checked_header(message, where)
+    first = max(header.base_offset, start_offset)
+    after = header.last_offset + 1 if end_offset is None else min(header.last_offset + 1, end_offset)
+    if first >= after:
+        return None
+    marker = marker_of(message)
+    return FetchedBatch(
+        topic=topic,
+        partition=partition,
+        header=header,
+        payload=message.payload if marker is not None else unpack(message.payload, header.compression, where),
+        marker=marker,
+        first_offset=first,
+        end_offset=after,
+    )
 
 
 def topic_of(connection: Connection, topic: str, *, deadlines: Deadlines) -> TopicPartitionCount:

@@ -20,6 +20,7 @@ from coordinator_client.clock import Clock, SystemClock
 from coordinator_client.errors import Loss, TransactionError, Verdict, misconfigured, refused_here, rejected
 from coordinator_client.exchange import Deadlines, Exchange
 from coordinator_client.identity import Chance, SystemChance
+from coordinator_client.loops import Loop
 from coordinator_client.methods import ReplyT, RequestT, Rpc
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import MEBI
@@ -137,6 +138,7 @@ class Connection:
         open_transport: Callable[[str], Transport] = GrpcTransport,
         clock: Clock | None = None,
         chance: Chance | None = None,
+        open_loop: Callable[[], Loop] | None = None,
     ) -> None:
         """Remember where the server is; nothing is opened.
 
@@ -152,6 +154,8 @@ class Connection:
         self.client_id = client_id
         self.clock = clock if clock is not None else SystemClock()
         self.chance = chance if chance is not None else SystemChance()
+        self.open_loop = open_loop
+        """Where consumers run; None = blocking ones in the loop thread of this process, others in their own loop."""
         self._open_transport = open_transport
         self._transport: Transport | None = None
         self._opened_by = 0
@@ -182,7 +186,8 @@ class Connection:
             raise misconfigured(
                 ErrorCode.INVALID_CONFIG,
                 f"the connection to {self.endpoint} was opened by process {self._opened_by} and is used by its fork "
-                f"{os.getpid()}, where gRPC does not work; make the producer or reader inside the child process",
+                f"{os.getpid()}, where gRPC does not work; make the producer, reader or consumer inside the child "
+                "process",
             )
         return self._transport
 

@@ -60,6 +60,22 @@ class Fenced(TransactionError):
     action = "Stop this process: a newer one owns the transactional id."
 
 
+class CommitFailed(TransactionError):
+    """The offsets were not committed: this consumer is no member of its group any more, or its partitions moved.
+
+    What was read since the last commit is read again, by this member or another.
+    """
+
+    action = "Go on with poll(): it joins the group again. What was read since the last commit is read again."
+
+
+class RebalanceInProgress(TransactionError):
+    """The offsets were not committed because the group is being rebalanced; the partitions may still be this
+    member's."""
+
+    action = "Call poll() until the rebalance is over, then commit what is still assigned."
+
+
 class Rejected(TransactionError):
     """The request is wrong as it stands, nothing was changed, and sending it again cannot help."""
 

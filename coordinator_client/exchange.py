@@ -44,6 +44,10 @@ class Deadlines:
     """One attempt; an attempt without an answer is taken for lost after this. Smaller than the server's longest wait
     for a busy transaction (30 s by default) only costs attempts: each one waits anew."""
 
+    attempts_max: int | None = None
+    """Give up after this many attempts; 1 for requests that must be written anew after a lost answer. None = no limit
+    but the time."""
+
 
 class Exchange(Generic[RequestT, ReplyT]):
     """One logical request: due, in flight, or over."""
@@ -51,6 +55,7 @@ class Exchange(Generic[RequestT, ReplyT]):
     __slots__ = (
         "_attempt_ends_ms",
         "_attempt_ms",
+        "_attempts_max",
         "_cause",
         "_ends_ms",
         "_started_ms",
@@ -84,6 +89,7 @@ class Exchange(Generic[RequestT, ReplyT]):
         self._started_ms = now_ms
         self._ends_ms = now_ms + deadlines.total_ms
         self._attempt_ms = deadlines.attempt_ms
+        self._attempts_max = deadlines.attempts_max
         self._attempt_ends_ms = 0
         self._cause: tuple[int, str] = (ErrorCode.REQUEST_TIMED_OUT, "no attempt was made")
 
@@ -159,7 +165,7 @@ class Exchange(Generic[RequestT, ReplyT]):
     def _again(self, now_ms: int, jitter: float, throttle_ms: int) -> TransactionError | None:
         longest_ms = min(PAUSE_MS_MAX, PAUSE_MS_FIRST << min(self.attempts - 1, _DOUBLINGS_MAX))
         due_ms = now_ms + max(1, throttle_ms, round(longest_ms * (1 + jitter) / 2))
-        if due_ms >= self._ends_ms:
+        if due_ms >= self._ends_ms or self.attempts == self._attempts_max:
             return self._given_up(now_ms)
         self.due_ms = due_ms
         return None

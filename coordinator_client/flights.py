@@ -1,4 +1,5 @@
-"""The requests of one producer that are on their way or wait for their next attempt; it knows neither clock nor socket.
+"""The requests of one producer or consumer that are on their way or wait for their next attempt; it knows neither clock
+nor socket.
 
 A shell asks for the transmissions that are due, starts them, and brings the answers back. Every attempt has a number,
 so an answer that comes after its attempt was given up is recognised and dropped.
@@ -83,6 +84,11 @@ class Flights:
         if end is not None:
             del self._flights[number]
             flight.on_end(end, now_ms)
+
+    def cancel(self, number: int) -> None:
+        """Give one up, if it is still on its way; the server may carry it out all the same."""
+        if self._flights.pop(number, None) is not None:
+            self._cancelled.append(number)
 
     def cancel_all(self) -> None:
         """Give up everything; the server may carry it out all the same."""

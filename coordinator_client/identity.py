@@ -32,3 +32,8 @@ class SystemChance:
 
     def fraction(self) -> float:
         return self._random.random()
+
+
+def uuid_text(identity: bytes) -> str:
+    """Return 16 bytes as a UUID is written."""
+    return str(uuid.UUID(bytes=identity))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 from coordinator_api.v1 import admin_pb2 as admin
+from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_api.v1.common_pb2 import RequestHeader
@@ -63,6 +64,7 @@ class Rpc(Generic[RequestT, ReplyT]):
 _TXN: Final = "TransactionService"
 _LOG: Final = "LogService"
 _ADMIN: Final = "AdminService"
+_GROUP: Final = "GroupService"
 
 INIT_PRODUCER_ID: Final = Rpc(
     Method.INIT_PRODUCER_ID, _TXN, txn.InitProducerIdRequest, txn.InitProducerIdResponse.FromString
@@ -102,4 +104,21 @@ ABORT_HANGING_TRANSACTIONS: Final = Rpc(
     _ADMIN,
     admin.AbortHangingTransactionsRequest,
     admin.AbortHangingTransactionsResponse.FromString,
+)
+JOIN_GROUP: Final = Rpc(Method.JOIN_GROUP, _GROUP, group.JoinGroupRequest, group.JoinGroupResponse.FromString)
+SYNC_GROUP: Final = Rpc(Method.SYNC_GROUP, _GROUP, group.SyncGroupRequest, group.SyncGroupResponse.FromString)
+HEARTBEAT: Final = Rpc(Method.HEARTBEAT, _GROUP, group.HeartbeatRequest, group.HeartbeatResponse.FromString)
+LEAVE_GROUP: Final = Rpc(Method.LEAVE_GROUP, _GROUP, group.LeaveGroupRequest, group.LeaveGroupResponse.FromString)
+CONSUMER_GROUP_HEARTBEAT: Final = Rpc(
+    Method.CONSUMER_GROUP_HEARTBEAT,
+    _GROUP,
+    group.ConsumerGroupHeartbeatRequest,
+    group.ConsumerGroupHeartbeatResponse.FromString,
+)
+OFFSET_COMMIT: Final = Rpc(
+    Method.OFFSET_COMMIT, _GROUP, group.OffsetCommitRequest, group.OffsetCommitResponse.FromString
+)
+OFFSET_FETCH: Final = Rpc(Method.OFFSET_FETCH, _GROUP, group.OffsetFetchRequest, group.OffsetFetchResponse.FromString)
+TXN_OFFSET_COMMIT: Final = Rpc(
+    Method.TXN_OFFSET_COMMIT, _GROUP, group.TxnOffsetCommitRequest, group.TxnOffsetCommitResponse.FromString
 )

@@ -11,7 +11,7 @@ from coordinator_protocol.batch import BatchHeader, Compression, Encoding, batch
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from tests.client.fake_server import TOPIC_ID, refuse
-from tests.client.world import World
+from tests.client.world import Held, World
 
 WRITER = 42
 
@@ -35,6 +35,8 @@ class FakeLog:
     def __init__(self, world: World, *, partition_count: int = 2) -> None:
         world.server.topics["t"] = partition_count
         world.server.handle(Method.FETCH, self.fetch)
+        self._world = world
+        self._held: list[tuple[log.FetchRequest, Held]] = []
         world.server.handle(Method.LIST_OFFSETS, self.list_offsets)
         self.partitions = [FakePartition() for _ in range(partition_count)]
         self.batches_per_fetch = 2
@@ -92,12 +94,29 @@ class FakeLog:
             result.offset = 0 if query.timestamp_ms == -2 else self._visible_end(query.partition, is_committed)
         return reply
 
+    def hold_fetches(self) -> None:
+        """Answer fetches that find nothing after their wait, or when something comes."""
+        self._world.server.handle(Method.FETCH, self._fetch_or_hold)
+
+    def _fetch_or_hold(self, request: log.FetchRequest) -> log.FetchResponse | Held:
+        reply = self.fetch(request)
+        is_idle = all(
+            not result.error_code and result.next_offset == asked.fetch_offset
+            for asked, result in zip(request.partitions, reply.results, strict=True)
+        )
+        if not is_idle:
+            return reply
+        held = Held()
+        self._held.append((request, held))
+        self._world.call_after(request.max_wait_ms, lambda: held.give(self.fetch(request)))
+        return held
+
     def fetch(self, request: log.FetchRequest) -> log.FetchResponse:
         reply = log.FetchResponse()
         is_committed = request.isolation_level == ISOLATION_LEVEL_READ_COMMITTED
         left = self.batches_per_fetch
         for asked in request.partitions:
-            assert asked.topic_id == TOPIC_ID
+            assert asked.topic_id in (TOPIC_ID, b"")
             result = reply.results.add(topic=asked.topic, partition=asked.partition, next_offset=asked.fetch_offset)
             partition = self.partitions[asked.partition]
             if asked.fetch_offset > partition.end:
@@ -129,3 +148,6 @@ class FakeLog:
         partition.batches.append(batch)
         if is_hidden:
             partition.hidden.add(batch.base_offset)
+        held, self._held = self._held, []
+        for request, answer in held:
+            answer.give(self.fetch(request))

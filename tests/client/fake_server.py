@@ -119,7 +119,7 @@ class FakeServer:
             result = reply.results.add(name=topic.name)
             if topic.name in self.topics:
                 refuse(result, Method.CREATE_TOPICS, ErrorCode.TOPIC_ALREADY_EXISTS)
-            else:
+            elif not request.validate_only:
                 self.topics[topic.name] = topic.partition_count
         return reply
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client import Admin, Rejected, Retriable
 from coordinator_protocol.errors import Method
 from tests.client.world import Fault, World
@@ -27,6 +28,48 @@ def test_a_topic_that_exists_is_refused_unless_that_is_fine(admin: Admin) -> Non
     with pytest.raises(Rejected) as caught:
         admin.create_topic("t", 5, is_existing_ok=True)
     assert caught.value.__notes__ == ["it has 3 partitions, 5 were asked for"]
+
+
+def test_what_would_be_created_is_not_created(admin: Admin, world: World) -> None:
+    assert admin.would_create_topic("new", 4)
+    assert "new" not in world.server.topics
+    assert not admin.would_create_topic("t", 3, is_existing_ok=True)
+    with pytest.raises(Rejected, match="TOPIC_ALREADY_EXISTS"):
+        admin.would_create_topic("t", 3)
+    with pytest.raises(Rejected) as caught:
+        admin.would_create_topic("t", 5, is_existing_ok=True)
+    assert caught.value.__notes__ == ["it has 3 partitions, 5 were asked for"]
+
+
+def test_a_lost_answer_to_a_question_makes_no_strangers_topic_the_own_one(admin: Admin, world: World) -> None:
+    """A lost answer to a question created nothing: who finds the topic then finds somebody else's."""
+    world.fault(Method.CREATE_TOPICS, Fault.LOST_REPLY)
+    with pytest.raises(Rejected, match="TOPIC_ALREADY_EXISTS"):
+        admin.would_create_topic("t", 3)
+
+
+def test_transactions_are_listed_by_all_that_the_server_filters_by(admin: Admin, world: World) -> None:
+    listed = txn.TransactionListing(transactional_id="a", producer_id=7, producer_epoch=2, state="Ongoing", start_ms=5)
+    listed.age_ms = 0
+    done = txn.TransactionListing(transactional_id="b", producer_id=8, state="CompleteCommit", start_ms=-1)
+    world.answer(Method.LIST_TRANSACTIONS, txn.ListTransactionsResponse(transactions=[listed, done]))
+    first, second = admin.list_transactions(
+        states=["Ongoing"], producer_ids=[7, 8], older_than_ms=30_000, pattern="a|b"
+    )
+    (asked,) = world.requests(Method.LIST_TRANSACTIONS)
+    assert (asked.state_filters, asked.producer_id_filters) == (["Ongoing"], [7, 8])
+    assert (asked.duration_ms, asked.transactional_id_pattern) == (30_000, "a|b")
+    assert (first.producer_epoch, first.age_ms, first.two_phase, first.prepared_ms) == (2, 0, False, None)
+    assert second.age_ms is None
+    world.answer(Method.LIST_TRANSACTIONS, txn.ListTransactionsResponse())
+    assert admin.list_transactions() == []
+    assert not world.requests(Method.LIST_TRANSACTIONS)[1].HasField("duration_ms")
+
+
+def test_a_state_that_does_not_exist_is_no_empty_list(admin: Admin, world: World) -> None:
+    world.answer(Method.LIST_TRANSACTIONS, txn.ListTransactionsResponse(unknown_state_filters=["Open"]))
+    with pytest.raises(Rejected, match=r"there is no state Open: the states are Empty, Ongoing, .*CompleteAbort"):
+        admin.list_transactions(states=["Open"])
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST_REQUEST, Fault.LOST_REPLY, Fault.UNSURE])

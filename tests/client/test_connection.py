@@ -64,7 +64,7 @@ def test_a_fork_is_told_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     producer.init()
     monkeypatch.setattr(os, "getpid", lambda: -1)
     sent = len(world.sent)
-    with pytest.raises(Misconfigured, match="make the producer or reader inside the child process"):
+    with pytest.raises(Misconfigured, match="make the producer, reader or consumer inside the child"):
         producer.transaction().__enter__()
     producer.close()
     assert len(world.sent) == sent
@@ -95,7 +95,7 @@ def test_a_loss_is_reported_to_whoever_started_the_call() -> None:
     transport.close()
 
 
-CORE = ("coordinator_client.producer_core", "coordinator_client.batching", "coordinator_client.rules")
+CORE = ("coordinator_client.producer_core", "coordinator_client.rules", "coordinator_client.consumer.core")
 
 
 @pytest.mark.parametrize("module", CORE)
@@ -104,7 +104,8 @@ def test_the_core_needs_neither_clock_nor_socket_nor_thread(module: str) -> None
     probe = (
         f"import sys, {module}\n"
         "ours = [name for name in sys.modules if name.startswith('coordinator_client.')]\n"
-        "doors = {'clock', 'connection', 'identity', 'producer', 'batch_reader', 'reader', 'admin'}\n"
+        "doors = {'clock', 'connection', 'identity', 'producer', 'batch_reader', 'reader', 'admin', 'loops'}\n"
+        "doors |= {'consumer.engine', 'consumer.blocking', 'consumer.asynchronous'}\n"
         "core = [sys.modules[name] for name in ours if name.partition('.')[2] not in doors]\n"
         "banned = {'time', 'grpc', 'threading', 'random', 'uuid', 'socket', 'asyncio', 'queue'}\n"
         "print([m.__name__ for m in core for x in vars(m).values() if getattr(x, '__name__', '') in banned])\n"

@@ -6,17 +6,34 @@ import inspect
 from dataclasses import fields
 
 import coordinator_client
-from coordinator_client import ProducerConfig, ProducerOptions, ReadOptions, ReadPlan, TransactionError
+from coordinator_client import (
+    ConsumerConfig,
+    ConsumerOptions,
+    ProducerConfig,
+    ProducerOptions,
+    ReadOptions,
+    ReadPlan,
+    TransactionError,
+)
 
 PUBLIC = [
     "Abortable",
     "Admin",
+    "AsyncConsumer",
+    "AsyncRebalanceListener",
     "BatchReader",
+    "CommitFailed",
     "Connection",
+    "Consumer",
+    "ConsumerConfig",
+    "ConsumerOptions",
+    "ConsumerRecords",
+    "Fenced",
     "FetchOptions",
     "FetchedBatch",
-    "Fenced",
+    "GroupMetadata",
     "Misconfigured",
+    "OffsetAndMetadata",
     "OutcomeUnknown",
     "PartitionDescription",
     "PartitionRange",
@@ -26,10 +43,13 @@ PUBLIC = [
     "ReadOptions",
     "ReadPlan",
     "ReadRecord",
+    "RebalanceInProgress",
+    "RebalanceListener",
     "Recoverable",
     "Rejected",
     "Retriable",
     "TopicDescription",
+    "TopicPartition",
     "Transaction",
     "TransactionDescription",
     "TransactionError",
@@ -59,6 +79,7 @@ def test_every_public_name_says_what_it_promises() -> None:
 
 def test_what_can_be_passed_by_name_is_what_is_documented() -> None:
     assert set(ProducerOptions.__annotations__) == {field.name for field in fields(ProducerConfig)}
+    assert set(ConsumerOptions.__annotations__) == {field.name for field in fields(ConsumerConfig)}
     assert set(ReadOptions.__annotations__) == {field.name for field in fields(ReadPlan)}
 
 
@@ -69,4 +90,4 @@ def test_every_error_is_a_transaction_error_with_an_action_of_its_own() -> None:
         if inspect.isclass(thing := getattr(coordinator_client, name)) and issubclass(thing, Exception)
     ]
     assert all(issubclass(kind, TransactionError) for kind in kinds)
-    assert len({kind.action for kind in kinds}) == len(kinds) == 8
+    assert len({kind.action for kind in kinds}) == len(kinds) == 10

@@ -6,9 +6,10 @@ back, carried out twice, or carried out long after the client was told that they
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from enum import Enum, auto
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -55,6 +56,41 @@ class FakeCall:
         self._report(Loss("CANCELLED", "cancelled by the client"))
 
 
+class Held:
+    """An answer that the server gives later."""
+
+    def __init__(self) -> None:
+        self._answer: Any = None
+        self._tell: Callable[[Any], None] | None = None
+
+    def on_answer(self, tell: Callable[[Any], None]) -> None:
+        self._tell = tell
+        if self._answer is not None:
+            tell(self._answer)
+
+    def give(self, answer: Any) -> None:
+        """Answer it, unless it is answered."""
+        if self._answer is None:
+            self._answer = answer
+            if self._tell is not None:
+                self._tell(answer)
+
+
+class FakeTimer:
+    """A call to come."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self._is_cancelled = False
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+
+    def fire(self) -> None:
+        if not self._is_cancelled:
+            self._call()
+
+
 class World:
     """Clock, chance, network and server in one, all of them decided by the test."""
 
@@ -77,7 +113,9 @@ class World:
 
     def connection(self, **options: Any) -> Connection:
         """A client's connection into this world."""
-        return Connection("fake:1", open_transport=lambda _: self, clock=self, chance=self, **options)
+        return Connection(
+            "fake:1", open_transport=lambda _: self, clock=self, chance=self, open_loop=lambda: self, **options
+        )
 
     def requests(self, method: Method) -> list[Any]:
         """Every attempt of one method, in order."""
@@ -123,6 +161,33 @@ class World:
         while self._events:
             self._next_event()
 
+    # The loop.
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        self._after(0, call)
+
+    def call_after(self, wait_ms: int, call: Callable[[], None]) -> FakeTimer:
+        timer = FakeTimer(call)
+        self._after(wait_ms, timer.fire)
+        return timer
+
+    def release(self) -> None:
+        pass
+
+    def run(self, task: Coroutine[Any, Any, T]) -> T:
+        """Run an asyncio client to its end; time passes when it waits."""
+
+        async def drive() -> T:
+            running = asyncio.create_task(task)
+            while not running.done():
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                if not running.done():
+                    self._next_event()
+            return await running
+
+        return asyncio.run(drive())
+
     def _next_event(self) -> None:
         at_ms, _, event = heapq.heappop(self._events)
         self.now_ms = max(self.now_ms, at_ms)
@@ -166,7 +231,7 @@ class World:
 
         match fault:
             case Fault.NONE:
-                self._after(WAY_MS, lambda: on_done(carry_out()))
+                self._after(WAY_MS, lambda: self._answer(carry_out(), on_done))
             case Fault.LOST_REQUEST:
                 self._after(WAY_MS, lose)
             case Fault.LOST_REPLY:
@@ -182,6 +247,13 @@ class World:
                 self._after(WAY_MS, lambda: (carry_out(), on_done(refuse(unsure, rpc.method, _UNSURE_CODE))))
             case Fault.SILENT:
                 self._after(WAY_MS, carry_out)
+
+    def _answer(self, answer: Any, on_done: Callable[[Any], None]) -> None:
+        """An answer may be one that the server holds back: then it says later what it is."""
+        if isinstance(answer, Held):
+            answer.on_answer(lambda later: self._after(WAY_MS, lambda: on_done(later)))
+        else:
+            on_done(answer)
 
     def ask(self, rpc: Any, request: Any, *, timeout_ms: int) -> Any:
         inbox: SimpleQueue[Any] = SimpleQueue()

@@ -1,0 +1,297 @@
+"""The asyncio consumer: the same core on the application's own loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Collection
+from types import TracebackType
+from typing import Final, Self, TypeVar, Unpack
+
+from coordinator_client.batch_reader import EARLIEST_MS, LATEST_MS
+from coordinator_client.connection import Connection
+from coordinator_client.consumer.config import ConsumerOptions
+from coordinator_client.consumer.engine import Engine
+from coordinator_client.consumer.handover import UserCall
+from coordinator_client.consumer.listener import AsyncRebalanceListener
+from coordinator_client.consumer.polled import ConsumerRecords, Unread
+from coordinator_client.consumer.questions import (
+    Offsets,
+    Partitions,
+    ask_committed,
+    ask_offsets,
+    checked_offsets,
+    checked_partitions,
+)
+from coordinator_client.consumer.shell import ConsumerShell, timed_out
+from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
+from coordinator_client.consumer.ticket import Ticket
+from coordinator_client.errors import Retriable, TransactionError
+from coordinator_client.loops import AsyncioLoop
+from coordinator_client.reader import ReadRecord
+
+T = TypeVar("T")
+
+POLL_TIMEOUT_MS: Final = 1_000
+CLOSE_TIMEOUT_MS: Final = 30_000
+
+
+class AsyncConsumer(ConsumerShell):
+    """`Consumer` for asyncio: what waits is awaited, everything else is the same.
+
+    Its heartbeats, fetches and commits run on the loop of the task that uses it first: code that blocks the loop holds
+    them up. It belongs to one task at a time. Use it in an `async with`, or call `close`.
+    """
+
+    def __init__(self, endpoint: str | Connection, **options: Unpack[ConsumerOptions]) -> None:
+        """Check the settings; the server is not asked yet. Options by name: see `ConsumerConfig`.
+
+        Raises: Rejected or Misconfigured for a wrong one.
+        """
+        super().__init__(endpoint, **options)
+        self._news = asyncio.Event()
+        self._engine = Engine(self._core, self._connection, self._connection.open_loop or AsyncioLoop, self._wake)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it. After an exception nothing is committed: what was polled last may not be processed."""
+        if error is None:
+            await self.close()
+            return
+        try:
+            # Whoever leaves with Ctrl-C does not want to wait for the network.
+            await self._close(CLOSE_TIMEOUT_MS if isinstance(error, Exception) else 0, commits=False)
+        except TransactionError as failed:
+            error.add_note(f"closing the consumer failed too: {failed}")
+
+    async def __aiter__(self) -> AsyncIterator[ReadRecord]:
+        """Return the records one by one, for ever, or until the consumer is closed.
+
+        Whatever is called in between (`commit`, `seek`, ...) takes the records that were returned so far for processed,
+        and no other. Raises: as `poll`.
+        """
+        while not self.is_closed:
+            unread = self._unread
+            if unread is None:
+                batch = await self.poll()
+                unread = self._unread = Unread(batch) if batch else None
+                if unread is None:
+                    continue
+            record = unread.take()
+            if record is None:
+                self._unread = None
+            else:
+                yield record
+
+    def subscribe(
+        self,
+        topics: Collection[str] = (),
+        *,
+        pattern: str | None = None,
+        listener: AsyncRebalanceListener | None = None,
+    ) -> None:
+        """Become a member of the group that shares out these topics, with the next `poll`; replaces what was subscribed
+        to before.
+
+        `pattern` is a regular expression that must match the whole name of a topic: RE2's in the protocol `consumer`,
+        Python's in `classic`. Topics need not exist yet. Raises: Rejected.
+        """
+        self._subscribe(topics, pattern, listener)
+
+    async def unsubscribe(self, *, timeout_ms: int | None = None) -> None:
+        """Leave the group, or let go of what was assigned by hand; the listener is told. `subscribe` may follow.
+
+        Commits first, where that is automatic. Raises: Retriable at the deadline; what the listener raised.
+        """
+        await self._leave(self._config.default_timeout_ms if timeout_ms is None else timeout_ms, commits=True)
+        self._raise_failure()
+
+    async def poll(self, timeout_ms: int = POLL_TIMEOUT_MS, *, max_records: int | None = None) -> ConsumerRecords:
+        """Return the next records, at most `max_records` (default: `max_poll_records`); none when `timeout_ms` is over.
+
+        A poll says that everything before it was processed: partitions are given up here, and only here, and automatic
+        commits cover what earlier polls returned. The listener is called in here.
+        Raises: Fenced (a newer process has its `group_instance_id`), Misconfigured, Rejected (an offset that does not
+        exist, where `auto_offset_reset` is none; damaged bytes); what the listener raised.
+        """
+        self._give_back()
+        engine = self._engine
+        until_ms = engine.now_ms + timeout_ms
+        records_max = self._config.max_poll_records if max_records is None else max(1, max_records)
+        is_first = True
+        try:
+            while True:
+                with engine.turn() as core:
+                    found = core.poll_step(records_max, engine.now_ms, is_first=is_first)
+                is_first = False
+                if isinstance(found, UserCall):
+                    await self._make(found)
+                elif found is not None:
+                    return self._decode(found)
+                elif not await self._wait(until_ms):
+                    return ConsumerRecords()
+        finally:
+            self._end_poll()
+
+    async def batches(self, *, max_records: int | None = None) -> AsyncIterator[ConsumerRecords]:
+        """Return what the polls return that find something, for ever, or until the consumer is closed."""
+        while not self.is_closed:
+            batch = await self.poll(max_records=max_records)
+            if batch:
+                yield batch
+
+    async def commit(self, offsets: Offsets | None = None, *, timeout_ms: int | None = None) -> None:
+        """Commit these offsets, by default the positions; returns when they are durable.
+
+        An offset is that of the next record to read. Callbacks of earlier `commit_async` are called before it returns.
+        Raises: CommitFailed, RebalanceInProgress; Retriable or OutcomeUnknown at the deadline; Rejected, Misconfigured,
+        Fenced.
+        """
+        checked = None if offsets is None else checked_offsets(offsets)
+        self._give_back()
+        until_ms, limit_ms = self._deadline(timeout_ms)
+        with self._engine.turn() as core:
+            ticket = core.commit(checked, until_ms)
+        await self._finish(ticket, "commit", until_ms, limit_ms)
+
+    async def committed(
+        self, partitions: Partitions, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the committed offsets of the group; None where there is none.
+
+        An offset that waits for the outcome of its transaction is waited for. Raises: Retriable at the deadline;
+        Rejected without a group, or for partitions that do not exist.
+        """
+        checked = checked_partitions(partitions)
+        until_ms, limit_ms = self._deadline(timeout_ms)
+        with self._engine.turn() as core:
+            ticket = ask_committed(core, checked, now_ms=self._engine.now_ms, timeout_ms=limit_ms)
+        return await self._finish(ticket, "committed", until_ms, limit_ms)
+
+    async def position(self, partition: tuple[str, int], *, timeout_ms: int | None = None) -> int:
+        """Return the offset of the next record that this consumer returns of a partition.
+
+        Raises: Rejected where it is not assigned; Retriable where the position is not known by the deadline.
+        """
+        self._give_back()
+        until_ms, limit_ms = self._deadline(timeout_ms)
+        with self._engine.turn() as core:
+            ticket = core.position(TopicPartition(*partition))
+        return await self._finish(ticket, "position", until_ms, limit_ms)
+
+    async def beginning_offsets(
+        self, partitions: Partitions, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the offset of the first record of each partition. Raises: Rejected, Retriable at the deadline."""
+        return await self._offsets(dict.fromkeys(checked_partitions(partitions), EARLIEST_MS), timeout_ms)
+
+    async def end_offsets(self, partitions: Partitions, *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
+        """Return the offset behind the last record of each partition: in `read_committed` the last stable offset.
+
+        Raises: Rejected, Retriable at the deadline.
+        """
+        return await self._offsets(dict.fromkeys(checked_partitions(partitions), LATEST_MS), timeout_ms)
+
+    async def offsets_for_times(
+        self, times_ms: dict[tuple[str, int], int], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """Return for each partition the first offset of a batch with a timestamp of at least this many Unix
+        milliseconds; None where no record is that new. Raises: Rejected, Retriable at the deadline."""
+        asked = {name: times_ms[name] for name in checked_partitions(times_ms)}
+        found = await self._offsets(asked, timeout_ms)
+        return {name: offset if offset >= 0 else None for name, offset in found.items()}
+
+    async def close(self, *, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
+        """Commit, where that is automatic, leave the group and let go of the connection if it was made here.
+
+        The listener is told. A static member only goes away for a moment: its partitions wait for it. Done within
+        `timeout_ms` even if the server is not there. Again: nothing. Raises: what the listener raised.
+        """
+        await self._close(timeout_ms, commits=True)
+        self._raise_failure()
+
+    async def _close(self, timeout_ms: int, *, commits: bool) -> None:
+        try:
+            if not self.is_closed and timeout_ms > 0 and not self._connection.is_of_a_parent:
+                self._give_back()
+                # A server that cannot be told will notice the silence.
+                with contextlib.suppress(Retriable):
+                    await self._leave(timeout_ms, commits=commits)
+        finally:
+            self._engine.stop()
+            if self._is_own:
+                self._connection.close()
+
+    async def _leave(self, timeout_ms: int, *, commits: bool) -> None:
+        self._give_back()
+        now_ms = self._engine.now_ms
+        with self._engine.turn() as core:
+            ticket = core.leave(now_ms, until_ms=now_ms + timeout_ms, commits=commits)
+        await self._finish(ticket, "leaving the group", now_ms + timeout_ms, timeout_ms, with_rebalance=True)
+
+    def _raise_failure(self) -> None:
+        failure = self._core.take_failure()
+        if failure is not None:
+            raise failure
+
+    async def _offsets(self, times_ms: dict[TopicPartition, int], timeout_ms: int | None) -> dict[TopicPartition, int]:
+        until_ms, limit_ms = self._deadline(timeout_ms)
+        with self._engine.turn() as core:
+            ticket = ask_offsets(core, times_ms, now_ms=self._engine.now_ms, timeout_ms=limit_ms)
+        return await self._finish(ticket, "asking for offsets", until_ms, limit_ms)
+
+    def _deadline(self, timeout_ms: int | None) -> tuple[int, int]:
+        limit_ms = self._config.default_timeout_ms if timeout_ms is None else timeout_ms
+        return self._engine.now_ms + limit_ms, limit_ms
+
+    async def _finish(
+        self, ticket: Ticket[T], what: str, until_ms: int, limit_ms: int, *, with_rebalance: bool = False
+    ) -> T:
+        """Wait for the ticket, making the calls that fall due meanwhile."""
+        while True:
+            with self._engine.turn() as core:
+                call = core.take_call(commits_only=not with_rebalance)
+                is_settled = ticket.is_settled
+            if call is not None:
+                await self._make(call)
+            elif is_settled:
+                return ticket.result()
+            elif not await self._wait(until_ms):
+                raise timed_out(what, limit_ms)
+
+    async def _make(self, call: UserCall) -> None:
+        error: Exception | None = None
+        try:
+            answer = call.call()
+            if answer is not None:
+                await answer
+        except Exception as raised:  # noqa: BLE001  the application's own: it is raised where the rebalance ends
+            error = raised
+        finally:
+            with self._engine.turn():
+                call.on_done(error, self._engine.now_ms)
+
+    async def _wait(self, until_ms: int) -> bool:
+        """Wait until something happened; False when the time is over."""
+        left_ms = until_ms - self._engine.now_ms
+        if left_ms <= 0:
+            return False
+        timer = self._engine.wake_after(left_ms)
+        try:
+            await self._news.wait()
+        finally:
+            timer.cancel()
+        self._news.clear()
+        return True
+
+    def _wake(self) -> None:
+        self._news.set()
+
+    def _end_poll(self) -> None:
+        if not self._connection.is_of_a_parent and not self.is_closed:
+            with self._engine.turn() as core:
+                core.end_poll(self._engine.now_ms)

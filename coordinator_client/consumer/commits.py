@@ -1,0 +1,217 @@
+"""Commits of one consumer: strictly one after the other, so that none can overtake a later one and set an offset back.
+
+A *patient* commit (`commit`, before a revocation, in close) is tried until its time is over. An impatient one
+(`commit_async`, every `auto_commit_interval_ms`) is tried once: it would only hold up what is newer.
+
+Source: spec groups 2.11, 4.2, 7.2 (last column), 7.6.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from coordinator_api.v1 import group_pb2 as group
+from coordinator_client.consumer.desk import Backoff, Desk
+from coordinator_client.consumer.state import NO_GENERATION, GroupMetadata, OffsetAndMetadata, TopicPartition
+from coordinator_client.errors import (
+    CommitFailed,
+    RebalanceInProgress,
+    TransactionError,
+    failure,
+    rejected,
+)
+from coordinator_client.exchange import Exchange
+from coordinator_client.methods import OFFSET_COMMIT
+from coordinator_client.transaction_offsets import fill_topics
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+
+PATIENT_WITHOUT_END_MS: Final = 2**62
+
+_PASSING: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH, ErrorClass.UNKNOWN_OUTCOME})
+
+
+class Standing(Protocol):
+    """What commits must know of the membership they rest on."""
+
+    def metadata(self) -> GroupMetadata:
+        """Who commits. Raises: CommitFailed, RebalanceInProgress where nobody can now."""
+        ...
+
+    def on_commit_refused(self, error: TransactionError, sent: GroupMetadata, now_ms: int) -> TransactionError | None:
+        """Take note of a commit that was refused because of who sent it; return what the caller should be told, or
+        None: the member is still one, under a newer epoch, and may try again."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class CommitJob:
+    """One commit that was asked for."""
+
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    on_end: Callable[[TransactionError | None, int], None]
+    patient_until_ms: int | None = None
+    """None = impatient: one attempt."""
+    failure: TransactionError | None = None
+    """How the last attempt ended."""
+
+
+class CommitQueue:
+    """See the module."""
+
+    def __init__(self, desk: Desk, standing: Standing) -> None:
+        self._desk = desk
+        self._standing = standing
+        self._jobs: deque[CommitJob] = deque()
+        self._backoff = Backoff(desk.chance)
+        self._due_ms = 0
+        self._flight: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def add(self, job: CommitJob) -> None:
+        """Take a commit; it is sent after those before it."""
+        self._jobs.append(job)
+
+    def advance(self, now_ms: int) -> None:
+        """Send the next one, if nothing is on its way."""
+        while self._jobs:
+            job = self._jobs[0]
+            if job.patient_until_ms is not None and now_ms >= job.patient_until_ms:
+                self._cancel()
+                self._finish(job, job.failure or _late(), now_ms)
+            elif self._flight is not None:
+                return
+            elif not job.offsets:
+                self._finish(job, None, now_ms)
+            elif self._due_ms > now_ms:
+                return
+            else:
+                self._send(job, now_ms)
+
+    def wake_ms(self) -> int | None:
+        """When the next attempt is due, or patience ends."""
+        if not self._jobs:
+            return None
+        until_ms = self._jobs[0].patient_until_ms
+        if self._flight is not None:
+            return until_ms
+        return self._due_ms if until_ms is None else min(self._due_ms, until_ms)
+
+    def give_up(self, error: TransactionError, now_ms: int) -> None:
+        """Fail everything that waits: the consumer closes."""
+        self._cancel()
+        while self._jobs:
+            self._finish(self._jobs[0], error, now_ms)
+
+    def _cancel(self) -> None:
+        if self._flight is not None:
+            self._desk.flights.cancel(self._flight)
+            self._flight = None
+
+    def _send(self, job: CommitJob, now_ms: int) -> None:
+        try:
+            sender = self._standing.metadata()
+        except TransactionError as error:
+            self._finish(job, error, now_ms)
+            return
+        request = self._request(sender, job.offsets)
+        exchange = Exchange(
+            OFFSET_COMMIT, request, deadlines=self._desk.once(), now_ms=now_ms, items=lambda reply: reply.results
+        )
+        self._flight = self._desk.flights.start(exchange, lambda end, at_ms: self._ended(exchange, sender, end, at_ms))
+
+    def _request(
+        self, sender: GroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> group.OffsetCommitRequest:
+        request = group.OffsetCommitRequest(
+            header=self._desk.header(),
+            group_id=sender.group_id,
+            generation_id_or_member_epoch=sender.generation if sender.generation != NO_GENERATION else None,
+            member_id=sender.member_id,
+            group_instance_id=sender.group_instance_id,
+        )
+        fill_topics(request.topics, offsets, self._desk.assignment.topic_ids())
+        return request
+
+    def _ended(
+        self,
+        exchange: Exchange[group.OffsetCommitRequest, group.OffsetCommitResponse],
+        sender: GroupMetadata,
+        end: group.OffsetCommitResponse | TransactionError,
+        now_ms: int,
+    ) -> None:
+        self._flight = None
+        job = self._jobs[0]
+        error = end if isinstance(end, TransactionError) else exchange.failure_of(end)
+        if error is None:
+            self._backoff.reset()
+            self._note_committed(job.offsets)
+        elif error.error_class in (ErrorClass.REJOIN, ErrorClass.FENCED):
+            advice = self._standing.on_commit_refused(error, sender, now_ms)
+            error = advice or _moved_on()
+            if advice is None and self._is_tried_again(job, error, now_ms):
+                return
+        elif error.error_class in _PASSING:
+            error.action = "Commit again: it does no harm twice."
+            if self._is_tried_again(job, error, now_ms):
+                return
+        self._finish(job, error, now_ms)
+
+    def _is_tried_again(self, job: CommitJob, error: TransactionError, now_ms: int) -> bool:
+        job.failure = error
+        if job.patient_until_ms is None:
+            return False
+        self._due_ms = now_ms + self._backoff.next_ms()
+        return True
+
+    def _note_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        for name, offset in offsets.items():
+            if name in self._desk.assignment:
+                self._desk.assignment.get(name).committed = offset
+
+    def _finish(self, job: CommitJob, error: TransactionError | None, now_ms: int) -> None:
+        assert self._jobs[0] is job, "commits end in the order in which they were asked for"
+        self._jobs.popleft()
+        self._due_ms = 0
+        job.on_end(error, now_ms)
+
+
+def not_a_member(group_id: str) -> CommitFailed:
+    """Return the failure of a commit without a membership."""
+    return CommitFailed(
+        ErrorCode.UNKNOWN_MEMBER_ID, ErrorClass.REJOIN, f"this consumer is no member of the group {group_id!r} now"
+    )
+
+
+def rebalancing(group_id: str) -> RebalanceInProgress:
+    """Return the failure of a commit in the middle of a rebalance."""
+    return RebalanceInProgress(
+        ErrorCode.REBALANCE_IN_PROGRESS, ErrorClass.REJOIN, f"the group {group_id!r} is being rebalanced"
+    )
+
+
+def no_group() -> TransactionError:
+    """Return the failure of a commit, or a question about one, without a group."""
+    return rejected(
+        ErrorCode.INVALID_GROUP_ID, "offsets are committed under the name of a group: give the consumer one"
+    )
+
+
+def _moved_on() -> TransactionError:
+    return CommitFailed(
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorClass.REJOIN,
+        f"{Method.OFFSET_COMMIT}: the group has moved on since the epoch that this commit named",
+    )
+
+
+def _late() -> TransactionError:
+    error = failure(
+        ErrorCode.REQUEST_TIMED_OUT, ErrorClass.UNKNOWN_OUTCOME, f"{Method.OFFSET_COMMIT}: no definite answer in time"
+    )
+    error.action = "Commit again: it does no harm twice."
+    return error

@@ -1,0 +1,185 @@
+"""What a consumer can be told, checked before anything is opened. Names and defaults are Kafka's unless said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypedDict
+
+from coordinator_client.batch_reader import isolation_level
+from coordinator_client.connection import MESSAGE_BYTES_MAX
+from coordinator_client.errors import TransactionError, misconfigured, refused_here
+from coordinator_protocol.errors import ErrorCode, Method, Refused
+from coordinator_protocol.limits import MEBI
+from coordinator_protocol.names import check_group_id
+
+GROUP_PROTOCOLS: Final = ("consumer", "classic")
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+RESETS: Final = (EARLIEST, LATEST, "none")
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """What `Consumer` and `AsyncConsumer` take by name; `ConsumerConfig` says what each means."""
+
+    group_id: str | None
+    group_instance_id: str | None
+    group_protocol: str
+    server_assignor: str | None
+    partition_assignors: Sequence[str]
+    isolation: str
+    auto_offset_reset: str
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    max_poll_records: int
+    max_poll_interval_ms: int
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    heartbeat_wait_ms: int
+    metadata_max_age_ms: int
+    rack_id: str | None
+    fetch_bytes: int
+    fetch_wait_ms: int
+    buffer_bytes: int
+    request_timeout_ms: int
+    default_timeout_ms: int
+    client_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig:
+    """The settings of a consumer. Raises at construction: Rejected or Misconfigured, naming the setting."""
+
+    group_id: str | None = None
+    """The group whose members share the partitions, and under whose name offsets are committed. Default: none;
+    then partitions are given by `assign`, and nothing can be committed."""
+
+    group_instance_id: str | None = None
+    """Makes this a static member (KIP-345): it keeps its partitions while it restarts within the session timeout.
+    Unique in the group. Default: none, a dynamic member."""
+
+    group_protocol: str = "consumer"
+    """`consumer` (default): the server assigns (KIP-848). `classic`: one of the members does; what a Kafka client of
+    before 4.0 speaks. Kafka's default is classic; this server always speaks both."""
+
+    server_assignor: str | None = None
+    """Protocol `consumer`: assignor of the server that this member prefers, `uniform` or `range`. Default: none."""
+
+    partition_assignors: Sequence[str] = ("range", "cooperative-sticky")
+    """Protocol `classic`: `range`, `roundrobin`, `sticky`, `cooperative-sticky`, the preferred one first. The most
+    advanced way to rebalance that all of them share is used: cooperative only if all are."""
+
+    isolation: str = "read_committed"
+    """`read_committed` (default, unlike Kafka's): nothing of open or aborted transactions. `read_uncommitted`: every
+    durable record."""
+
+    auto_offset_reset: str = LATEST
+    """Where to begin without a committed offset, or with one that does not exist any more: `earliest`, `latest`
+    (default), or `none`: `poll` raises."""
+
+    enable_auto_commit: bool = True
+    """Commit what earlier calls of `poll` returned: every `auto_commit_interval_ms`, before partitions are given up,
+    and in `close`. Must be False with `Transaction.commit_offsets`. Default True."""
+
+    auto_commit_interval_ms: int = 5_000
+    """Default 5,000. Smaller: less is read again after a crash. Larger: fewer commits."""
+
+    max_poll_records: int = 500
+    """Most records that one `poll` returns. Default 500."""
+
+    max_poll_interval_ms: int = 300_000
+    """A member that does not call `poll` for this long leaves the group: it is taken for stuck. Also how long others
+    wait for it in a rebalance. Default 300,000. Must be longer than the slowest handling of one poll."""
+
+    session_timeout_ms: int = 45_000
+    """Protocol `classic`: silence after which the group removes a member. Default 45,000. In the protocol `consumer`
+    the server sets it."""
+
+    heartbeat_interval_ms: int = 3_000
+    """Protocol `classic`: time between heartbeats; below the session timeout. Default 3,000. In the protocol
+    `consumer` the server sets it."""
+
+    heartbeat_wait_ms: int = 5_000
+    """A heartbeat may wait on the server for news up to this long, but never longer than the interval of heartbeats;
+    so a member learns of a change at once. 0: Kafka's timing, it learns with the next heartbeat. Default 5,000."""
+
+    metadata_max_age_ms: int = 30_000
+    """Protocol `classic`: how often the leader looks for new partitions, and a pattern for new topics. Default 30,000
+    (Kafka: 300,000). In the protocol `consumer` the server looks."""
+
+    rack_id: str | None = None
+    """Where this consumer runs, for assignors that prefer partitions nearby. Default: none."""
+
+    fetch_bytes: int = 4 * MEBI
+    """Most bytes in one answer to a fetch. Default 4 MiB."""
+
+    fetch_wait_ms: int = 500
+    """Longest wait of one fetch for records, on the server. Default 500."""
+
+    buffer_bytes: int = 32 * MEBI
+    """Nothing more is fetched ahead while this much waits for `poll`; one answer may go beyond. Default 32 MiB."""
+
+    request_timeout_ms: int = 30_000
+    """An attempt without an answer is taken for lost after this, plus what it may wait on the server. Default
+    30,000."""
+
+    default_timeout_ms: int = 60_000
+    """How long calls that ask the server may take where they are given no timeout. Default 60,000."""
+
+    client_id: str = ""
+    """Name of the program in the server's lists and logs. Default: the connection's."""
+
+    def __post_init__(self) -> None:
+        isolation_level(self.isolation)
+        self._check_group()
+        _check_choice("group_protocol", self.group_protocol, GROUP_PROTOCOLS)
+        _check_choice("auto_offset_reset", self.auto_offset_reset, RESETS)
+        for name in _POSITIVE:
+            if getattr(self, name) < 1:
+                raise wrong(name, getattr(self, name), "must be positive")
+        if self.heartbeat_wait_ms < 0:
+            raise wrong("heartbeat_wait_ms", self.heartbeat_wait_ms, "must be 0 (Kafka's timing) or positive")
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise wrong(
+                "heartbeat_interval_ms",
+                self.heartbeat_interval_ms,
+                f"must be below session_timeout_ms, {self.session_timeout_ms}, or the group takes this member for dead",
+            )
+        if self.fetch_bytes > MESSAGE_BYTES_MAX // 2:
+            raise wrong("fetch_bytes", self.fetch_bytes, f"must be at most {MESSAGE_BYTES_MAX // 2}")
+
+    def _check_group(self) -> None:
+        if self.group_id is not None:
+            try:
+                check_group_id(self.group_id)
+            except Refused as why:
+                raise refused_here(why, Method.JOIN_GROUP) from None
+        elif self.group_instance_id is not None:
+            raise wrong("group_instance_id", self.group_instance_id, "needs a group_id: it names a member of a group")
+        if self.group_instance_id is not None and not self.group_instance_id.strip():
+            raise wrong("group_instance_id", self.group_instance_id, "is blank; give it a name or leave it out")
+
+
+_POSITIVE: Final = (
+    "auto_commit_interval_ms",
+    "max_poll_records",
+    "max_poll_interval_ms",
+    "session_timeout_ms",
+    "heartbeat_interval_ms",
+    "metadata_max_age_ms",
+    "fetch_bytes",
+    "fetch_wait_ms",
+    "buffer_bytes",
+    "request_timeout_ms",
+    "default_timeout_ms",
+)
+
+
+def wrong(name: str, found: object, rule: str) -> TransactionError:
+    """Return the failure of a setting that cannot be."""
+    return misconfigured(ErrorCode.INVALID_CONFIG, f"{name} is {found!r} and {rule}")
+
+
+def _check_choice(name: str, found: str, allowed: tuple[str, ...]) -> None:
+    if found not in allowed:
+        raise wrong(name, found, f"must be one of {', '.join(allowed)}")

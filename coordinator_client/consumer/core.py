@@ -1,0 +1,370 @@
+"""What a consumer does, without sockets, clocks or threads: the core under the blocking and the asyncio shell.
+
+Two sides drive it. An engine starts what `transmissions` returns, brings the answers to `on_answer`, and comes again at
+`wake_ms`: so heartbeats, fetches and commits go on whatever the application does. The shell brings the application's
+calls: a poll is a row of `poll_step`s, each of which returns a call to make in the application's thread, or records, or
+nothing yet; calls that ask the server return a `Ticket`.
+
+The parts, each for one thing: `membership` (in two protocols), `handover` (partitions coming and going), `commits`,
+`positions`, `fetching`, over the `owned` partitions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import TypeVar
+
+from coordinator_client.consumer.commits import CommitJob, CommitQueue, no_group
+from coordinator_client.consumer.config import ConsumerConfig
+from coordinator_client.consumer.consumer_membership import ConsumerMembership
+from coordinator_client.consumer.desk import BACKOFF_MS_FIRST, Desk
+from coordinator_client.consumer.fetching import Fetcher
+from coordinator_client.consumer.handover import Handover, Listener, UserCall
+from coordinator_client.consumer.membership import Membership, NoMembership, Subscription
+from coordinator_client.consumer.owned import Assignment, OwnedPartition, Slice
+from coordinator_client.consumer.positions import Positions, Reader
+from coordinator_client.consumer.state import GroupMetadata, OffsetAndMetadata, TopicPartition
+from coordinator_client.consumer.ticket import Ticket
+from coordinator_client.errors import Loss, TransactionError, rejected
+from coordinator_client.exchange import Exchange
+from coordinator_client.flights import Flights, Transmission
+from coordinator_client.identity import Chance, uuid_text
+from coordinator_client.methods import Reply, ReplyT, RequestT
+from coordinator_protocol.errors import ErrorCode
+
+T = TypeVar("T")
+CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], TransactionError | None], Awaitable[None] | None]
+
+
+class ConsumerCore:
+    """One consumer. Not for two threads at once."""
+
+    def __init__(self, config: ConsumerConfig, *, client_id: str, chance: Chance) -> None:
+        self.config = config
+        self.assignment = Assignment()
+        self.subscription = Subscription()
+        self.is_closed = False
+        self.desk = Desk(config, config.client_id or client_id, chance, Flights(chance), self.assignment)
+        self._member_id = uuid_text(chance.request_id())
+        self._nobody = NoMembership(config.group_id)
+        self._membership: Membership = self._nobody
+        self._commits = CommitQueue(self.desk, self)
+        self._handover = Handover(self.desk, self._commits)
+        self._positions = Positions(self.desk, self._reader)
+        self._fetcher = Fetcher(self.desk)
+        self._commit_calls: deque[UserCall] = deque()
+        self._callback_failure: Exception | None = None
+        self._wanted_positions: list[tuple[OwnedPartition, Ticket[int]]] = []
+        self._last_poll_ms = 0
+        self._is_overdue = False
+        self._auto_commit_ms: int | None = None
+        self._is_auto_committing = False
+
+    # What the engine asks.
+
+    def transmissions(self, now_ms: int) -> list[Transmission]:
+        """Return the attempts to start now."""
+        if self.is_closed:
+            return []
+        self._advance(now_ms)
+        due = self.desk.flights.transmissions(now_ms)
+        self._settle_positions()
+        return due
+
+    def on_answer(self, flight: int, attempt: int, answer: Reply | Loss, now_ms: int) -> None:
+        """Take what became of an attempt."""
+        self.desk.flights.on_answer(flight, attempt, answer, now_ms)
+
+    def take_cancelled(self) -> list[int]:
+        """Return the flights nobody waits for any more."""
+        return self.desk.flights.take_cancelled()
+
+    def wake_ms(self) -> int | None:
+        """When `transmissions` has something to do at the latest."""
+        if self.is_closed:
+            return None
+        wakes = (
+            self.desk.flights.wake_ms(),
+            self._membership.wake_ms(),
+            self._commits.wake_ms(),
+            self._positions.wake_ms(),
+            self._fetcher.wake_ms(),
+            self._poll_deadline_ms(),
+        )
+        return min((wake_ms for wake_ms in wakes if wake_ms is not None), default=None)
+
+    # What the application does.
+
+    @property
+    def membership(self) -> Membership:
+        """The membership of now; it stands for nobody without a subscription."""
+        return self._membership
+
+    def subscribe(self, subscription: Subscription, listener: Listener | None, now_ms: int) -> None:
+        """Read what the group shares out of this, from the next poll on. Raises: Rejected."""
+        self._check_open()
+        if self.config.group_id is None:
+            raise rejected(
+                ErrorCode.INVALID_GROUP_ID, "subscribe needs a group_id; without one, name partitions with assign()"
+            )
+        if self.assignment.is_manual:
+            raise rejected(
+                ErrorCode.INVALID_REQUEST, "partitions were given with assign(); call unsubscribe() before subscribe()"
+            )
+        if self._membership is self._nobody:
+            self._membership = self._new_membership()
+            self._last_poll_ms = now_ms
+        self.subscription = subscription
+        self._handover.listener = listener
+        self._membership.subscribe(subscription, now_ms)
+
+    def assign(self, partitions: Collection[TopicPartition], now_ms: int) -> None:
+        """Read exactly these partitions, without a group's sharing. Raises: Rejected."""
+        self._check_open()
+        if not self.subscription.is_empty:
+            raise rejected(ErrorCode.INVALID_REQUEST, "topics were subscribed to; call unsubscribe() before assign()")
+        if self.config.enable_auto_commit and self.config.group_id is not None:
+            self._auto_commit(now_ms)
+        wanted = set(partitions)
+        known = self.assignment.names()
+        self.assignment.is_manual = bool(wanted)
+        self.assignment.drop(known - wanted)
+        self.assignment.add(dict.fromkeys(sorted(wanted - known), b""), is_announced=True)
+
+    def poll_step(self, records_max: int, now_ms: int, *, is_first: bool) -> UserCall | list[Slice] | None:
+        """Return the next call to make, or records, or None: wait. Raises: what the application must be told.
+
+        Between the first step of a poll and `end_poll`, or the step that returned records, partitions may be taken.
+        """
+        self._check_open()
+        if self.subscription.is_empty and not self.assignment.is_manual:
+            raise rejected(ErrorCode.INVALID_REQUEST, "there is nothing to poll: call subscribe() or assign() first")
+        if is_first:
+            self._commit_if_due(now_ms)
+        self._last_poll_ms = now_ms
+        self._is_overdue = False
+        self._handover.is_user_here = True
+        self._membership.on_poll(now_ms)
+        self._handover.advance(now_ms)
+        call = self.take_call()
+        if call is not None:
+            return call
+        self._raise_failures(now_ms)
+        slices = self.assignment.take(records_max)
+        if slices:
+            self._handover.is_user_here = False
+        return slices or None
+
+    def end_poll(self, now_ms: int) -> None:
+        """The application goes its own way."""
+        self._handover.is_user_here = False
+        self._last_poll_ms = now_ms
+
+    def take_call(self, *, commits_only: bool = False) -> UserCall | None:
+        """Return a call to make in the application's thread, or None."""
+        if self._commit_calls:
+            return self._commit_calls.popleft()
+        return None if commits_only else self._handover.take_call()
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, until_ms: int) -> Ticket[None]:
+        """Commit these offsets, or the positions of all partitions, after every commit before it. The ticket fails
+        with CommitFailed, RebalanceInProgress, Retriable, OutcomeUnknown, Rejected, Misconfigured or Fenced."""
+        ticket: Ticket[None] = Ticket()
+        self._add_commit(offsets, lambda error, _: _settle(ticket, error), until_ms)
+        return ticket
+
+    def commit_async(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, callback: CommitCallback | None
+    ) -> None:
+        """Commit these offsets, or the positions of all partitions; `callback` is told how it ended, in a later call
+        of poll or commit."""
+        wanted = self.assignment.positions() if offsets is None else dict(offsets)
+
+        def ended(error: TransactionError | None, _: int) -> None:
+            if callback is not None:
+                self._commit_calls.append(UserCall(lambda: callback(wanted, error), self._called_back))
+
+        self._add_commit(wanted, ended, None)
+
+    def leave(self, now_ms: int, *, until_ms: int, commits: bool) -> Ticket[None]:
+        """Give everything up and leave the group, if there is one. With `commits` the positions are committed first,
+        where that is automatic."""
+        ticket: Ticket[None] = Ticket()
+        self._handover.is_user_here = True
+
+        def left(_: int) -> None:
+            self._handover.is_user_here = False
+            self.assignment.drop(self.assignment.names())
+            self.assignment.is_manual = False
+            self.subscription = Subscription()
+            self._membership = self._nobody
+            ticket.succeed(None)
+
+        is_auto = commits and self.config.enable_auto_commit and self.config.group_id is not None
+        offsets = self.assignment.positions() if is_auto else {}
+        # Half of the time for the commits, so that some is left to leave the group.
+        patient_ms = now_ms + (until_ms - now_ms) // 2
+        was_committing = self._handover.commits_on_revocation
+        self._handover.commits_on_revocation = False
+
+        def committed(_: TransactionError | None, at_ms: int) -> None:
+            self._membership.leave(left, at_ms)
+            self._handover.commits_on_revocation = was_committing
+
+        self._commits.add(CommitJob(offsets, committed, patient_ms))
+        return ticket
+
+    def take_failure(self) -> Exception | None:
+        """Return the first exception of the listener, or of a callback, that nobody was told yet."""
+        failure, self._callback_failure = self._callback_failure, None
+        return failure or self._handover.take_failure()
+
+    def close(self, now_ms: int) -> None:
+        """Send nothing any more."""
+        self.is_closed = True
+        self._commits.give_up(_closed(), now_ms)
+        self.desk.flights.cancel_all()
+        self.assignment.drop(self.assignment.names())
+
+    def position(self, name: TopicPartition) -> Ticket[int]:
+        """The offset of the next record that poll will return of a partition."""
+        self._check_open()
+        partition = self.assignment.get(name)
+        ticket: Ticket[int] = Ticket()
+        self._wanted_positions.append((partition, ticket))
+        self._settle_positions()
+        return ticket
+
+    def ask(self, exchange: Exchange[RequestT, ReplyT], convert: Callable[[ReplyT], T]) -> Ticket[T]:
+        """Ask the server something; the ticket has what `convert` makes of the reply."""
+        self._check_open()
+        ticket: Ticket[T] = Ticket()
+
+        def ended(end: ReplyT | TransactionError, _: int) -> None:
+            error = end if isinstance(end, TransactionError) else exchange.failure_of(end)
+            if isinstance(end, TransactionError) or error is not None:
+                assert error is not None, "a failure is an error"
+                ticket.fail(error)
+            else:
+                ticket.succeed(convert(end))
+
+        self.desk.flights.start(exchange, ended)
+        return ticket
+
+    def reader(self) -> Reader:
+        """Who asks for committed offsets. Raises: Rejected without a group."""
+        if self.config.group_id is None:
+            raise no_group()
+        return self._membership.reader() or Reader(self.config.group_id)
+
+    # What commits rest on (`commits.Standing`).
+
+    def metadata(self) -> GroupMetadata:
+        return self._membership.metadata()
+
+    def on_commit_refused(self, error: TransactionError, sent: GroupMetadata, now_ms: int) -> TransactionError | None:
+        return self._membership.on_commit_refused(error, sent, now_ms)
+
+    # Inside.
+
+    def _reader(self) -> Reader | None:
+        return self._membership.reader()
+
+    def _called_back(self, error: Exception | None, _: int) -> None:
+        self._callback_failure = self._callback_failure or error
+
+    def _new_membership(self) -> Membership:
+        return ConsumerMembership(self.desk, self._handover, member_id=self._member_id)
+
+    def _advance(self, now_ms: int) -> None:
+        deadline_ms = self._poll_deadline_ms()
+        if deadline_ms is not None and now_ms >= deadline_ms:
+            self._is_overdue = True
+            self._membership.on_poll_overdue(now_ms)
+        self._handover.advance(now_ms)
+        self._commits.advance(now_ms)
+        # A commit that had nothing to send is over at once.
+        self._handover.advance(now_ms)
+        self._membership.advance(now_ms)
+        self._positions.advance(now_ms)
+        self._fetcher.advance(now_ms)
+
+    def _poll_deadline_ms(self) -> int | None:
+        if self._is_overdue or self._handover.is_user_here or not self._membership.is_active:
+            return None
+        return self._last_poll_ms + self.config.max_poll_interval_ms
+
+    def _raise_failures(self, now_ms: int) -> None:
+        told = self.take_failure() or self._membership.failure
+        if told is not None:
+            raise told
+        for partition in self.assignment:
+            if partition.problem is not None and not partition.is_leaving and not partition.buffer:
+                problem, partition.problem = partition.problem, None
+                partition.retry_at_ms = now_ms + BACKOFF_MS_FIRST
+                raise problem
+
+    def _commit_if_due(self, now_ms: int) -> None:
+        if not self.config.enable_auto_commit or self.config.group_id is None or self._is_auto_committing:
+            return
+        if self._auto_commit_ms is None:
+            self._auto_commit_ms = now_ms + self.config.auto_commit_interval_ms
+        elif now_ms >= self._auto_commit_ms:
+            self._auto_commit_ms = now_ms + self.config.auto_commit_interval_ms
+            self._auto_commit(now_ms)
+
+    def _auto_commit(self, now_ms: int) -> None:
+        offsets = self.assignment.positions()
+        if not offsets:
+            return
+        self._is_auto_committing = True
+
+        def ended(error: TransactionError | None, at_ms: int) -> None:
+            self._is_auto_committing = False
+            if error is not None:
+                self._auto_commit_ms = at_ms + BACKOFF_MS_FIRST
+
+        self._commits.add(CommitJob(offsets, ended))
+
+    def _add_commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata] | None,
+        on_end: Callable[[TransactionError | None, int], None],
+        until_ms: int | None,
+    ) -> None:
+        self._check_open()
+        if self.config.group_id is None:
+            raise no_group()
+        self._commits.add(CommitJob(self.assignment.positions() if offsets is None else offsets, on_end, until_ms))
+
+    def _settle_positions(self) -> None:
+        for partition, ticket in self._wanted_positions:
+            if not partition.is_held:
+                topic, number = partition.name
+                ticket.fail(
+                    rejected(
+                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                        f"{topic}-{number} is not assigned to this consumer any more",
+                    )
+                )
+            elif partition.position is not None:
+                ticket.succeed(partition.position)
+            elif partition.problem is not None:
+                ticket.fail(partition.problem)
+        self._wanted_positions = [wanted for wanted in self._wanted_positions if not wanted[1].is_settled]
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise _closed()
+
+
+def _settle(ticket: Ticket[None], error: TransactionError | None) -> None:
+    if error is None:
+        ticket.succeed(None)
+    else:
+        ticket.fail(error)
+
+
+def _closed() -> TransactionError:
+    return rejected(ErrorCode.INVALID_REQUEST, "the consumer is closed; open a new one")

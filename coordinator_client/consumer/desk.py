@@ -1,0 +1,57 @@
+"""What the parts of one consumer share, and how long they wait before they ask again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from coordinator_api.v1.common_pb2 import RequestHeader
+from coordinator_client.consumer.config import ConsumerConfig
+from coordinator_client.consumer.owned import Assignment
+from coordinator_client.exchange import Deadlines
+from coordinator_client.flights import Flights
+from coordinator_client.identity import Chance
+
+BACKOFF_MS_FIRST: Final = 100
+BACKOFF_MS_MAX: Final = 1_000
+_DOUBLINGS_MAX: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Settings, chance, requests on their way and partitions: one consumer has one of it."""
+
+    config: ConsumerConfig
+    client_id: str
+    chance: Chance
+    flights: Flights
+    assignment: Assignment
+
+    def header(self) -> RequestHeader:
+        """Return the header of a request."""
+        return RequestHeader(client_id=self.client_id)
+
+    def once(self, *, wait_ms: int = 0) -> Deadlines:
+        """Deadlines of a request that is written anew after a failure; the server may hold it for `wait_ms`."""
+        attempt_ms = self.config.request_timeout_ms + wait_ms
+        return Deadlines(total_ms=attempt_ms, attempt_ms=attempt_ms, attempts_max=1)
+
+
+class Backoff:
+    """Pauses after failures in a row: 100 ms to 1 s, jittered (spec groups 7.1)."""
+
+    __slots__ = ("_chance", "_failures")
+
+    def __init__(self, chance: Chance) -> None:
+        self._chance = chance
+        self._failures = 0
+
+    def next_ms(self) -> int:
+        """Return the pause after one more failure."""
+        longest_ms = min(BACKOFF_MS_MAX, BACKOFF_MS_FIRST << min(self._failures, _DOUBLINGS_MAX))
+        self._failures += 1
+        return max(1, round(longest_ms * (1 + self._chance.fraction()) / 2))
+
+    def reset(self) -> None:
+        """Note a success."""
+        self._failures = 0

@@ -1,0 +1,170 @@
+"""Fetches ahead for all partitions of a consumer: each partition is in one request at a time, and what is fetched
+waits, within bounds, until poll hands it out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_client.batch_reader import isolation_level
+from coordinator_client.consumer.config import RESETS
+from coordinator_client.consumer.desk import BACKOFF_MS_FIRST, BACKOFF_MS_MAX, Desk
+from coordinator_client.consumer.owned import BufferedBatch, OwnedPartition
+from coordinator_client.errors import TransactionError, class_of, failure, failure_of, misconfigured
+from coordinator_client.exchange import Deadlines, Exchange
+from coordinator_client.methods import FETCH
+from coordinator_client.rules import TOPIC_GONE
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.limits import MEBI
+
+FLIGHTS_MAX: Final = 4
+"""Requests at once: partitions that wait for records must not hold up those that have some."""
+
+PARTITION_BUFFER_BYTES: Final = MEBI
+"""A partition with this much waiting is not fetched from."""
+
+NEVER: Final = RESETS[-1]
+
+_PASSING: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH, ErrorClass.UNKNOWN_OUTCOME})
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A partition in a request, as it stood."""
+
+    partition: OwnedPartition
+    moves: int
+
+    @property
+    def is_current(self) -> bool:
+        return self.partition.is_held and self.partition.moves == self.moves
+
+
+class Fetcher:
+    """See the module."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._flying: dict[int, Sequence[_Asked]] = {}
+        """Oldest first."""
+
+    def advance(self, now_ms: int) -> None:
+        """Start a fetch for the partitions that want one."""
+        wanted = self._wanted(now_ms)
+        if not wanted:
+            return
+        if len(self._flying) >= FLIGHTS_MAX:
+            # The oldest has waited longest for nothing; its partitions go into the new request.
+            oldest = next(iter(self._flying))
+            self._desk.flights.cancel(oldest)
+            self._free(self._flying.pop(oldest))
+            wanted = self._wanted(now_ms)
+        asked = [_Asked(partition, partition.moves) for partition in wanted]
+        for partition in wanted:
+            partition.is_asking = True
+        config = self._desk.config
+        wait_ms = config.request_timeout_ms + config.fetch_wait_ms
+        exchange = Exchange(
+            FETCH, self._request(wanted), deadlines=Deadlines(total_ms=wait_ms, attempt_ms=wait_ms), now_ms=now_ms
+        )
+        number = self._desk.flights.start(exchange, lambda end, at_ms: self._ended(number, end, at_ms))
+        self._flying[number] = asked
+
+    def wake_ms(self) -> int | None:
+        """When a partition may be asked for again after a failure; with a full buffer it is poll that goes on."""
+        if self._desk.assignment.buffered_bytes >= self._desk.config.buffer_bytes:
+            return None
+        return min((partition.retry_at_ms for partition in self._desk.assignment if _wants(partition)), default=None)
+
+    def _wanted(self, now_ms: int) -> list[OwnedPartition]:
+        assignment = self._desk.assignment
+        wanted = [p for p in assignment if _wants(p) and p.retry_at_ms <= now_ms]
+        return wanted if wanted and assignment.buffered_bytes < self._desk.config.buffer_bytes else []
+
+    def _request(self, partitions: Sequence[OwnedPartition]) -> log.FetchRequest:
+        config = self._desk.config
+        request = log.FetchRequest(
+            header=self._desk.header(),
+            isolation_level=isolation_level(config.isolation),
+            max_wait_ms=config.fetch_wait_ms,
+            max_bytes=config.fetch_bytes,
+        )
+        for partition in partitions:
+            request.partitions.add(
+                topic=partition.name.topic,
+                topic_id=partition.topic_id,
+                partition=partition.name.partition,
+                fetch_offset=partition.fetch_offset,
+            )
+        return request
+
+    def _free(self, asked: Sequence[_Asked]) -> None:
+        for each in asked:
+            if each.is_current:
+                each.partition.is_asking = False
+
+    def _ended(self, number: int, end: log.FetchResponse | TransactionError, now_ms: int) -> None:
+        asked = self._flying.pop(number)
+        self._free(asked)
+        error = end if isinstance(end, TransactionError) else failure_of(Method.FETCH, end)
+        if error is None:
+            assert not isinstance(end, TransactionError), "a failure is no reply"
+            if len(end.results) == len(asked):
+                for each, result in zip(asked, end.results, strict=True):
+                    if each.is_current:
+                        self._take(each.partition, result, now_ms)
+                return
+            answered = f"Fetch: {len(asked)} partitions were asked for and {len(end.results)} answered"
+            error = misconfigured(ErrorCode.UNSUPPORTED_VERSION, answered)
+        for each in asked:
+            if each.is_current:
+                each.partition.retry_at_ms = now_ms + BACKOFF_MS_FIRST
+                each.partition.problem = None if error.error_class in _PASSING else error
+
+    def _take(self, partition: OwnedPartition, result: log.FetchResult, now_ms: int) -> None:
+        what = class_of(Method.FETCH, result)
+        if what is not ErrorClass.NONE:
+            self._refused(partition, result, what, now_ms)
+            return
+        partition.topic_id = partition.topic_id or result.topic_id
+        for batch in result.batches:
+            end_offset = batch.base_offset + batch.record_count
+            first = max(batch.base_offset, partition.fetch_offset)
+            if first < end_offset:
+                partition.buffer.append(BufferedBatch(batch, first, end_offset, end_offset))
+                partition.fetch_offset = end_offset
+        partition.fetch_offset = max(partition.fetch_offset, result.next_offset)
+        if partition.buffer:
+            partition.buffer[-1].after = partition.fetch_offset
+        else:
+            partition.position = partition.fetch_offset
+
+    def _refused(self, partition: OwnedPartition, result: log.FetchResult, what: ErrorClass, now_ms: int) -> None:
+        reset = self._desk.config.auto_offset_reset
+        topic, number = partition.name
+        place = f"{topic}-{number} at offset {partition.fetch_offset}"
+        error = failure(result.error_code, what, f"{Method.FETCH} {place}: {result.error_message}")
+        if error.code == ErrorCode.OFFSET_OUT_OF_RANGE and reset != NEVER:
+            partition.look_up(reset)
+            return
+        partition.retry_at_ms = now_ms + BACKOFF_MS_FIRST
+        if what in _PASSING:
+            return
+        if error.code in TOPIC_GONE and not self._desk.assignment.is_manual:
+            # The group takes the partition away, as soon as it knows.
+            partition.retry_at_ms = now_ms + BACKOFF_MS_MAX
+            return
+        if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            error.action = "seek() to an offset that exists, or set auto_offset_reset to earliest or latest."
+        partition.problem = error
+
+
+def _wants(partition: OwnedPartition) -> bool:
+    return (
+        partition.position is not None
+        and partition.is_idle
+        and not partition.is_paused
+        and partition.buffered_bytes < PARTITION_BUFFER_BYTES
+    )

@@ -1,0 +1,193 @@
+"""Partitions coming and going, in the order that the application can rely on.
+
+Revoked: what it was given is committed (if that is automatic), the listener is told, and only then they are gone; the
+group hears of it afterwards. All of it happens while the application is in `poll` (or `unsubscribe`, or `close`): what
+it does between two polls rests on partitions that are its own. So offsets that it commits there, in a transaction or
+not, can never be those of a partition that somebody else reads by then.
+
+Lost: the group has taken them already. They are gone at once, and the listener is told with the next poll.
+
+Assigned: they are there, then the listener is told, and after it poll returns their records.
+
+Source: spec groups 7.3, 7.4 and 7.7.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from coordinator_client.consumer.commits import CommitJob, CommitQueue
+from coordinator_client.consumer.desk import Desk
+from coordinator_client.consumer.state import TopicPartition
+from coordinator_client.errors import TransactionError
+
+Then: TypeAlias = Callable[[int], None]
+"""What follows, given the time."""
+
+
+class Listener(Protocol):
+    """What the application wants to be told; each may return something to be awaited."""
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None: ...
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None: ...
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UserCall:
+    """A call that belongs into the application's thread. The shell makes it and says how it ended."""
+
+    call: Callable[[], Awaitable[None] | None]
+    on_done: Callable[[Exception | None, int], None]
+    is_void_after_loss: bool = False
+    """Not made any more once the partitions are lost: it tells of what was not to be."""
+
+
+@dataclass(slots=True, eq=False)
+class _Revocation:
+    """Partitions on their way out."""
+
+    partitions: frozenset[TopicPartition]
+    then: Then
+    is_told_if_none: bool
+    is_begun: bool = False
+    is_committed: bool = False
+    is_told: bool = False
+    is_over: bool = False
+
+
+class Handover:
+    """See the module."""
+
+    def __init__(self, desk: Desk, commits: CommitQueue) -> None:
+        self.listener: Listener | None = None
+        self.is_user_here = False
+        """Whether the application's thread is in poll, unsubscribe or close."""
+        self.commits_on_revocation = desk.config.enable_auto_commit
+        self._desk = desk
+        self._commits = commits
+        self._revocation: _Revocation | None = None
+        self._calls: deque[UserCall] = deque()
+        self._is_calling = False
+        self._failure: Exception | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a revocation is under way, or the listener has not been told everything yet."""
+        return self._revocation is not None or bool(self._calls) or self._is_calling
+
+    def take_failure(self) -> Exception | None:
+        """Return the first exception of the listener, once all of its calls were made."""
+        if self.is_busy:
+            return None
+        failure, self._failure = self._failure, None
+        return failure
+
+    def revoke(self, partitions: Collection[TopicPartition], then: Then, *, is_told_if_none: bool = False) -> None:
+        """Let these go, in good order; `then` follows. With `is_told_if_none` the listener is told of none, too."""
+        assert self._revocation is None, "one revocation at a time"
+        self._revocation = _Revocation(frozenset(partitions), then, is_told_if_none)
+
+    def revoke_all(self, then: Then) -> None:
+        """Let everything go, in good order, instead of what was to be revoked before; `then` follows."""
+        self._abandon()
+        self._drop_void_calls()
+        self.revoke(self._desk.assignment.names(), then)
+
+    def lose(self, then: Then, now_ms: int) -> None:
+        """Let all partitions go, now; `then` follows when the listener knows."""
+        self._abandon()
+        # What the listener was not told yet it need not be told to have lost.
+        told = {partition.name for partition in self._desk.assignment if partition.is_announced or self._is_calling}
+        self._drop_void_calls()
+        self._desk.assignment.drop(self._desk.assignment.names())
+        if told and self.listener is not None:
+            self._tell(self.listener.on_partitions_lost, frozenset(told), then, is_void_after_loss=False)
+        else:
+            then(now_ms)
+
+    def assign(self, topic_ids: Mapping[TopicPartition, bytes]) -> None:
+        """Take these; the listener is told, of none as well."""
+        listener = self.listener
+        self._desk.assignment.add(topic_ids, is_announced=listener is None)
+        if listener is not None:
+            names = frozenset(topic_ids)
+            self._tell(listener.on_partitions_assigned, names, lambda _: self._desk.assignment.announce(names))
+
+    def advance(self, now_ms: int) -> None:
+        """Go on with the revocation, as far as it can go now."""
+        while (revocation := self._revocation) is not None and self._step(revocation, now_ms):
+            pass
+
+    def take_call(self) -> UserCall | None:
+        """Return the next call to make; none before the one before is done."""
+        if self._is_calling or not self._calls:
+            return None
+        self._is_calling = True
+        return self._calls.popleft()
+
+    def _step(self, revocation: _Revocation, now_ms: int) -> bool:
+        """Do one step; return whether there was something to do."""
+        if not revocation.is_begun:
+            if not self.is_user_here or self._calls or self._is_calling:
+                return False
+            revocation.is_begun = True
+            self._desk.assignment.leave(revocation.partitions)
+            self._commit(revocation, now_ms)
+            return True
+        if not revocation.is_committed or not self.is_user_here:
+            return False
+        names = self._desk.assignment.announced(revocation.partitions)
+        if not revocation.is_told and self.listener is not None and (names or revocation.is_told_if_none):
+            revocation.is_told = True
+            self._tell(self.listener.on_partitions_revoked, names, lambda at_ms: self._end(revocation, at_ms))
+            return False
+        if self._is_calling or self._calls:
+            return False
+        self._end(revocation, now_ms)
+        return True
+
+    def _commit(self, revocation: _Revocation, now_ms: int) -> None:
+        def committed(_: TransactionError | None, __: int) -> None:
+            # What could not be committed is read again by the next owner; that must not keep him waiting.
+            revocation.is_committed = True
+
+        offsets = self._desk.assignment.positions() if self.commits_on_revocation else {}
+        if not offsets and not len(self._commits):
+            revocation.is_committed = True
+            return
+        self._commits.add(CommitJob(offsets, committed, now_ms + self._desk.config.max_poll_interval_ms))
+
+    def _end(self, revocation: _Revocation, now_ms: int) -> None:
+        if revocation.is_over:
+            return
+        self._abandon()
+        self._desk.assignment.drop(revocation.partitions)
+        revocation.then(now_ms)
+
+    def _abandon(self) -> None:
+        if self._revocation is not None:
+            self._revocation.is_over = True
+            self._revocation = None
+
+    def _tell(
+        self,
+        how: Callable[[Collection[TopicPartition]], Awaitable[None] | None],
+        names: Collection[TopicPartition],
+        then: Then,
+        *,
+        is_void_after_loss: bool = True,
+    ) -> None:
+        def done(error: Exception | None, now_ms: int) -> None:
+            self._is_calling = False
+            if error is not None and self._failure is None:
+                self._failure = error
+            then(now_ms)
+
+        self._calls.append(UserCall(lambda: how(names), done, is_void_after_loss))
+
+    def _drop_void_calls(self) -> None:
+        self._calls = deque(call for call in self._calls if not call.is_void_after_loss)

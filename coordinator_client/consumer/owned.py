@@ -1,0 +1,268 @@
+"""The partitions a consumer has: where each stands, and what was fetched for it and not handed out yet.
+
+A partition is *held* from the moment it was assigned until it is dropped. It is *leaving* once it is being revoked:
+it hands out nothing more, and offsets of what it handed out may still be committed. What is dropped never comes back;
+a partition that is assigned again is a new one, so that nothing old can be mistaken for its own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_client.batch_reader import checked_batch
+from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
+from coordinator_client.encodings import Row
+from coordinator_client.errors import rejected
+from coordinator_client.reader import ReadRecord
+from coordinator_protocol.errors import ErrorCode
+
+
+@dataclass(slots=True, eq=False)
+class BufferedBatch:
+    """A fetched batch, and what of it was not handed out yet."""
+
+    message: log.RecordBatch
+    next_offset: int
+    """Of the first record that was not handed out."""
+    end_offset: int
+    """After the last record."""
+    after: int
+    """Where the partition stands once all of it was handed out: behind hidden records, too."""
+    rows: list[Row] | None = None
+    """Decoded when the first of them is wanted, in the thread that wants them."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes of the buffer."""
+        return len(self.message.payload)
+
+
+@dataclass(slots=True, eq=False)
+class OwnedPartition:
+    """One partition of this consumer."""
+
+    name: TopicPartition
+    topic_id: bytes
+    """Empty where it is not known."""
+    is_held: bool = True
+    is_leaving: bool = False
+    is_announced: bool = True
+    """Whether the listener was told; before that nothing is handed out."""
+    is_paused: bool = False
+    position: int | None = None
+    """Offset of the next record to hand out; None until it was looked up."""
+    reset: str | None = None
+    """Where the position is to be looked up: `earliest`, `latest`, or None = the committed offset."""
+    retry_at_ms: int = 0
+    """Nothing is asked for it before this: it waits after a failure that passes."""
+    problem: Exception | None = None
+    """Why it cannot go on; the next poll raises it."""
+    committed: OffsetAndMetadata | None = None
+    """What this consumer knows to be committed."""
+    moves: int = 0
+    """Grows whenever the position is set from outside, so that what belongs to the old one is recognised."""
+    fetch_offset: int = 0
+    is_asking: bool = False
+    """Whether a request for it is under way."""
+    buffer: deque[BufferedBatch] = field(default_factory=deque)
+
+    @property
+    def hands_out(self) -> bool:
+        """Whether poll may return its records."""
+        return bool(self.buffer) and self.is_announced and not (self.is_paused or self.is_leaving)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether something may be asked for it, once `retry_at_ms` has passed."""
+        return not (self.is_asking or self.is_leaving) and self.problem is None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What waits for poll."""
+        return sum(batch.size_bytes for batch in self.buffer)
+
+    def move_to(self, offset: int) -> None:
+        """Go on from this offset; what was fetched or asked for is forgotten."""
+        self.position = self.fetch_offset = offset
+        self._forget()
+
+    def look_up(self, reset: str | None) -> None:
+        """Let the position be looked up again."""
+        self.position, self.reset = None, reset
+        self._forget()
+
+    def drop(self) -> None:
+        """It is not ours any more."""
+        self.is_held, self.is_leaving = False, True
+        self._forget()
+
+    def _forget(self) -> None:
+        self.moves += 1
+        self.buffer.clear()
+        self.is_asking = False
+        self.problem = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Records of one batch that poll hands out: `first_offset` up to, not including, `end_offset`."""
+
+    partition: OwnedPartition
+    batch: BufferedBatch
+    moves: int
+    """Of the partition, when it was handed out."""
+    first_offset: int
+    end_offset: int
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the partition is still held, and was not moved since."""
+        return self.partition.is_held and self.partition.moves == self.moves
+
+    @property
+    def after(self) -> int:
+        """Where the partition stands behind it."""
+        return self.batch.after if self.end_offset == self.batch.end_offset else self.end_offset
+
+    def records(self) -> list[ReadRecord]:
+        """Return the records. Raises: Rejected (CORRUPT_MESSAGE)."""
+        topic, number = self.partition.name
+        batch = self.batch
+        if batch.rows is None:
+            checked = checked_batch(topic, number, batch.message, start_offset=0, end_offset=None)
+            batch.rows = [] if checked is None else checked.rows()
+        base = batch.message.base_offset
+        rows = batch.rows[self.first_offset - base : self.end_offset - base]
+        return [
+            ReadRecord(topic, number, offset, timestamp_ms, key, value, headers)
+            for offset, (key, value, timestamp_ms, headers) in enumerate(rows, start=self.first_offset)
+        ]
+
+
+class Assignment:
+    """All partitions of a consumer, by name."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[TopicPartition, OwnedPartition] = {}
+        self.is_manual = False
+        """Given by the application instead of a group."""
+        self.version = 0
+        """Grows with every change of what is assigned."""
+
+    def __iter__(self) -> Iterator[OwnedPartition]:
+        return iter(self._partitions.values())
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def __contains__(self, name: TopicPartition) -> bool:
+        return name in self._partitions
+
+    def names(self) -> frozenset[TopicPartition]:
+        """Return the names of all."""
+        return frozenset(TopicPartition(*name) for name in self._partitions)
+
+    def topic_ids(self) -> dict[TopicPartition, bytes]:
+        """Return the topic id of each."""
+        return {name: partition.topic_id for name, partition in self._partitions.items()}
+
+    def get(self, name: TopicPartition) -> OwnedPartition:
+        """Return one. Raises: Rejected where it is not assigned to this consumer."""
+        found = self._partitions.get(name)
+        if found is None:
+            topic, number = name
+            raise rejected(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{topic}-{number} is not assigned to this consumer; what is, says assignment()",
+            )
+        return found
+
+    def add(self, topic_ids: Mapping[TopicPartition, bytes], *, is_announced: bool) -> None:
+        """Take these, which are not there yet."""
+        for name, topic_id in topic_ids.items():
+            assert name not in self._partitions, f"{name} was assigned twice"
+            self._partitions[name] = OwnedPartition(name, topic_id, is_announced=is_announced)
+        self.version += 1
+
+    def leave(self, names: Collection[TopicPartition]) -> None:
+        """Hand nothing more out of these."""
+        for name in names:
+            self._partitions[name].is_leaving = True
+
+    def drop(self, names: Iterable[TopicPartition]) -> None:
+        """Let these go."""
+        for name in names:
+            self._partitions.pop(name).drop()
+        self.version += 1
+
+    def announce(self, names: Iterable[TopicPartition]) -> None:
+        """Hand out records of these, as far as they are still there."""
+        for name in names:
+            if name in self._partitions:
+                self._partitions[name].is_announced = True
+
+    def announced(self, names: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
+        """Return those of which the listener knows."""
+        return frozenset(name for name in names if self._partitions[name].is_announced)
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what there is to commit: positions that differ from what is committed."""
+        found = {}
+        for name, partition in self._partitions.items():
+            position = partition.position
+            if position is not None and (partition.committed is None or partition.committed.offset != position):
+                found[name] = OffsetAndMetadata(position)
+        return found
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What waits for poll."""
+        return sum(partition.buffered_bytes for partition in self if partition.buffer)
+
+    def take(self, records_max: int) -> list[Slice]:
+        """Return what poll hands out next, in the order of each partition, and move on behind it."""
+        slices: list[Slice] = []
+        left = records_max
+        for partition in list(self._partitions.values()):
+            if left <= 0:
+                break
+            if not partition.hands_out:
+                continue
+            taken = _take(partition, left)
+            left -= sum(each.end_offset - each.first_offset for each in taken)
+            slices += taken
+            # Partitions take turns: who was served goes to the end of the line.
+            self._partitions[partition.name] = self._partitions.pop(partition.name)
+        return slices
+
+    def give_back(self, slices: Sequence[Slice]) -> None:
+        """Take back what was handed out last and not used; partitions that went elsewhere meanwhile stay there."""
+        for each in reversed(slices):
+            partition, batch = each.partition, each.batch
+            if not each.is_current or partition.position is None:
+                continue
+            if not partition.buffer:
+                # Since then the position may have moved on over hidden records.
+                batch.after = max(batch.after, partition.position)
+            if not partition.buffer or partition.buffer[0] is not batch:
+                partition.buffer.appendleft(batch)
+            batch.next_offset = partition.position = each.first_offset
+
+
+def _take(partition: OwnedPartition, records_max: int) -> list[Slice]:
+    slices = []
+    while partition.buffer and records_max > 0:
+        batch = partition.buffer[0]
+        first = batch.next_offset
+        end = min(batch.end_offset, first + records_max)
+        taken = Slice(partition, batch, partition.moves, first, end)
+        slices.append(taken)
+        records_max -= end - first
+        batch.next_offset = end
+        partition.position = taken.after
+        if end == batch.end_offset:
+            partition.buffer.popleft()
+    return slices

@@ -1,0 +1,92 @@
+"""What `poll` returns: records, and the knowledge of where they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import overload
+
+from coordinator_client.consumer.owned import Slice
+from coordinator_client.consumer.state import TopicPartition
+from coordinator_client.errors import TransactionError
+from coordinator_client.reader import ReadRecord
+
+
+class ConsumerRecords(Sequence[ReadRecord]):
+    """The records of one poll: those of a partition together and in order. Falsy where there are none."""
+
+    __slots__ = ("_records", "slices")
+
+    def __init__(self, records: Sequence[ReadRecord] = (), slices: Sequence[Slice] = ()) -> None:
+        self._records = records
+        self.slices = slices
+        """Where they lie in the consumer's partitions; not for applications."""
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[ReadRecord]:
+        return iter(self._records)
+
+    @overload
+    def __getitem__(self, index: int) -> ReadRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ReadRecord]: ...
+    def __getitem__(self, index: int | slice) -> ReadRecord | Sequence[ReadRecord]:
+        return self._records[index]
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """The partitions that have records here."""
+        return frozenset(each.partition.name for each in self.slices)
+
+    @property
+    def next_offsets(self) -> dict[TopicPartition, int]:
+        """Where to go on behind these records, by partition: what is to be committed once they are processed."""
+        return {each.partition.name: each.after for each in self.slices}
+
+    @property
+    def first_offsets(self) -> dict[TopicPartition, int]:
+        """Offset of the first record of each partition."""
+        return {each.partition.name: each.first_offset for each in reversed(self.slices)}
+
+
+def decoded(slices: Sequence[Slice]) -> tuple[ConsumerRecords, Sequence[Slice], TransactionError | None]:
+    """Return the records up to the first damaged batch, the slices from there on, and what is wrong with it."""
+    records: list[ReadRecord] = []
+    for number, each in enumerate(slices):
+        try:
+            records += each.records()
+        except TransactionError as error:
+            return ConsumerRecords(records, slices[:number]), slices[number:], error
+    return ConsumerRecords(records, slices), (), None
+
+
+class Unread:
+    """What iteration over a consumer has in hand: records one by one, and what is left of them."""
+
+    def __init__(self, batch: ConsumerRecords) -> None:
+        self._slices = batch.slices
+        self._records = iter(batch)
+        self._number = 0
+        self._next_offset = self._slices[0].first_offset
+
+    def take(self) -> ReadRecord | None:
+        """Return the next record; None at the end. Those of partitions that are gone or were moved are left out."""
+        for record in self._records:
+            while self._next_offset >= self._slices[self._number].end_offset:
+                self._number += 1
+                self._next_offset = self._slices[self._number].first_offset
+            self._next_offset += 1
+            if self._slices[self._number].is_current:
+                return record
+        self._number = len(self._slices)
+        return None
+
+    def rest(self) -> list[Slice]:
+        """Return what was not taken."""
+        if self._number >= len(self._slices):
+            return []
+        first = self._slices[self._number]
+        left = [replace(first, first_offset=self._next_offset)] if self._next_offset < first.end_offset else []
+        return left + list(self._slices[self._number + 1 :])

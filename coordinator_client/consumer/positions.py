@@ -1,0 +1,197 @@
+"""Where partitions begin: at the committed offset of the group, else where `auto_offset_reset` says.
+
+Committed offsets are asked for with `require_stable`: an offset that waits for the outcome of its transaction is waited
+for, or the records before it would be processed twice (KIP-447).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from coordinator_api.v1 import group_pb2 as group
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_client.batch_reader import EARLIEST_MS, LATEST_MS, isolation_level
+from coordinator_client.consumer.config import EARLIEST
+from coordinator_client.consumer.desk import BACKOFF_MS_FIRST, BACKOFF_MS_MAX, Desk
+from coordinator_client.consumer.fetching import NEVER
+from coordinator_client.consumer.owned import OwnedPartition
+from coordinator_client.consumer.state import GroupMetadata, OffsetAndMetadata, TopicPartition
+from coordinator_client.errors import TransactionError, class_of, failure, failure_of, rejected
+from coordinator_client.exchange import Exchange
+from coordinator_client.methods import LIST_OFFSETS, OFFSET_FETCH
+from coordinator_client.rules import TOPIC_GONE
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+
+_PASSING = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH, ErrorClass.REJOIN, ErrorClass.UNKNOWN_OUTCOME})
+_Placed: TypeAlias = Sequence[tuple[OwnedPartition, int]]
+"""Partitions with their moves when they were asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who asks for committed offsets; the server checks members of the consumer protocol (spec groups 4.3)."""
+
+    group_id: str
+    member_id: str = ""
+    member_epoch: int | None = None
+
+
+class Positions:
+    """Looks up the positions of partitions that have none."""
+
+    def __init__(self, desk: Desk, reader: Callable[[], Reader | None]) -> None:
+        """`reader` says who asks for committed offsets; None = nobody now, it is between two memberships."""
+        self._desk = desk
+        self._reader = reader
+
+    def advance(self, now_ms: int) -> None:
+        """Ask for the positions that are missing."""
+        missing = [p for p in self._desk.assignment if p.position is None and p.is_idle and p.retry_at_ms <= now_ms]
+        committed = sorted((p for p in missing if p.reset is None), key=lambda partition: partition.name)
+        if committed and self._desk.config.group_id is None:
+            for partition in committed:
+                self._begin_at_reset(partition, now_ms)
+        elif committed:
+            self._ask_committed(committed, now_ms)
+        resets = [partition for partition in missing if partition.reset is not None]
+        if resets:
+            self._ask_ends(resets, now_ms)
+
+    def wake_ms(self) -> int | None:
+        """When to ask again after a failure."""
+        return min((p.retry_at_ms for p in self._desk.assignment if p.position is None and p.is_idle), default=None)
+
+    def _ask_committed(self, partitions: Sequence[OwnedPartition], now_ms: int) -> None:
+        reader = self._reader()
+        if reader is None:
+            for partition in partitions:
+                partition.retry_at_ms = now_ms + BACKOFF_MS_FIRST
+            return
+        topics = ((partition.name, partition.topic_id) for partition in partitions)
+        request = offset_fetch_request(self._desk, reader, topics)
+        placed = _begin(partitions)
+        exchange = Exchange(OFFSET_FETCH, request, deadlines=self._desk.once(), now_ms=now_ms)
+        self._desk.flights.start(exchange, lambda end, at_ms: self._committed(placed, end, at_ms))
+
+    def _committed(self, placed: _Placed, end: group.OffsetFetchResponse | TransactionError, now_ms: int) -> None:
+        error = end if isinstance(end, TransactionError) else _group_failure(end)
+        if error is not None or isinstance(end, TransactionError):
+            self._failed(placed, error, now_ms)
+            return
+        for (partition, moves), found in zip(placed, end.groups[0].offsets, strict=True):
+            if not _is_current(partition, moves):
+                continue
+            partition.is_asking = False
+            what = class_of(Method.OFFSET_FETCH, found)
+            if what is not ErrorClass.NONE:
+                why = failure(
+                    found.error_code, what, f"{Method.OFFSET_FETCH} {_name(partition)}: {found.error_message}"
+                )
+                self._failed([(partition, moves)], why, now_ms)
+            elif found.committed_offset >= 0:
+                partition.move_to(found.committed_offset)
+                partition.committed = OffsetAndMetadata(found.committed_offset, found.metadata)
+                partition.topic_id = partition.topic_id or found.topic_id
+            else:
+                self._begin_at_reset(partition, now_ms)
+
+    def _begin_at_reset(self, partition: OwnedPartition, now_ms: int) -> None:
+        if self._desk.config.auto_offset_reset == NEVER:
+            self._failed([(partition, partition.moves)], _no_offset(partition), now_ms)
+        else:
+            partition.reset = self._desk.config.auto_offset_reset
+
+    def _ask_ends(self, partitions: Sequence[OwnedPartition], now_ms: int) -> None:
+        request = log.ListOffsetsRequest(
+            header=self._desk.header(), isolation_level=isolation_level(self._desk.config.isolation)
+        )
+        for partition in partitions:
+            request.partitions.add(
+                topic=partition.name.topic,
+                topic_id=partition.topic_id,
+                partition=partition.name.partition,
+                timestamp_ms=EARLIEST_MS if partition.reset == EARLIEST else LATEST_MS,
+            )
+        placed = _begin(partitions)
+        exchange = Exchange(LIST_OFFSETS, request, deadlines=self._desk.once(), now_ms=now_ms)
+        self._desk.flights.start(exchange, lambda end, at_ms: self._found_ends(placed, end, at_ms))
+
+    def _found_ends(self, placed: _Placed, end: log.ListOffsetsResponse | TransactionError, now_ms: int) -> None:
+        error = end if isinstance(end, TransactionError) else failure_of(Method.LIST_OFFSETS, end)
+        if error is not None or isinstance(end, TransactionError):
+            self._failed(placed, error, now_ms)
+            return
+        for (partition, moves), found in zip(placed, end.results, strict=True):
+            if not _is_current(partition, moves):
+                continue
+            partition.is_asking = False
+            what = class_of(Method.LIST_OFFSETS, found)
+            if what is not ErrorClass.NONE:
+                why = failure(
+                    found.error_code, what, f"{Method.LIST_OFFSETS} {_name(partition)}: {found.error_message}"
+                )
+                self._failed([(partition, moves)], why, now_ms)
+            else:
+                partition.move_to(found.offset)
+                partition.topic_id = partition.topic_id or found.topic_id
+
+    def _failed(self, placed: _Placed, error: TransactionError | None, now_ms: int) -> None:
+        assert error is not None, "a success is no failure"
+        is_gone = error.code in TOPIC_GONE and not self._desk.assignment.is_manual
+        for partition, moves in placed:
+            if _is_current(partition, moves):
+                partition.is_asking = False
+                # The group takes a partition away whose topic is gone, as soon as it knows.
+                partition.retry_at_ms = now_ms + (BACKOFF_MS_MAX if is_gone else BACKOFF_MS_FIRST)
+                partition.problem = None if is_gone or error.error_class in _PASSING else error
+
+
+def offset_fetch_request(
+    desk: Desk, reader: Reader, partitions: Iterable[tuple[TopicPartition, bytes]]
+) -> group.OffsetFetchRequest:
+    """Return the request for stable committed offsets; the answer has them in this order, which is that of topics."""
+    request = group.OffsetFetchRequest(header=desk.header(), require_stable=True)
+    asked = request.groups.add(group_id=reader.group_id, member_id=reader.member_id, member_epoch=reader.member_epoch)
+    asked.topics.SetInParent()
+    topics = asked.topics.topics
+    for (topic, partition), topic_id in partitions:
+        if not topics or topics[-1].topic != topic:
+            topics.add(topic=topic, topic_id=topic_id)
+        topics[-1].partitions.append(partition)
+    return request
+
+
+def reader_of(metadata: GroupMetadata, *, is_checked: bool) -> Reader:
+    """Return who asks: as a member, where the server checks that."""
+    if is_checked:
+        return Reader(metadata.group_id, metadata.member_id, metadata.generation)
+    return Reader(metadata.group_id)
+
+
+def _group_failure(reply: group.OffsetFetchResponse) -> TransactionError | None:
+    return failure_of(Method.OFFSET_FETCH, reply) or failure_of(Method.OFFSET_FETCH, reply.groups[0])
+
+
+def _begin(partitions: Sequence[OwnedPartition]) -> _Placed:
+    for partition in partitions:
+        partition.is_asking = True
+    return [(partition, partition.moves) for partition in partitions]
+
+
+def _is_current(partition: OwnedPartition, moves: int) -> bool:
+    return partition.is_held and partition.moves == moves
+
+
+def _name(partition: OwnedPartition) -> str:
+    return f"{partition.name.topic}-{partition.name.partition}"
+
+
+def _no_offset(partition: OwnedPartition) -> TransactionError:
+    error = rejected(
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        f"nothing is committed for {_name(partition)}, and auto_offset_reset is 'none'",
+    )
+    error.action = "seek() to where it should begin, or set auto_offset_reset to earliest or latest."
+    return error

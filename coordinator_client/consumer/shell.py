@@ -1,0 +1,205 @@
+"""What the blocking and the asyncio consumer have in common: everything that needs no waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Unpack
+
+from coordinator_client.connection import Connection, connection_to
+from coordinator_client.consumer.config import EARLIEST, LATEST, ConsumerConfig, ConsumerOptions
+from coordinator_client.consumer.core import CommitCallback, ConsumerCore
+from coordinator_client.consumer.engine import Engine
+from coordinator_client.consumer.handover import Listener
+from coordinator_client.consumer.membership import Subscription
+from coordinator_client.consumer.owned import Slice
+from coordinator_client.consumer.polled import ConsumerRecords, Unread, decoded
+from coordinator_client.consumer.questions import Offsets, Partitions, check_topic, checked_offsets, checked_partitions
+from coordinator_client.consumer.state import GroupMetadata, TopicPartition
+from coordinator_client.errors import TransactionError, failure, rejected
+from coordinator_client.transaction_offsets import TransactionOffsets
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+
+
+class ConsumerShell:
+    """Base of `Consumer` and `AsyncConsumer`; not for applications."""
+
+    def __init__(self, endpoint: str | Connection, **options: Unpack[ConsumerOptions]) -> None:
+        self._config = ConsumerConfig(**options)
+        self._connection, self._is_own = connection_to(endpoint, client_id=self._config.client_id)
+        self._core = ConsumerCore(self._config, client_id=self._connection.client_id, chance=self._connection.chance)
+        self._engine: Engine
+        self._unread: Unread | None = None
+        """What iteration has in hand. It is given back before anything else is done, so that positions are those of
+        records that the application saw."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._core.is_closed
+
+    def assign(self, partitions: Partitions) -> None:
+        """Read exactly these partitions, which no group shares out; replaces what was assigned before.
+
+        With a `group_id` offsets are committed in its name, which the group accepts while it has no members.
+        Raises: Rejected.
+        """
+        checked = checked_partitions(partitions)
+        self._give_back()
+        with self._engine.turn() as core:
+            core.assign(checked, self._engine.now_ms)
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Return the partitions that this consumer has now."""
+        with self._engine.turn() as core:
+            return core.assignment.names()
+
+    def subscription(self) -> frozenset[str]:
+        """Return the topics that were subscribed to by name."""
+        return self._core.subscription.topics
+
+    def seek(self, partition: tuple[str, int], offset: int) -> None:
+        """Let the next poll go on at this offset of a partition. Raises: Rejected where it is not assigned."""
+        if offset < 0:
+            raise rejected(ErrorCode.OFFSET_OUT_OF_RANGE, f"the offset to go to is {offset} and must not be below 0")
+        self._give_back()
+        with self._engine.turn() as core:
+            core.assignment.get(TopicPartition(*partition)).move_to(offset)
+
+    def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
+        """Let the next poll go on at the first record of these partitions, by default of all."""
+        self._look_up(partitions, EARLIEST)
+
+    def seek_to_end(self, partitions: Partitions | None = None) -> None:
+        """Let the next poll go on behind the last record of these partitions, by default of all; in `read_committed`
+        that is the last stable offset."""
+        self._look_up(partitions, LATEST)
+
+    def rewind(self, batch: ConsumerRecords) -> None:
+        """Let the next poll return the records of this batch again, those of partitions that are still assigned: what
+        to do after a transaction was aborted."""
+        self._give_back()
+        with self._engine.turn():
+            for each in reversed(batch.slices):
+                if each.partition.is_held:
+                    each.partition.move_to(each.first_offset)
+
+    def pause(self, partitions: Partitions) -> None:
+        """Let poll return nothing of these, until `resume`. They stay assigned. Raises: Rejected."""
+        self._set_paused(partitions, is_paused=True)
+
+    def resume(self, partitions: Partitions) -> None:
+        """Let poll return records of these again. Raises: Rejected where one is not assigned."""
+        self._set_paused(partitions, is_paused=False)
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """Return the partitions that are paused."""
+        with self._engine.turn() as core:
+            return frozenset(partition.name for partition in core.assignment if partition.is_paused)
+
+    def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
+        """Commit these offsets, by default the positions, without waiting.
+
+        Tried once. `callback(offsets, error)` is called in the order of the commits, in a later `poll`, `commit` or
+        `close`; `error` is None for success. Raises: Rejected for a wrong call.
+        """
+        checked = None if offsets is None else checked_offsets(offsets)
+        self._give_back()
+        with self._engine.turn() as core:
+            core.commit_async(checked, callback)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return who this consumer is to its group now. Raises: Rejected without a group."""
+        with self._engine.turn() as core:
+            return core.membership.standing()
+
+    def transaction_offsets(self, batch: ConsumerRecords | Offsets) -> TransactionOffsets:
+        """Return what `Transaction.commit_offsets` sends: the offsets behind the batch, and who commits them.
+
+        Raises: Abortable where a partition of the batch is not this consumer's any more, so that somebody else reads
+        its records; CommitFailed; Rejected with automatic commits or without a group.
+        """
+        if self._config.enable_auto_commit and self._config.group_id is not None:
+            raise rejected(
+                ErrorCode.INVALID_CONFIG,
+                "this consumer commits by itself what it returned, also where the transaction is aborted; make it with "
+                "enable_auto_commit=False",
+            )
+        self._give_back()
+        with self._engine.turn() as core:
+            if isinstance(batch, ConsumerRecords):
+                _check_held(batch.slices)
+                offsets = checked_offsets(batch.next_offsets)
+            else:
+                offsets = checked_offsets(batch)
+                for name in offsets:
+                    core.assignment.get(name)
+            return TransactionOffsets(core.metadata(), offsets, core.assignment.topic_ids())
+
+    def _subscribe(self, topics: Collection[str], pattern: str | None, listener: Listener | None) -> None:
+        if isinstance(topics, str):
+            raise TypeError(f"topics must be a list of names, not one text: [{topics!r}]")
+        for topic in topics:
+            check_topic(topic)
+        if not topics and pattern is None:
+            raise rejected(ErrorCode.INVALID_REQUEST, "name topics or a pattern to subscribe to")
+        self._give_back()
+        with self._engine.turn() as core:
+            core.subscribe(Subscription(frozenset(topics), pattern), listener, self._engine.now_ms)
+
+    def _look_up(self, partitions: Iterable[tuple[str, int]] | None, where: str) -> None:
+        checked = None if partitions is None else checked_partitions(partitions)
+        self._give_back()
+        with self._engine.turn() as core:
+            for name in core.assignment.names() if checked is None else checked:
+                core.assignment.get(name).look_up(where)
+
+    def _set_paused(self, partitions: Partitions, *, is_paused: bool) -> None:
+        checked = checked_partitions(partitions)
+        self._give_back()
+        with self._engine.turn() as core:
+            found = [core.assignment.get(name) for name in checked]
+            for partition in found:
+                partition.is_paused = is_paused
+
+    def _give_back(self) -> None:
+        """Give back what iteration has in hand."""
+        unread, self._unread = self._unread, None
+        if unread is not None:
+            self._return(unread.rest())
+
+    def _return(self, slices: Iterable[Slice]) -> None:
+        with self._engine.turn() as core:
+            core.assignment.give_back(list(slices))
+
+    def _decode(self, slices: list[Slice]) -> ConsumerRecords:
+        """Return the records of what was handed out; what cannot be read is given back, and raised if it is first."""
+        records, left, error = decoded(slices)
+        if error is not None:
+            self._return(left)
+            if not records:
+                error.action = "seek() behind the damaged batch to go on without it."
+                raise error
+        return records
+
+
+def timed_out(what: str, timeout_ms: int) -> TransactionError:
+    """Return the failure of a call that the server did not answer in time."""
+    error = failure(
+        ErrorCode.REQUEST_TIMED_OUT, ErrorClass.RETRY, f"{what} did not come to an end within {timeout_ms} ms"
+    )
+    error.action = "Try again, or with a longer timeout_ms."
+    return error
+
+
+def _check_held(slices: Iterable[Slice]) -> None:
+    for each in slices:
+        if not each.partition.is_held:
+            topic, number = each.partition.name
+            error = failure(
+                ErrorCode.ILLEGAL_GENERATION,
+                ErrorClass.ABORT,
+                f"{topic}-{number} was taken from this consumer since the batch was polled, and who has it now reads "
+                "the same records",
+            )
+            error.action = "The transaction is aborted: go on with poll(), the batch is somebody else's."
+            raise error

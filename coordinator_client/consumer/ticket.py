@@ -1,0 +1,41 @@
+"""A result that comes later: what the core hands to a shell, which waits for it in its own way."""
+
+from __future__ import annotations
+
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+_OPEN: Final = object()
+
+
+class Ticket(Generic[T]):
+    """Open, or settled once with a value or an error."""
+
+    __slots__ = ("_error", "_value")
+
+    def __init__(self) -> None:
+        self._value: T | object = _OPEN
+        self._error: Exception | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether `result` has something to return or raise."""
+        return self._value is not _OPEN or self._error is not None
+
+    def succeed(self, value: T) -> None:
+        """Settle it, unless it is settled: whoever waited may have given up meanwhile."""
+        if not self.is_settled:
+            self._value = value
+
+    def fail(self, error: Exception) -> None:
+        """Settle it with an error, unless it is settled."""
+        if not self.is_settled:
+            self._error = error
+
+    def result(self) -> T:
+        """Return the value. Raises: the error it was settled with."""
+        assert self.is_settled, "only a settled ticket has a result"
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]  # it is not the sentinel any more

@@ -1,0 +1,106 @@
+"""A group of the consumer protocol with one member, whose assignment the test decides; and the offsets it commits."""
+
+from __future__ import annotations
+
+from coordinator_api.v1 import group_pb2 as group
+from coordinator_client.consumer.state import TopicPartition
+from coordinator_protocol.errors import ErrorCode, Method
+from tests.client.fake_server import TOPIC_ID, refuse
+from tests.client.world import Held, World
+
+INTERVAL_MS = 5_000
+
+
+class FakeGroup:
+    """What it was told is in `beats`; what it holds in `offsets`."""
+
+    def __init__(self, world: World) -> None:
+        world.server.handle(Method.CONSUMER_GROUP_HEARTBEAT, self.heartbeat)
+        world.server.handle(Method.OFFSET_COMMIT, self.commit)
+        world.server.handle(Method.OFFSET_FETCH, self.fetch)
+        self.epoch = 0
+        self.member_id = ""
+        self.member_epoch = 0
+        self.given: set[int] = set()
+        self.owned: set[int] = set()
+        """What the member said last that it owns."""
+        self.offsets: dict[TopicPartition, int] = {}
+        self.unstable: set[TopicPartition] = set()
+        """Partitions with an offset that waits for its transaction."""
+        self._told: set[int] | None = None
+        self._world = world
+        self._held: list[tuple[group.ConsumerGroupHeartbeatRequest, Held]] = []
+
+    def give(self, *partitions: int) -> None:
+        """Let the member have these partitions of "t", from now on."""
+        self.given = set(partitions)
+        self.epoch += 1
+        held, self._held = self._held, []
+        for request, answer in held:
+            answer.give(self._answer(request))
+
+    def remove(self) -> None:
+        """Take the member out, as the session timer does."""
+        self.member_id, self.member_epoch = "", 0
+        self.give(*self.given)
+
+    def heartbeat(self, request: group.ConsumerGroupHeartbeatRequest) -> group.ConsumerGroupHeartbeatResponse | Held:
+        if request.member_epoch == 0:
+            self.epoch += 1
+            self.member_id, self.member_epoch, self._told = request.member_id, self.epoch, None
+        reply = self._answer(request)
+        if reply.error_code or reply.HasField("assignment") or request.max_wait_ms == 0:
+            return reply
+        held = Held()
+        self._held.append((request, held))
+        self._world.call_after(request.max_wait_ms, lambda: held.give(self._answer(request)))
+        return held
+
+    def _answer(self, request: group.ConsumerGroupHeartbeatRequest) -> group.ConsumerGroupHeartbeatResponse:
+        reply = group.ConsumerGroupHeartbeatResponse(member_id=request.member_id, heartbeat_interval_ms=INTERVAL_MS)
+        if request.member_id != self.member_id:
+            return refuse(reply, Method.CONSUMER_GROUP_HEARTBEAT, ErrorCode.UNKNOWN_MEMBER_ID)
+        if request.member_epoch < 0:
+            self.member_id = ""
+            reply.member_epoch = request.member_epoch
+            return reply
+        if request.HasField("topic_partitions"):
+            self.owned = {number for topic in request.topic_partitions.topics for number in topic.partitions}
+        self.member_epoch = reply.member_epoch = self.epoch
+        is_full = request.HasField("rebalance_timeout_ms") and request.HasField("topic_partitions")
+        if is_full or self._told != self.given:
+            self._told = set(self.given)
+            reply.assignment.SetInParent()
+            if self.given:
+                reply.assignment.topics.add(topic="t", topic_id=TOPIC_ID, partitions=sorted(self.given))
+        return reply
+
+    def commit(self, request: group.OffsetCommitRequest) -> group.OffsetCommitResponse:
+        reply = group.OffsetCommitResponse()
+        is_member = request.HasField("generation_id_or_member_epoch")
+        code = ErrorCode.NONE
+        if is_member and request.member_id != self.member_id:
+            code = ErrorCode.UNKNOWN_MEMBER_ID
+        elif is_member and request.generation_id_or_member_epoch != self.member_epoch:
+            code = ErrorCode.STALE_MEMBER_EPOCH
+        for topic in request.topics:
+            for item in topic.partitions:
+                result = reply.results.add(topic=topic.topic, partition=item.partition)
+                if code:
+                    refuse(result, Method.OFFSET_COMMIT, code)
+                else:
+                    self.offsets[TopicPartition(topic.topic, item.partition)] = item.committed_offset
+        return reply if not code else refuse(reply, Method.OFFSET_COMMIT, code)
+
+    def fetch(self, request: group.OffsetFetchRequest) -> group.OffsetFetchResponse:
+        reply = group.OffsetFetchResponse()
+        for asked in request.groups:
+            found = reply.groups.add(group_id=asked.group_id)
+            for topic in asked.topics.topics:
+                for partition in topic.partitions:
+                    name = TopicPartition(topic.topic, partition)
+                    offset = found.offsets.add(topic=topic.topic, topic_id=TOPIC_ID, partition=partition)
+                    offset.committed_offset = self.offsets.get(name, -1)
+                    if request.require_stable and name in self.unstable:
+                        refuse(offset, Method.OFFSET_FETCH, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        return reply

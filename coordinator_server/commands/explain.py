@@ -110,21 +110,17 @@ def _owner(
     connection: Connection, place: PartitionPlace, blocker: log_pb2.ProducerState, timeout_ms: int
 ) -> Row | None:
     """Whose transaction it is and what happens next; None where it has just ended."""
-    from coordinator_api.v1 import transaction_pb2
-    from coordinator_client.methods import LIST_TRANSACTIONS
+    from coordinator_client.admin import Admin
     from coordinator_server.commands.administration import list_hanging
-    from coordinator_server.commands.remote import deadlines
     from coordinator_server.commands.transactions import describe_ids
 
     for found in list_hanging(connection, timeout_ms):
         if (found["topic"], found["partition"], found["producer_id"]) == (*place, blocker.producer_id):
             next_event = f"nothing: it hangs, no transactional id owns it; `{found['command']}` ends it"
             return {**found, "state": "hanging", "next_event": next_event}
-    request = transaction_pb2.ListTransactionsRequest(
-        header=connection.header(), producer_id_filters=[blocker.producer_id]
-    )
-    listed = connection.ask(LIST_TRANSACTIONS, request, deadlines=deadlines(timeout_ms))
-    ids = [each.transactional_id for each in listed.transactions if each.HasField("age_ms")]
+    with Admin(connection, deadline_ms=timeout_ms) as admin:
+        listed = admin.list_transactions(producer_ids=[blocker.producer_id])
+    ids = [each.transactional_id for each in listed if each.age_ms is not None]
     if not ids:
         return None
     (described,) = describe_ids(connection, ids[:1], timeout_ms, history_limit=_STEPS)

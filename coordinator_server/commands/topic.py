@@ -47,7 +47,7 @@ def create(
 
     with connected(server) as connection, Admin(connection, deadline_ms=timeout_ms) as admin:
         if dry_run:
-            is_new = _would_create(connection, name, partitions, timeout_ms, is_existing_ok=if_not_exists)
+            is_new = admin.would_create_topic(name, partitions, is_existing_ok=if_not_exists)
             result: Row = {
                 "topic": name,
                 "result": "would be created" if is_new else "exists",
@@ -57,34 +57,6 @@ def create(
             created = admin.create_topic(name, partitions, is_existing_ok=if_not_exists)
             result = {"topic": name, "result": "ready", "partitions": partitions, "topic_id": _id(created)}
     print_list([result], _RESULT, output, empty="")
-
-
-def _would_create(connection: Connection, name: str, partitions: int, timeout_ms: int, *, is_existing_ok: bool) -> bool:
-    """Ask the server to check a creation. False: there is such a topic, and that is fine."""
-    from coordinator_api.v1 import log_pb2 as log
-    from coordinator_client.admin import Admin
-    from coordinator_client.errors import Rejected
-    from coordinator_client.methods import CREATE_TOPICS
-    from coordinator_protocol.errors import ErrorCode
-    from coordinator_server.commands.remote import deadlines
-
-    request = log.CreateTopicsRequest(
-        header=connection.header(connection.chance.request_id()),
-        topics=[log.NewTopic(name=name, partition_count=partitions)],
-        validate_only=True,
-    )
-    try:
-        connection.ask(CREATE_TOPICS, request, deadlines=deadlines(timeout_ms), items=lambda reply: reply.results)
-    except Rejected as error:
-        if not is_existing_ok or error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise
-        with Admin(connection, deadline_ms=timeout_ms) as admin:
-            found = len(admin.describe_topic(name).partitions)
-        if found != partitions:
-            error.add_note(f"it has {found} partitions, {partitions} were asked for")
-            raise
-        return False
-    return True
 
 
 @app.command("list")

@@ -33,6 +33,7 @@ from coordinator_server.output import (
 
 if TYPE_CHECKING:
     from coordinator_api.v1 import transaction_pb2 as txn
+    from coordinator_client.admin import TransactionListing
     from coordinator_client.connection import Connection
 
 SERVER_ITSELF: Final = "(server)"
@@ -65,27 +66,21 @@ def list_transactions(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """List transactional ids, the one with the oldest open transaction first."""
-    from coordinator_api.v1 import transaction_pb2 as txn
-    from coordinator_client.methods import LIST_TRANSACTIONS
-    from coordinator_server.commands.remote import connected, deadlines
+    from coordinator_client.admin import Admin
+    from coordinator_client.errors import Rejected
+    from coordinator_protocol.errors import ErrorCode
+    from coordinator_server.commands.remote import connected
 
-    with connected(server) as connection:
-        request = txn.ListTransactionsRequest(
-            header=connection.header(),
-            state_filters=states or (),
-            producer_id_filters=producer_ids or (),
-            duration_ms=older_than_ms,
-            transactional_id_pattern=pattern,
-        )
-        reply = connection.ask(LIST_TRANSACTIONS, request, deadlines=deadlines(timeout_ms))
-        now_ms = connection.clock.wall_ms()
-    if reply.unknown_state_filters:
-        raise CommandFailed(
-            ExitStatus.USAGE,
-            f"there is no state {', '.join(reply.unknown_state_filters)}: the states are Empty, Ongoing, PrepareCommit,"
-            " PrepareAbort, CompleteCommit and CompleteAbort",
-        )
-    rows = [_listed(found, now_ms) for found in reply.transactions]
+    with connected(server) as connection, Admin(connection, deadline_ms=timeout_ms) as admin:
+        try:
+            found = admin.list_transactions(
+                states=states or (), producer_ids=producer_ids or (), older_than_ms=older_than_ms, pattern=pattern
+            )
+        except Rejected as error:
+            if error.code != ErrorCode.INVALID_REQUEST:
+                raise
+            raise CommandFailed(ExitStatus.USAGE, error.reason) from error
+    rows = [_listed(each) for each in found]
     rows.sort(key=_oldest_first)
     columns = (
         Column("TRANSACTIONAL ID", "transactional_id"),
@@ -97,19 +92,14 @@ def list_transactions(
     print_list(rows, columns, output, empty="no transactional id matches")
 
 
-def _listed(found: txn.TransactionListing, now_ms: int) -> Row:
+def _listed(found: TransactionListing) -> Row:
     return {
         "transactional_id": found.transactional_id,
         "state": found.state,
         "producer_id": found.producer_id,
-        **_since(found.state, found.start_ms, now_ms),
+        "start_ms": found.start_ms if found.start_ms >= 0 else None,
+        "age_ms": found.age_ms,
     }
-
-
-def _since(state: str, start_ms: int, now_ms: int) -> Row:
-    """When a transaction that is open was opened, and how long ago; one that ended has no age."""
-    is_open = start_ms >= 0 and state in {"Ongoing", "PrepareCommit", "PrepareAbort"}
-    return {"start_ms": start_ms if start_ms >= 0 else None, "age_ms": max(0, now_ms - start_ms) if is_open else None}
 
 
 def _oldest_first(row: Row) -> tuple[int, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.ports import Authorizer, GroupVerifier, TopicCatalog, TopicMetadata
 from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.worker import Worker
 from group_coordinator.administration.service import AdministrationService
 from group_coordinator.administration.servicer import AdministrationServicer
 from group_coordinator.classic.service import ClassicService
@@ -14,8 +15,11 @@ from group_coordinator.classic.servicer import ClassicServicer
 from group_coordinator.committed.service import OffsetService
 from group_coordinator.committed.servicer import OffsetServicer
 from group_coordinator.config import GroupConfig
+from group_coordinator.consumer.regex_resolver import RegexResolver
 from group_coordinator.consumer.service import ConsumerService
 from group_coordinator.consumer.servicer import ConsumerServicer
+from group_coordinator.consumer.target_computer import TargetComputer
+from group_coordinator.consumer.topic_watch import TopicWatch
 from group_coordinator.loading import GroupRouter
 from group_coordinator.news import News
 
@@ -33,6 +37,7 @@ class GroupSurroundings:
     verifier: GroupVerifier
     answers: LateAnswers
     news: News
+    worker: Worker
 
 
 def group_servicers(surroundings: GroupSurroundings) -> list[object]:
@@ -48,7 +53,11 @@ def _classic(around: GroupSurroundings) -> ClassicServicer:
 
 
 def _consumer(around: GroupSurroundings) -> ConsumerServicer:
-    service = ConsumerService(around.runtime, router=around.router, config=around.config, news=around.news)
+    runtime, router = around.runtime, around.router
+    TargetComputer(runtime, router, around.worker)
+    TopicWatch(runtime, around.topics)
+    resolver = RegexResolver(runtime, router=router, topics=around.topics, authorizer=around.authorizer)
+    service = ConsumerService(runtime, router=router, config=around.config, news=around.news, resolver=resolver)
     return ConsumerServicer(service, around.topics, around.authorizer, around.config.consumer_assignors[0])
 
 

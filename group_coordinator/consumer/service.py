@@ -20,6 +20,7 @@ from group_coordinator.consumer.assigning import find_group
 from group_coordinator.consumer.decisions import decide_heartbeat
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.consumer.moving import has_news
+from group_coordinator.consumer.regex_resolver import RegexResolver
 from group_coordinator.consumer.requests import HeartbeatReply, HeartbeatRequest
 from group_coordinator.consumer.rules import check_heartbeat
 from group_coordinator.loading import GroupRouter
@@ -33,11 +34,14 @@ _DEADLINE_MARGIN_MS: Final = 100
 class ConsumerService:
     """Use cases. Each raises Refused for what can be told without asking the group."""
 
-    def __init__(self, runtime: Runtime, *, router: GroupRouter, config: GroupConfig, news: News) -> None:
+    def __init__(
+        self, runtime: Runtime, *, router: GroupRouter, config: GroupConfig, news: News, resolver: RegexResolver
+    ) -> None:
         self._runtime = runtime
         self._router = router
         self._config = config
         self._news = news
+        self._resolver = resolver
         self._waiting: dict[tuple[str, str], _Waiting] = {}
         """By group id and member id."""
 
@@ -72,7 +76,9 @@ class ConsumerService:
     def _write(self, request: HeartbeatRequest, context: CallContext) -> Pending[HeartbeatReply]:
         operation = Operation(self._router.shard_key(request.group_id), partial(decide_heartbeat, request=request))
         # Most heartbeats store nothing, and what the others store lets partitions move on.
-        return self._runtime.write(operation, context, is_urgent=True)
+        written: Pending[HeartbeatReply] = self._runtime.write(operation, context, is_urgent=True)
+        written.on_settled(lambda _reply: self._resolver.look(request.group_id, context))
+        return written
 
     # Waiting
 

@@ -8,6 +8,7 @@ room.flush()
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import AllowAll, CallContext
 from coordinator_server.markers import LocalMarkers
+from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.committed.participant import GroupMarkers, OffsetsOfTopics
 from group_coordinator.config import GroupConfig
 from group_coordinator.loading import GroupRouter, groups_kind, send_members_away_with_their_shard
@@ -36,6 +38,7 @@ from partition_log.topics import TopicService, TopicUsers
 from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
 from tests.harness.memory_store import MemoryStore
+from tests.harness.workers import HeldWorker
 from txn_coordinator.loading import TransactionConfig, counters_kind, transactions_kind
 from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.service import TransactionService
@@ -60,6 +63,9 @@ class RoomOptions:
 
     config: GroupConfig = KAFKA
     two_phase: TwoPhase = TwoPhase.FUSED
+    assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: SERVER_ASSIGNORS)
+    worker: HeldWorker = field(default_factory=HeldWorker)
+    """Where large targets are computed."""
     topics: dict[str, int] = field(default_factory=lambda: {"foo": 6, "bar": 3, "zar": 1})
 
 
@@ -73,7 +79,15 @@ class Inside:
         self.driver.load(catalog_kind(runtime, shard_count=SHARD_COUNT))
         self.directory = TopicDirectory(runtime)
         self.driver.load(partitions_kind(runtime, self.directory, shard_count=SHARD_COUNT))
-        self.driver.load(groups_kind(runtime, topics=self.directory, config=options.config, shard_count=SHARD_COUNT))
+        self.driver.load(
+            groups_kind(
+                runtime,
+                topics=self.directory,
+                config=options.config,
+                shard_count=SHARD_COUNT,
+                assignors=options.assignors,
+            )
+        )
         self.driver.load(counters_kind(runtime))
         router = self.router = GroupRouter(SHARD_COUNT)
         partition_markers = PartitionMarkers(self.directory)
@@ -99,6 +113,7 @@ class Inside:
                 verifier=verifier,
                 answers=self.answers,
                 news=self.news,
+                worker=options.worker,
             )
         )
         self._topic_number = 0

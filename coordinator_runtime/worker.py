@@ -1,0 +1,96 @@
+"""Long computations, away from the loop: in another process, because a thread would hold the same interpreter.
+
+Only pure functions of values go there: what they need is sent along, what they find comes back, and whoever asked looks
+whether that still matters (design 8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from typing import Any, Protocol, TypeVar
+
+from coordinator_runtime.pending import Pending
+
+ArgumentT = TypeVar("ArgumentT")
+ResultT = TypeVar("ResultT")
+
+
+class WorkerLost(Exception):
+    """The other process died. What it was to compute can be asked for again, or computed here."""
+
+
+class Worker(Protocol):
+    """Computes, and does not hold up who asks."""
+
+    def run(self, function: Callable[[ArgumentT], ResultT], argument: ArgumentT) -> Pending[ResultT]:
+        """The result of a function of a module, on the loop. Function, argument and result must be picklable.
+
+        Errors: what the function raises; WorkerLost."""
+        ...
+
+
+class WorkerProcess:
+    """Implements `Worker` with one process, which is started when it is first needed and takes one task after the
+    other."""
+
+    def __init__(self) -> None:
+        self._executor: ProcessPoolExecutor | None = None
+
+    def run(self, function: Callable[[ArgumentT], ResultT], argument: ArgumentT) -> Pending[ResultT]:
+        loop = asyncio.get_running_loop()
+        answer: Pending[ResultT] = Pending()
+
+        def on_done(future: Future[ResultT]) -> None:
+            # Runs on a thread of the executor; after the loop closed nobody waits any more.
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._answer, answer, future)
+
+        try:
+            self._started().submit(function, argument).add_done_callback(on_done)
+        except BrokenProcessPool as broken:
+            self._drop()
+            answer.fail(WorkerLost(f"the worker process died ({broken})"))
+        return answer
+
+    def close(self) -> None:
+        """Start nothing more. A computation under way is of no use to anybody."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+            self._executor = None
+
+    def _answer(self, answer: Pending[Any], future: Future[Any]) -> None:
+        if future.cancelled():
+            answer.fail(WorkerLost("the server stops"))
+            return
+        error = future.exception()
+        if isinstance(error, BrokenProcessPool):
+            self._drop()
+            answer.fail(WorkerLost(f"the worker process died ({error})"))
+        elif isinstance(error, Exception):
+            answer.fail(error)
+        elif error is not None:
+            answer.fail(WorkerLost(f"the worker process was ended ({error!r})"))
+        else:
+            answer.succeed(future.result())
+
+    def _started(self) -> ProcessPoolExecutor:
+        if self._executor is None:
+            # Not forked: this process has threads, and a copy of their locks would stay locked for ever.
+            self._executor = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin)
+        return self._executor
+
+    def _drop(self) -> None:
+        """The next task gets a new process."""
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin() -> None:
+    """In the new process: an interrupt from the terminal goes to all processes, and is the server's to answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,114 @@
+"""Holds the patterns of groups against the topics that there are, a bounded number at a time.
+
+One resolution per group at a time, for all its patterns, and not twice within a short while. Topics of the system, and
+those that whoever heartbeats may not know of, match nothing.
+
+Source: spec groups 3.11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from hashlib import blake2b
+from typing import Final
+
+from coordinator_protocol.names import RESERVED_PREFIX
+from coordinator_runtime.decision import Operation
+from coordinator_runtime.patterns import Pattern
+from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType, TopicMetadata
+from coordinator_runtime.runtime import Runtime
+from group_coordinator.consumer.assigning import find_group
+from group_coordinator.consumer.group import ConsumerGroup
+from group_coordinator.consumer.regexes import ResolveRegexes, decide_resolved, is_resolution_due
+from group_coordinator.consumer.state import ResolvedRegex
+from group_coordinator.loading import GroupRouter
+from group_coordinator.shard import GroupShard
+
+NAMES_PER_STEP: Final = 1_000
+"""About a millisecond of the loop."""
+
+PAUSE_MS: Final = 100
+"""Between two resolutions of a group. Kafka's 10,000 are for members that do not hear at once, and for its thread."""
+
+
+class RegexResolver:
+    """The patterns of all groups here."""
+
+    def __init__(self, runtime: Runtime, *, router: GroupRouter, topics: TopicMetadata, authorizer: Authorizer) -> None:
+        self._runtime = runtime
+        self._router = router
+        self._topics = topics
+        self._authorizer = authorizer
+        self._readers: dict[str, CallContext] = {}
+        """Whoever last spoke for a group that uses patterns; after a start nobody has, and the first heartbeat
+        resolves."""
+        self._under_way: dict[str, bool] = {}
+        """Groups that are being resolved, or rest; and whether it must be done once more."""
+        runtime.handle_effect(ResolveRegexes, lambda wanted: self._begin(wanted.group_id))
+
+    def look(self, group_id: str, context: CallContext) -> None:
+        """A member was heard: resolve what must be, as far as this caller may know of topics."""
+        shard, group = self._find(group_id)
+        if shard is not None and group is not None and is_resolution_due(shard, group, self._runtime.clock.wall_ms()):
+            self._readers[group_id] = context
+            self._begin(group_id)
+
+    def _find(self, group_id: str) -> tuple[GroupShard | None, ConsumerGroup | None]:
+        shard: GroupShard | None = self._runtime.table.find(self._router.shard_key(group_id))
+        return shard, None if shard is None else find_group(shard, group_id)
+
+    def _begin(self, group_id: str) -> None:
+        if group_id not in self._readers:
+            return
+        if group_id in self._under_way:
+            self._under_way[group_id] = True
+            return
+        self._under_way[group_id] = False
+        self._go_on(group_id, self._resolve(group_id), 0)
+
+    def _go_on(self, group_id: str, resolution: Iterator[int], pause_ms: int) -> None:
+        self._runtime.arm(("regex", group_id), pause_ms, partial(self._step, group_id, resolution))
+
+    def _step(self, group_id: str, resolution: Iterator[int]) -> None:
+        pause_ms = next(resolution, None)
+        if pause_ms is not None:
+            self._go_on(group_id, resolution, pause_ms)
+        elif self._under_way.pop(group_id):
+            self._begin(group_id)
+
+    def _resolve(self, group_id: str) -> Iterator[int]:
+        """Yields the pause before its next step, in milliseconds."""
+        shard, group = self._find(group_id)
+        if shard is None or group is None or not group.uses_regexes:
+            del self._readers[group_id]
+            return
+        context = self._readers[group_id]
+        names = sorted(name for name in self._topics.topic_names() if self._may_know(name, context))
+        catalog_hash = _hash(names)
+        now_ms = self._runtime.clock.wall_ms()
+        resolved = {}
+        for regex in group.regexes_in_use():
+            known = group.regexes.get(regex)
+            if known is not None and known.catalog_hash == catalog_hash:
+                resolved[regex] = known
+                continue
+            pattern, found = Pattern(regex), list[str]()
+            for start in range(0, len(names), NAMES_PER_STEP):
+                found += filter(pattern.matches, names[start : start + NAMES_PER_STEP])
+                yield 0
+            resolved[regex] = ResolvedRegex(frozenset(found), catalog_hash, now_ms)
+        decide = partial(decide_resolved, group_id=group_id, resolved=resolved)
+        self._runtime.write(Operation(shard.key, decide))
+        # Patterns that came meanwhile, and topics, have their turn after a while.
+        yield PAUSE_MS
+
+    def _may_know(self, topic: str, context: CallContext) -> bool:
+        return not topic.startswith(RESERVED_PREFIX) and self._authorizer.is_allowed(
+            context, Permission.DESCRIBE, ResourceType.TOPIC, topic
+        )
+
+
+def _hash(names: list[str]) -> int:
+    """64 bits that differ when a name came or went. The same in every process."""
+    return int.from_bytes(blake2b("\n".join(names).encode(), digest_size=8).digest(), "big")

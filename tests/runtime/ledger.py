@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.decision import Coordinator, Decision, Effect, Operation, Record, ShardKey, Turn
+from coordinator_runtime.decision import Coordinator, Decision, Effect, Operation, Record, ShardEpoch, ShardKey, Turn
 from coordinator_runtime.loader import ShardKind
 from coordinator_runtime.rows import EncodedRecord, StateRows
 from coordinator_runtime.runtime import Runtime, RuntimeLimits
@@ -40,9 +40,12 @@ class Unencodable:
 class LedgerShard:
     def __init__(self, journal: Journal) -> None:
         self.numbers: TimelineMap[str, int] = TimelineMap(journal)
+        self.coordinator_epoch = 0
 
-    def replay(self, value: Put | Removed | Unencodable) -> None:
+    def replay(self, value: Put | Removed | Unencodable | ShardEpoch) -> None:
         match value:
+            case ShardEpoch(coordinator_epoch=coordinator_epoch):
+                self.coordinator_epoch = coordinator_epoch
             case Put(name=name, number=number):
                 self.numbers.put(name, number)
             case Removed(name=name):
@@ -86,12 +89,16 @@ def ledger_kind(runtime: Runtime) -> ShardKind:
 class Ledger:
     """Two ledger shards in a runtime that is driven by hand."""
 
-    def __init__(self, store: MemoryStore | None = None, limits: RuntimeLimits | None = None) -> None:
+    def __init__(
+        self, store: MemoryStore | None = None, limits: RuntimeLimits | None = None, *, has_epoch: bool = False
+    ) -> None:
         self.store = store if store is not None else MemoryStore()
         self.clock = ManualClock()
         self.driver = HandDriver(self.store, self.clock, limits)
         self.runtime = self.driver.runtime
-        self.driver.load(ledger_kind(self.runtime))
+        self.driver.load(replace(ledger_kind(self.runtime), has_epoch=has_epoch))
+        if has_epoch:
+            self.driver.flush()
         self.first: LedgerShard = self.runtime.shard(FIRST)
         self.second: LedgerShard = self.runtime.shard(SECOND)
 

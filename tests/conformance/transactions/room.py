@@ -29,6 +29,7 @@ from partition_log.state import PRODUCER_EXPIRATION_MS
 from tests.harness.world import LogEntry, World, WorldOptions, partition_name
 from txn_coordinator.counters import COUNTERS
 from txn_coordinator.history import TransactionHistory
+from txn_coordinator.loading import leave_markers_to_the_next_load
 from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.owners import ProducerOwners
 from txn_coordinator.rules import InitRequest
@@ -223,6 +224,7 @@ class Room(World):
         if self._refusing is None or self._refusing.port is not inside.markers:
             self._refusing = Refusing(inside.markers)
             inside.sender = MarkerSender(inside.runtime, self._refusing, inside.open_transactions)
+            leave_markers_to_the_next_load(inside.driver.loader, inside.sender)
         named = {} if refusal is None else {self._participant(name): refusal for name in participants}
         self._refusing.refused = named
         return self._refusing

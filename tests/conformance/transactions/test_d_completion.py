@@ -95,9 +95,6 @@ def test_all_markers_and_then_one_complete(version: int) -> None:
     assert (room.state(), room.version - decided) == ("CompleteCommit", 2)
 
 
-still_open(134, "one shard cannot be unloaded yet while the others serve")
-
-
 @case(135, differs="design 10: an append that fails ends the process; COMPLETE is owed and comes after the restart")
 @both_versions
 def test_a_complete_that_was_lost_comes_again(version: int) -> None:
@@ -119,9 +116,6 @@ def test_markers_under_way_when_the_coordinator_starts_anew(version: int) -> Non
     assert room.state() == "PrepareCommit"
     room.settle()
     assert (room.state(), len(room.markers())) == ("CompleteCommit", 1)
-
-
-still_open(138, "one shard cannot be unloaded yet while the others serve")
 
 
 @case(139)
@@ -147,10 +141,6 @@ def test_partitions_with_their_marker_are_done(version: int) -> None:
     assert room.names(room.described()) == ["t-0", "t-1"]
     room.settle()
     assert (room.names(room.described()), room.inside.sender.waiting_markers) == ([], 0)
-
-
-still_open(142, "one shard cannot be unloaded yet while the others serve")
-still_open(143, "one shard cannot be loaded anew yet while the others serve")
 
 
 @case(145)

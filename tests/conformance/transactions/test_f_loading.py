@@ -13,14 +13,13 @@ from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.store import CommitGroup, Family, StoreFailed
 from coordinator_server.metrics.families import FAMILIES
-from tests.conformance.transactions.cases import case, not_drivable, still_open
+from tests.conformance.transactions.cases import case, not_drivable
 from tests.conformance.transactions.room import ABORT, COMMIT, EIGHT_DAYS_MS, NOW, Room
 from tests.transactions.world_of_one import transaction
 from txn_coordinator.codec import TRANSACTION_TYPE, TransactionCodec
 from txn_coordinator.records import TransactionChanged
 from txn_coordinator.state import Identity, TransactionState
 
-NO_UNLOAD = "one shard cannot be unloaded or loaded anew yet while the others serve"
 FAIL_STOP = "design 10: an append that fails ends the process, so nobody waits for what became of it and nothing pends"
 
 
@@ -46,11 +45,6 @@ def test_two_that_create_an_id_at_once_create_it_once() -> None:
     assert room.state() == "105"
     attempts = [room.client().sends_init() for _ in range(2)]
     assert [room.told(attempt) for attempt in attempts] == [Identity(0, 0), Identity(0, 1)]
-
-
-still_open(194, NO_UNLOAD)
-still_open(195, NO_UNLOAD)
-still_open(197, NO_UNLOAD)
 
 
 @case(198, differs="spec 7.5 [D]: a shard that cannot be read fails, and never publishes a half-read map")
@@ -91,7 +85,6 @@ not_drivable(202, FAIL_STOP)
 not_drivable(203, FAIL_STOP)
 not_drivable(205, FAIL_STOP)
 not_drivable(206, "a state is decided and replayed in one step: memory cannot change under an append")
-still_open(207, NO_UNLOAD)
 
 
 @case(209)
@@ -113,9 +106,6 @@ def test_many_ids_at_once_end_as_they_should(split: bool) -> None:
     assert all(call.result() is not None for call in calls)
     assert [room.state(name) for name in ids] == [f"Complete{outcome.name.title()}" for outcome in outcomes]
     assert len(room.inside.groups.durable("g").history) == outcomes.count(COMMIT)
-
-
-still_open(210, NO_UNLOAD)
 
 
 @case(211)

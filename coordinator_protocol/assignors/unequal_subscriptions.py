@@ -1,9 +1,13 @@
-"""Balance where members subscribe to different topics: no single move of a partition would make it more even.
+"""Balance where members subscribe to different topics: no other assignment would be more even.
 
 Everybody keeps what he has and still wants. What nobody has goes to its least loaded subscriber, the topics that weigh
-most on each of theirs first. Then passes over the topics move partitions from their most to their least loaded
-subscriber, until a pass moves nothing. Every move makes the sum of the squares of the loads smaller, so that is
-reached, in practice after two or three passes; a run on the result then changes nothing.
+most on each of theirs first. Then partitions move from more to less loaded members while that makes the two more even:
+first, in passes over the topics, within a topic and many at a time; then, where no single move helps, along chains.
+Every step makes the sum of the squares of the loads smaller, so there is an end; a run on the result changes nothing.
+
+What was unowned moves first, and only if that is not enough, what somebody had. So when an assignment was interrupted
+(the cooperative way hands over later what must be given up first), going on from there finds the sizes it was to have,
+and takes nothing from anybody again.
 
 Source: spec groups 5.6 (H1, H2); Kafka's uniform heterogeneous builder.
 """
@@ -16,13 +20,13 @@ from heapq import heapify, heappop, heapreplace
 from typing import Final, Generic
 
 from coordinator_protocol.assignors.audiences import Audience
+from coordinator_protocol.assignors.chains import CHAINS_MAX, Chains
 from coordinator_protocol.assignors.ownership import Holdings
 from coordinator_protocol.assignors.racks import Racks
 from coordinator_protocol.assignors.values import Share, TopicSpec, TopicT
 
 PASSES_MAX: Final = 16
-"""Bounds what a pathological chain of overlapping subscriptions may cost. The result is valid all the same, and the
-next run goes on from there."""
+"""Chains do what is left after so many passes."""
 
 
 def balance_unequal(
@@ -40,27 +44,26 @@ def balance_unequal(
         size = len(audiences[topic].places)
         return -topics[topic].partition_count / size, size, topic
 
-    balance = _Balance(holdings, audiences)
-    for topic in sorted(holdings.unowned, key=weight):
-        balance.place(topic, holdings.unowned[topic], racks)
-    for _ in range(PASSES_MAX):
-        if not balance.even_out():
-            break
+    balance = _Balance(holdings.shares, audiences)
+    if holdings.unowned:
+        for topic in sorted(holdings.unowned, key=weight):
+            balance.place(topic, holdings.unowned[topic], racks)
+        balance.even_out()
+    balance.let_owned_move()
+    balance.even_out()
     return balance.shares()
 
 
 class _Balance(Generic[TopicT]):
     """Who owns what on the way to balance; members by their places."""
 
-    def __init__(self, holdings: Holdings[TopicT], audiences: Mapping[TopicT, Audience]) -> None:
-        self._before = holdings.shares
+    def __init__(self, before: Sequence[Share[TopicT]], audiences: Mapping[TopicT, Audience]) -> None:
+        self._before = before
         self._audiences = audiences
-        self._loads = [sum(map(len, share.values())) for share in holdings.shares]
-        self._owners: dict[TopicT, dict[int, Sequence[int]]] = {topic: {} for topic in audiences}
-        for place, share in enumerate(holdings.shares):
-            for topic, partitions in share.items():
-                self._owners[topic][place] = partitions
+        self._loads = [sum(map(len, share.values())) for share in before]
         self._changed: set[int] = set()
+        # What may move; what a member got last stands last in its list, and goes first.
+        self._owners: dict[TopicT, dict[int, Sequence[int]]] = {topic: {} for topic in audiences}
 
     def place(self, topic: TopicT, partitions: Sequence[int], racks: Racks[TopicT] | None) -> None:
         """Give each partition to the least loaded subscriber; of several to the first in turn."""
@@ -81,8 +84,23 @@ class _Balance(Generic[TopicT]):
                 self._changed.add(place)
             load += 1
 
-    def even_out(self) -> bool:
-        """Pass over all topics once; return whether anything moved."""
+    def let_owned_move(self) -> None:
+        """From now on, what members had before may move too, after what they got since."""
+        for place, share in enumerate(self._before):
+            for topic, partitions in share.items():
+                owners = self._owners[topic]
+                owners[place] = [*partitions, *owners[place]] if place in owners else partitions
+
+    def even_out(self) -> None:
+        """Move partitions until nothing helps."""
+        for _ in range(PASSES_MAX):
+            if not self._pass():
+                break
+        if max(self._loads) - min(self._loads) > 1:
+            self._follow_chains()
+
+    def _pass(self) -> bool:
+        """Even every topic out by itself; return whether anything moved."""
         is_moved = False
         load_of = self._loads.__getitem__
         least: dict[Audience, int] = {}
@@ -93,22 +111,22 @@ class _Balance(Generic[TopicT]):
             if audience not in least:
                 least[audience] = min(map(load_of, audience.places))
             if max(map(load_of, owners)) - least[audience] > 1:
-                self._even_out_topic(owners, audience)
+                self._even_out_topic(topic)
                 is_moved = True
                 least.clear()
         return is_moved
 
-    def _even_out_topic(self, owners: dict[int, Sequence[int]], audience: Audience) -> None:
+    def _even_out_topic(self, topic: TopicT) -> None:
         """Move partitions of one topic from the most to the least loaded while that makes the two more even.
 
         Meanwhile the highest load only falls and the lowest only rises, so who gave never takes and who took never
         gives: each heap is right about those who can still come up in it. Keys hold load and place, least first; a
         giver's load counts down, a taker's up, both by adding `size`.
         """
-        loads = self._loads
-        size = len(loads)
-        givers = [place - loads[place] * size for place in owners]
-        takers = [place + loads[place] * size for place in audience.places]
+        size = len(self._loads)
+        owners = self._owners[topic]
+        givers = [place - self._loads[place] * size for place in owners]
+        takers = [place + self._loads[place] * size for place in self._audiences[topic].places]
         heapify(givers)
         heapify(takers)
         while givers:
@@ -116,20 +134,43 @@ class _Balance(Generic[TopicT]):
             least, taker = divmod(takers[0], size)
             if -most - least <= 1:
                 return
-            # What the giver got last stands last, so what it had before this run stays longest.
-            _own(owners, taker).append(_own(owners, giver).pop())
-            loads[giver] -= 1
-            loads[taker] += 1
-            self._changed.update((giver, taker))
+            self._move(giver, topic, taker)
             heapreplace(takers, takers[0] + size)
-            if owners[giver]:
+            if giver in owners:
                 heapreplace(givers, givers[0] + size)
             else:
                 heappop(givers)
-                del owners[giver]
+
+    def _follow_chains(self) -> None:
+        topics_of: dict[int, list[TopicT]] = {place: [] for place in range(len(self._loads))}
+        for topic, owners in self._owners.items():
+            for place in owners:
+                topics_of[place].append(topic)
+        chains = Chains(self._audiences, topics_of, self._loads)
+        for _ in range(CHAINS_MAX):
+            chain = chains.next()
+            if chain is None:
+                break
+            for giver, topic, taker in chain:
+                if taker not in self._owners[topic]:
+                    topics_of[taker].append(topic)
+                self._move(giver, topic, taker)
+                if giver not in self._owners[topic]:
+                    topics_of[giver].remove(topic)
+            chains.moved(chain)
+
+    def _move(self, giver: int, topic: TopicT, taker: int) -> None:
+        owners = self._owners[topic]
+        given = _own(owners, giver)
+        _own(owners, taker).append(given.pop())
+        if not given:
+            del owners[giver]
+        self._loads[giver] -= 1
+        self._loads[taker] += 1
+        self._changed.update((giver, taker))
 
     def shares(self) -> Sequence[Share[TopicT]]:
-        """Return what everybody owns now."""
+        """Return what everybody owns now; everything must have been allowed to move."""
         new: dict[int, dict[TopicT, tuple[int, ...]]] = {place: {} for place in self._changed}
         for topic, owners in self._owners.items():
             for place, partitions in owners.items():

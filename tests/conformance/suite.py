@@ -68,7 +68,7 @@ class Suite:
         """Marks the test of a case; `differs` says by which decision we answer otherwise."""
 
         def mark(test: TestT) -> TestT:
-            name = f"{test.__module__.rpartition('.')[2]}::{test.__qualname__}"
+            name = f"{test.__module__.rpartition('.')[2]}::{test.__name__}"
             self._note(Case(number, State.DIFFERS if differs else State.HOLDS, differs, name))
             return test
 

@@ -9,6 +9,7 @@ from typing import Final, TypedDict
 from coordinator_client.batch_reader import isolation_level
 from coordinator_client.connection import MESSAGE_BYTES_MAX
 from coordinator_client.errors import TransactionError, misconfigured, refused_here
+from coordinator_protocol.assignors.classic import Assignor
 from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_protocol.limits import MEBI
 from coordinator_protocol.names import check_group_id
@@ -26,7 +27,7 @@ class ConsumerOptions(TypedDict, total=False):
     group_instance_id: str | None
     group_protocol: str
     server_assignor: str | None
-    partition_assignors: Sequence[str]
+    partition_assignors: Sequence[str | Assignor]
     isolation: str
     auto_offset_reset: str
     enable_auto_commit: bool
@@ -65,8 +66,9 @@ class ConsumerConfig:
     server_assignor: str | None = None
     """Protocol `consumer`: assignor of the server that this member prefers, `uniform` or `range`. Default: none."""
 
-    partition_assignors: Sequence[str] = ("range", "cooperative-sticky")
-    """Protocol `classic`: `range`, `roundrobin`, `sticky`, `cooperative-sticky`, the preferred one first. The most
+    partition_assignors: Sequence[str | Assignor] = ("range", "cooperative-sticky")
+    """Protocol `classic`: `range`, `roundrobin`, `sticky`, `cooperative-sticky`, or objects like those of
+    `coordinator_protocol.assignors.classic`, the preferred one first. The most
     advanced way to rebalance that all of them share is used: cooperative only if all are."""
 
     isolation: str = "read_committed"

@@ -42,11 +42,10 @@ class ConsumerMembership:
 
     def __init__(self, desk: Desk, handover: Handover, *, member_id: str) -> None:
         """`member_id` names this member for as long as its process lives."""
-        assert desk.config.group_id is not None, "only consumers with a group are members"
         self.status = _S.UNSUBSCRIBED
         self.failure: TransactionError | None = None
         self.epoch = 0
-        self._group_id = desk.config.group_id
+        self._group_id = desk.group_id
         self._member_id = member_id
         self._desk = desk
         self._handover = handover

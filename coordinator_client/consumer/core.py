@@ -15,12 +15,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TypeVar
 
+from coordinator_client.consumer.classic_membership import ClassicMembership
 from coordinator_client.consumer.commits import CommitJob, CommitQueue, no_group
 from coordinator_client.consumer.config import ConsumerConfig
 from coordinator_client.consumer.consumer_membership import ConsumerMembership
 from coordinator_client.consumer.desk import BACKOFF_MS_FIRST, Desk
 from coordinator_client.consumer.fetching import Fetcher
 from coordinator_client.consumer.handover import Handover, Listener, UserCall
+from coordinator_client.consumer.leading import chosen_assignors
 from coordinator_client.consumer.membership import Membership, NoMembership, Subscription
 from coordinator_client.consumer.owned import Assignment, OwnedPartition, Slice
 from coordinator_client.consumer.positions import Positions, Reader
@@ -46,6 +48,8 @@ class ConsumerCore:
         self.subscription = Subscription()
         self.is_closed = False
         self.desk = Desk(config, config.client_id or client_id, chance, Flights(chance), self.assignment)
+        is_classic = config.group_protocol == "classic"
+        self._assignors = chosen_assignors(config.partition_assignors) if is_classic else None
         self._member_id = uuid_text(chance.request_id())
         self._nobody = NoMembership(config.group_id)
         self._membership: Membership = self._nobody
@@ -112,12 +116,12 @@ class ConsumerCore:
             raise rejected(
                 ErrorCode.INVALID_REQUEST, "partitions were given with assign(); call unsubscribe() before subscribe()"
             )
+        membership = self._new_membership() if self._membership is self._nobody else self._membership
+        membership.subscribe(subscription, now_ms)
         if self._membership is self._nobody:
-            self._membership = self._new_membership()
             self._last_poll_ms = now_ms
-        self.subscription = subscription
+        self._membership, self.subscription = membership, subscription
         self._handover.listener = listener
-        self._membership.subscribe(subscription, now_ms)
 
     def assign(self, partitions: Collection[TopicPartition], now_ms: int) -> None:
         """Read exactly these partitions, without a group's sharing. Raises: Rejected."""
@@ -275,6 +279,8 @@ class ConsumerCore:
         self._callback_failure = self._callback_failure or error
 
     def _new_membership(self) -> Membership:
+        if self._assignors is not None:
+            return ClassicMembership(self.desk, self._handover, self._assignors)
         return ConsumerMembership(self.desk, self._handover, member_id=self._member_id)
 
     def _advance(self, now_ms: int) -> None:

@@ -27,6 +27,12 @@ class Desk:
     flights: Flights
     assignment: Assignment
 
+    @property
+    def group_id(self) -> str:
+        """The group; only members ask."""
+        assert self.config.group_id is not None, "only consumers with a group are members"
+        return self.config.group_id
+
     def header(self) -> RequestHeader:
         """Return the header of a request."""
         return RequestHeader(client_id=self.client_id)

@@ -111,7 +111,7 @@ class ClassicStatus(StrEnum):
     UNJOINED = "UNJOINED"
     """Not a member, or not any more; it joins when it is polled."""
     PREPARING_REBALANCE = "PREPARING_REBALANCE"
-    """It gives up what it must, or JoinGroup is on its way."""
+    """JoinGroup is on its way; what had to be given up was."""
     COMPLETING_REBALANCE = "COMPLETING_REBALANCE"
     """JoinGroup was answered, SyncGroup is on its way; heartbeats run."""
     STABLE = "STABLE"

@@ -1,0 +1,322 @@
+"""A member of a classic group: it joins, the leader of the members assigns, and each learns its part.
+
+A rebalance is begun in `poll` only, where the application can give up what it must; what follows goes on by itself. In
+between, heartbeats tell the group that the member lives, and the member that it should join again. Every answer is
+acted upon only while the generation that it was asked in is still the member's.
+
+Source: spec groups 2, 7.2, 7.3, 7.5; KIP-62, 345, 394, 429, 800.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from coordinator_api.v1 import group_pb2 as group
+from coordinator_client.consumer.commits import not_a_member, rebalancing
+from coordinator_client.consumer.desk import Backoff, Desk
+from coordinator_client.consumer.handover import Handover, Then
+from coordinator_client.consumer.heartbeats import Pace
+from coordinator_client.consumer.joining import Joining
+from coordinator_client.consumer.leading import Assignors, JoiningMember, as_names, as_share
+from coordinator_client.consumer.membership import Subscription
+from coordinator_client.consumer.positions import Reader
+from coordinator_client.consumer.state import (
+    NO_GENERATION,
+    ClassicStatus,
+    GroupMetadata,
+    TopicPartition,
+    classic_step,
+)
+from coordinator_client.consumer.topics import compiled
+from coordinator_client.consumer.watching import TopicWatch
+from coordinator_client.errors import CommitFailed, RebalanceInProgress, TransactionError, class_of, failure_of
+from coordinator_client.exchange import Exchange
+from coordinator_client.methods import HEARTBEAT, LEAVE_GROUP
+from coordinator_protocol.assignors.values import Share
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+
+_S = ClassicStatus
+
+_PASSING: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH, ErrorClass.UNKNOWN_OUTCOME})
+_BEATING: Final = frozenset({_S.COMPLETING_REBALANCE, _S.STABLE})
+
+
+class ClassicMembership:
+    """See the module."""
+
+    def __init__(self, desk: Desk, handover: Handover, assignors: Assignors) -> None:
+        self.status = _S.UNJOINED
+        self.failure: TransactionError | None = None
+        self.member_id = ""
+        self.generation = NO_GENERATION
+        self._group_id = desk.group_id
+        self._desk = desk
+        self._handover = handover
+        self._assignors = assignors
+        self._subscription = Subscription()
+        self._pattern: re.Pattern[str] | None = None
+        self._watch = TopicWatch(desk, self._on_topics_changed)
+        self._joining = Joining(desk, assignors, self)
+        self._backoff = Backoff(desk.chance)
+        self._pace = Pace(desk.config.heartbeat_wait_ms, interval_ms=desk.config.heartbeat_interval_ms)
+        self._beat_flight: int | None = None
+        self._beat_ms = 0
+        self._last_share: Share[str] = {}
+        """What it was assigned last, also when that was given up since."""
+        self._rejoin_reason: str | None = None
+        self._is_preparing = False
+        """Giving up what must be given up before it joins."""
+
+    @property
+    def is_active(self) -> bool:
+        return not self._subscription.is_empty and self.failure is None
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the group keeps its place while it is away."""
+        return self._desk.config.group_instance_id is not None
+
+    def standing(self) -> GroupMetadata:
+        return GroupMetadata(
+            group_id=self._group_id,
+            generation=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self._desk.config.group_instance_id,
+        )
+
+    def metadata(self) -> GroupMetadata:
+        if self.status is _S.UNJOINED:
+            raise not_a_member(self._group_id)
+        if self.status is not _S.STABLE:
+            raise rebalancing(self._group_id)
+        return self.standing()
+
+    def reader(self) -> Reader | None:
+        return Reader(self._group_id)
+
+    def on_commit_refused(self, error: TransactionError, sent: GroupMetadata, now_ms: int) -> TransactionError | None:
+        is_current = self._is_current(sent) and self.status is _S.STABLE
+        if error.code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._want_rejoin("a commit was told of a rebalance")
+            return RebalanceInProgress(error.code, error.error_class, error.reason)
+        if not is_current and self.status is not _S.UNJOINED:
+            return RebalanceInProgress(error.code, error.error_class, error.reason)
+        if is_current and error.error_class is ErrorClass.FENCED:
+            self.refuse(error, now_ms)
+            return error
+        if is_current:
+            self.reset(keeps_id=error.code == ErrorCode.ILLEGAL_GENERATION, now_ms=now_ms)
+        return CommitFailed(error.code, error.error_class, error.reason)
+
+    def subscribe(self, subscription: Subscription, now_ms: int) -> None:
+        self._pattern = None if subscription.pattern is None else compiled(subscription.pattern)
+        is_changed = subscription != self._subscription
+        self._subscription = subscription
+        self._watch.subscribe(subscription.topics, self._pattern, now_ms)
+        if is_changed:
+            self._want_rejoin("the subscription changed")
+
+    def on_poll(self, now_ms: int) -> None:
+        is_wanted = self.status is _S.UNJOINED or (self.status is _S.STABLE and self._rejoin_reason is not None)
+        if not is_wanted or self._is_preparing or self._handover.is_busy or not self.is_active:
+            return
+        if self._watch.is_resolved:
+            self._prepare(now_ms)
+
+    def on_poll_overdue(self, now_ms: int) -> None:
+        if self.status is _S.UNJOINED:
+            return
+        if not self.is_static:
+            self._send_leave("poll was not called for max_poll_interval_ms", now_ms)
+        self.reset(keeps_id=False, now_ms=now_ms)
+
+    def leave(self, then: Then, now_ms: int) -> None:
+        self._watch.stop()
+        self._subscription = Subscription()
+        was_stable = self.status is _S.STABLE and self.failure is None
+
+        def left(at_ms: int) -> None:
+            if self.member_id and not self.is_static:
+                self._send_leave("the consumer leaves", at_ms, then)
+            else:
+                then(at_ms)
+            self._stop_beating()
+            self._joining.cancel()
+            self.status, self.member_id, self.generation = _S.UNJOINED, "", NO_GENERATION
+            self.failure = None
+
+        if was_stable:
+            self._handover.revoke_all(left)
+        else:
+            self._handover.lose(left, now_ms)
+
+    def advance(self, now_ms: int) -> None:
+        self._joining.advance(now_ms)
+        self._watch.advance(now_ms)
+        if self.status in _BEATING and self._beat_flight is None and now_ms >= self._beat_ms:
+            self._beat(now_ms)
+
+    def wake_ms(self) -> int | None:
+        beat_ms = self._beat_ms if self.status in _BEATING and self._beat_flight is None else None
+        wakes = (beat_ms, self._joining.wake_ms(), self._watch.wake_ms())
+        return min((wake_ms for wake_ms in wakes if wake_ms is not None), default=None)
+
+    # What joining tells (`joining.Joiner`).
+
+    def joining_member(self) -> JoiningMember:
+        owned = as_share(self._desk.assignment.names()) if self._assignors.is_cooperative else {}
+        return JoiningMember(
+            topics=self._watch.subscribed,
+            owned=owned,
+            last_share=self._last_share,
+            generation=self.generation,
+            rack_id=self._desk.config.rack_id,
+        )
+
+    def on_join_sent(self) -> None:
+        self._stop_beating()
+        self._watch.follow()
+        if self.status is not _S.PREPARING_REBALANCE:
+            self._step(_S.PREPARING_REBALANCE)
+        self._rejoin_reason = None
+
+    def on_joined(self, reply: group.JoinGroupResponse, now_ms: int) -> None:
+        self._step(_S.COMPLETING_REBALANCE)
+        self.member_id, self.generation = reply.member_id, reply.generation_id
+        self._pace.begin(now_ms, may_wait=False)
+        self._beat_ms = now_ms + self._desk.config.heartbeat_interval_ms
+
+    def on_synced(self, share: Share[str], now_ms: int) -> None:
+        self._step(_S.STABLE)
+        self._beat_ms = now_ms if self._desk.config.heartbeat_wait_ms else self._beat_ms
+        if not share.keys() <= self._watch.subscribed:
+            self._want_rejoin("the assignment is for an older subscription")
+            return
+        self._last_share = share
+        assigned = as_names(share)
+        gone = self._desk.assignment.names() - assigned
+        if gone:
+            self._handover.revoke(gone, lambda _: self._take_over(assigned, gave_up=True))
+        else:
+            self._take_over(assigned, gave_up=False)
+
+    def watch(self, partition_counts: dict[str, int] | None, topics: frozenset[str], now_ms: int) -> None:
+        self._watch.lead(topics, partition_counts, now_ms)
+
+    def reset(self, *, keeps_id: bool, now_ms: int) -> None:
+        """It is no member of that generation any more, and owns nothing."""
+        self._stop_beating()
+        self._joining.cancel()
+        self._watch.follow()
+        self.generation = NO_GENERATION
+        self._is_preparing = False
+        if not keeps_id:
+            self.member_id = ""
+        if self.status is not _S.UNJOINED:
+            self._step(_S.UNJOINED)
+        self._handover.lose(lambda _: None, now_ms)
+
+    def refuse(self, error: TransactionError, now_ms: int) -> None:
+        if error.error_class is ErrorClass.FENCED:
+            error.action = "Stop this process: a newer one holds its group_instance_id."
+        self.reset(keeps_id=True, now_ms=now_ms)
+        self.failure = error
+
+    # Inside.
+
+    def _step(self, to: ClassicStatus) -> None:
+        self.status = classic_step(self.status, to)
+
+    def _is_current(self, sent: GroupMetadata) -> bool:
+        return (sent.generation, sent.member_id) == (self.generation, self.member_id)
+
+    def _want_rejoin(self, reason: str) -> None:
+        self._rejoin_reason = self._rejoin_reason or reason
+
+    def _on_topics_changed(self, reason: str) -> None:
+        self._want_rejoin(reason)
+
+    def _prepare(self, now_ms: int) -> None:
+        """Give up what must be given up before the member joins."""
+        self._is_preparing = True
+        reason = self._rejoin_reason or "it joins"
+
+        def join(at_ms: int) -> None:
+            self._is_preparing = False
+            if self.is_active and self.status in (_S.UNJOINED, _S.STABLE):
+                self._joining.begin(reason, at_ms)
+
+        names = self._desk.assignment.names()
+        if self.generation == NO_GENERATION:
+            self._handover.lose(join, now_ms)
+        elif self._assignors.is_cooperative:
+            self._handover.revoke([name for name in names if name.topic not in self._watch.subscribed], join)
+        else:
+            self._handover.revoke(names, join, is_told_if_none=True)
+
+    def _take_over(self, assigned: frozenset[TopicPartition], *, gave_up: bool) -> None:
+        owned = self._desk.assignment.names()
+        self._handover.assign(dict.fromkeys(sorted(assigned - owned), b""))
+        if gave_up:
+            self._want_rejoin("it gave up what others are waiting for")
+
+    def _beat(self, now_ms: int) -> None:
+        sent = self.standing()
+        may_wait = self.status is _S.STABLE and self._rejoin_reason is None
+        wait_ms = self._pace.begin(now_ms, may_wait=may_wait)
+        request = group.HeartbeatRequest(
+            header=self._desk.header(),
+            group_id=self._group_id,
+            generation_id=sent.generation,
+            member_id=sent.member_id,
+            group_instance_id=sent.group_instance_id,
+            max_wait_ms=wait_ms,
+        )
+        exchange = Exchange(HEARTBEAT, request, deadlines=self._desk.once(wait_ms=wait_ms), now_ms=now_ms)
+
+        def ended(end: group.HeartbeatResponse | TransactionError, at_ms: int) -> None:
+            self._beat_flight = None
+            error = end if isinstance(end, TransactionError) else failure_of(Method.HEARTBEAT, end)
+            if not self._is_current(sent) or self.status not in _BEATING:
+                return
+            if error is not None and error.code != ErrorCode.REBALANCE_IN_PROGRESS:
+                self._beat_failed(error, at_ms)
+                return
+            self._backoff.reset()
+            if error is not None and self.status is _S.STABLE:
+                self._want_rejoin("a heartbeat was told of a rebalance")
+            goes_on = self.status is _S.STABLE and self._rejoin_reason is None
+            self._beat_ms = self._pace.answered(at_ms, is_news=False, may_wait=goes_on)
+
+        self._beat_flight = self._desk.flights.start(exchange, ended)
+
+    def _beat_failed(self, error: TransactionError, now_ms: int) -> None:
+        if error.error_class in _PASSING:
+            self._beat_ms = now_ms + self._backoff.next_ms()
+        elif error.error_class is ErrorClass.REJOIN:
+            self.reset(keeps_id=error.code == ErrorCode.ILLEGAL_GENERATION, now_ms=now_ms)
+        else:
+            self.refuse(error, now_ms)
+
+    def _stop_beating(self) -> None:
+        if self._beat_flight is not None:
+            self._desk.flights.cancel(self._beat_flight)
+            self._beat_flight = None
+
+    def _send_leave(self, reason: str, now_ms: int, then: Then | None = None) -> None:
+        request = group.LeaveGroupRequest(header=self._desk.header(), group_id=self._group_id)
+        request.members.add(member_id=self.member_id, reason=reason)
+
+        def send(at_ms: int) -> None:
+            exchange = Exchange(LEAVE_GROUP, request, deadlines=self._desk.once(), now_ms=at_ms)
+            self._desk.flights.start(exchange, ended)
+
+        def ended(end: group.LeaveGroupResponse | TransactionError, at_ms: int) -> None:
+            what = end.error_class if isinstance(end, TransactionError) else class_of(Method.LEAVE_GROUP, end)
+            if what in _PASSING and then is not None:
+                send(at_ms)
+            elif then is not None:
+                then(at_ms)
+
+        send(now_ms)

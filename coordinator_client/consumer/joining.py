@@ -1,0 +1,220 @@
+"""One rebalance of a classic member, from JoinGroup to the assignment; as leader it decides in between.
+
+Source: spec groups 7.2 (the columns Join and Sync), 7.3; KIP-394.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from coordinator_api.v1 import group_pb2 as group
+from coordinator_client.consumer.desk import Backoff, Desk
+from coordinator_client.consumer.leading import (
+    Assignors,
+    JoiningMember,
+    Plan,
+    assigned_partitions,
+    join_protocols,
+    unknown_assignor,
+)
+from coordinator_client.consumer.topics import ask_partition_counts
+from coordinator_client.errors import TransactionError, failure_of
+from coordinator_client.exchange import Deadlines, Exchange
+from coordinator_client.methods import JOIN_GROUP, SYNC_GROUP
+from coordinator_protocol.assignors.values import Share
+from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+
+JOIN_MARGIN_MS: Final = 5_000
+"""JoinGroup may wait as long as the rebalance timeout; this much more for the way."""
+
+_PASSING: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH, ErrorClass.UNKNOWN_OUTCOME})
+_NEVER_MS: Final = 2**62
+
+
+class Joiner(Protocol):
+    """The member that joins: it is told of every step."""
+
+    member_id: str
+    generation: int
+
+    def joining_member(self) -> JoiningMember:
+        """What it brings."""
+        ...
+
+    def on_join_sent(self) -> None:
+        """JoinGroup is on its way."""
+        ...
+
+    def on_joined(self, reply: group.JoinGroupResponse, now_ms: int) -> None:
+        """It is a member of a new generation."""
+        ...
+
+    def on_synced(self, share: Share[str], now_ms: int) -> None:
+        """It knows its part."""
+        ...
+
+    def watch(self, partition_counts: dict[str, int] | None, topics: frozenset[str], now_ms: int) -> None:
+        """It leads: these are the topics of the group, and what the assignment was made for."""
+        ...
+
+    def reset(self, *, keeps_id: bool, now_ms: int) -> None:
+        """The group does not know it, or not in this generation."""
+        ...
+
+    def refuse(self, error: TransactionError, now_ms: int) -> None:
+        """The group does not want it."""
+        ...
+
+
+class Joining:
+    """See the module."""
+
+    def __init__(self, desk: Desk, assignors: Assignors, joiner: Joiner) -> None:
+        self._desk = desk
+        self._assignors = assignors
+        self._joiner = joiner
+        self._backoff = Backoff(desk.chance)
+        self._flight: int | None = None
+        self._due_ms = _NEVER_MS
+        self._reason = ""
+
+    def begin(self, reason: str, now_ms: int) -> None:
+        """Join now; `reason` is for the server's log."""
+        self.cancel()
+        self._reason = reason
+        self._due_ms = now_ms
+
+    def cancel(self) -> None:
+        """Do not go on."""
+        self._due_ms = _NEVER_MS
+        if self._flight is not None:
+            self._desk.flights.cancel(self._flight)
+            self._flight = None
+
+    def advance(self, now_ms: int) -> None:
+        """Send JoinGroup, if it is due."""
+        if now_ms >= self._due_ms:
+            self._due_ms = _NEVER_MS
+            self._join(now_ms)
+
+    def wake_ms(self) -> int | None:
+        """When JoinGroup is due."""
+        return None if self._due_ms == _NEVER_MS else self._due_ms
+
+    def _join(self, now_ms: int) -> None:
+        config, joiner = self._desk.config, self._joiner
+        joiner.on_join_sent()
+        request = group.JoinGroupRequest(
+            header=self._desk.header(),
+            group_id=self._desk.group_id,
+            session_timeout_ms=config.session_timeout_ms,
+            rebalance_timeout_ms=config.max_poll_interval_ms,
+            member_id=joiner.member_id,
+            group_instance_id=config.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=join_protocols(self._assignors, joiner.joining_member()),
+            reason=self._reason,
+            supports_skip_assignment=True,
+        )
+        attempt_ms = max(config.request_timeout_ms, config.max_poll_interval_ms + JOIN_MARGIN_MS)
+        deadlines = Deadlines(total_ms=attempt_ms, attempt_ms=attempt_ms, attempts_max=1)
+        exchange = Exchange(JOIN_GROUP, request, deadlines=deadlines, now_ms=now_ms)
+        self._flight = self._desk.flights.start(exchange, self._joined)
+
+    def _joined(self, end: group.JoinGroupResponse | TransactionError, now_ms: int) -> None:
+        self._flight = None
+        error = end if isinstance(end, TransactionError) else failure_of(Method.JOIN_GROUP, end)
+        if isinstance(end, TransactionError) or error is not None:
+            assert error is not None, "a success is no failure"
+            if not isinstance(end, TransactionError) and error.code == ErrorCode.MEMBER_ID_REQUIRED:
+                self._joiner.member_id = end.member_id
+                self._due_ms = now_ms
+            else:
+                self._join_failed(error, now_ms)
+            return
+        self._backoff.reset()
+        self._joiner.on_joined(end, now_ms)
+        chosen = self._assignors.by_name.get(end.protocol_name)
+        if chosen is None:
+            self._joiner.refuse(unknown_assignor(end.protocol_name, self._assignors), now_ms)
+        elif end.leader != end.member_id:
+            self._sync(end, [], now_ms)
+        else:
+            try:
+                self._lead(end, Plan(self._assignors, chosen, end.members), now_ms)
+            except TransactionError as why:
+                self._joiner.refuse(why, now_ms)
+
+    def _join_failed(self, error: TransactionError, now_ms: int) -> None:
+        if error.code == ErrorCode.UNKNOWN_MEMBER_ID:
+            self._joiner.reset(keeps_id=False, now_ms=now_ms)
+        elif error.error_class in _PASSING or error.error_class is ErrorClass.REJOIN:
+            self._due_ms = now_ms + self._backoff.next_ms()
+        else:
+            self._joiner.refuse(error, now_ms)
+
+    def _lead(self, joined: group.JoinGroupResponse, plan: Plan, now_ms: int) -> None:
+        if joined.skip_assignment:
+            self._joiner.watch(None, plan.topics, now_ms)
+            self._sync(joined, [], now_ms)
+            return
+
+        def counted(counts: Mapping[str, int] | TransactionError, at_ms: int) -> None:
+            self._flight = None
+            if isinstance(counts, TransactionError):
+                # The others wait for a plan; the group begins anew.
+                self._due_ms = at_ms + self._backoff.next_ms()
+                return
+            try:
+                assignments = plan.assignments(counts)
+            except TransactionError as why:
+                self._joiner.refuse(why, at_ms)
+                return
+            self._joiner.watch(dict(sorted(counts.items())), plan.topics, at_ms)
+            self._sync(joined, assignments, at_ms)
+
+        if plan.topics:
+            self._flight = ask_partition_counts(self._desk, plan.topics, counted, now_ms)
+        else:
+            counted({}, now_ms)
+
+    def _sync(self, joined: group.JoinGroupResponse, assignments: list[group.SyncGroupAssignment], now_ms: int) -> None:
+        request = group.SyncGroupRequest(
+            header=self._desk.header(),
+            group_id=self._desk.group_id,
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            group_instance_id=self._desk.config.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=joined.protocol_name,
+            assignments=assignments,
+        )
+        wait_ms = self._desk.config.max_poll_interval_ms
+        exchange = Exchange(SYNC_GROUP, request, deadlines=self._desk.once(wait_ms=wait_ms), now_ms=now_ms)
+        self._flight = self._desk.flights.start(exchange, self._synced)
+
+    def _synced(self, end: group.SyncGroupResponse | TransactionError, now_ms: int) -> None:
+        self._flight = None
+        error = end if isinstance(end, TransactionError) else failure_of(Method.SYNC_GROUP, end)
+        if isinstance(end, TransactionError) or error is not None:
+            assert error is not None, "a success is no failure"
+            self._sync_failed(error, now_ms)
+            return
+        try:
+            share = assigned_partitions(end.assignment)
+        except TransactionError as why:
+            self._joiner.refuse(why, now_ms)
+        else:
+            self._joiner.on_synced(share, now_ms)
+
+    def _sync_failed(self, error: TransactionError, now_ms: int) -> None:
+        if error.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            self._joiner.reset(keeps_id=error.code == ErrorCode.ILLEGAL_GENERATION, now_ms=now_ms)
+        elif error.error_class is ErrorClass.REJOIN:
+            self._due_ms = now_ms
+        elif error.error_class in _PASSING:
+            self._due_ms = now_ms + self._backoff.next_ms()
+        else:
+            self._joiner.refuse(error, now_ms)

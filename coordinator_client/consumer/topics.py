@@ -1,0 +1,50 @@
+"""Which topics exist and how many partitions they have: asked by the leader of a classic group, and for patterns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_client.consumer.desk import Desk
+from coordinator_client.errors import TransactionError, failure_of, rejected
+from coordinator_client.exchange import Exchange
+from coordinator_client.methods import DESCRIBE_TOPICS
+from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.names import RESERVED_PREFIX
+
+OnCounts = Callable[[Mapping[str, int] | TransactionError, int], None]
+"""Told the number of partitions of each topic that exists, or why that is not known, and the time."""
+
+
+def ask_partition_counts(desk: Desk, topics: Collection[str] | None, on_end: OnCounts, now_ms: int) -> int:
+    """Ask for these topics, or for all; return the number of the flight."""
+    request = log.DescribeTopicsRequest(header=desk.header())
+    for topic in sorted(topics or ()):
+        request.topics.add(name=topic)
+
+    def ended(end: log.DescribeTopicsResponse | TransactionError, at_ms: int) -> None:
+        error = end if isinstance(end, TransactionError) else failure_of(Method.DESCRIBE_TOPICS, end)
+        if isinstance(end, TransactionError) or error is not None:
+            assert error is not None, "a success is no failure"
+            on_end(error, at_ms)
+            return
+        on_end({topic.name: len(topic.partitions) for topic in end.topics if not topic.error_code}, at_ms)
+
+    exchange = Exchange(DESCRIBE_TOPICS, request, deadlines=desk.once(), now_ms=now_ms)
+    return desk.flights.start(exchange, ended)
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Return a pattern for names of topics. Raises: Rejected (INVALID_REGULAR_EXPRESSION)."""
+    try:
+        return re.compile(pattern)
+    except re.error as why:
+        raise rejected(ErrorCode.INVALID_REGULAR_EXPRESSION, f"{pattern!r} is no regular expression: {why}") from None
+
+
+def matching(pattern: re.Pattern[str], topics: Collection[str]) -> frozenset[str]:
+    """Return the topics whose whole names match, the system's own left out."""
+    return frozenset(
+        topic for topic in topics if pattern.fullmatch(topic) is not None and not topic.startswith(RESERVED_PREFIX)
+    )

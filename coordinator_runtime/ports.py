@@ -209,6 +209,7 @@ class Permission(StrEnum):
     DESCRIBE = "describe"
     CREATE = "create"
     DELETE = "delete"
+    ALTER_CONFIGS = "alter_configs"
     CLUSTER_ACTION = "cluster_action"
     TWO_PHASE_COMMIT = "two_phase_commit"
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.decision import Decision, Record
+from coordinator_runtime.decision import Decision, Record, Turn
+from group_coordinator.administration.records import GroupConfigChanged
+from group_coordinator.administration.rules import altered
 from group_coordinator.committed.decisions import forget, unknown_group
 from group_coordinator.committed.events import OffsetsDeleted
 from group_coordinator.committed.records import GroupAdministered
@@ -38,3 +41,22 @@ def decide_delete(shard: GroupShard, group_id: str) -> Decision:
         effects=group.removal_effects(),
         events=(OffsetsDeleted(group_id, len(partitions)), GroupRemoved(group_id, group.kind, is_deleted=True)),
     )
+
+
+def decide_alter_config(
+    shard: GroupShard,
+    _turn: Turn,
+    *,
+    group_id: str,
+    wanted: Mapping[str, int],
+    unset: Collection[str],
+    validate_only: bool,
+) -> Decision:
+    """Change settings of one group, which need not exist. Its members take them up with their next heartbeats.
+
+    Raises Refused INVALID_CONFIG."""
+    before = shard.overrides.get(group_id) or {}
+    after = altered(before, wanted, unset, shard.config)
+    if validate_only or after == before:
+        return Decision()
+    return Decision(records=(Record(shard.key, GroupConfigChanged(group_id, after), cause="alter config"),))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from coordinator_api.v1 import group_pb2
+from coordinator_protocol.errors import ErrorCode, Refused
 from group_coordinator.administration.service import GroupFilter, ListedGroup
 from group_coordinator.classic.state import ClassicGroup, ClassicState
 
@@ -60,3 +61,18 @@ def named(group_id: str, result: group_pb2.DeletedGroup) -> group_pb2.DeletedGro
     """The result, for this group."""
     result.group_id = group_id
     return result
+
+
+def wanted_configs(message: group_pb2.AlterGroupConfigsRequest) -> Mapping[str, int]:
+    """Raises Refused INVALID_CONFIG for a name that comes twice: nobody can say which value was meant."""
+    wanted: dict[str, int] = {}
+    for config in message.set:
+        if config.name in wanted:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"{config.name!a:.80} is set twice in one request; set it once")
+        wanted[config.name] = config.value
+    return wanted
+
+
+def configs_response(overrides: Mapping[str, int]) -> group_pb2.DescribeGroupConfigsResponse:
+    configs = [group_pb2.GroupConfig(name=name, value=value) for name, value in sorted(overrides.items())]
+    return group_pb2.DescribeGroupConfigsResponse(configs=configs)

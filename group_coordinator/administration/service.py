@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.names import check_group_id
 from coordinator_runtime.decision import Coordinator, Decision, Operation, Turn
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import Runtime
-from group_coordinator.administration.decisions import decide_delete
+from group_coordinator.administration.decisions import decide_alter_config, decide_delete
 from group_coordinator.classic.state import ClassicGroup
 from group_coordinator.loading import GroupRouter
 from group_coordinator.shard import GroupShard
@@ -76,6 +78,28 @@ class AdministrationService:
         shards: list[GroupShard] = self._runtime.table.listable(Coordinator.GROUPS)
         listed = (_listed(group) for shard in shards for group in _durable_groups(shard))
         return sorted(filter(wanted.matches, listed))
+
+    def describe_config(self, group_id: str) -> Mapping[str, int]:
+        """The settings of a group that differ from the server's. Raises Refused INVALID_GROUP_ID."""
+        check_group_id(group_id)
+        shard: GroupShard = self._runtime.shard(self._router.shard_key(group_id))
+        return shard.overrides.durable(group_id) or {}
+
+    def alter_config(
+        self,
+        group_id: str,
+        wanted: Mapping[str, int],
+        unset: Collection[str],
+        *,
+        validate_only: bool,
+        context: CallContext,
+    ) -> Pending[None]:
+        """Errors: INVALID_GROUP_ID, INVALID_CONFIG."""
+        check_group_id(group_id)
+        decide = partial(
+            decide_alter_config, group_id=group_id, wanted=wanted, unset=unset, validate_only=validate_only
+        )
+        return self._runtime.write(Operation(self._router.shard_key(group_id), decide), context)
 
 
 def _durable_groups(shard: GroupShard) -> Iterator[Group]:

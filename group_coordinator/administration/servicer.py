@@ -57,5 +57,24 @@ class AdministrationServicer:
         results = all_of([delete(group_id) for group_id in request.group_ids])
         return results.map(lambda groups: group_pb2.DeleteGroupsResponse(groups=groups))
 
+    def DescribeGroupConfigs(
+        self, request: group_pb2.DescribeGroupConfigsRequest, context: CallContext
+    ) -> Pending[group_pb2.DescribeGroupConfigsResponse]:
+        require(self._authorizer, context, Permission.DESCRIBE, ResourceType.GROUP, request.group_id)
+        return settled(edge.configs_response(self._service.describe_config(request.group_id)))
+
+    def AlterGroupConfigs(
+        self, request: group_pb2.AlterGroupConfigsRequest, context: CallContext
+    ) -> Pending[group_pb2.AlterGroupConfigsResponse]:
+        require(self._authorizer, context, Permission.ALTER_CONFIGS, ResourceType.GROUP, request.group_id)
+        altered = self._service.alter_config(
+            request.group_id,
+            edge.wanted_configs(request),
+            frozenset(request.unset),
+            validate_only=request.validate_only,
+            context=context,
+        )
+        return altered.map(lambda _altered: group_pb2.AlterGroupConfigsResponse())
+
     def _may_describe(self, group_id: str, context: CallContext) -> bool:
         return self._authorizer.is_allowed(context, Permission.DESCRIBE, ResourceType.GROUP, group_id)

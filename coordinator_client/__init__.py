@@ -42,6 +42,7 @@ from coordinator_client.errors import Recoverable as Recoverable
 from coordinator_client.errors import Rejected as Rejected
 from coordinator_client.errors import Retriable as Retriable
 from coordinator_client.errors import TransactionError as TransactionError
+from coordinator_client.producer import PreparedTransaction as PreparedTransaction
 from coordinator_client.producer import Producer as Producer
 from coordinator_client.producer import Transaction as Transaction
 from coordinator_client.producer_config import ProducerConfig as ProducerConfig
@@ -73,6 +74,7 @@ __all__ = [
     "OutcomeUnknown",
     "PartitionDescription",
     "PartitionRange",
+    "PreparedTransaction",
     "Producer",
     "ProducerConfig",
     "ProducerOptions",

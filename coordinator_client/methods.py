@@ -69,6 +69,9 @@ _GROUP: Final = "GroupService"
 INIT_PRODUCER_ID: Final = Rpc(
     Method.INIT_PRODUCER_ID, _TXN, txn.InitProducerIdRequest, txn.InitProducerIdResponse.FromString
 )
+PREPARE_TRANSACTION: Final = Rpc(
+    Method.PREPARE_TRANSACTION, _TXN, txn.PrepareTransactionRequest, txn.PrepareTransactionResponse.FromString
+)
 END_TXN: Final = Rpc(Method.END_TXN, _TXN, txn.EndTxnRequest, txn.EndTxnResponse.FromString)
 DESCRIBE_TRANSACTIONS: Final = Rpc(
     Method.DESCRIBE_TRANSACTIONS, _TXN, txn.DescribeTransactionsRequest, txn.DescribeTransactionsResponse.FromString

@@ -85,6 +85,18 @@ class Producer:
         self._core.init()
         self._reach_goal()
 
+    def recover(self) -> PreparedTransaction | None:
+        """Take the transactional id over as `init` does, but keep what an earlier producer of that name left open.
+
+        For a producer whose transactions somebody else decides (`two_phase_commit`), before anything else. Returns that
+        transaction, to be ended as it was decided; None where nothing is open: then whatever was decided is done. One
+        that was never prepared is kept too; it has no decision, so abort it. Raises: Rejected after the first use, else
+        as `init`.
+        """
+        self._core.recover()
+        self._reach_goal()
+        return None if self._core.prepared is None else PreparedTransaction(self, self._core.prepared)
+
     def transaction(self) -> Transaction:
         """Return a transaction for a `with`: commits on a clean exit, aborts on any exception and lets it through.
 
@@ -143,7 +155,8 @@ class Producer:
         return True
 
     def close(self) -> None:
-        """Flush (or abort an open transaction), then let go of the connection if it was made here. Again: nothing.
+        """Flush (or abort an open transaction), then let go of the connection if it was made here. Again: nothing. A
+        prepared transaction is left as it is.
 
         Raises: as `flush`; the producer is closed all the same.
         """
@@ -217,6 +230,20 @@ class Producer:
             else:
                 self._abort_because(interruption)
             raise
+        return self._core.csn
+
+    def _prepare(self) -> PreparedTransaction:
+        self._core.prepare()
+        self._reach_goal()
+        assert self._core.prepared is not None, "what was prepared has a name"
+        return PreparedTransaction(self, self._core.prepared)
+
+    def _commit_prepared(self) -> int:
+        if self._core.is_unresolved:
+            self._core.resolve()
+        else:
+            self._core.commit()
+        self._reach_goal()
         return self._core.csn
 
     def _abort(self) -> None:
@@ -379,6 +406,19 @@ class Transaction:
         self._check_open()
         self._producer.flush()
 
+    def prepare(self) -> PreparedTransaction:
+        """Promise that the transaction can be committed whatever crashes, and let somebody else decide whether it is.
+
+        Returns it with the identity to note beside that decision. From here on it takes no more records, never times
+        out, and the `with` does nothing any more, however it ends: only the returned object ends the transaction, or
+        that of a later `Producer.recover`. Raises: as a commit does; the transaction is then aborted.
+        """
+        self._check_open()
+        try:
+            return self._producer._prepare()
+        finally:
+            self._is_open = self._producer.status in (ProducerStatus.IN_TRANSACTION, ProducerStatus.MUST_ABORT)
+
     def abort(self) -> None:
         """Roll back now; the `with` then ends without doing anything. Raises: Fenced, OutcomeUnknown."""
         self._check_open()
@@ -388,6 +428,40 @@ class Transaction:
     def _check_open(self) -> None:
         if not self._is_open:
             raise rejected(ErrorCode.INVALID_TXN_STATE, "the transaction is over; open another one")
+
+
+class PreparedTransaction:
+    """A transaction that waits for somebody else's decision: it survives every crash, and holds readers of its
+    partitions back until it is ended.
+
+    ```python
+    with Producer("127.0.0.1:7070", transactional_id="shop", two_phase_commit=True) as producer:
+        if (kept := producer.recover()) is not None:
+            kept.commit() if database.has_decided(kept.identity) else kept.abort()
+        with producer.transaction() as txn:
+            txn.send("orders", b"42")
+            prepared = txn.prepare()
+        database.commit_with_decision(prepared.identity)    # this is the decision
+        prepared.commit()                                   # after a crash, `recover` does it
+    ```
+    """
+
+    def __init__(self, producer: Producer, identity: Identity) -> None:
+        self._producer = producer
+        self.identity: Final = identity
+        """Names the transaction, however often it is recovered: note it beside the decision, and look it up there."""
+
+    def commit(self) -> int:
+        """Make its records visible, and return its commit sequence number.
+
+        Raises: OutcomeUnknown (call it again, or let the next start recover); Fenced where a newer producer recovered
+        it and ends it; Abortable where an administrator aborted it; Rejected once it has ended.
+        """
+        return self._producer._commit_prepared()
+
+    def abort(self) -> None:
+        """Roll it back. Raises: as `commit`."""
+        self._producer._abort()
 
 
 def _checked_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:

@@ -24,6 +24,7 @@ class ProducerOptions(TypedDict, total=False):
 
     transactional_id: str | None
     transaction_timeout_ms: int
+    two_phase_commit: bool
     delivery_timeout_ms: int
     encoding: str
     compression: str
@@ -43,6 +44,11 @@ class ProducerConfig:
     transaction_timeout_ms: int = 60_000
     """The server aborts a transaction this long after its first record. Default 60,000; at most 900,000 unless the
     server is told otherwise. Smaller: slow work is lost. Larger: a dead producer holds readers back for longer."""
+
+    two_phase_commit: bool = False
+    """Transactions take part in a commit that somebody else decides, such as a database: they never time out, so use
+    `Transaction.prepare`, and `Producer.recover` at every start. The server must allow it
+    (transaction_two_phase_commit_enable). Default: off."""
 
     delivery_timeout_ms: int = 120_000
     """How long one request is tried, through lost answers and restarts of the server. Default 120,000. Smaller: more
@@ -93,6 +99,7 @@ class ProducerConfig:
         return CorePlan(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self.transaction_timeout_ms,
+            two_phase_commit=self.two_phase_commit,
             client_id=self.client_id or client_id,
             batch_format=BatchFormat(
                 encoding=ENCODING_NAMES[self.encoding],

@@ -28,13 +28,15 @@ from coordinator_client.errors import (
     Loss,
     OutcomeUnknown,
     TransactionError,
+    failure,
     failure_of,
     rejected,
 )
 from coordinator_client.exchange import Exchange
 from coordinator_client.flights import Flights, Transmission
 from coordinator_client.identity import Chance
-from coordinator_client.methods import END_TXN, INIT_PRODUCER_ID, Reply
+from coordinator_client.methods import END_TXN, INIT_PRODUCER_ID, PREPARE_TRANSACTION, Reply
+from coordinator_client.producer_requests import end_request, init_request, prepare_request
 from coordinator_client.rules import (
     TOPIC_GONE,
     AfterEnd,
@@ -59,8 +61,10 @@ class Goal(Enum):
     """What the caller waits for."""
 
     INIT = auto()
+    RECOVER = auto()
     BEGIN = auto()
     FLUSH = auto()
+    PREPARE = auto()
     COMMIT = auto()
     ABORT = auto()
     RESOLVE = auto()
@@ -74,6 +78,8 @@ class ProducerCore:
         self.identity: Identity | None = None
         self.csn = 0
         """Commit sequence number of the last transaction that ended; 0 = none did yet."""
+        self.prepared: Identity | None = None
+        """What names the transaction that waits for an outside decision; None = none does."""
         self.failure: TransactionError | None = None
         """Why the open transaction, or what a plain producer sent since the last flush, cannot succeed."""
         self._plan = plan
@@ -120,8 +126,19 @@ class ProducerCore:
         open."""
         self._set_goal(Goal.INIT)
 
+    def recover(self) -> None:
+        """Goal: as `init`, but what an earlier producer left open is kept, and `prepared` names it."""
+        if not self.is_transactional or self.status is not _S.UNINITIALISED:
+            raise rejected(
+                ErrorCode.INVALID_TXN_STATE,
+                "recovery comes before everything else, and is for a producer with a transactional_id",
+            )
+        self._set_goal(Goal.RECOVER)
+
     def begin(self) -> None:
         """Goal: an open transaction, after whatever must be done first (identity, an abort that is still due)."""
+        if self.status is _S.PREPARED:
+            raise rejected(ErrorCode.INVALID_TXN_STATE, "a transaction is prepared; commit it or abort it first")
         if self.status in (_S.IN_TRANSACTION, _S.MUST_ABORT):
             raise rejected(ErrorCode.INVALID_TXN_STATE, "a transaction is open already; end it before the next one")
         self._set_goal(Goal.BEGIN)
@@ -130,6 +147,15 @@ class ProducerCore:
         """Goal: every record taken so far is in the log."""
         self._sender.waiting.seal_all()
         self._set_goal(Goal.FLUSH)
+
+    def prepare(self) -> None:
+        """Goal: the transaction waits for an outside decision, and `prepared` names it; else it is aborted, and the
+        result says why."""
+        self._check_open()
+        self._sender.waiting.seal_all()
+        if not (self._is_transaction_sent or self._sender.waiting.has_ready):
+            raise rejected(ErrorCode.INVALID_TXN_STATE, "nothing was sent in the transaction, so there is no decision")
+        self._set_goal(Goal.PREPARE)
 
     def commit(self) -> None:
         """Goal: the transaction is committed; else the result says why it was aborted, or that nobody knows."""
@@ -163,6 +189,12 @@ class ProducerCore:
         if self.status is _S.INITIALISING:
             self._flights.cancel_all()
             self._step(_S.UNINITIALISED)
+        elif self.status is _S.PREPARING:
+            self._flights.cancel_all()
+            # Nobody has noted it yet, so nobody can have decided to commit it.
+            interrupted = f"{Method.PREPARE_TRANSACTION} was interrupted"
+            self._note_failure(failure(ErrorCode.TRANSACTION_ABORTABLE, ErrorClass.ABORT, interrupted))
+            self._step(_S.MUST_ABORT)
         elif self.status in (_S.COMMITTING, _S.ABORTING):
             self._flights.cancel_all()
             self._is_end_lost = True
@@ -225,6 +257,8 @@ class ProducerCore:
 
     def _step(self, to: ProducerStatus) -> None:
         self.status = step(self.status, to)
+        if to in (_S.READY, _S.UNINITIALISED):
+            self.prepared = None
 
     def _check_open(self) -> None:
         if self._fatal is not None:
@@ -233,6 +267,8 @@ class ProducerCore:
             return
         if self.failure is not None:
             raise self.failure
+        if self.status is _S.PREPARED:
+            raise rejected(ErrorCode.INVALID_TXN_STATE, "the transaction is prepared and takes no more")
         if self.status is not _S.IN_TRANSACTION:
             raise _nothing_open()
 
@@ -243,7 +279,7 @@ class ProducerCore:
                 self._finish(None if self._goal is Goal.ABORT else self._fatal)
             return
         match self._goal:
-            case Goal.INIT:
+            case Goal.INIT | Goal.RECOVER:
                 if self.status is _S.UNINITIALISED:
                     self._start_init(now_ms)
                 elif self.status is not _S.INITIALISING:
@@ -252,6 +288,8 @@ class ProducerCore:
                 self._advance_begin(now_ms)
             case Goal.FLUSH:
                 self._advance_flush(now_ms)
+            case Goal.PREPARE:
+                self._advance_prepare(now_ms)
             case Goal.COMMIT | Goal.RESOLVE:
                 self._advance_commit(now_ms)
             case Goal.ABORT:
@@ -284,6 +322,18 @@ class ProducerCore:
         else:
             self._init_for_sending(now_ms)
 
+    def _advance_prepare(self, now_ms: int) -> None:
+        match self.status:
+            case _S.IN_TRANSACTION:
+                if self._sender.is_drained:
+                    self._start_prepare(now_ms)
+            case _S.PREPARED:
+                self._finish(None)
+            case _S.MUST_ABORT | _S.ABORTING:
+                self._advance_abort(now_ms)
+            case _S.READY | _S.UNINITIALISED:
+                self._finish(self.failure)
+
     def _advance_commit(self, now_ms: int) -> None:
         if self.status is _S.IN_TRANSACTION and self._sender.is_drained:
             if self._is_transaction_sent:
@@ -297,12 +347,14 @@ class ProducerCore:
                 self._finish(self.failure)
             case _S.MUST_ABORT:
                 self._advance_abort(now_ms)
+            case _S.PREPARED:
+                self._start_end(committed=True, now_ms=now_ms)
             case _S.COMMITTING | _S.ABORTING:
                 self._end_again(now_ms)
 
     def _advance_abort(self, now_ms: int) -> None:
         match self.status:
-            case _S.IN_TRANSACTION | _S.MUST_ABORT:
+            case _S.IN_TRANSACTION | _S.MUST_ABORT | _S.PREPARED:
                 self._drop_sends()
                 if self._is_transaction_sent:
                     self._start_end(committed=False, now_ms=now_ms)
@@ -336,14 +388,9 @@ class ProducerCore:
             self._start_init(now_ms)
 
     def _start_init(self, now_ms: int) -> None:
-        if self._init_request is None:
-            self._init_request = txn.InitProducerIdRequest(header=self._header())
-            if self._plan.transactional_id is not None:
-                self._init_request.transactional_id = self._plan.transactional_id
-                self._init_request.transaction_timeout_ms = self._plan.transaction_timeout_ms
-                if self._expected is not None:
-                    self._init_request.expected_producer_id = self._expected.producer_id
-                    self._init_request.expected_producer_epoch = self._expected.producer_epoch
+        keeps = self._goal is Goal.RECOVER
+        if self._init_request is None or self._init_request.keep_prepared != keeps:
+            self._init_request = init_request(self._plan, self._header(), self._expected, keep_prepared=keeps)
         self._step(_S.INITIALISING)
         exchange = Exchange(INIT_PRODUCER_ID, self._init_request, deadlines=self._plan.deadlines, now_ms=now_ms)
         self._flights.start(exchange, self._initialised)
@@ -362,14 +409,19 @@ class ProducerCore:
             return
         self._expected = None
         self._adopt(Identity(end.producer_id, end.producer_epoch))
-        self._step(_S.READY)
+        if not end.HasField("ongoing_producer_id"):
+            self._step(_S.READY)
+            return
+        self.prepared = Identity(end.ongoing_producer_id, end.ongoing_producer_epoch)
+        self.failure, self._is_transaction_sent = None, True
+        self._step(_S.PREPARED)
 
     def _init_failed(self, error: TransactionError) -> None:
         if error.error_class in (ErrorClass.FENCED, ErrorClass.MISCONFIGURED):
             self._close(error)
             return
         self._step(_S.UNINITIALISED)
-        if self._goal in (Goal.INIT, Goal.BEGIN):
+        if self._goal in (Goal.INIT, Goal.RECOVER, Goal.BEGIN):
             self._finish(error)
             return
         self._sender.waiting.drop_unsent()
@@ -379,17 +431,31 @@ class ProducerCore:
         self.identity = identity
         self._sender.waiting.restart_sequences()
 
+    def _start_prepare(self, now_ms: int) -> None:
+        assert self.identity is not None, "a transaction was sent, so there is an identity"
+        request = prepare_request(self._plan, self._header(), self.identity, self._sender.waiting)
+        self._step(_S.PREPARING)
+        exchange = Exchange(PREPARE_TRANSACTION, request, deadlines=self._plan.deadlines, now_ms=now_ms)
+        self._flights.start(exchange, lambda end, _: self._after_prepare(end))
+
+    def _after_prepare(self, end: txn.PrepareTransactionResponse | TransactionError) -> None:
+        error = end if isinstance(end, TransactionError) else failure_of(Method.PREPARE_TRANSACTION, end)
+        if error is None:
+            assert isinstance(end, txn.PrepareTransactionResponse), "a failure is no reply"
+            self.prepared = Identity(end.ongoing_producer_id, end.ongoing_producer_epoch)
+            self._step(_S.PREPARED)
+            return
+        # Whatever is wrong, and even if it was prepared and the answer is lost: nobody has noted it, so it is aborted.
+        self._note_failure(send_failure(error, is_transactional=True))
+        if after_commit(error.error_class) is AfterEnd.RENEW:
+            self._renew()
+        else:
+            self._step(_S.MUST_ABORT)
+
     def _start_end(self, *, committed: bool, now_ms: int) -> None:
         assert self.identity is not None, "a transaction was sent, so there is an identity"
-        assert self._plan.transactional_id is not None, "only transactions end"
-        self._end_request = txn.EndTxnRequest(
-            header=self._header(),
-            transactional_id=self._plan.transactional_id,
-            producer_id=self.identity.producer_id,
-            producer_epoch=self.identity.producer_epoch,
-            committed=committed,
-            last_sequences=self._sender.waiting.last_sequences() if committed else (),
-        )
+        sent = None if self.prepared is not None else self._sender.waiting
+        self._end_request = end_request(self._plan, self._header(), self.identity, committed=committed, sent=sent)
         self._is_end_lost = False
         self._step(_S.COMMITTING if committed else _S.ABORTING)
         self._end_again(now_ms)
@@ -422,6 +488,10 @@ class ProducerCore:
         match after:
             case AfterEnd.DONE:
                 self._step(_S.READY)
+            case AfterEnd.ABORT | AfterEnd.RENEW if self.prepared is not None and not isinstance(error, Fenced):
+                # It was decided to commit it, and it can be. So this is a defect of somebody, and no reason to abort.
+                self._step(_S.PREPARED)
+                self._finish(error)
             case AfterEnd.ABORT:
                 self._note_failure(error)
                 self._step(_S.MUST_ABORT)
@@ -439,7 +509,8 @@ class ProducerCore:
             case AfterEnd.DONE:
                 self._step(_S.READY)
                 if isinstance(self.failure, Fenced):
-                    self.failure = aborted_by_server(self.failure, self._plan.transaction_timeout_ms)
+                    timeout_ms = None if self._plan.two_phase_commit else self._plan.transaction_timeout_ms
+                    self.failure = aborted_by_server(self.failure, timeout_ms)
                 elif self.failure is not None:
                     self.failure.may_have_committed = False
                 self._after_aborted(None)
@@ -460,7 +531,9 @@ class ProducerCore:
         """End the goal the abort was for. BEGIN goes on by itself; an abort nobody confirmed is due before the next."""
         if error is not None:
             error.action = "Nothing is visible; the server aborts the transaction at its timeout at the latest."
-            if self.failure is not None and self._goal in (Goal.COMMIT, Goal.RESOLVE):
+            if self._plan.two_phase_commit or self._goal is Goal.PREPARE:
+                error.action = "Nothing is visible; the next transaction of this transactional id ends it first."
+            if self.failure is not None and self._goal in (Goal.PREPARE, Goal.COMMIT, Goal.RESOLVE):
                 error = unconfirmed_abort(self.failure, error)
             self._finish(error)
         elif self._goal is not Goal.BEGIN:

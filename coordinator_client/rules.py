@@ -133,14 +133,12 @@ def still_unknown() -> TransactionError:
     return unknown
 
 
-def aborted_by_server(fenced: TransactionError, transaction_timeout_ms: int) -> TransactionError:
-    """Return the failure of a commit that turned out not to have met a rival."""
-    return failure(
-        fenced.code,
-        _C.ABORT,
-        "the commit came too late: the server had aborted the transaction, as it does after its timeout of "
-        f"{transaction_timeout_ms} ms",
-    )
+def aborted_by_server(fenced: TransactionError, transaction_timeout_ms: int | None) -> TransactionError:
+    """Return the failure of a commit that turned out not to have met a rival. None: it had no timeout."""
+    by = "an administrator had aborted the transaction"
+    if transaction_timeout_ms is not None:
+        by = f"the server had aborted the transaction, as it does after its timeout of {transaction_timeout_ms} ms"
+    return failure(fenced.code, _C.ABORT, f"the commit came too late: {by}")
 
 
 def unconfirmed_abort(commit: TransactionError, abort: TransactionError) -> TransactionError:

@@ -35,6 +35,8 @@ class CorePlan:
     transactional_id: str | None
     """None = a plain idempotent producer."""
     transaction_timeout_ms: int
+    two_phase_commit: bool
+    """Transactions wait for somebody else's decision, without a timeout."""
     client_id: str
     batch_format: BatchFormat
     deadlines: Deadlines

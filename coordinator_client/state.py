@@ -7,6 +7,9 @@ UNINITIALISED --> INITIALISING --> READY --> IN_TRANSACTION --> COMMITTING --> R
       +------- from any of them      |            | MUST_ABORT <----+
                                      |            v   |
                                      +-------- ABORTING          CLOSED <-- from any of them (fenced)
+
+IN_TRANSACTION --> PREPARING --> PREPARED --> COMMITTING, ABORTING        for an outside decision
+INITIALISING ------------------> PREPARED     kept from an earlier producer
 ```
 A plain idempotent producer knows UNINITIALISED, INITIALISING, READY and CLOSED only.
 """
@@ -50,6 +53,10 @@ class ProducerStatus(StrEnum):
     """Records are taken and sent."""
     MUST_ABORT = "MUST_ABORT"
     """A send failed or a commit was refused: nothing but an abort can follow."""
+    PREPARING = "PREPARING"
+    """PrepareTransaction is on its way. Unless it succeeds, the transaction is aborted."""
+    PREPARED = "PREPARED"
+    """The transaction waits for somebody else's decision. Only `PreparedTransaction` ends it."""
     COMMITTING = "COMMITTING"
     """EndTxn(commit) was sent. Without an answer by the deadline the producer stays here: the outcome is not known."""
     ABORTING = "ABORTING"
@@ -63,14 +70,17 @@ _S = ProducerStatus
 STEPS: Final[Mapping[ProducerStatus, frozenset[ProducerStatus]]] = MappingProxyType(
     {
         _S.UNINITIALISED: frozenset({_S.INITIALISING, _S.CLOSED}),
-        _S.INITIALISING: frozenset({_S.READY, _S.UNINITIALISED, _S.CLOSED}),
+        _S.INITIALISING: frozenset({_S.READY, _S.PREPARED, _S.UNINITIALISED, _S.CLOSED}),
         _S.READY: frozenset({_S.IN_TRANSACTION, _S.UNINITIALISED, _S.CLOSED}),
         # An end of a transaction that never reached the server needs no request: straight back to READY.
         _S.IN_TRANSACTION: frozenset(
-            {_S.MUST_ABORT, _S.COMMITTING, _S.ABORTING, _S.READY, _S.UNINITIALISED, _S.CLOSED}
+            {_S.MUST_ABORT, _S.PREPARING, _S.COMMITTING, _S.ABORTING, _S.READY, _S.UNINITIALISED, _S.CLOSED}
         ),
+        _S.PREPARING: frozenset({_S.PREPARED, _S.MUST_ABORT, _S.UNINITIALISED, _S.CLOSED}),
+        _S.PREPARED: frozenset({_S.COMMITTING, _S.ABORTING, _S.CLOSED}),
         _S.MUST_ABORT: frozenset({_S.ABORTING, _S.READY, _S.UNINITIALISED, _S.CLOSED}),
-        _S.COMMITTING: frozenset({_S.READY, _S.MUST_ABORT, _S.UNINITIALISED, _S.CLOSED}),
+        # A refused commit of a prepared transaction leaves it prepared: nobody but its owner may decide to abort it.
+        _S.COMMITTING: frozenset({_S.READY, _S.MUST_ABORT, _S.PREPARED, _S.UNINITIALISED, _S.CLOSED}),
         _S.ABORTING: frozenset({_S.READY, _S.UNINITIALISED, _S.CLOSED}),
         _S.CLOSED: frozenset(),
     }

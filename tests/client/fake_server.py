@@ -42,6 +42,9 @@ class Mapping:
     state: str = "Empty"
     last_epoch: int = -1
     init_request: bytes = b""
+    is_prepared: bool = False
+    open_epoch: int | None = None
+    """Of the transaction that a newer instance keeps, which has the epoch `epoch`."""
     partitions: set[tuple[str, int]] = field(default_factory=set)
 
 
@@ -66,6 +69,7 @@ class FakeServer:
             Method.DESCRIBE_TOPICS: self._describe_topics,
             Method.INIT_PRODUCER_ID: self._init_producer_id,
             Method.PRODUCE: self._produce,
+            Method.PREPARE_TRANSACTION: self._prepare_transaction,
             Method.END_TXN: self._end_txn,
             Method.CREATE_TOPICS: self._create_topics,
             Method.DELETE_TOPICS: self._delete_topics,
@@ -145,6 +149,8 @@ class FakeServer:
             except Refusal as refusal:
                 return refuse(reply, Method.INIT_PRODUCER_ID, refusal.code)
         reply.producer_id, reply.producer_epoch = mapping.producer_id, mapping.epoch
+        if mapping.open_epoch is not None:
+            reply.ongoing_producer_id, reply.ongoing_producer_epoch = mapping.producer_id, mapping.open_epoch
         return reply
 
     def _initialise(self, mapping: Mapping, request: txn.InitProducerIdRequest) -> None:
@@ -155,10 +161,15 @@ class FakeServer:
                 return
             if expected != (mapping.producer_id, mapping.epoch):
                 raise Refusal(ErrorCode.PRODUCER_FENCED)
-        if mapping.state == "Ongoing":
-            self._finish(mapping, committed=False)
+        if mapping.state == "Ongoing" and request.keep_prepared:
+            if mapping.open_epoch is None:
+                mapping.open_epoch = mapping.epoch
+        else:
+            if mapping.state == "Ongoing":
+                self._finish(mapping, committed=False)
+            mapping.state = "Empty"
         mapping.epoch += 1
-        mapping.state, mapping.last_epoch = "Empty", -1
+        mapping.last_epoch = -1
         mapping.init_request = request.header.request_id
 
     def _produce(self, request: log.ProduceRequest) -> log.ProduceResponse:
@@ -210,6 +221,23 @@ class FakeServer:
             raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if mapping.epoch != batch.producer_epoch:
             raise Refusal(ErrorCode.INVALID_PRODUCER_EPOCH)
+        if mapping.is_prepared or mapping.open_epoch is not None:
+            raise Refusal(ErrorCode.INVALID_TXN_STATE)
+
+    def _prepare_transaction(self, request: txn.PrepareTransactionRequest) -> txn.PrepareTransactionResponse:
+        reply = txn.PrepareTransactionResponse()
+        mapping = self.ids[request.transactional_id]
+        try:
+            if (request.producer_id, request.producer_epoch) != (mapping.producer_id, mapping.epoch):
+                raise Refusal(ErrorCode.PRODUCER_FENCED)
+            if mapping.state != "Ongoing":
+                raise Refusal(ErrorCode.INVALID_TXN_STATE)
+            self._check_last_sequences(request)
+        except Refusal as refusal:
+            return refuse(reply, Method.PREPARE_TRANSACTION, refusal.code)
+        mapping.is_prepared = True
+        reply.ongoing_producer_id, reply.ongoing_producer_epoch = mapping.producer_id, mapping.epoch
+        return reply
 
     def _end_txn(self, request: txn.EndTxnRequest) -> txn.EndTxnResponse:
         reply = txn.EndTxnResponse()
@@ -242,7 +270,7 @@ class FakeServer:
         self._finish(mapping, committed=request.committed)
         return mapping
 
-    def _check_last_sequences(self, request: txn.EndTxnRequest) -> None:
+    def _check_last_sequences(self, request: txn.EndTxnRequest | txn.PrepareTransactionRequest) -> None:
         for last in request.last_sequences:
             stored = self.logs.get((last.topic, last.partition), [])
             mine = [b for b in stored if (b.producer_id, b.epoch) == (request.producer_id, request.producer_epoch)]
@@ -250,11 +278,13 @@ class FakeServer:
                 raise Refusal(ErrorCode.TRANSACTION_ABORTABLE)
 
     def _finish(self, mapping: Mapping, *, committed: bool) -> None:
+        written_as = mapping.epoch if mapping.open_epoch is None else mapping.open_epoch
         for place in mapping.partitions:
             for batch in self.logs[place]:
-                if (batch.producer_id, batch.epoch) == (mapping.producer_id, mapping.epoch):
+                if (batch.producer_id, batch.epoch) == (mapping.producer_id, written_as):
                     batch.outcome = committed
         mapping.partitions.clear()
+        mapping.is_prepared, mapping.open_epoch = False, None
         mapping.last_epoch = mapping.epoch
         mapping.epoch += 1
         mapping.state = "CompleteCommit" if committed else "CompleteAbort"

@@ -26,8 +26,12 @@ def ended(world: World) -> list[bool]:
 
 
 def refused(method: Method, code: ErrorCode):
-    reply = {Method.END_TXN: txn_api.EndTxnResponse, Method.INIT_PRODUCER_ID: txn_api.InitProducerIdResponse}[method]()
-    return refuse(reply, method, code)
+    replies = {
+        Method.INIT_PRODUCER_ID: txn_api.InitProducerIdResponse,
+        Method.PREPARE_TRANSACTION: txn_api.PrepareTransactionResponse,
+        Method.END_TXN: txn_api.EndTxnResponse,
+    }
+    return refuse(replies[method](), method, code)
 
 
 def produce_refused(*codes: ErrorCode) -> log.ProduceResponse:

@@ -37,6 +37,7 @@ PUBLIC = [
     "OutcomeUnknown",
     "PartitionDescription",
     "PartitionRange",
+    "PreparedTransaction",
     "Producer",
     "ProducerConfig",
     "ProducerOptions",

@@ -122,6 +122,7 @@ class ConsumerCore:
             self._last_poll_ms = now_ms
         self._membership, self.subscription = membership, subscription
         self._handover.listener = listener
+        self._handover.commits_on_revocation = self.config.enable_auto_commit
 
     def assign(self, partitions: Collection[TopicPartition], now_ms: int) -> None:
         """Read exactly these partitions, without a group's sharing. Raises: Rejected."""
@@ -209,12 +210,11 @@ class ConsumerCore:
         offsets = self.assignment.positions() if is_auto else {}
         # Half of the time for the commits, so that some is left to leave the group.
         patient_ms = now_ms + (until_ms - now_ms) // 2
-        was_committing = self._handover.commits_on_revocation
+        # What is to be committed is committed before; the revocations that follow add nothing.
         self._handover.commits_on_revocation = False
 
         def committed(_: TransactionError | None, at_ms: int) -> None:
             self._membership.leave(left, at_ms)
-            self._handover.commits_on_revocation = was_committing
 
         self._commits.add(CommitJob(offsets, committed, patient_ms))
         return ticket

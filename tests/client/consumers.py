@@ -8,6 +8,7 @@ from typing import Any
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_client import Consumer, RebalanceListener, TopicPartition
 from coordinator_protocol.errors import Method
+from tests.client.fake_classic import FakeClassicGroup
 from tests.client.fake_group import FakeGroup
 from tests.client.fake_log import FakeLog
 from tests.client.world import World
@@ -45,6 +46,21 @@ class Room:
         return [number for topic in beat.topic_partitions.topics for number in topic.partitions]
 
 
+class ClassicRoom(Room):
+    """The same with a classic group."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.group: FakeClassicGroup = FakeClassicGroup(self.world)
+
+    def consumer(self, **options: Any) -> Consumer:
+        return super().consumer(**({"group_protocol": "classic"} | options))
+
+    def cooperative(self, listener: RebalanceListener | None = None, **options: Any) -> Consumer:
+        """A member that keeps its partitions while it joins."""
+        return self.member(listener, partition_assignors=["cooperative-sticky"], **options)
+
+
 class Diary(RebalanceListener):
     """Writes down what it is told; raises what it is given for a word."""
 
@@ -75,7 +91,7 @@ def poll_all(consumer: Consumer, count: int) -> list[bytes | None]:
     """Poll until this many records came."""
     found: list[bytes | None] = []
     while len(found) < count:
-        batch = consumer.poll()
+        batch = consumer.poll(10_000)
         assert batch, f"{found} came, and then nothing"
         found += values(batch)
     return found

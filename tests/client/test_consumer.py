@@ -1,0 +1,311 @@
+"""The blocking consumer: what poll returns, from where on, and what can be asked. Without a clock, on a fake server."""
+
+# What is under test is the exit of a `with`, so the block that raises has the length of a session.
+# ruff: noqa: PT012
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from coordinator_client import Misconfigured, Rejected, Retriable
+from coordinator_protocol.errors import ErrorCode, Method
+from tests.client.consumers import T0, T1, T2, Diary, Room, poll_all, values
+from tests.client.fake_server import refuse
+from tests.client.world import Fault
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room()
+
+
+def test_a_member_reads_what_its_group_gives_it(room: Room) -> None:
+    for number in range(3):
+        room.topic.append(number, b"%d" % number)
+    room.group.give(0, 2)
+    consumer = room.member()
+    assert poll_all(consumer, 2) == [b"0", b"2"]
+    assert consumer.assignment() == {T0, T2}
+    assert consumer.subscription() == {"t"}
+    assert not consumer.poll(1_000)
+
+
+def test_partitions_given_by_hand_need_no_group(room: Room) -> None:
+    room.topic.append(1, b"a", b"b")
+    consumer = room.consumer(group_id=None)
+    consumer.assign([T1])
+    assert poll_all(consumer, 2) == [b"a", b"b"]
+    assert not {Method.CONSUMER_GROUP_HEARTBEAT, Method.OFFSET_FETCH} & set(room.world.methods())
+    with pytest.raises(Rejected, match="under the name of a group"):
+        consumer.commit()
+    consumer.close()
+
+
+def test_partitions_given_by_hand_may_have_offsets_of_a_group(room: Room) -> None:
+    room.topic.append(0, b"a", b"b", b"c")
+    room.group.offsets[T0] = 1
+    consumer = room.consumer(enable_auto_commit=False)
+    consumer.assign([T0])
+    assert poll_all(consumer, 2) == [b"b", b"c"]
+    consumer.commit()
+    assert room.group.offsets[T0] == 3
+    (request,) = room.world.requests(Method.OFFSET_COMMIT)
+    assert (request.HasField("generation_id_or_member_epoch"), request.member_id) == (False, "")
+    consumer.assign([T0, T1])
+    assert consumer.assignment() == {T0, T1}
+    assert consumer.position(T0) == 3
+
+
+@pytest.mark.parametrize(
+    ("reset", "found"), [("earliest", [b"old", b"new"]), ("latest", [b"new"])], ids=["earliest", "latest"]
+)
+def test_without_a_committed_offset_it_begins_where_it_is_told(room: Room, reset: str, found: list[bytes]) -> None:
+    room.topic.append(0, b"old")
+    room.group.give(0)
+    consumer = room.member(auto_offset_reset=reset)
+    seen = values(consumer.poll(1_000))
+    consumer.position(T0)
+    room.topic.append(0, b"new")
+    assert seen + values(consumer.poll(1_000)) == found
+
+
+def test_without_a_committed_offset_it_may_refuse(room: Room) -> None:
+    room.topic.append(0, b"a")
+    room.group.give(0)
+    consumer = room.member(auto_offset_reset="none")
+    for _ in range(2):
+        with pytest.raises(Rejected, match=r"nothing is committed for t-0.*seek\(\) to where"):
+            consumer.poll()
+    consumer.seek(T0, 0)
+    assert poll_all(consumer, 1) == [b"a"]
+
+
+def test_an_offset_that_does_not_exist_any_more_is_replaced_or_told(room: Room) -> None:
+    room.topic.append(0, b"a")
+    room.group.give(0)
+    room.group.offsets[T0] = 99
+    assert poll_all(room.member(), 1) == [b"a"]
+    with pytest.raises(Rejected, match=r"OFFSET_OUT_OF_RANGE.*t-0 at offset 99.*seek\(\)"):
+        room.member(auto_offset_reset="none").poll()
+
+
+def test_an_offset_that_waits_for_its_transaction_is_waited_for(room: Room) -> None:
+    room.topic.append(0, b"a", b"b")
+    room.topic.append(1, b"c")
+    room.group.give(0, 1)
+    room.group.offsets[T0] = 1
+    room.group.unstable.add(T0)
+    consumer = room.member()
+    assert values(consumer.poll(1_000)) == [b"c"]
+    assert not consumer.poll(10_000)
+    room.group.unstable.clear()
+    assert poll_all(consumer, 1) == [b"b"]
+    assert all(request.require_stable for request in room.world.requests(Method.OFFSET_FETCH))
+
+
+def test_open_and_aborted_transactions_are_not_shown(room: Room) -> None:
+    room.topic.append(0, b"aborted", is_aborted=True)
+    room.topic.end_transaction(0, committed=False)
+    room.topic.append(0, b"committed")
+    room.topic.append(0, b"open")
+    room.topic.partitions[0].last_stable_offset = 3
+    room.group.give(0)
+    consumer = room.member()
+    assert values(consumer.poll(1_000)) == [b"committed"]
+    assert not consumer.poll(1_000)
+
+
+def test_the_position_goes_on_behind_what_is_hidden(room: Room) -> None:
+    room.topic.append(0, b"a")
+    room.topic.append(0, b"aborted", is_aborted=True)
+    room.topic.end_transaction(0, committed=False)
+    room.group.give(0)
+    consumer = room.member()
+    (batch,) = [consumer.poll()]
+    assert (batch.first_offsets, batch.next_offsets) == ({T0: 0}, {T0: 3})
+    assert consumer.position(T0) == 3
+    consumer.commit()
+    assert room.group.offsets == {T0: 3}
+
+
+def test_a_poll_returns_at_most_what_is_asked_for_and_partitions_take_turns(room: Room) -> None:
+    room.topic.batches_per_fetch = 100
+    for number in range(3):
+        room.topic.append(number, *[b"%d" % number] * 4)
+    room.group.give(0, 1, 2)
+    consumer = room.member(max_poll_records=4)
+    polled = [values(consumer.poll()) for _ in range(2)] + [values(consumer.poll(max_records=3)) for _ in range(2)]
+    assert polled == [[b"0"] * 4, [b"1"] * 4, [b"2"] * 3, [b"2"]]
+
+
+def test_fetching_ahead_has_a_bound(room: Room) -> None:
+    room.topic.batches_per_fetch = 1
+    for _ in range(50):
+        room.topic.append(0, b"x" * 1_000)
+    room.group.give(0)
+    consumer = room.member(buffer_bytes=3_000)
+    assert len(consumer.poll()) == 1
+    room.world.pause(5_000)
+    assert len(room.world.requests(Method.FETCH)) < 8
+    assert len(poll_all(consumer, 49)) == 49
+
+
+def test_what_was_fetched_survives_a_pause_and_not_a_seek(room: Room) -> None:
+    room.topic.append(0, b"a", b"b", b"c")
+    room.group.give(0)
+    consumer = room.member()
+    assert values(consumer.poll(max_records=1)) == [b"a"]
+    consumer.pause([T0])
+    assert consumer.paused() == {T0}
+    assert not consumer.poll(2_000)
+    consumer.resume([T0])
+    assert values(consumer.poll(max_records=1)) == [b"b"]
+    assert {part.fetch_offset for sent in room.world.requests(Method.FETCH) for part in sent.partitions} == {0, 3}
+    consumer.seek(T0, 0)
+    assert poll_all(consumer, 3) == [b"a", b"b", b"c"]
+    consumer.seek_to_end()
+    assert consumer.position(T0) == 3
+    consumer.seek_to_beginning([T0])
+    assert consumer.position(T0) == 0
+
+
+def test_records_come_one_by_one_and_only_those_seen_are_committed(room: Room) -> None:
+    room.topic.append(0, b"a", b"b", b"c", b"d")
+    room.group.give(0)
+    consumer = room.member(enable_auto_commit=False)
+    seen = []
+    for record in consumer:
+        seen.append(record.value)
+        if record.value == b"b":
+            consumer.commit()
+        if record.value == b"c":
+            break
+    assert seen == [b"a", b"b", b"c"]
+    assert room.group.offsets == {T0: 2}
+    assert consumer.position(T0) == 3
+    assert values(consumer.poll()) == [b"d"]
+
+
+def test_closing_in_the_middle_of_a_batch_commits_what_was_seen(room: Room) -> None:
+    room.topic.append(0, b"a", b"b", b"c")
+    room.topic.end_transaction(0, committed=True)
+    room.group.give(0)
+    with room.member() as consumer:
+        for record in consumer:
+            if record.value == b"b":
+                # Meanwhile it looks behind the end, where only a marker is.
+                room.world.pause(2_000)
+                break
+    assert room.group.offsets == {T0: 2}
+
+
+def test_a_batch_can_be_read_again(room: Room) -> None:
+    room.topic.append(0, b"a", b"b")
+    room.topic.append(1, b"c")
+    room.group.give(0, 1)
+    consumer = room.member(enable_auto_commit=False)
+    first = consumer.poll(max_records=2)
+    rest = poll_all(consumer, 1)
+    consumer.rewind(first)
+    assert (values(first), rest, poll_all(consumer, 2)) == ([b"a", b"b"], [b"c"], [b"a", b"b"])
+
+
+def test_a_damaged_batch_is_told_in_its_turn_and_can_be_passed(room: Room) -> None:
+    room.topic.append(0, b"a")
+    room.topic.append(0, b"damaged")
+    room.topic.append(0, b"b")
+    room.topic.partitions[0].batches[1].payload += b"!"
+    room.group.give(0)
+    consumer = room.member()
+    assert poll_all(consumer, 1) == [b"a"]
+    for _ in range(2):
+        with pytest.raises(Rejected, match=r"t-0 at offset 1: the checksum.*seek\(\) behind"):
+            consumer.poll()
+    consumer.seek(T0, 2)
+    assert poll_all(consumer, 1) == [b"b"]
+
+
+def test_offsets_can_be_asked_for(room: Room) -> None:
+    room.topic.append(0, b"a", b"b")
+    room.group.offsets[T0] = 1
+    consumer = room.consumer()
+    assert consumer.beginning_offsets([T0, T1]) == {T0: 0, T1: 0}
+    assert consumer.end_offsets([T0, T1]) == {T0: 2, T1: 0}
+    assert consumer.committed([T1, T0]) == {T0: (1, ""), T1: None}
+
+
+def test_an_interrupted_poll_loses_nothing(room: Room) -> None:
+    room.topic.append(0, b"a")
+    room.group.give(0)
+    consumer = room.member()
+    room.world.interrupts[Method.OFFSET_FETCH] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        consumer.poll()
+    assert poll_all(consumer, 1) == [b"a"]
+
+
+def test_a_restart_of_the_server_is_not_noticed(room: Room) -> None:
+    room.topic.append(0, b"a", b"b")
+    room.group.give(0)
+    for method in (Method.FETCH, Method.OFFSET_FETCH, Method.LIST_OFFSETS, Method.CONSUMER_GROUP_HEARTBEAT):
+        room.world.fault(method, Fault.LOST_REQUEST, Fault.LOST_REPLY, Fault.LOST_REQUEST)
+    assert poll_all(room.member(), 2) == [b"a", b"b"]
+
+
+def test_a_server_that_stays_away_makes_polls_empty_and_questions_late(room: Room) -> None:
+    room.world.weather = lambda _: Fault.LOST_REQUEST
+    consumer = room.member()
+    assert not consumer.poll(60_000)
+    with pytest.raises(Retriable):
+        consumer.end_offsets([T0], timeout_ms=2_000)
+    before_ms = room.world.now_ms
+    consumer.close(timeout_ms=3_000)
+    assert room.world.now_ms - before_ms <= 3_000
+
+
+def test_a_with_that_ends_by_an_exception_commits_nothing_and_leaves(room: Room) -> None:
+    room.topic.append(0, b"a")
+    room.group.give(0)
+    with pytest.raises(ZeroDivisionError), room.member() as consumer:
+        poll_all(consumer, 1)
+        raise ZeroDivisionError
+    assert room.group.offsets == {}
+    assert room.group.member_id == ""
+    with pytest.raises(Rejected, match="the consumer is closed"):
+        consumer.poll()
+    consumer.close()
+
+
+def test_a_fork_is_told_that_it_is_one(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    room.group.give(0)
+    consumer = room.member()
+    consumer.poll(10)
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    with pytest.raises(Misconfigured, match="is used by its fork"):
+        consumer.poll()
+    consumer.close()
+    assert not room.world.requests(Method.CONSUMER_GROUP_HEARTBEAT)[-1].member_epoch < 0
+
+
+def test_a_failure_that_the_group_has_is_told_by_every_poll(room: Room) -> None:
+    denied = refuse(
+        room.group.heartbeat(room_join()), Method.CONSUMER_GROUP_HEARTBEAT, ErrorCode.GROUP_AUTHORIZATION_FAILED
+    )
+    room.world.answer(Method.CONSUMER_GROUP_HEARTBEAT, denied)
+    consumer = room.member(Diary())
+    for _ in range(2):
+        with pytest.raises(Misconfigured, match="GROUP_AUTHORIZATION_FAILED"):
+            consumer.poll()
+    consumer.unsubscribe()
+    room.group.give(0)
+    consumer.subscribe(["t"])
+    consumer.poll(100)
+    assert consumer.assignment() == {T0}
+
+
+def room_join():
+    from coordinator_api.v1 import group_pb2
+
+    return group_pb2.ConsumerGroupHeartbeatRequest(member_id="nobody", member_epoch=0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from coordinator_protocol.batch import (
@@ -22,7 +23,7 @@ from coordinator_protocol.batch import (
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from coordinator_runtime.decision import Decision, Operation, Record, ShardKey, Turn
-from coordinator_runtime.expiration import first_sweep, next_sweep, sweep
+from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
 from coordinator_runtime.ports import OpenInPartition
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
@@ -288,26 +289,29 @@ class LogShard:
         )
         return Decision()
 
-    def decide_expire(self, turn: Turn) -> Decision:
+    def decide_expire(self, turn: Turn, progress: Progress = START) -> Decision:
         """Forget producers that have nothing open and have not written here for too long, and look again when the next
         one may be due (spec log-and-runtime 1.7)."""
-        found = sweep(self._idle_producers(), now_ms=turn.now_ms, expiration_ms=self._config.producer_id_expiration_ms)
+        now_ms, expiration_ms = turn.now_ms, self._config.producer_id_expiration_ms
+        last_uses = self._last_uses(progress.position, now_ms)
+        found = sweep(last_uses, progress, now_ms=now_ms, expiration_ms=expiration_ms)
         expired: defaultdict[int, dict[int, ProducerEntry]] = defaultdict(dict)
         for ordinal, producer_id, entry in found.expired:
             expired[ordinal][producer_id] = entry
         return Decision(
             records=tuple(Record(self.key, self._forgetting(*each)) for each in expired.items()),
-            effects=(next_sweep(_EXPIRATION_TIMER, self.key, found.delay_ms),),
+            effects=(next_sweep(_EXPIRATION_TIMER, self.key, found),),
             events=tuple(ProducersExpired(ordinal, len(entries)) for ordinal, entries in expired.items()),
         )
 
-    def _idle_producers(self) -> Iterator[tuple[int, tuple[int, int, ProducerEntry]]]:
-        """When each producer without an open transaction last wrote, its partition, its id and its entry. What is
-        sealed is open too."""
+    def _last_uses(self, position: int, now_ms: int) -> Iterator[tuple[int, tuple[int, int, ProducerEntry]]]:
+        """When each producer last wrote, its partition, its id and its entry, from a position on. An open transaction
+        counts as written to now, a sealed one too."""
         for ordinal, partition in self._partitions.items():
-            for producer_id, entry in partition.producers.items():
-                if entry.open_transaction is None:
-                    yield entry.last_append_ms, (ordinal, producer_id, entry)
+            for producer_id, entry in islice(partition.producers.items(), position, None):
+                last_used_ms = entry.last_append_ms if entry.open_transaction is None else now_ms
+                yield last_used_ms, (ordinal, producer_id, entry)
+            position = max(0, position - len(partition.producers))
 
     def _forgetting(self, ordinal: int, entries: Mapping[int, ProducerEntry]) -> ProducersForgotten:
         head = self._heads.get(ordinal)

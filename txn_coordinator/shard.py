@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import islice
 from typing import Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
@@ -28,7 +29,7 @@ from coordinator_runtime.decision import (
     Turn,
     Unpark,
 )
-from coordinator_runtime.expiration import first_sweep, next_sweep, sweep
+from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
 from coordinator_runtime.ports import MarkerPort
 from coordinator_runtime.timeline import Journal, TimelineMap
 from txn_coordinator import rules
@@ -394,15 +395,16 @@ class TransactionShard:
             events=(TransactionStepped(current, completed),),
         )
 
-    def decide_expire(self, turn: Turn) -> Decision:
+    def decide_expire(self, turn: Turn, progress: Progress = START) -> Decision:
         """Forget ids that were idle for too long, and look again when the next one may be due (spec transactions 5)."""
-        idle = ((each.last_update_ms, each) for each in self._transactions.values() if each.state in IDLE)
-        found = sweep(idle, now_ms=turn.now_ms, expiration_ms=self.expiration_ms)
+        now_ms, rest = turn.now_ms, islice(self._transactions.values(), progress.position, None)
+        last_uses = ((each.last_update_ms if each.state in IDLE else now_ms, each) for each in rest)
+        found = sweep(last_uses, progress, now_ms=now_ms, expiration_ms=self.expiration_ms)
         return Decision(
             records=tuple(
                 Record(self.key, TransactionForgotten(each.transactional_id), cause="expire") for each in found.expired
             ),
-            effects=(next_sweep(_EXPIRATION_TIMER, self.key, found.delay_ms),),
+            effects=(next_sweep(_EXPIRATION_TIMER, self.key, found),),
             events=tuple(TransactionExpired(each) for each in found.expired),
         )
 

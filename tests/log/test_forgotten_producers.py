@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import ArmTimer, Coordinator, Decision, ShardKey, Turn
-from coordinator_runtime.expiration import EXPIRED_PER_TURN_MAX
+from coordinator_runtime.expiration import EXPIRED_PER_TURN_MAX, LOOKED_AT_PER_TURN_MAX
 from coordinator_runtime.store import Family
 from coordinator_runtime.timeline import Journal
 from coordinator_server.store_verify import verify_store
@@ -45,17 +45,22 @@ def shard_with(*producers: tuple[int, int, ProducerEntry]) -> LogShard:
     return shard
 
 
-def look(shard: LogShard) -> tuple[int, int]:
-    """Let it forget. How many it forgot, and when it looks again."""
-    decision = shard.decide_expire(Turn(now_ms=NOW_MS))
-    forgotten = list(_forgotten(decision))
-    for record in forgotten:
-        shard.replay(record)
-    counted = {(event.ordinal, event.count) for event in decision.events if isinstance(event, ProducersExpired)}
-    assert counted == {(record.ordinal, len(record.producer_ids)) for record in forgotten}
-    (armed,) = decision.effects
-    assert isinstance(armed, ArmTimer)
-    return sum(len(record.producer_ids) for record in forgotten), armed.delay_ms
+def looks(shard: LogShard) -> list[tuple[int, int]]:
+    """Let it look at everything once: per operation, how many it forgot and how long after that it goes on."""
+    steps: list[tuple[int, int]] = []
+    decide: Callable[[LogShard, Turn], Decision] = LogShard.decide_expire
+    while not steps or steps[-1][1] == 1:
+        decision = decide(shard, Turn(now_ms=NOW_MS))
+        forgotten = list(_forgotten(decision))
+        for record in forgotten:
+            shard.replay(record)
+        counted = {(event.ordinal, event.count) for event in decision.events if isinstance(event, ProducersExpired)}
+        assert counted == {(record.ordinal, len(record.producer_ids)) for record in forgotten}
+        (armed,) = decision.effects
+        assert isinstance(armed, ArmTimer)
+        steps.append((sum(len(record.producer_ids) for record in forgotten), armed.delay_ms))
+        decide = armed.operation.decide
+    return steps
 
 
 def _forgotten(decision: Decision) -> Iterable[ProducersForgotten]:
@@ -66,25 +71,34 @@ def _forgotten(decision: Decision) -> Iterable[ProducersForgotten]:
 
 @pytest.mark.parametrize(("last_append_ms", "count"), [(DUE_MS, 1), (DUE_MS + 1, 0), (NOW_MS + 9_999, 0)])
 def test_a_producer_is_forgotten_once_it_was_idle_for_as_long_as_configured(last_append_ms: int, count: int) -> None:
-    assert look(shard_with((0, 7, ProducerEntry(0, last_append_ms=last_append_ms))))[0] == count
+    ((forgotten, _delay_ms),) = looks(shard_with((0, 7, ProducerEntry(0, last_append_ms=last_append_ms))))
+    assert forgotten == count
 
 
 @pytest.mark.parametrize("is_sealed", [False, True])
 def test_one_with_an_open_transaction_never_is(is_sealed: bool) -> None:
     entry = ProducerEntry(0, last_append_ms=0, open_transaction=OpenTransaction(0, 0), is_sealed=is_sealed)
-    assert look(shard_with((0, 7, entry))) == (0, EXPIRATION_MS)
+    assert looks(shard_with((0, 7, entry))) == [(0, EXPIRATION_MS)]
 
 
 def test_the_next_look_is_when_the_next_producer_is_due() -> None:
     entries = [ProducerEntry(0, last_append_ms=DUE_MS + late_ms) for late_ms in (0, 700, 300)]
-    assert look(shard_with(*((0, number, entry) for number, entry in enumerate(entries)))) == (1, 300)
+    assert looks(shard_with(*((0, number, entry) for number, entry in enumerate(entries)))) == [(1, 300)]
 
 
 def test_many_go_in_several_steps_whatever_partition_they_are_in() -> None:
     idle = ProducerEntry(0, last_append_ms=DUE_MS)
     shard = shard_with(*((number % 3, number, idle) for number in range(2 * EXPIRED_PER_TURN_MAX + 100)))
-    steps = [look(shard) for _step in range(4)]
-    assert steps == [(EXPIRED_PER_TURN_MAX, 1)] * 2 + [(100, EXPIRATION_MS), (0, EXPIRATION_MS)]
+    assert looks(shard) == [(EXPIRED_PER_TURN_MAX, 1)] * 2 + [(100, EXPIRATION_MS)]
+    assert looks(shard) == [(0, EXPIRATION_MS)]
+
+
+def test_many_are_looked_at_in_several_steps_and_none_is_left_out() -> None:
+    used, idle = (ProducerEntry(0, last_append_ms=DUE_MS + since_ms) for since_ms in (400, 0))
+    count = 2 * LOOKED_AT_PER_TURN_MAX
+    shard = shard_with(*((number % 2, number, idle if number % 999 == 0 else used) for number in range(count)))
+    assert looks(shard) == [(6, 1), (5, 1), (0, 400)]
+    assert looks(shard) == [(0, 1), (0, 400)]
 
 
 # In a whole server

@@ -226,10 +226,9 @@ def _any_marker_closes(judge: Any, entry: Any, marker: Any, **kwargs: Any) -> An
     return judge(entry, marker, **kwargs)
 
 
-def _forget_whoever_is_idle(_idle_producers: Any, shard: LogShard) -> Any:
-    for ordinal, partition in shard._partitions.items():
-        for producer_id, entry in partition.producers.items():
-            yield entry.last_append_ms, (ordinal, producer_id, replace(entry, open_transaction=None))
+def _forget_whoever_is_idle(last_uses: Any, shard: LogShard, *args: Any) -> Any:
+    for _last_used_ms, (ordinal, producer_id, entry) in last_uses(shard, *args):
+        yield entry.last_append_ms, (ordinal, producer_id, replace(entry, open_transaction=None))
 
 
 def _forget_the_csn(forget: Any, head: PartitionHead, entries: Any) -> PartitionHead:
@@ -404,7 +403,7 @@ MUTANTS = (
     Mutant(
         "forget_whoever_is_idle",
         "a partition forgets a producer whose transaction is open",
-        ((LogShard, "_idle_producers", _forget_whoever_is_idle),),
+        ((LogShard, "_last_uses", _forget_whoever_is_idle),),
         _FORGETFUL,
     ),
     Mutant(

@@ -27,6 +27,7 @@ from coordinator_runtime.rocks import StoreOptions
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_server.admission import AdmissionLimits
 from coordinator_server.logs import LogFormat, LogLevel
+from coordinator_server.unix_socket import check_unix_address, is_unix
 from partition_log.state import PRODUCER_EXPIRATION_MS, PartitionConfig
 from txn_coordinator.shard import EXPIRATION_MS, TwoPhase
 
@@ -41,9 +42,13 @@ class Address(NamedTuple):
     """Where to listen, or to be found."""
 
     host: str
+    """`unix:PATH` for a Unix socket."""
     port: int
+    """0 for a Unix socket, which has none."""
 
     def __str__(self) -> str:
+        if is_unix(self.host):
+            return self.host
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -61,12 +66,26 @@ def parse_address(text: str) -> Address:
     return Address(host, int(port))
 
 
+def parse_listen(text: str) -> Address:
+    """HOST:PORT, or unix:PATH. Raises ValueError with what is wrong."""
+    if not is_unix(text):
+        return parse_address(text)
+    check_unix_address(text)
+    return Address(text, 0)
+
+
 def _checked_address(text: str) -> str:
     parse_address(text)
     return text
 
 
+def _checked_listen(text: str) -> str:
+    parse_listen(text)
+    return text
+
+
 AddressText = Annotated[str, AfterValidator(_checked_address)]
+ListenText = Annotated[str, AfterValidator(_checked_listen)]
 Positive = Annotated[int, Field(ge=1)]
 
 
@@ -80,9 +99,10 @@ class Config(BaseSettings):
     data_dir: Path
     """Directory of the store; made if missing; one process at a time. No default: data must not land just anywhere."""
 
-    listen: AddressText = "127.0.0.1:7070"
+    listen: ListenText = "127.0.0.1:7070"
     """HOST:PORT that the gRPC server listens on; port 0 takes a free one. Anything but a loopback host lets others
-    in, and there is no authentication yet."""
+    in, and there is no authentication yet. Or unix:PATH, a Unix socket with mode 0600: only the user that runs the
+    server can connect, until the mode of the file is changed. Put it into a directory with mode 0700, too."""
 
     advertised: AddressText | None = None
     """HOST:PORT that FindCoordinator tells clients, where it differs from `listen` (behind a proxy, in a container)."""

@@ -21,6 +21,7 @@ from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import CallContext
 from coordinator_server.grpc_session import SESSION_METHOD, GrpcSessions, host_of, status_code
 from coordinator_server.transport import Handler, TransportError
+from coordinator_server.unix_socket import is_unix, only_for_the_owner, take_unix_address
 
 _PENDING_CALLS_MAX: Final = 1_000_000
 """In effect none: how much work is taken is decided in `admission`, where a refusal is an answer."""
@@ -64,14 +65,27 @@ class GrpcTransport:
 
     def bind(self, host: str, port: int) -> int:
         """Take the port, without serving it yet; returns it, which differs from the one asked for only if that was 0.
+        A host `unix:PATH` is a Unix socket: the file is made, for its owner only, and there is no port.
 
         Raises AddressRefused."""
+        if is_unix(host):
+            self._bind_unix(host)
+            return 0
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         _try_to_bind(host, port, address)
         try:
             return self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise AddressRefused(f"cannot listen on {address}: {error}") from error
+
+    def _bind_unix(self, address: str) -> None:
+        try:
+            take_unix_address(address)
+            with only_for_the_owner():
+                self._server.add_insecure_port(address)
+        except (OSError, RuntimeError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise AddressRefused(f"cannot listen on {address}: {reason}") from error
 
     async def start(self, handler: Handler) -> None:
         """Serve. The health service says that the process is alive ("") and its services are not ready."""

@@ -22,13 +22,14 @@ from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_runtime.rocks import open_store
 from coordinator_runtime.store import StoreFailed, StoreRefused
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
-from coordinator_server.config import Address, Config, parse_address
+from coordinator_server.config import Address, Config, parse_address, parse_listen
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.grpc_transport import AddressRefused, GrpcOptions, GrpcTransport
 from coordinator_server.logs import configure_logs
 from coordinator_server.metrics.collector import SnapshotCollector, registry_of
 from coordinator_server.metrics.endpoint import MetricsEndpoint, serve_metrics
 from coordinator_server.metrics.loop_lag import LoopLag
+from coordinator_server.unix_socket import is_unix
 
 ANSWERS_LEAVE_MS: Final = 500
 """How long answers that were given may take to leave the process when it ends."""
@@ -139,7 +140,7 @@ class _Process:
         return ExitStatus.OK
 
     def _bind(self, transport: GrpcTransport) -> Address:
-        wanted = parse_address(self._config.listen)
+        wanted = parse_listen(self._config.listen)
         return Address(wanted.host, transport.bind(wanted.host, wanted.port))
 
     def _advertised(self, address: Address) -> Address:
@@ -167,7 +168,7 @@ class _Process:
             new_state="active",
         )
         await transport.set_ready(True)
-        if not is_loopback(address.host):
+        if not is_unix(address.host) and not is_loopback(address.host):
             _log.warning(
                 "open_to_others", listen=str(address), advice="there is no authentication: let trusted networks in only"
             )

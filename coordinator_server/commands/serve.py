@@ -17,7 +17,9 @@ DataDir = Annotated[
 ]
 Listen = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one. [default: 127.0.0.1:7070]"),
+    typer.Option(
+        metavar="HOST:PORT", help="Where to listen, or unix:PATH; port 0 takes a free one. [default: 127.0.0.1:7070]"
+    ),
 ]
 TwoPhaseName = Annotated[
     str | None,

@@ -1,0 +1,65 @@
+"""A Unix socket to listen on: for callers on this machine whom the rights of its file let in, and nobody else."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+UNIX_PREFIX: Final = "unix:"
+"""What an address begins with that names a Unix socket, as for gRPC."""
+
+_PATH_BYTES_MAX: Final = 107
+"""More does not fit into the system's structure."""
+
+_CONNECT_SECONDS_MAX: Final = 1.0
+
+
+def is_unix(address: str) -> bool:
+    """True for `unix:PATH`."""
+    return address.startswith(UNIX_PREFIX)
+
+
+def check_unix_address(address: str) -> None:
+    """Raises ValueError with what is wrong."""
+    path = address.removeprefix(UNIX_PREFIX)
+    if not path or "\0" in path:
+        raise ValueError(f"{address!r} names no file: write unix:PATH, as in unix:/run/txn/server.sock")
+    if len(os.fsencode(path)) > _PATH_BYTES_MAX:
+        raise ValueError(f"{address!r} is too long: the system takes paths of at most {_PATH_BYTES_MAX} bytes")
+
+
+def take_unix_address(address: str) -> None:
+    """Make sure that the path is free for a new socket. What a killed server left there is; what somebody listens on is
+    not, and gRPC would not notice. Raises OSError, saying why."""
+    path = Path(address.removeprefix(UNIX_PREFIX))
+    if not path.parent.is_dir():
+        raise OSError("there is no such directory; make it first, and let in whom you trust")
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise OSError("there is a file of that name, which is no socket; choose another path")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as plug:
+        plug.settimeout(_CONNECT_SECONDS_MAX)
+        try:
+            plug.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return
+    raise OSError("a process listens on it; stop that, or choose another path")
+
+
+@contextmanager
+def only_for_the_owner() -> Iterator[None]:
+    """Files that are made meanwhile have mode 0600: on a socket, only their owner can connect. Process-wide, so for the
+    start only."""
+    before = os.umask(0o177)
+    try:
+        yield
+    finally:
+        os.umask(before)

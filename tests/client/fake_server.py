@@ -108,7 +108,7 @@ class FakeServer:
 
     def _describe_topics(self, request: log.DescribeTopicsRequest) -> log.DescribeTopicsResponse:
         reply = log.DescribeTopicsResponse()
-        for asked in request.topics:
+        for asked in request.topics or [log.TopicName(name=name) for name in self.topics]:
             found = reply.topics.add(name=asked.name, topic_id=TOPIC_ID)
             if asked.name not in self.topics:
                 refuse(found, Method.DESCRIBE_TOPICS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -3,8 +3,8 @@
 Beyond the bound a call is answered at once, in band, with THROTTLING_QUOTA_EXCEEDED and a pause: a client that reads an
 answer waits and comes again, while one that is cut off by the transport does not know what happened. Ending a
 transaction frees room, so EndTxn and WriteTxnMarkers find some where others are refused. Calls that wait and do no work
-(parked behind a transaction, long polls) do not count as work; long polls have a bound of their own, and parked calls
-one in the runtime (design 5).
+(parked behind a transaction, long polls, members of groups) do not count as work; long polls and members have bounds of
+their own, and parked calls one in the runtime (design 5).
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ RESERVED = frozenset({Method.END_TXN, Method.WRITE_TXN_MARKERS})
 """Methods that may use the reserved room."""
 
 LONG_POLLS = frozenset({Method.FETCH})
-"""Methods whose calls may wait for something to happen."""
+"""Methods whose calls may wait for records."""
+
+GROUP_WAITS = frozenset({Method.JOIN_GROUP, Method.SYNC_GROUP, Method.HEARTBEAT, Method.CONSUMER_GROUP_HEARTBEAT})
+"""Methods whose calls may wait for what other members of a group do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +32,21 @@ class AdmissionLimits:
     reserved_calls: int = 1024
     """More calls in work, for EndTxn and WriteTxnMarkers alone."""
     long_polls_max: int = 10_000
+    group_waits_max: int = 100_000
+    """Calls of group members that wait for a rebalance, or for news."""
 
 
 class Admission:
     """Counts calls that have no answer yet. Reads that are answered at once never count."""
 
-    __slots__ = ("_in_work", "_limits", "_long_polls", "_parked_calls")
+    __slots__ = ("_group_waits", "_in_work", "_limits", "_long_polls", "_parked_calls")
 
     def __init__(self, limits: AdmissionLimits, parked_calls: Callable[[], int]) -> None:
         self._limits = limits
         self._parked_calls = parked_calls
         self._in_work = 0
         self._long_polls = 0
+        self._group_waits = 0
 
     @property
     def calls_in_work(self) -> int:
@@ -51,6 +57,10 @@ class Admission:
     def long_polls(self) -> int:
         return self._long_polls
 
+    @property
+    def group_waits(self) -> int:
+        return self._group_waits
+
     def check(self, method: Method) -> None:
         """Return only if a call of this method may begin. Raises Refused THROTTLING_QUOTA_EXCEEDED."""
         limits = self._limits
@@ -58,23 +68,29 @@ class Admission:
             if self._long_polls >= limits.long_polls_max:
                 raise _refusal(self._long_polls, "readers wait for records")
             return
+        if method in GROUP_WAITS:
+            if self._group_waits >= limits.group_waits_max:
+                raise _refusal(self._group_waits, "members of groups wait for each other")
+            return
         room = limits.calls_in_work_max + (limits.reserved_calls if method in RESERVED else 0)
         if self._in_work >= room and self.calls_in_work >= room:
             raise _refusal(self.calls_in_work, "calls are in work")
 
     def enter(self, method: Method) -> None:
         """A call began and has no answer yet; `leave` must follow."""
-        if method in LONG_POLLS:
-            self._long_polls += 1
-        else:
-            self._in_work += 1
+        self._count(method, 1)
 
     def leave(self, method: Method) -> None:
         """The call was answered."""
+        self._count(method, -1)
+
+    def _count(self, method: Method, change: int) -> None:
         if method in LONG_POLLS:
-            self._long_polls -= 1
+            self._long_polls += change
+        elif method in GROUP_WAITS:
+            self._group_waits += change
         else:
-            self._in_work -= 1
+            self._in_work += change
 
 
 def _refusal(number: int, what: str) -> Refused:

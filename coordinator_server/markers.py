@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from coordinator_protocol.marker import Marker
-from coordinator_runtime.decision import Decision, Operation
+from coordinator_runtime.decision import Operation
 from coordinator_runtime.ports import GroupParticipant
-from partition_log.catalog.state import CATALOG_KEY
 from partition_log.markers import PartitionMarkers
 
 
@@ -24,12 +23,3 @@ class LocalMarkers:
 
     def group_marker(self, group: str, marker: Marker) -> Operation:
         return self._groups.group_marker(group, marker)
-
-
-class NoGroups:
-    """The group coordinator of a server without one."""
-
-    def group_marker(self, group: str, marker: Marker) -> Operation:
-        # AddOffsetsToTxn asks for no group that exists (spec transactions 2.4), so a transaction may name one. Nobody
-        # here can have committed an offset to it: nothing is pending, and to settle nothing succeeds.
-        return Operation(CATALOG_KEY, lambda _catalog, _turn: Decision())

@@ -56,3 +56,33 @@ class GroupConfig:
     offsets_retention_check_interval_ms: int = 600_000
     offset_metadata_length_max: int = 4_096
     """In characters, as Kafka counts."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError where the numbers contradict each other."""
+        if self.session_timeout_ms_min > self.session_timeout_ms_max:
+            raise ValueError(
+                f"the shortest session timeout, {self.session_timeout_ms_min} ms, is longer than the longest, "
+                f"{self.session_timeout_ms_max} ms"
+            )
+        _check_between(
+            "the session timeout of consumer groups",
+            self.consumer_session_timeout_ms_min,
+            self.consumer_session_timeout_ms,
+            self.consumer_session_timeout_ms_max,
+        )
+        _check_between(
+            "the heartbeat interval of consumer groups",
+            self.consumer_heartbeat_interval_ms_min,
+            self.consumer_heartbeat_interval_ms,
+            self.consumer_heartbeat_interval_ms_max,
+        )
+        if self.consumer_heartbeat_interval_ms >= self.consumer_session_timeout_ms:
+            raise ValueError(
+                f"the heartbeat interval of consumer groups, {self.consumer_heartbeat_interval_ms} ms, must be shorter "
+                f"than their session timeout, {self.consumer_session_timeout_ms} ms"
+            )
+
+
+def _check_between(what: str, smallest_ms: int, given_ms: int, largest_ms: int) -> None:
+    if not smallest_ms <= given_ms <= largest_ms:
+        raise ValueError(f"{what} is {given_ms} ms and must be from {smallest_ms} to {largest_ms} ms")

@@ -55,4 +55,5 @@ async def in_process_server(store: MemoryStore | None = None, **settings: object
             yield InProcessServer(parts, store, transport, channel, address, failures)
     finally:
         await transport.stop(0)
+        parts.worker.close()
         parts.commits.close()

@@ -7,7 +7,7 @@ pasting. A line is a verb and its arguments; `key=value` and single words after 
     init p1 orders                 producer p1 initialises the transactional id "orders"
     add p1 t-0 t-1                 AddPartitionsToTxn
     produce p1 t-0 a b             append the records a and b
-    offset p1 group 7              put a group's offset into the transaction
+    offset p1 group 7              put a group's offset of t-0 into the transaction (of=t-1: of another partition)
     end p1 commit                  EndTxn
     prepare p1                     PrepareTransaction
     cancel p1                      p1 gives its last call up
@@ -195,7 +195,12 @@ def _offset(script: Script, line: Line) -> None:
     producer = script.producer(line)
     _, group, offset = line.words
     producer.last_call = script.world.commit_offset(
-        producer.transactional_id, producer.shown(line), group, int(offset), script.context(line, producer)
+        producer.transactional_id,
+        producer.shown(line),
+        group,
+        int(offset),
+        script.context(line, producer),
+        partition=line.options.get("of", "t-0"),
     )
     script.ask(producer.name, line, producer.last_call, lambda _kept: "ok")
 
@@ -335,9 +340,12 @@ def _remembered(script: Script, line: Line) -> None:
 def _show(script: Script, line: Line) -> None:
     (what,) = line.words
     if what.startswith("group:"):
-        state = script.world.inside.groups.durable(what.removeprefix("group:"))
-        pending = ", ".join(f"{producer_id}/{epoch} {offset}" for producer_id, epoch, offset in state.pending)
-        script.say(f"{what}: offset {state.committed}, pending {pending or 'nothing'}")
+        view = script.world.inside.groups.view(what.removeprefix("group:"))
+        committed = ", ".join(f"{partition} {offset}" for partition, offset in sorted(view.committed.items()))
+        waiting = ", ".join(
+            f"{_shown(Identity(*producer))} {partition} {offset}" for producer, partition, offset in view.pending
+        )
+        script.say(f"{what}: {committed or 'no offset'} | pending {waiting or 'nothing'}")
     elif what in _partitions(script.world):
         reading = script.world.read(what, isolation=Isolation.READ_UNCOMMITTED, is_raw=True)
         entries = " ".join(_log_entry(entry) for entry in reading.entries) or "empty"

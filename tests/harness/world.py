@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from coordinator_api.storage.v1 import runtime_pb2
 from coordinator_protocol.batch import BatchHeader, Encoding, payload_of
-from coordinator_protocol.errors import Refused
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Marker, MarkerPayload, Outcome, decode_marker_payload
-from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey
-from coordinator_runtime.edge import PartitionName
-from coordinator_runtime.pending import Pending, failed
-from coordinator_runtime.ports import AllowAll, CallContext
+from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import AllowAll, CallContext, Membership
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.store import Family, Store, StoreFailed
 from coordinator_server.markers import LocalMarkers
+from group_coordinator.committed.participant import GroupMarkers, OffsetsOfTopics
+from group_coordinator.committed.service import OffsetService
+from group_coordinator.config import GroupConfig
+from group_coordinator.loading import GroupRouter, groups_kind
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.rules import NewTopic
 from partition_log.loading import catalog_kind, partitions_kind
@@ -41,8 +43,10 @@ from partition_log.requests import (
 from partition_log.service import LogService
 from partition_log.shard import LogShard
 from partition_log.state import PRODUCER_EXPIRATION_MS, Isolation, PartitionConfig, PartitionHead, ProducerEntry
-from partition_log.topics import TopicService
-from tests.harness.fake_groups import FakeGroups, GroupState, fake_groups_kind
+from partition_log.topics import TopicService, TopicUsers
+from tests.harness.calls import called
+from tests.harness.calls import partition_name as partition_name
+from tests.harness.group_calls import ANYBODY, GroupCalls
 from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
 from tests.harness.memory_store import MemoryStore
@@ -63,7 +67,6 @@ from txn_coordinator.verifier import CoordinatorVerifier
 
 T = TypeVar("T")
 
-ANYBODY = CallContext()
 _TIMEOUT_MS = 60_000
 
 
@@ -144,7 +147,7 @@ class StateView:
     heads: dict[str, PartitionHead]
     producers: dict[str, tuple[tuple[int, ProducerEntry], ...]]
     transactions: dict[str, Transaction]
-    groups: tuple[GroupState, ...]
+    offsets: dict[str, object]
     csn: int
 
 
@@ -165,11 +168,13 @@ class Inside:
                 config=PartitionConfig(producer_id_expiration_ms=options.producer_expiration_ms),
             )
         )
-        self.driver.load(fake_groups_kind(runtime, options.shard_count))
+        self.driver.load(
+            groups_kind(runtime, topics=self.directory, config=GroupConfig(), shard_count=options.shard_count)
+        )
         self.driver.load(counters_kind(runtime))
         partition_markers = PartitionMarkers(self.directory)
-        self.groups = FakeGroups(runtime, options.shard_count)
-        markers = self.markers = LocalMarkers(partition_markers, self.groups)
+        router = GroupRouter(options.shard_count)
+        markers = self.markers = LocalMarkers(partition_markers, GroupMarkers(router))
         transaction_config = TransactionConfig(
             limits=limits,
             two_phase=options.two_phase,
@@ -185,11 +190,13 @@ class Inside:
         )
         verifier = CoordinatorVerifier(runtime, self.transactions.shard_key)
         self.log = LogService(runtime, store, self.directory, verifier=verifier, authorizer=AllowAll(), limits=limits)
+        offsets = OffsetService(runtime, router, catalog=self.directory, verifier=verifier, authorizer=AllowAll())
+        self.groups = GroupCalls(runtime, router, offsets, self.transactions, self.directory)
         self._topic_number = 0
         self.topics = TopicService(
             runtime,
             self.directory,
-            verifier=verifier,
+            users=TopicUsers(verifier, OffsetsOfTopics(router)),
             authorizer=AllowAll(),
             limits=limits,
             new_topic_id=self._new_topic_id,
@@ -228,7 +235,7 @@ class Inside:
             heads,
             producers,
             transactions,
-            tuple(each for each in self.groups.durable_groups() if is_meant(self.groups.key(each.group))),
+            self.groups.durable_state(is_meant),
             counters.durable_csn(),
         )
 
@@ -293,7 +300,7 @@ class World:
     def shard_of(self, name: str) -> ShardKey:
         """Where a transactional id, a partition or a group lives."""
         if name.startswith("group:"):
-            return self.inside.groups.key(name.removeprefix("group:"))
+            return self.inside.groups.router.shard_key(name.removeprefix("group:"))
         topic, _, number = name.rpartition("-")
         if topic and number.isdigit():
             return self.inside.directory.place(*partition_name(name)).shard
@@ -354,12 +361,12 @@ class World:
             enable_2pc=enable_2pc,
             keep_prepared=keep_prepared,
         )
-        return _called(lambda: self.inside.transactions.init_producer_id(request, context))
+        return called(lambda: self.inside.transactions.init_producer_id(request, context))
 
     def prepare(self, transactional_id: str, identity: Identity, context: CallContext = ANYBODY) -> Pending[Identity]:
         """PrepareTransaction."""
         command = PrepareTransaction(transactional_id=transactional_id, identity=identity)
-        return _called(lambda: self.inside.transactions.prepare_transaction(command, context))
+        return called(lambda: self.inside.transactions.prepare_transaction(command, context))
 
     def add(
         self, transactional_id: str, identity: Identity, partitions: Sequence[str], context: CallContext = ANYBODY
@@ -369,27 +376,21 @@ class World:
             additions = rules.Additions(partitions=ordinals)
             return self.inside.transactions.add_to_transaction(transactional_id, identity, additions, context)
 
-        return _called(call)
+        return called(call)
 
     def commit_offset(
-        self, transactional_id: str, identity: Identity, group: str, offset: int, context: CallContext = ANYBODY
+        self,
+        transactional_id: str,
+        identity: Identity,
+        group: str,
+        offset: int,
+        context: CallContext = ANYBODY,
+        *,
+        partition: str = "t-0",
     ) -> Pending[int]:
-        """What TxnOffsetCommit will do: the group joins the transaction and keeps the offset, in one operation."""
-        additions = rules.Additions(groups=frozenset({group}))
-        pend = self.inside.groups.pend(group, identity, offset)
-
-        def decide(shard: TransactionShard, turn: object) -> Decision:
-            added = shard.decide_add(
-                transactional_id,
-                identity,
-                additions,
-                turn,  # type: ignore[arg-type]  # the runtime's Turn
-                client_txn_version=context.client_txn_version,
-            )
-            return replace(added, joins=(*added.joins, pend))
-
-        operation = Operation(self.inside.transactions.shard_key(transactional_id), decide)
-        return self.inside.runtime.write(operation, context, park_key=("transaction", transactional_id))
+        """TxnOffsetCommit of one offset, by somebody who is no member."""
+        membership = Membership(transactional_id, *identity)
+        return self.inside.groups.commit_in_transaction(membership, group, offset, partition, context)
 
     def produce(
         self,
@@ -416,7 +417,7 @@ class World:
         )
         item = ProduceItem(partition_name(partition), header, " ".join(values).encode(), None)
         request = ProduceRequest(transactional_id, (item,))
-        return _called(lambda: self.inside.log.produce(request, context).map(lambda results: results[0]))
+        return called(lambda: self.inside.log.produce(request, context).map(lambda results: results[0]))
 
     def end(
         self,
@@ -440,7 +441,7 @@ class World:
             ]
             return self.inside.transactions.end_txn(EndTxn(request=request, last_sequences=claimed), context)
 
-        return _called(call)
+        return called(call)
 
     def read(
         self,
@@ -518,22 +519,8 @@ def _check_history(store: Store) -> None:
         assert store.get(Family.COORDINATOR_STATE, state_key) == value, f"history and state of {state_key!r} differ"
 
 
-def partition_name(text: str) -> PartitionName:
-    """`topic-3` as a request names it."""
-    topic, _, number = text.rpartition("-")
-    return PartitionName(topic, b"", int(number))
-
-
 def _identity_of(initialised: Initialised) -> Identity:
     return initialised.identity
-
-
-def _called(call: Callable[[], Pending[T]]) -> Pending[T]:
-    """Services may refuse at once; the edge makes both the same, and so does this."""
-    try:
-        return call()
-    except Refused as refusal:
-        return failed(refusal)
 
 
 def _entries(header: BatchHeader, stored: bytes) -> list[LogEntry]:

@@ -10,7 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tests.simulation.history import Answer, Entry, History, Identity, Op, Read
+from tests.simulation.history import SHARED_GROUP, Answer, Entry, History, Identity, OffsetRead, Op, Read
+
+_FOR_EVER = 1 << 60
 
 
 class Violation(AssertionError):
@@ -55,6 +57,8 @@ class Auditor:
         self._fate: dict[str, str] = {}
         """value -> outcome of the marker that ended it, as the raw logs tell"""
         self._fate_csn: dict[str, int] = {}
+        self._offset_owner = {op.offset: txn for txn in self._transactions.values() for op in txn.offsets}
+        self._plain = {commit.offset: commit for commit in history.plain_commits}
 
     def check(self) -> None:
         self._check_calm()
@@ -216,24 +220,83 @@ class Auditor:
         """What was acknowledged to the transaction, in partitions that were not deleted since."""
         return {value for value, (partition, _) in txn.acked.items() if partition in self._history.final_raw}
 
+    # Groups
+
     def _check_groups(self) -> None:
-        """P11, I17: a group's offset shows if and only if the records of its transaction do."""
-        shown = self._history.group_offsets
-        _require(len(shown) == len(set(shown)), f"I17: an offset was settled twice: {shown}")
+        """P11, I5 of spec groups 10.5: an offset shows if and only if the records of its transaction do."""
         for txn in self._transactions.values():
-            asked = {op.offset for op in txn.offsets}
-            settled = asked & set(shown)
-            if not any(op.is_ok for op in txn.offsets):
-                continue
-            # A late copy of an earlier request may have the last word within its transaction.
-            _require(len(settled) <= 1, f"I17: one transaction settled {settled}: {_ops(txn)}")
-            if txn.is_committed:
-                _require(bool(settled), f"P11: committed, and none of its offsets is there: {_ops(txn)}")
-            if txn.is_aborted or not txn.may_be_committed:
-                _require(not settled, f"P11: not committed, and {settled} is there: {_ops(txn)}")
+            for group in {op.group for op in txn.offsets} - {SHARED_GROUP}:
+                self._check_own_group(txn, group)
+        for read in self._history.offset_reads:
+            self._check_offset_read(read)
+        self._check_last_word(self._history.final_offsets[SHARED_GROUP], self._settled_commits(None), "at the end")
+
+    def _check_own_group(self, txn: _Transaction, group: str) -> None:
+        """Nobody else ever touched it, so it tells exactly what became of the transaction."""
+        asked = [op for op in txn.offsets if op.group == group]
+        shown = self._history.final_offsets[group]
+        # A late copy of an earlier request may have the last word within its transaction.
+        _require(shown == -1 or shown in {op.offset for op in asked}, f"P11: {shown} in {group}: {_ops(txn)}")
+        if txn.is_aborted or not txn.may_be_committed:
+            _require(shown == -1, f"P11: not committed, and {shown} is there: {_ops(txn)}")
+        if not any(op.is_ok for op in asked):
+            return
+        if txn.is_committed:
+            _require(shown != -1, f"P11: committed, and none of its offsets is there: {_ops(txn)}")
+        if self._kept(txn):
             visible = [value for value in self._kept(txn) if self._fate[value] == "commit"]
-            if self._kept(txn):
-                _require(bool(visible) == bool(settled), f"P11: records and offset disagree: {_ops(txn)}")
+            _require(bool(visible) == (shown != -1), f"P11: records and offset disagree: {_ops(txn)}")
+
+    def _check_offset_read(self, read: OffsetRead) -> None:
+        """No offset of a transaction that nobody had asked to commit; with `is_stable`, none that is out of date."""
+        if read.offset != -1 and read.offset not in self._plain:
+            txn = self._offset_owner[read.offset]
+            is_asked = any(op.invoked_at <= read.at for op in txn.commits)
+            _require(is_asked and txn.may_be_committed and not txn.is_aborted, f"P11: {read} shows of: {_ops(txn)}")
+        if not read.is_stable:
+            return
+        self._check_last_word(read.offset, self._settled_commits(read), f"to {read}")
+        for txn in self._transactions.values():
+            is_waiting = any(
+                op.group == read.group and op.is_ok and _completion(op) < read.invoked_at for op in txn.offsets
+            )
+            is_open = txn.is_committed and all(op.invoked_at > read.at for op in txn.commits)
+            _require(not (is_waiting and is_open), f"KIP-447: {read}, and what may change it was open: {_ops(txn)}")
+
+    def _settled_commits(self, read: OffsetRead | None) -> list[tuple[int, int]]:
+        """When it was asked for, and the offset, of every commit to the shared group that was known to be durable when
+        the read began; at the end, of all that ever were."""
+        if read is not None and read.group != SHARED_GROUP:
+            return []
+        before = read.invoked_at if read is not None else _FOR_EVER
+        found = [
+            (op.invoked_at, op.offset)
+            for txn in self._transactions.values()
+            if any(op.is_ok and _completion(op) < before for op in txn.commits)
+            for op in txn.offsets
+            if op.group == SHARED_GROUP and op.is_ok
+        ]
+        found.extend(
+            (commit.invoked_at, commit.offset)
+            for commit in self._plain.values()
+            if commit.answered_at is not None and commit.answered_at < before
+        )
+        return found
+
+    def _check_last_word(self, shown: int, commits: list[tuple[int, int]], when: str) -> None:
+        """The commit that came last wins, whenever the marker came (spec groups 4.5)."""
+        last_seen_at = -1
+        if shown in self._plain:
+            # Nobody repeats it, so it was there when it was asked for.
+            last_seen_at = self._plain[shown].invoked_at
+        elif shown != -1:
+            (op,) = (op for op in self._offset_owner[shown].offsets if op.offset == shown)
+            last_seen_at = op.last_seen_at
+        for invoked_at, offset in commits:
+            _require(
+                invoked_at <= last_seen_at,
+                f"P11: {shown}, last asked for at {last_seen_at}, is shown {when}, and not {offset} of {invoked_at}",
+            )
 
     # Identities
 
@@ -324,7 +387,8 @@ class Auditor:
                 last_stable_offset == high_watermark,
                 f"P7: {partition}: stable up to {last_stable_offset} of {high_watermark}",
             )
-        _require(self._history.group_pending == 0, "P7: the group still holds offsets of ended transactions")
+        unstable = self._history.unstable_groups
+        _require(not unstable, f"P7: groups still hold offsets of ended transactions: {unstable}")
 
 
 def _transactions(ops: Iterable[Op]) -> dict[int, _Transaction]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from tests.simulation.history import History, Identity, Op
+from tests.simulation.history import SHARED_GROUP, History, Identity, Op
 
 _RETRIABLE = frozenset({"CONCURRENT_TRANSACTIONS", "REQUEST_TIMED_OUT", "COORDINATOR_LOAD_IN_PROGRESS"})
 
@@ -82,10 +82,14 @@ class Instance:
         partition = self._chance.choice(partitions)
         if self._chance.random() < 0.15:
             self._numbers.offsets += 1
-            return self._op("offset", now, offset=self._numbers.offsets)
+            return self._op("offset", now, offset=self._numbers.offsets, group=self._group())
         if partition not in self._added and (self.version == 1 or self._chance.random() < 0.2):
             return self._op("add", now, partition=partition)
         return self._produce(partition, now)
+
+    def _group(self) -> str:
+        """One that all commit to, or one that nobody else will ever touch."""
+        return SHARED_GROUP if self._chance.random() < 0.5 else f"group-{self._transaction}"
 
     def _produce(self, partition: str, now: int) -> Op:
         values = []

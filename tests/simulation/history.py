@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 Identity = tuple[int, int]
 """(producer id, epoch)"""
 
+SHARED_GROUP = "group"
+"""The group whose offset all clients commit; every other one belongs to one transaction alone."""
+
 UNKNOWN_OUTCOME = "REQUEST_TIMED_OUT"
 """What the server answers when it does not know itself what became of a request."""
 
@@ -43,6 +46,8 @@ class Op:
     last_sequences: tuple[tuple[str, int], ...] = ()
     """Of a commit: (partition, last sequence sent)."""
     offset: int = -1
+    group: str = ""
+    """Of an offset: whose it is."""
     outcome: str = ""
     """commit or abort"""
     expected: Identity | None = None
@@ -124,6 +129,30 @@ class Read:
 
 
 @dataclass(slots=True)
+class PlainCommit:
+    """An offset that somebody without a transaction committed."""
+
+    group: str
+    offset: int
+    invoked_at: int
+    answered_at: int | None = None
+    """When it was acknowledged; None = it was not."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRead:
+    """One fetch of the offset of a group, answered with one."""
+
+    invoked_at: int
+    at: int
+    group: str
+    offset: int
+    """-1 = none."""
+    is_stable: bool
+    """It asked for what no open transaction can change."""
+
+
+@dataclass(slots=True)
 class History:
     """Everything the outside saw of one run."""
 
@@ -134,10 +163,12 @@ class History:
     final_raw: dict[str, Read] = field(default_factory=dict)
     """Every partition from its start, once all is calm."""
     final_committed: dict[str, Read] = field(default_factory=dict)
-    group_offsets: tuple[int, ...] = ()
-    """Offsets that the group ever showed as committed, in order."""
-    group_pending: int = 0
-    """Offsets that still wait for a transaction once all is calm."""
+    plain_commits: list[PlainCommit] = field(default_factory=list)
+    offset_reads: list[OffsetRead] = field(default_factory=list)
+    final_offsets: dict[str, int] = field(default_factory=dict)
+    """By group, once all is calm; -1 = none."""
+    unstable_groups: list[str] = field(default_factory=list)
+    """Groups with offsets that still wait for a transaction once all is calm."""
     participants: set[str] = field(default_factory=set)
     """Transactional ids whose transactions are decided outside."""
     calm_states: dict[str, str] = field(default_factory=dict)

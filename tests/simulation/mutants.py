@@ -17,12 +17,16 @@ from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision
 from coordinator_runtime.parking import Parking
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.timeline import Journal, TimelineMap
+from group_coordinator.codec import PENDING_OFFSET, GroupCodec
+from group_coordinator.committed import participant
+from group_coordinator.committed import rules as offset_rules
+from group_coordinator.committed.offsets import GroupOffsets, Offsets
+from group_coordinator.committed.participant import GroupMarkers
 from partition_log import rules as log_rules
 from partition_log.markers import PartitionMarkers
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.shard import LogShard
 from partition_log.state import Isolation, PartitionHead
-from tests.harness.fake_groups import FakeGroups
 from txn_coordinator import codec, rules, state
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.records import ProducerIdBlockTaken
@@ -174,8 +178,28 @@ def _seal_nothing(partition_seal: Any, port: PartitionMarkers, *args: Any) -> An
     return replace(partition_seal(port, *args), decide=lambda _shard, _turn: Decision())
 
 
-def _no_group_marker(group_marker: Any, groups: FakeGroups, group: str, marker: Any) -> Any:
+def _no_group_marker(group_marker: Any, groups: GroupMarkers, group: str, marker: Any) -> Any:
     return replace(group_marker(groups, group, marker), decide=lambda _shard, _turn: Decision())
+
+
+def _any_marker_settles(decide: Any, shard: Any, group: str, marker: Any) -> Any:
+    return decide(shard, group, replace(marker, csn=2**62))
+
+
+def _no_offset_waits(_blocking: Any, _offsets: GroupOffsets, _partition: Any) -> list[Any]:
+    return []
+
+
+def _the_last_marker_wins(_is_installed: Any, _current: Any, _settled: Any) -> bool:
+    return True
+
+
+def _forget_positions(_note: Any, _offsets: Offsets, _offset: Any) -> None:
+    return None
+
+
+def _lose_what_waits(decode: Any, stored: GroupCodec, record_type: int, key: bytes, value: bytes) -> Any:
+    return None if record_type == PENDING_OFFSET else decode(stored, record_type, key, value)
 
 
 def _commit_everywhere_else(partition_marker: Any, port: PartitionMarkers, ordinal: int, marker: Any) -> Any:
@@ -360,7 +384,35 @@ MUTANTS = (
         "one partition never gets its marker",
         ((PartitionMarkers, "partition_marker", _no_marker_for_one),),
     ),
-    Mutant("no_group_marker", "groups never get their marker", ((FakeGroups, "group_marker", _no_group_marker),)),
+    Mutant("no_group_marker", "groups never get their marker", ((GroupMarkers, "group_marker", _no_group_marker),)),
+    Mutant(
+        "any_marker_settles",
+        "a late marker settles the offsets of the transaction that is open now",
+        ((participant, "decide_marker", _any_marker_settles),),
+        {"version_1_share": 1.0},
+    ),
+    Mutant(
+        "no_offset_waits",
+        "a consumer that wants stable offsets is given one that a transaction is about to change",
+        ((GroupOffsets, "blocking", _no_offset_waits),),
+        _SPLIT,
+    ),
+    Mutant(
+        "the_last_marker_wins",
+        "a transaction that ends late takes an offset back that was committed after its own",
+        ((offset_rules, "is_installed", _the_last_marker_wins),),
+    ),
+    Mutant(
+        "forget_positions",
+        "nobody knows which of two commits came later",
+        ((Offsets, "_note_position", _forget_positions),),
+    ),
+    Mutant(
+        "store_no_pending_offset",
+        "offsets that wait for their transaction are lost in a crash",
+        ((GroupCodec, "decode", _lose_what_waits),),
+        _CRASHING,
+    ),
     Mutant(
         "commit_everywhere_else",
         "partitions disagree on the outcome",

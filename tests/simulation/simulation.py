@@ -25,12 +25,11 @@ from partition_log.state import PRODUCER_EXPIRATION_MS, Isolation
 from tests.harness.world import LogEntry, Reading, Shelf, World, WorldOptions
 from tests.simulation import history as plain
 from tests.simulation.clients import Instance, Numbers
-from tests.simulation.history import Answer, Entry, History, Op, Read
+from tests.simulation.history import SHARED_GROUP, Answer, Entry, History, OffsetRead, Op, PlainCommit, Read
 from tests.simulation.participants import Manager, Participant
 from txn_coordinator.shard import Ended, Initialised, TwoPhase
 from txn_coordinator.state import Identity
 
-GROUP = "group"
 _TIMEOUTS_MS = (500, 2_000, 20_000)
 _CALM_MS = 100_000
 _REQUESTS_MAX = 300
@@ -155,6 +154,8 @@ class Simulation:
             (1, self._give_up),
             (1, self._cancel),
             (1, self._late_marker),
+            (1, self._commit_plainly),
+            (2, self._read_offset),
             (1, self._step_wall_clock),
             (0.6, self._start_rival),
             (2 if self.options.has_passing_topic else 0, self._delete_or_create),
@@ -217,7 +218,7 @@ class Simulation:
             case "prepare":
                 return world.prepare(op.transactional_id, identity, context).map(lambda _token: True)
             case "offset":
-                return world.commit_offset(op.transactional_id, identity, GROUP, op.offset, context)
+                return world.commit_offset(op.transactional_id, identity, op.group, op.offset, context)
             case "produce":
                 return world.produce(
                     op.transactional_id, identity, op.partition, op.values, sequence=op.sequence, context=context
@@ -337,6 +338,13 @@ class Simulation:
         markers = [entry for entry in reading.entries if entry.marker is not None]
         if markers:
             self.world.send_marker(partition, _marker_of(self._chance.choice(markers)))
+        for marker in map(_marker_of, markers):
+            for group in self._groups():
+                # The worst of them: those that look like the marker of what waits there now.
+                if (marker.producer_id, marker.txn_epoch) in [
+                    each[0] for each in self.world.inside.groups.view(group).pending
+                ]:
+                    self.world.inside.groups.send_marker(group, marker)
 
     # Readers
 
@@ -371,6 +379,45 @@ class Simulation:
             reading.high_watermark,
             reading.last_stable_offset,
         )
+
+    # Groups
+
+    def _groups(self) -> list[str]:
+        """All that somebody ever committed to."""
+        return sorted({SHARED_GROUP, *(op.group for op in self.history.ops if op.group)})
+
+    def _commit_plainly(self) -> None:
+        """Somebody without a transaction moves the group that all share."""
+        partition = self._chance.choice([*self._targets, "t-0"])
+        if partition != "t-0":
+            # Nobody reads this one; its topic may be deleted under it.
+            self.world.inside.groups.commit(SHARED_GROUP, self._now, partition=partition)
+            return
+        self._numbers.offsets += 1
+        commit = PlainCommit(SHARED_GROUP, self._numbers.offsets, self._now)
+        self.history.plain_commits.append(commit)
+        life = self.world.lives
+
+        def acknowledged(settled: Pending[int]) -> None:
+            with suppress(CoordinatorError):
+                settled.result()
+                if life == self.world.lives:
+                    commit.answered_at = self._now
+
+        self.world.inside.groups.commit(commit.group, commit.offset).on_settled(acknowledged)
+
+    def _read_offset(self) -> None:
+        group, is_stable = self._chance.choice(self._groups()), self._chance.random() < 0.5
+        invoked_at, life = self._now, self.world.lives
+
+        def answered(settled: Pending[int]) -> None:
+            # An unstable one is refused.
+            with suppress(CoordinatorError):
+                offset = settled.result()
+                if life == self.world.lives:
+                    self.history.offset_reads.append(OffsetRead(invoked_at, self._now, group, offset, is_stable))
+
+        self.world.inside.groups.fetch(group, require_stable=is_stable).on_settled(answered)
 
     # The calm
 
@@ -445,9 +492,10 @@ class Simulation:
         for partition in self._partitions:
             self.history.final_raw[partition] = self._note_read(partition, "raw", 0)
             self.history.final_committed[partition] = self._note_read(partition, "committed", 0)
-        group = self.world.inside.groups.durable(GROUP)
-        self.history.group_offsets = group.history
-        self.history.group_pending = len(group.pending)
+        for group in self._groups():
+            self.history.final_offsets[group] = self.world.inside.groups.committed(group)
+            if self.world.inside.groups.view(group).pending:
+                self.history.unstable_groups.append(group)
 
 
 def _answer_of(op: Op, settled: Pending[Any], now: int) -> Answer | str:

@@ -61,7 +61,7 @@ def owed_until_taken(room: Room, alarms: list[str]) -> None:
 
 def complete(room: Room) -> None:
     assert (room.state(), room.inside.sender.waiting_markers) == ("CompleteCommit", 0)
-    assert room.inside.groups.durable("copiers").committed == 7
+    assert room.inside.groups.committed("copiers") == 7
     room.tick(AN_HOUR)
     assert room.inside.sender.waiting_markers == 0
 

@@ -475,7 +475,7 @@ class Copier:
 
     def step(self, source: list[str]) -> Pending[object] | None:
         """One attempt, as far as it goes until the server is gone; None at the end of the source."""
-        position = self.room.inside.groups.durable("copiers").committed + 1
+        position = self.room.inside.groups.committed("copiers") + 1
         if position == len(source):
             return None
         if self.client is None:

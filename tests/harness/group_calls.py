@@ -1,0 +1,134 @@
+"""What clients ask about offsets of groups, and what of them is on disk. By nobody who is a member."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from coordinator_protocol.marker import Marker
+from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import CallContext, Membership
+from coordinator_runtime.runtime import Runtime
+from group_coordinator.committed.participant import GroupMarkers
+from group_coordinator.committed.requests import (
+    FetchedGroup,
+    NamedOffset,
+    OffsetCommit,
+    OffsetFetch,
+    Results,
+    TxnOffsetCommit,
+)
+from group_coordinator.committed.service import OffsetService
+from group_coordinator.committed.state import Producer
+from group_coordinator.loading import GroupRouter
+from group_coordinator.shard import GroupShard
+from group_coordinator.state import Committer, PartitionKey
+from partition_log.catalog.directory import TopicDirectory
+from tests.harness.calls import called, partition_name
+from txn_coordinator.rules import Additions
+from txn_coordinator.service import TransactionService
+from txn_coordinator.state import Identity
+
+ANYBODY = CallContext()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """The durable offsets of a group."""
+
+    committed: dict[str, int]
+    """By `topic-partition`."""
+    pending: list[tuple[Producer, str, int]]
+    """Producer, `topic-partition` and offset of what waits for a transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCalls:
+    """The offsets of groups, from outside. Partitions are named `topic-number`."""
+
+    runtime: Runtime
+    router: GroupRouter
+    offsets: OffsetService
+    transactions: TransactionService
+    directory: TopicDirectory
+
+    def commit_in_transaction(
+        self, membership: Membership, group: str, offset: int, partition: str, context: CallContext
+    ) -> Pending[int]:
+        """TxnOffsetCommit of one offset; in version 1 after AddOffsetsToTxn."""
+        commit = TxnOffsetCommit(group, Committer(), _one(partition, offset), membership)
+
+        def keep(_added: bool = True) -> Pending[int]:
+            return self.offsets.commit_in_transaction(commit, context).map(partial(_accepted, offset))
+
+        if context.client_txn_version >= 2:
+            return called(keep)
+        identity = Identity(membership.producer_id, membership.producer_epoch)
+        additions = Additions(groups=frozenset({group}))
+        return called(
+            lambda: self.transactions.add_to_transaction(membership.transactional_id, identity, additions, context)
+        ).then(keep)
+
+    def commit(self, group: str, offset: int, partition: str = "t-0") -> Pending[int]:
+        """OffsetCommit of one offset."""
+        commit = OffsetCommit(group, Committer(), _one(partition, offset))
+        return called(lambda: self.offsets.commit(commit, ANYBODY)).map(partial(_accepted, offset))
+
+    def fetch(self, group: str, partition: str = "t-0", *, require_stable: bool = False) -> Pending[int]:
+        """OffsetFetch of one partition; -1 = nothing is committed."""
+        fetch = OffsetFetch(group, Committer(), (partition_name(partition),))
+        return called(lambda: self.offsets.fetch([fetch], ANYBODY, require_stable=require_stable)).map(_only_offset)
+
+    def send_marker(self, group: str, marker: Marker) -> Pending[object]:
+        """A marker out of the blue."""
+        return self.runtime.write(GroupMarkers(self.router).group_marker(group, marker), is_urgent=True)
+
+    def committed(self, group: str, partition: str = "t-0") -> int:
+        """What a group would go on from, durable; -1 = nothing is committed."""
+        return self.view(group).committed.get(partition, -1)
+
+    def view(self, group: str) -> GroupView:
+        """All offsets of a group, from durable state. Raises Refused."""
+        shard: GroupShard = self.runtime.shard(self.router.shard_key(group))
+        offsets = shard.offsets.of(group)
+        return GroupView(
+            {self._named(key): each.committed_offset for key, each in offsets.committed.durable_items()},
+            [
+                (producer, self._named(key), each.offset.committed_offset)
+                for producer, key, each in offsets.durable_pending()
+            ],
+        )
+
+    def durable_state(self, is_meant: Callable[[ShardKey], bool]) -> dict[str, object]:
+        """Everything that is on disk in some shards, by group."""
+        shards: list[GroupShard] = self.runtime.shards(Coordinator.GROUPS)
+        meant = [shard for shard in shards if is_meant(shard.key)]
+        return {group: found for shard in meant for group, found in shard.offsets.durable_state().items()}
+
+    def _named(self, key: PartitionKey) -> str:
+        topic_id, number = key
+        shape = self.directory.shape_of_id(topic_id)
+        return f"{topic_id.hex() if shape is None else shape.topic}-{number}"
+
+
+def _one(partition: str, offset: int) -> tuple[NamedOffset, ...]:
+    return (NamedOffset(partition_name(partition), offset, None, ""),)
+
+
+def _accepted(offset: int, results: Results) -> int:
+    (refusal,) = results
+    if refusal is not None:
+        raise refusal
+    return offset
+
+
+def _only_offset(groups: list[FetchedGroup]) -> int:
+    (found,) = groups
+    if found.refusal is not None:
+        raise found.refusal
+    (fetched,) = found.offsets
+    if fetched.refusal is not None:
+        raise fetched.refusal
+    return -1 if fetched.offset is None else fetched.offset.committed_offset

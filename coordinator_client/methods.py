@@ -108,6 +108,9 @@ ABORT_HANGING_TRANSACTIONS: Final = Rpc(
     admin.AbortHangingTransactionsRequest,
     admin.AbortHangingTransactionsResponse.FromString,
 )
+LIST_SHARDS: Final = Rpc(Method.LIST_SHARDS, _ADMIN, admin.ListShardsRequest, admin.ListShardsResponse.FromString)
+LOAD_SHARD: Final = Rpc(Method.LOAD_SHARD, _ADMIN, admin.LoadShardRequest, admin.LoadShardResponse.FromString)
+UNLOAD_SHARD: Final = Rpc(Method.UNLOAD_SHARD, _ADMIN, admin.UnloadShardRequest, admin.UnloadShardResponse.FromString)
 JOIN_GROUP: Final = Rpc(Method.JOIN_GROUP, _GROUP, group.JoinGroupRequest, group.JoinGroupResponse.FromString)
 SYNC_GROUP: Final = Rpc(Method.SYNC_GROUP, _GROUP, group.SyncGroupRequest, group.SyncGroupResponse.FromString)
 HEARTBEAT: Final = Rpc(Method.HEARTBEAT, _GROUP, group.HeartbeatRequest, group.HeartbeatResponse.FromString)

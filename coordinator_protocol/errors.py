@@ -169,6 +169,9 @@ class Method(StrEnum):
     FENCE_PRODUCERS = "FenceProducers"
     LIST_HANGING_TRANSACTIONS = "ListHangingTransactions"
     ABORT_HANGING_TRANSACTIONS = "AbortHangingTransactions"
+    LIST_SHARDS = "ListShards"
+    LOAD_SHARD = "LoadShard"
+    UNLOAD_SHARD = "UnloadShard"
 
     SESSION = "Session"
 
@@ -228,14 +231,17 @@ REPEATABLE_METHODS: Final = frozenset(
         Method.RELEASE_SNAPSHOT,
         Method.LIMITS,
         Method.LIST_HANGING_TRANSACTIONS,
+        Method.LIST_SHARDS,
+        Method.LOAD_SHARD,
+        Method.UNLOAD_SHARD,
         Method.SESSION,
     }
 )
 """Methods after which a lost answer needs no question: reads, and group membership.
 
 A join or heartbeat changes state, but each one states all the member wants, so sending it again is the right answer to
-not knowing. A second snapshot only costs a lease. Every other method is *mutating*: a lost answer is an unknown
-outcome.
+not knowing. So does a load or unload of a shard. A second snapshot only costs a lease. Every other method is
+*mutating*: a lost answer is an unknown outcome.
 """
 
 _WITHIN_TRANSACTION: Final = frozenset(

@@ -86,6 +86,16 @@ class ShardUnloaded:
     shard: Shard
 
 
+@dataclass(frozen=True, slots=True)
+class ShardStanding:
+    """A shard as an administrator sees it."""
+
+    key: ShardKey
+    state: ShardState
+    coordinator_epoch: int | None
+    """None where it does not serve, or sends no markers."""
+
+
 ShardEvent = ShardLoaded | ShardLoadFailed | ShardStopped | ShardUnloaded
 
 
@@ -116,6 +126,8 @@ class ShardLoader:
         self._reading: _Load | None = None
         self._listeners: list[Callable[[ShardEvent], None]] = []
         self._is_stopped = False
+        self._epochs: dict[ShardKey, int] = {}
+        """Coordinator epochs of shards that serve."""
 
     def add(self, kind: ShardKind) -> None:
         """From now on there are shards of this kind, none of them loaded."""
@@ -126,6 +138,14 @@ class ShardLoader:
     def listen(self, listener: Callable[[ShardEvent], None]) -> None:
         """Be told what becomes of shards."""
         self._listeners.append(listener)
+
+    def standings(self) -> list[ShardStanding]:
+        """Where every shard stands, by coordinator and number."""
+        return [self.standing(key) for key in sorted(self._runtime.table.states())]
+
+    def standing(self, key: ShardKey) -> ShardStanding:
+        """The same of one shard, which exists."""
+        return ShardStanding(key, self._runtime.table.states()[key], self._epochs.get(key))
 
     @property
     def is_reading(self) -> bool:
@@ -138,7 +158,7 @@ class ShardLoader:
         """Read a shard from the store and let it serve; the reply comes when it does. One that serves is read anew, and
         does not serve meanwhile.
 
-        Errors: Refused. INVALID_REQUEST: there is no such shard. KAFKA_STORAGE_ERROR: it cannot be read; it is failed
+        Errors: Refused. INVALID_REQUEST: there is no such shard. CORRUPT_MESSAGE: it cannot be read; it is failed
         until somebody loads it again. NOT_COORDINATOR: it was unloaded meanwhile."""
         if self._is_stopped:
             return failed(Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the server is stopping; try again shortly"))
@@ -220,7 +240,8 @@ class ShardLoader:
         if not self._kinds[load.key.coordinator].has_epoch:
             self._serve(load)
             return
-        record = Record(load.key, ShardEpoch(load.coordinator_epoch + 1), cause="open")
+        coordinator_epoch = load.coordinator_epoch + 1
+        record = Record(load.key, ShardEpoch(coordinator_epoch), cause="open")
 
         def on_durable(opened: Pending[None]) -> None:
             if self._is_current(load):
@@ -229,6 +250,7 @@ class ShardLoader:
                 except Exception as error:  # noqa: BLE001  the store failed: the process ends, and the next start loads
                     self._fail(load, error)
                 else:
+                    self._epochs[load.key] = coordinator_epoch
                     self._serve(load)
 
         self._runtime.write_before_serving(load.shard, record).on_settled(on_durable)
@@ -259,7 +281,7 @@ class ShardLoader:
         self._runtime.table.mark(load.key, ShardState.FAILED)
         self._tell(ShardLoadFailed(load.key, error))
         refusal = Refused(
-            ErrorCode.KAFKA_STORAGE_ERROR,
+            ErrorCode.CORRUPT_MESSAGE,
             f"{_name(load.key)} cannot be read from the store ({type(error).__name__}: {error}) and does not serve; "
             "look at it with `txnctl store verify`, then load it again",
         )
@@ -298,6 +320,7 @@ class ShardLoader:
 
     def _stop_serving(self, key: ShardKey, state: ShardState) -> None:
         shard = self._runtime.shard(key)
+        self._epochs.pop(key, None)
         self._runtime.remove_shard(key, state)
         self._tell(ShardStopped(key, shard))
         self._runtime.when_durable(key, lambda: self._tell(ShardUnloaded(key, shard)))

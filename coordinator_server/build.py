@@ -37,6 +37,7 @@ from coordinator_server.metrics.runtime import RuntimeNumbers
 from coordinator_server.metrics.snapshot import LoadedParts, MetricsConfig, ServerNumbers, Snapshots
 from coordinator_server.metrics.transactions import TransactionNumbers
 from coordinator_server.shard_events import ShardObserver
+from coordinator_server.shard_servicer import ShardServicer
 from coordinator_server.transport import Dispatcher
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.state import CATALOG_KEY
@@ -200,7 +201,12 @@ async def load(server: Server, config: Config, address: Address) -> int:
     loaded = LoadedParts(directory, sender, hanging)
     shard_observer = _observe(server, loaded, log)
     server.dispatcher.open(
-        [transaction_servicer, LogServicer(topics, log, foreign_markers), AdminServicer(limits, administration)]
+        [
+            transaction_servicer,
+            LogServicer(topics, log, foreign_markers),
+            AdminServicer(limits, administration),
+            ShardServicer(loader, authorizer),
+        ]
     )
     server.snapshots.loaded = loaded
     # Partitions first: what the coordinators owe, they owe to them.

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from coordinator_protocol.version import VERSION
-from coordinator_server.commands import config, log, store, topic
+from coordinator_server.commands import config, log, shard, store, topic
 from coordinator_server.commands.administration import abort, hanging
 from coordinator_server.commands.consume import consume
 from coordinator_server.commands.dev import dev
@@ -41,6 +41,7 @@ app.command()(describe)
 app.command()(explain)
 app.command()(abort)
 app.command()(hanging)
+app.add_typer(shard.app)
 app.add_typer(log.app)
 app.add_typer(store.app)
 app.add_typer(config.app)

@@ -145,7 +145,7 @@ class TestFailing:
         write_row(ledger, b"no number")
         failed = ledger.driver.loader.load(FIRST)
         ledger.driver.read_all()
-        assert error_of(failed) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert error_of(failed) is ErrorCode.CORRUPT_MESSAGE
         assert state(ledger) is ShardState.FAILED
         assert isinstance(told[-1], ShardLoadFailed)
         assert isinstance(told[-1].error, ValueError)
@@ -169,7 +169,7 @@ class TestFailing:
         ledger.driver.read_all()
         with pytest.raises(LookupError):
             ledger.driver.flush()
-        assert error_of(failed) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert error_of(failed) is ErrorCode.CORRUPT_MESSAGE
         assert state(ledger) is ShardState.FAILED
         assert [type(event) for event in told][-4:] == [ShardLoaded, ShardStopped, ShardUnloaded, ShardLoadFailed]
 

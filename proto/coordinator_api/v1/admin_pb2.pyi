@@ -491,3 +491,215 @@ class AbortHangingTransactionsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AbortHangingTransactionsResponse: _TypeAlias = AbortHangingTransactionsResponse  # noqa: Y015
+
+@_typing.final
+class ListShardsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    COORDINATOR_FIELD_NUMBER: _builtins.int
+    coordinator: _builtins.str
+    """Only of this coordinator: transactions, groups, log, catalog, counters. Empty: of all."""
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        coordinator: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator", b"coordinator", "header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListShardsRequest: _TypeAlias = ListShardsRequest  # noqa: Y015
+
+@_typing.final
+class ListShardsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    SHARDS_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    """INVALID_REQUEST: there is no such coordinator."""
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    @_builtins.property
+    def shards(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardDescription]:
+        """By coordinator and number."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        shards: _abc.Iterable[Global___ShardDescription] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "shards", b"shards", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListShardsResponse: _TypeAlias = ListShardsResponse  # noqa: Y015
+
+@_typing.final
+class ShardDescription(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COORDINATOR_FIELD_NUMBER: _builtins.int
+    SHARD_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
+    coordinator: _builtins.str
+    shard: _builtins.int
+    state: _builtins.str
+    """unloaded, loading, active, unloading, failed. Only active ones serve."""
+    coordinator_epoch: _builtins.int
+    """Grows with every load; markers carry it. Absent where it is not active, and for coordinators that send no markers."""
+    def __init__(
+        self,
+        *,
+        coordinator: _builtins.str = ...,
+        shard: _builtins.int = ...,
+        state: _builtins.str = ...,
+        coordinator_epoch: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_coordinator_epoch", b"_coordinator_epoch", "coordinator_epoch", b"coordinator_epoch"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_coordinator_epoch", b"_coordinator_epoch", "coordinator", b"coordinator", "coordinator_epoch", b"coordinator_epoch", "shard", b"shard", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__coordinator_epoch: _TypeAlias = _typing.Literal["coordinator_epoch"]  # noqa: Y015
+    _WhichOneofArgType__coordinator_epoch: _TypeAlias = _typing.Literal["_coordinator_epoch", b"_coordinator_epoch"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__coordinator_epoch) -> _WhichOneofReturnType__coordinator_epoch | None: ...
+
+Global___ShardDescription: _TypeAlias = ShardDescription  # noqa: Y015
+
+@_typing.final
+class LoadShardRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    COORDINATOR_FIELD_NUMBER: _builtins.int
+    SHARD_FIELD_NUMBER: _builtins.int
+    coordinator: _builtins.str
+    """transactions, groups or log."""
+    shard: _builtins.int
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        coordinator: _builtins.str = ...,
+        shard: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator", b"coordinator", "header", b"header", "shard", b"shard"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LoadShardRequest: _TypeAlias = LoadShardRequest  # noqa: Y015
+
+@_typing.final
+class LoadShardResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    SHARD_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    """INVALID_REQUEST: there is no such shard, or it cannot be loaded by itself. CORRUPT_MESSAGE: its stored records cannot
+    be read; it has failed. NOT_COORDINATOR: it was unloaded meanwhile.
+    """
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    @_builtins.property
+    def shard(self) -> Global___ShardDescription: ...
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        shard: Global___ShardDescription | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["shard", b"shard"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "shard", b"shard", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LoadShardResponse: _TypeAlias = LoadShardResponse  # noqa: Y015
+
+@_typing.final
+class UnloadShardRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    COORDINATOR_FIELD_NUMBER: _builtins.int
+    SHARD_FIELD_NUMBER: _builtins.int
+    coordinator: _builtins.str
+    shard: _builtins.int
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        coordinator: _builtins.str = ...,
+        shard: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["coordinator", b"coordinator", "header", b"header", "shard", b"shard"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnloadShardRequest: _TypeAlias = UnloadShardRequest  # noqa: Y015
+
+@_typing.final
+class UnloadShardResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    SHARD_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    """INVALID_REQUEST: there is no such shard, or every other one needs it."""
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    @_builtins.property
+    def shard(self) -> Global___ShardDescription: ...
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        shard: Global___ShardDescription | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["shard", b"shard"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "shard", b"shard", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnloadShardResponse: _TypeAlias = UnloadShardResponse  # noqa: Y015

@@ -59,6 +59,21 @@ class AdminServiceStub(object):
                 request_serializer=coordinator__api_dot_v1_dot_admin__pb2.AbortHangingTransactionsRequest.SerializeToString,
                 response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.AbortHangingTransactionsResponse.FromString,
                 _registered_method=True)
+        self.ListShards = channel.unary_unary(
+                '/coordinator_api.v1.AdminService/ListShards',
+                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.ListShardsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.ListShardsResponse.FromString,
+                _registered_method=True)
+        self.LoadShard = channel.unary_unary(
+                '/coordinator_api.v1.AdminService/LoadShard',
+                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.LoadShardRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.LoadShardResponse.FromString,
+                _registered_method=True)
+        self.UnloadShard = channel.unary_unary(
+                '/coordinator_api.v1.AdminService/UnloadShard',
+                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.UnloadShardRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.UnloadShardResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
@@ -106,6 +121,31 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListShards(self, request, context):
+        """The shards of the server and where they stand. Needs the permission describe on the cluster.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LoadShard(self, request, context):
+        """Reads a shard from the store and lets it serve, while the others serve; answered when it does. A shard that serves
+        already is read anew. For one that failed, and to take up an unloaded one again. Needs the permission cluster_action
+        on the cluster.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnloadShard(self, request, context):
+        """Serves a shard no longer; answered when everything that it had accepted is durable. Callers are answered
+        NOT_COORDINATOR (partitions: NOT_LEADER_OR_FOLLOWER); outcomes that are decided wait until it is loaded again. Needs
+        the permission cluster_action on the cluster.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -133,6 +173,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.AbortHangingTransactions,
                     request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.AbortHangingTransactionsRequest.FromString,
                     response_serializer=coordinator__api_dot_v1_dot_admin__pb2.AbortHangingTransactionsResponse.SerializeToString,
+            ),
+            'ListShards': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListShards,
+                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.ListShardsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.ListShardsResponse.SerializeToString,
+            ),
+            'LoadShard': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadShard,
+                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.LoadShardRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.LoadShardResponse.SerializeToString,
+            ),
+            'UnloadShard': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnloadShard,
+                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.UnloadShardRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.UnloadShardResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -270,6 +325,87 @@ class AdminService(object):
             '/coordinator_api.v1.AdminService/AbortHangingTransactions',
             coordinator__api_dot_v1_dot_admin__pb2.AbortHangingTransactionsRequest.SerializeToString,
             coordinator__api_dot_v1_dot_admin__pb2.AbortHangingTransactionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListShards(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.AdminService/ListShards',
+            coordinator__api_dot_v1_dot_admin__pb2.ListShardsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_admin__pb2.ListShardsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoadShard(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.AdminService/LoadShard',
+            coordinator__api_dot_v1_dot_admin__pb2.LoadShardRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_admin__pb2.LoadShardResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnloadShard(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.AdminService/UnloadShard',
+            coordinator__api_dot_v1_dot_admin__pb2.UnloadShardRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_admin__pb2.UnloadShardResponse.FromString,
             options,
             channel_credentials,
             insecure,

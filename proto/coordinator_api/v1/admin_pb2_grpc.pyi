@@ -52,6 +52,18 @@ class AdminServiceStub:
     transaction that a transactional id owns is refused with INVALID_TXN_STATE: AbortTransactions is the way to end it.
     Needs the permission cluster_action on the cluster.
     """
+    ListShards: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListShardsRequest, _admin_pb2.ListShardsResponse]
+    """The shards of the server and where they stand. Needs the permission describe on the cluster."""
+    LoadShard: _grpc.UnaryUnaryMultiCallable[_admin_pb2.LoadShardRequest, _admin_pb2.LoadShardResponse]
+    """Reads a shard from the store and lets it serve, while the others serve; answered when it does. A shard that serves
+    already is read anew. For one that failed, and to take up an unloaded one again. Needs the permission cluster_action
+    on the cluster.
+    """
+    UnloadShard: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UnloadShardRequest, _admin_pb2.UnloadShardResponse]
+    """Serves a shard no longer; answered when everything that it had accepted is durable. Callers are answered
+    NOT_COORDINATOR (partitions: NOT_LEADER_OR_FOLLOWER); outcomes that are decided wait until it is loaded again. Needs
+    the permission cluster_action on the cluster.
+    """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -76,6 +88,18 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Aborts the hanging transactions of one partition with a marker of its own, because no coordinator would send one. A
     transaction that a transactional id owns is refused with INVALID_TXN_STATE: AbortTransactions is the way to end it.
     Needs the permission cluster_action on the cluster.
+    """
+    ListShards: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListShardsRequest, _admin_pb2.ListShardsResponse]  # type: ignore[assignment]
+    """The shards of the server and where they stand. Needs the permission describe on the cluster."""
+    LoadShard: _aio.UnaryUnaryMultiCallable[_admin_pb2.LoadShardRequest, _admin_pb2.LoadShardResponse]  # type: ignore[assignment]
+    """Reads a shard from the store and lets it serve, while the others serve; answered when it does. A shard that serves
+    already is read anew. For one that failed, and to take up an unloaded one again. Needs the permission cluster_action
+    on the cluster.
+    """
+    UnloadShard: _aio.UnaryUnaryMultiCallable[_admin_pb2.UnloadShardRequest, _admin_pb2.UnloadShardResponse]  # type: ignore[assignment]
+    """Serves a shard no longer; answered when everything that it had accepted is durable. Callers are answered
+    NOT_COORDINATOR (partitions: NOT_LEADER_OR_FOLLOWER); outcomes that are decided wait until it is loaded again. Needs
+    the permission cluster_action on the cluster.
     """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -128,6 +152,36 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         """Aborts the hanging transactions of one partition with a marker of its own, because no coordinator would send one. A
         transaction that a transactional id owns is refused with INVALID_TXN_STATE: AbortTransactions is the way to end it.
         Needs the permission cluster_action on the cluster.
+        """
+
+    @_abc_1.abstractmethod
+    def ListShards(
+        self,
+        request: _admin_pb2.ListShardsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListShardsResponse, _abc.Awaitable[_admin_pb2.ListShardsResponse]]:
+        """The shards of the server and where they stand. Needs the permission describe on the cluster."""
+
+    @_abc_1.abstractmethod
+    def LoadShard(
+        self,
+        request: _admin_pb2.LoadShardRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.LoadShardResponse, _abc.Awaitable[_admin_pb2.LoadShardResponse]]:
+        """Reads a shard from the store and lets it serve, while the others serve; answered when it does. A shard that serves
+        already is read anew. For one that failed, and to take up an unloaded one again. Needs the permission cluster_action
+        on the cluster.
+        """
+
+    @_abc_1.abstractmethod
+    def UnloadShard(
+        self,
+        request: _admin_pb2.UnloadShardRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.UnloadShardResponse, _abc.Awaitable[_admin_pb2.UnloadShardResponse]]:
+        """Serves a shard no longer; answered when everything that it had accepted is durable. Callers are answered
+        NOT_COORDINATOR (partitions: NOT_LEADER_OR_FOLLOWER); outcomes that are decided wait until it is loaded again. Needs
+        the permission cluster_action on the cluster.
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

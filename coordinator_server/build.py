@@ -1,8 +1,8 @@
 """The composition root: every part of one server, made and joined here and nowhere else.
 
 `build` makes what needs no stored state, so that the server can listen and say that it loads. `load` brings back what
-all shards share, makes the services on it, opens the door, and then brings back the shards, each of which serves as soon
-as it is there.
+all shards share, makes the services on it, opens the door, and then brings back the shards, each of which serves as
+soon as it is there.
 """
 
 from __future__ import annotations
@@ -13,24 +13,26 @@ from functools import partial
 
 import structlog
 
-from coordinator_api.v1 import admin_pb2, log_pb2, transaction_pb2
+from coordinator_api.v1 import admin_pb2, group_pb2, log_pb2, transaction_pb2
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.commit_thread import CommitThread
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.driver import LoopDriver
 from coordinator_runtime.identity import new_uuid
+from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.loader import ShardLoader
 from coordinator_runtime.pending import all_of
-from coordinator_runtime.ports import AllowAll
+from coordinator_runtime.ports import AllowAll, GroupVerifier
 from coordinator_runtime.rocks import StoreStatistics
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreFailed
+from coordinator_runtime.worker import WorkerProcess
 from coordinator_server.admin_servicer import Administration, AdminServicer
 from coordinator_server.admission import Admission
 from coordinator_server.config import Address, Config
 from coordinator_server.events import EventObserver
 from coordinator_server.grpc_session import SERVICE as SESSION_SERVICE
-from coordinator_server.markers import LocalMarkers, NoGroups
+from coordinator_server.markers import LocalMarkers
 from coordinator_server.metrics.calls import CallNumbers
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.runtime import RuntimeNumbers
@@ -39,6 +41,10 @@ from coordinator_server.metrics.transactions import TransactionNumbers
 from coordinator_server.shard_events import ShardObserver
 from coordinator_server.shard_servicer import ShardServicer
 from coordinator_server.transport import Dispatcher
+from group_coordinator.committed.participant import GroupMarkers, OffsetsOfTopics
+from group_coordinator.loading import GroupRouter, groups_kind, send_members_away_with_their_shard
+from group_coordinator.news import News
+from group_coordinator.parts import GroupSurroundings, group_servicers
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.state import CATALOG_KEY
 from partition_log.foreign_markers import ForeignMarkers
@@ -47,7 +53,7 @@ from partition_log.markers import PartitionMarkers
 from partition_log.open_transactions import PartitionTransactions
 from partition_log.service import LogService
 from partition_log.servicer import LogServicer
-from partition_log.topics import TopicService
+from partition_log.topics import TopicService, TopicUsers
 from txn_coordinator.administration import TransactionAdministration
 from txn_coordinator.counters import COUNTERS
 from txn_coordinator.hanging import HangingTransactions
@@ -67,11 +73,15 @@ from txn_coordinator.verifier import CoordinatorVerifier
 SERVICES = (
     transaction_pb2.DESCRIPTOR.services_by_name["TransactionService"],
     log_pb2.DESCRIPTOR.services_by_name["LogService"],
+    group_pb2.DESCRIPTOR.services_by_name["GroupService"],
     admin_pb2.DESCRIPTOR.services_by_name["AdminService"],
 )
 """What this server serves. Every method of them has a servicer."""
 
 SERVICE_NAMES = (*(service.full_name for service in SERVICES), SESSION_SERVICE.full_name)
+
+LOADED_LAST = (Coordinator.LOG, Coordinator.GROUPS, Coordinator.TRANSACTIONS)
+"""In this order: what transactions owe, they owe to partitions and groups."""
 
 NO_STATISTICS = partial(StoreStatistics, 0, 0, 0, 0, 0)
 """Of a store that lies in memory."""
@@ -99,6 +109,8 @@ class Server:
     driver: LoopDriver
     commits: CommitThread
     dispatcher: Dispatcher
+    worker: WorkerProcess
+    """For computations that would hold up the loop. Closed when nobody waits for one any more."""
     snapshots: Snapshots
     """What a scrape asks for, from the start on."""
 
@@ -144,7 +156,7 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
         calls_in_flight=dispatcher.calls_in_flight,
         protocol=SERVICES[0].file.package,
     )
-    return Server(store, runtime, ShardLoader(runtime, store), driver, commits, dispatcher, snapshots)
+    return Server(store, runtime, ShardLoader(runtime, store), driver, commits, dispatcher, WorkerProcess(), snapshots)
 
 
 def _on_defect(numbers: ServerNumbers, defect: Exception) -> None:
@@ -158,17 +170,10 @@ async def load(server: Server, config: Config, address: Address) -> int:
     the others do not need. The commit thread must run.
 
     Raises Refused where what all shards share cannot be read: then nothing is served."""
-    runtime, store, loader, shard_count = server.runtime, server.store, server.loader, config.shard_count
+    runtime, loader, shard_count = server.runtime, server.loader, config.shard_count
     limits, authorizer = config.limits(), AllowAll()
 
-    loader.add(catalog_kind(runtime, shard_count=shard_count))
-    loader.add(counters_kind(runtime))
-    await all_of([loader.load(CATALOG_KEY), loader.load(COUNTERS)])
-    directory = TopicDirectory(runtime)
-    partition_markers = PartitionMarkers(directory)
-    markers = LocalMarkers(partition_markers, NoGroups())
-    loader.add(partitions_kind(runtime, directory, shard_count=shard_count, config=config.partition_config()))
-    loader.add(transactions_kind(runtime, markers=markers, config=_transaction_config(config)))
+    directory, markers, partition_markers = await _add_shards(server, config)
     open_transactions = PartitionTransactions(runtime, directory)
     sender = MarkerSender(runtime, markers, open_transactions)
     transactions = TransactionService(
@@ -176,15 +181,20 @@ async def load(server: Server, config: Config, address: Address) -> int:
     )
     verifier = CoordinatorVerifier(runtime, transactions.shard_key)
     topics = TopicService(
-        runtime, directory, verifier=verifier, authorizer=authorizer, limits=limits, new_topic_id=new_uuid
+        runtime,
+        directory,
+        users=TopicUsers(verifier, OffsetsOfTopics(GroupRouter(shard_count))),
+        authorizer=authorizer,
+        limits=limits,
+        new_topic_id=new_uuid,
     )
-    log = LogService(runtime, store, directory, verifier=verifier, authorizer=authorizer, limits=limits)
+    log = LogService(runtime, server.store, directory, verifier=verifier, authorizer=authorizer, limits=limits)
     transaction_servicer = TransactionServicer(
         transactions,
         catalog=directory,
         authorizer=authorizer,
         address=NodeAddress(config.node_id, address.host, address.port),
-        history=TransactionHistory(runtime, store, transactions.shard_key),
+        history=TransactionHistory(runtime, server.store, transactions.shard_key),
         two_phase_commit=config.transaction_two_phase_commit_enable,
     )
     owners = ProducerOwners(runtime)
@@ -206,14 +216,52 @@ async def load(server: Server, config: Config, address: Address) -> int:
             LogServicer(topics, log, foreign_markers),
             AdminServicer(limits, administration),
             ShardServicer(loader, authorizer),
+            *_servicers_of_groups(server, config, directory, verifier),
         ]
     )
     server.snapshots.loaded = loaded
-    # Partitions first: what the coordinators owe, they owe to them.
-    failed = await all_of([loader.load_all(Coordinator.LOG), loader.load_all(Coordinator.TRANSACTIONS)])
+    failed = await all_of([loader.load_all(coordinator) for coordinator in LOADED_LAST])
     shard_observer.is_start_over = True
     hanging.audit()
     return sum(failed)
+
+
+async def _add_shards(server: Server, config: Config) -> tuple[TopicDirectory, LocalMarkers, PartitionMarkers]:
+    """Load what all shards share, and say what shards there are. Gives the names of partitions, and how a transaction
+    reaches all that takes part in it, and partitions alone."""
+    runtime, loader, shard_count = server.runtime, server.loader, config.shard_count
+    loader.add(catalog_kind(runtime, shard_count=shard_count))
+    loader.add(counters_kind(runtime))
+    await all_of([loader.load(CATALOG_KEY), loader.load(COUNTERS)])
+    directory = TopicDirectory(runtime)
+    partition_markers = PartitionMarkers(directory)
+    markers = LocalMarkers(partition_markers, GroupMarkers(GroupRouter(shard_count)))
+    loader.add(partitions_kind(runtime, directory, shard_count=shard_count, config=config.partition_config()))
+    loader.add(groups_kind(runtime, topics=directory, config=config.group_config(), shard_count=shard_count))
+    loader.add(transactions_kind(runtime, markers=markers, config=_transaction_config(config)))
+    return directory, markers, partition_markers
+
+
+def _servicers_of_groups(
+    server: Server, config: Config, directory: TopicDirectory, verifier: GroupVerifier
+) -> list[object]:
+    """What serves GroupService, and sends members away when their shard leaves."""
+    runtime, router = server.runtime, GroupRouter(config.shard_count)
+    answers, news = LateAnswers(runtime), News(runtime)
+    send_members_away_with_their_shard(server.loader, router, answers, news)
+    surroundings = GroupSurroundings(
+        runtime=runtime,
+        router=router,
+        config=config.group_config(),
+        authorizer=AllowAll(),
+        catalog=directory,
+        topics=directory,
+        verifier=verifier,
+        answers=answers,
+        news=news,
+        worker=server.worker,
+    )
+    return group_servicers(surroundings)
 
 
 def _transaction_config(config: Config) -> TransactionConfig:

@@ -28,6 +28,8 @@ from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_server.admission import AdmissionLimits
 from coordinator_server.logs import LogFormat, LogLevel
 from coordinator_server.unix_socket import check_unix_address, is_unix
+from group_coordinator.assignors import SERVER_ASSIGNORS
+from group_coordinator.config import GROUP_SIZE_MAX, GroupConfig, MigrationPolicy
 from partition_log.state import PRODUCER_EXPIRATION_MS, PartitionConfig
 from txn_coordinator.shard import EXPIRATION_MS, TwoPhase
 
@@ -84,9 +86,22 @@ def _checked_listen(text: str) -> str:
     return text
 
 
+def _assignor_names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
+def _checked_assignors(text: str) -> str:
+    for name in _assignor_names(text):
+        if name not in SERVER_ASSIGNORS:
+            raise ValueError(f"{name!r} is no assignor; there are {', '.join(sorted(SERVER_ASSIGNORS))}")
+    return text
+
+
 AddressText = Annotated[str, AfterValidator(_checked_address)]
 ListenText = Annotated[str, AfterValidator(_checked_listen)]
+AssignorNames = Annotated[str, AfterValidator(_checked_assignors)]
 Positive = Annotated[int, Field(ge=1)]
+NotNegative = Annotated[int, Field(ge=0)]
 
 
 class Config(BaseSettings):
@@ -144,6 +159,70 @@ class Config(BaseSettings):
     """Whether producers may take part in somebody else's two-phase commit (enable_2pc, PrepareTransaction). Their
     transactions never time out: one that is forgotten holds back every committed reader of its partitions until
     somebody ends it."""
+
+    group_session_timeout_ms_min: Positive = 6_000
+    """Shortest session timeout that a member of a classic group may ask for. Too small: a pause of the client or of the
+    network costs a rebalance."""
+
+    group_session_timeout_ms_max: Positive = 1_800_000
+    """Longest one. Too large: the partitions of a member that died stand still for that long."""
+
+    group_initial_rebalance_delay_ms: NotNegative = 100
+    """How long an empty classic group waits for more members before its first rebalance. Kafka: 3,000. Too small: an
+    application that starts many members at once rebalances once for each. Too large: it waits at every start."""
+
+    group_size_max: Positive = GROUP_SIZE_MAX
+    """Most members of a classic group. Too large: a rebalance of so many holds up everybody."""
+
+    group_consumer_size_max: Positive = GROUP_SIZE_MAX
+    """Most members of a consumer group."""
+
+    group_consumer_session_timeout_ms: Positive = 45_000
+    """Silence after which a member of a consumer group is removed. Too small: pauses cost memberships. Too large: the
+    partitions of a member that died stand still for that long."""
+
+    group_consumer_session_timeout_ms_min: Positive = 45_000
+    """Shortest one that a group's own settings may ask for."""
+
+    group_consumer_session_timeout_ms_max: Positive = 60_000
+    """Longest one that a group's own settings may ask for."""
+
+    group_consumer_heartbeat_interval_ms: Positive = 5_000
+    """Pause between the heartbeats of a member of a consumer group; below the session timeout. Too small: heartbeats
+    are most of the load. Too large: who does not wait on the server for news hears late of what it must do."""
+
+    group_consumer_heartbeat_interval_ms_min: Positive = 5_000
+    """Shortest one that a group's own settings may ask for."""
+
+    group_consumer_heartbeat_interval_ms_max: Positive = 15_000
+    """Longest one that a group's own settings may ask for."""
+
+    group_consumer_assignors: AssignorNames = "uniform,range"
+    """Assignors of consumer groups, with commas between; the first is used where the members prefer none."""
+
+    group_consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    """Which groups with members may change their protocol: bidirectional, upgrade (classic to consumer), downgrade or
+    disabled. Groups without members always may."""
+
+    group_consumer_assignment_interval_ms: NotNegative = 50
+    """Shortest time between two targets of one consumer group. Kafka: 1,000. Too small: every member that joins costs a
+    computation. Too large: members wait for their partitions."""
+
+    group_consumer_regex_refresh_interval_ms: Positive = 600_000
+    """How often the patterns that members subscribe to are matched again, besides after every change of topics."""
+
+    group_waits_max: Positive = 100_000
+    """Calls of members that may wait at the same time, for a rebalance or for news. Each costs memory, and no work."""
+
+    offsets_retention_ms: Positive = 7 * 24 * 3_600_000
+    """How long the offset of a topic that the group does not read any more is kept. Too small: an application that was
+    stopped for longer starts at the beginning, or at the end. Too large: offsets nobody needs keep their memory."""
+
+    offsets_retention_check_interval_ms: Positive = 600_000
+    """How often a shard looks for offsets that expired, and for groups with neither members nor offsets."""
+
+    offset_metadata_length_max: Positive = 4_096
+    """Characters of free text beside a committed offset."""
 
     batch_bytes_max: Positive = MEBI
     """Largest record batch. Too small: producers split theirs. Too large: one batch holds up everybody's commit."""
@@ -226,6 +305,7 @@ class Config(BaseSettings):
     @model_validator(mode="after")
     def _limits_make_sense_together(self) -> Self:
         self.limits()
+        self.group_config()
         return self
 
     def limits(self) -> Limits:
@@ -238,6 +318,30 @@ class Config(BaseSettings):
             transaction_max_timeout_ms=self.transaction_max_timeout_ms,
             producer_epoch_max=self.producer_epoch_max,
             fused_participants_max=self.fused_participants_max,
+            offset_metadata_bytes_max=self.offset_metadata_length_max,
+        )
+
+    def group_config(self) -> GroupConfig:
+        """How groups are coordinated."""
+        return GroupConfig(
+            session_timeout_ms_min=self.group_session_timeout_ms_min,
+            session_timeout_ms_max=self.group_session_timeout_ms_max,
+            initial_rebalance_delay_ms=self.group_initial_rebalance_delay_ms,
+            size_max=self.group_size_max,
+            consumer_size_max=self.group_consumer_size_max,
+            consumer_session_timeout_ms=self.group_consumer_session_timeout_ms,
+            consumer_session_timeout_ms_min=self.group_consumer_session_timeout_ms_min,
+            consumer_session_timeout_ms_max=self.group_consumer_session_timeout_ms_max,
+            consumer_heartbeat_interval_ms=self.group_consumer_heartbeat_interval_ms,
+            consumer_heartbeat_interval_ms_min=self.group_consumer_heartbeat_interval_ms_min,
+            consumer_heartbeat_interval_ms_max=self.group_consumer_heartbeat_interval_ms_max,
+            consumer_assignors=_assignor_names(self.group_consumer_assignors),
+            consumer_migration_policy=self.group_consumer_migration_policy,
+            consumer_assignment_interval_ms=self.group_consumer_assignment_interval_ms,
+            consumer_regex_refresh_interval_ms=self.group_consumer_regex_refresh_interval_ms,
+            offsets_retention_ms=self.offsets_retention_ms,
+            offsets_retention_check_interval_ms=self.offsets_retention_check_interval_ms,
+            offset_metadata_length_max=self.offset_metadata_length_max,
         )
 
     def partition_config(self) -> PartitionConfig:
@@ -255,7 +359,7 @@ class Config(BaseSettings):
 
     def admission_limits(self) -> AdmissionLimits:
         """The bounds of calls under way."""
-        return AdmissionLimits(self.calls_in_work_max, self.reserved_calls, self.long_polls_max)
+        return AdmissionLimits(self.calls_in_work_max, self.reserved_calls, self.long_polls_max, self.group_waits_max)
 
     def store_options(self) -> StoreOptions:
         """Memory and log size of the store."""

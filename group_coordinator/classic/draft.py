@@ -48,7 +48,8 @@ class GroupDraft:
         self.effects.append(GroupNews(self.group.group_id))
 
     def remove(self, member_ids: list[str], reason: LeaveReason) -> None:
-        """They are members no more, or cannot become it any more; calls of theirs that wait are told so."""
+        """They are members no more, or cannot become it any more; calls of theirs that wait are told so.
+        Heartbeats that wait hear of the rebalance that follows."""
         group = self.group
         for member_id in member_ids:
             self.effects.append(CancelTimer(session_key(group.group_id, member_id)))
@@ -64,4 +65,3 @@ class GroupDraft:
                 self.events.append(MemberLeft(group.group_id, group.kind, member_id, reason))
         if member_ids:
             self.group = without_members(group, member_ids)
-            self.tell_members()

@@ -15,6 +15,7 @@ from coordinator_api.v1 import common_pb2, group_pb2
 from coordinator_protocol.consumer_protocol import Subscription, encode_subscription
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.pending import Pending
+from group_coordinator.classic.state import ClassicGroup
 from tests.groups.room import KAFKA, GroupRoom, RoomOptions
 
 OK = ErrorCode.NONE
@@ -72,6 +73,13 @@ class ClassicRoom(GroupRoom):
         replies += [member.sync() for member in members if member is not leader]
         self.settle()
         assert [code(reply.result()) for reply in replies] == [OK] * len(members)
+
+    def group(self, group_id: str = GROUP) -> ClassicGroup:
+        """What the shard holds, live: for what no answer shows."""
+        shard = self.inside.runtime.shard(self.inside.router.shard_key(group_id))
+        group = shard.groups.get(group_id)
+        assert isinstance(group, ClassicGroup)
+        return group
 
     def describe(self, group_id: str = GROUP) -> Any:
         return self.told(group_pb2.DescribeGroupsRequest(group_ids=[group_id])).groups[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from coordinator_protocol.errors import ErrorCode
 from group_coordinator.news import PAUSE_MS
-from tests.groups.classic.members import GROUP, OK, ClassicRoom, code
+from tests.groups.classic.members import DELAY_MS, GROUP, OK, ClassicRoom, code, protocols
 
 REBALANCING = ErrorCode.REBALANCE_IN_PROGRESS
 
@@ -104,6 +104,22 @@ class TestGivenUp:
         assert leader.beats() is REBALANCING
         assert room.member_ids() == [leader.member_id]
 
+    def test_a_follower_that_gives_up_its_sync_must_ask_again_in_time(self) -> None:
+        room = ClassicRoom()
+        leader, follower = room.completing(*(room.member(session_timeout_ms=60_000) for _ in range(2)))
+        follower.syncing().cancel()
+        leader.syncs({})
+        room.tick(10_000)
+        assert follower.beats() is ErrorCode.UNKNOWN_MEMBER_ID
+
+    def test_a_static_member_that_gave_up_the_first_rebalance_is_waited_for(self) -> None:
+        room = ClassicRoom()
+        member = room.member("i1", session_timeout_ms=60_000)
+        member.joining().cancel()
+        room.tick(DELAY_MS)
+        assert (room.state(), room.size()) == ("PreparingRebalance", 1)
+        assert member.joins(member_id="").generation_id == 1
+
     def test_a_call_that_was_given_up_before_it_was_durable_is_given_up_then(self) -> None:
         room = ClassicRoom()
         leader, follower = room.stable(room.member(), room.member())
@@ -140,6 +156,40 @@ class TestTimers:
         for _time in range(3):
             member.joins(member_id="")
         assert room.timers() == {"session": 1}
+
+    def test_one_that_runs_out_when_its_rebalance_is_over_ends_nothing(self) -> None:
+        """Its cancellation waits for the disk, as the end of the rebalance does, and the next one has begun."""
+        room = ClassicRoom()
+        members = [room.member(session_timeout_ms=60_000, rebalance_timeout_ms=1_000) for _ in range(2)]
+        leader, follower = room.stable(*members)
+        leader.joining()
+        follower.join()
+        follower.protocols = protocols("range", metadata=b"new")
+        follower.join()
+        room.clock.advance(1_000)
+        room.inside.runtime.run_due_timers()
+        room.settle()
+        assert (room.state(), room.generation(), room.size()) == ("PreparingRebalance", 2, 2)
+
+    def test_one_that_runs_out_when_its_assignment_is_given_up_removes_nobody(self) -> None:
+        room = ClassicRoom()
+        leader, follower = room.completing(*(room.member(session_timeout_ms=60_000) for _ in range(2)))
+        leader.protocols = protocols("range", metadata=b"new")
+        leader.join()
+        follower.join()
+        room.clock.advance(10_000)
+        room.inside.runtime.run_due_timers()
+        room.settle()
+        assert (room.state(), room.generation(), room.size()) == ("CompletingRebalance", 2, 2)
+
+    def test_whatever_a_member_asks_proves_that_it_lives(self) -> None:
+        room = ClassicRoom()
+        leader, follower = room.stable(room.member(), room.member())
+        for ask in (follower.syncs, follower.joins):
+            room.tick(4_000)
+            assert (leader.beats(), code(ask())) == (OK, OK)
+        room.tick(4_000)
+        assert [leader.beats(), follower.beats()] == [OK, OK]
 
     def test_a_member_that_waited_longer_than_its_session_is_still_watched(self) -> None:
         """Its timer ran out while its call waited, and a call that waits is no silence; but then it is answered, and

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Final, Self, TypeAlias, Unpack
+from typing import Final, Self, TypeAlias, TypeVar, Unpack
 
 from coordinator_client.batch_reader import topic_of
 from coordinator_client.batching import TopicWriter
@@ -18,9 +18,11 @@ from coordinator_client.methods import Reply
 from coordinator_client.producer_config import ProducerConfig, ProducerOptions
 from coordinator_client.producer_core import ProducerCore
 from coordinator_client.state import Identity, ProducerStatus
+from coordinator_client.transaction_offsets import OffsetSource, TransactionOffsets
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_topic_name
 
+BatchT = TypeVar("BatchT")
 _Report: TypeAlias = tuple[int, int, Reply | Loss]
 
 _TIMESTAMP_MS_MAX: Final = 2**63 - 1
@@ -203,6 +205,11 @@ class Producer:
             while self._core.is_full:
                 self._wait()
                 self._pump()
+
+    def _commit_offsets(self, offsets: TransactionOffsets) -> None:
+        self._core.commit_offsets(offsets)
+        # Sent now: the membership they rest on is that of this moment.
+        self._pump()
 
     def _learn(self, topic: str) -> TopicWriter:
         try:
@@ -400,6 +407,18 @@ class Transaction:
         self._check_open()
         producer = self._producer
         producer._take(topic, producer._row(key, value, timestamp_ms, headers), partition)
+
+    def commit_offsets(self, consumer: OffsetSource[BatchT], batch: BatchT) -> None:
+        """Commit the consumer's offsets behind this batch together with the transaction, or not at all.
+
+        `batch` is what `Consumer.poll` returned, or offsets by partition. The group refuses it (the transaction then
+        ends in Abortable) once the consumer is no member any more or the partitions are somebody else's, so every
+        record counts once (KIP-447). The consumer must not commit by itself: `enable_auto_commit=False`.
+        After an abort `consumer.rewind(batch)` lets it read the batch again.
+        Raises: Abortable where the batch is not the consumer's any more; CommitFailed; Rejected; as `send`.
+        """
+        self._check_open()
+        self._producer._commit_offsets(consumer.transaction_offsets(batch))
 
     def flush(self) -> None:
         """Return once everything sent so far is durable, though not visible. Raises: as `send`."""

@@ -17,8 +17,6 @@ transaction.
 
 from __future__ import annotations
 
-from enum import Enum, auto
-
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.batching import SealedBatch, TopicWriter
@@ -44,6 +42,7 @@ from coordinator_client.rules import (
     aborted_by_server,
     after_abort,
     after_commit,
+    after_offsets,
     after_send,
     send_failure,
     still_unknown,
@@ -51,23 +50,11 @@ from coordinator_client.rules import (
     unknown_commit,
 )
 from coordinator_client.sending import CorePlan, Sender
-from coordinator_client.state import Identity, ProducerStatus, TopicPartitionCount, step
+from coordinator_client.state import Goal, Identity, ProducerStatus, TopicPartitionCount, step
+from coordinator_client.transaction_offsets import TransactionOffsets
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 
 _S = ProducerStatus
-
-
-class Goal(Enum):
-    """What the caller waits for."""
-
-    INIT = auto()
-    RECOVER = auto()
-    BEGIN = auto()
-    FLUSH = auto()
-    PREPARE = auto()
-    COMMIT = auto()
-    ABORT = auto()
-    RESOLVE = auto()
 
 
 class ProducerCore:
@@ -153,7 +140,7 @@ class ProducerCore:
         result says why."""
         self._check_open()
         self._sender.waiting.seal_all()
-        if not (self._is_transaction_sent or self._sender.waiting.has_ready):
+        if not (self._is_transaction_sent or self._sender.has_ready):
             raise rejected(ErrorCode.INVALID_TXN_STATE, "nothing was sent in the transaction, so there is no decision")
         self._set_goal(Goal.PREPARE)
 
@@ -222,6 +209,11 @@ class ProducerCore:
             self._sender.waiting.seal_all()
             return True
         return has_sealed
+
+    def commit_offsets(self, offsets: TransactionOffsets) -> None:
+        """Let a consumer's offsets commit with the transaction. Raises: why nothing can be taken."""
+        self._check_open()
+        self._sender.offsets.append(offsets)
 
     def transmissions(self, now_ms: int) -> list[Transmission]:
         """Return the attempts to start now."""
@@ -372,7 +364,7 @@ class ProducerCore:
         self._finish(None if self._goal is Goal.ABORT else self.failure)
 
     def _send(self, now_ms: int) -> None:
-        if self.status not in (_S.IN_TRANSACTION, _S.READY) or not self._sender.waiting.has_ready:
+        if self.status not in (_S.IN_TRANSACTION, _S.READY) or not self._sender.has_ready:
             return
         assert self.identity is not None, "a producer that may send has an identity"
         self._is_transaction_sent = True
@@ -539,10 +531,10 @@ class ProducerCore:
         elif self._goal is not Goal.BEGIN:
             self._finish(None if self._goal is Goal.ABORT else self.failure)
 
-    def _send_failed(self, error: TransactionError, batch: SealedBatch) -> None:
-        """Take note of a batch that failed for good."""
-        after = after_send(error, is_transactional=self.is_transactional)
-        if error.code in TOPIC_GONE:
+    def _send_failed(self, error: TransactionError, batch: SealedBatch | None) -> None:
+        """Take note of a batch, or of offsets (None), that failed for good."""
+        after = after_offsets(error) if batch is None else after_send(error, is_transactional=self.is_transactional)
+        if batch is not None and error.code in TOPIC_GONE:
             self._sender.waiting.forget(batch.queue.topic.name)
         if self.is_transactional and self.status is not _S.IN_TRANSACTION:
             # Another batch of the same answer has ended the transaction already.
@@ -550,7 +542,7 @@ class ProducerCore:
             return
         self._note_failure(send_failure(error, is_transactional=self.is_transactional))
         match after:
-            case AfterSend.GO_ON:
+            case AfterSend.GO_ON if batch is not None:
                 self._sender.waiting.take_back_sequence(batch, self.identity)
             case AfterSend.ABORT:
                 self._drop_sends()

@@ -68,6 +68,15 @@ def after_send(error: TransactionError, *, is_transactional: bool) -> AfterSend:
     return AfterSend.GO_ON
 
 
+def after_offsets(error: TransactionError) -> AfterSend:
+    """Return what offsets mean that the group or the coordinator refused.
+
+    A newer epoch is not taken for a rival here: the server may have aborted the transaction at its timeout. The abort
+    finds out, as after a commit.
+    """
+    return AfterSend.RENEW if error.error_class in _EXPIRED else AfterSend.ABORT
+
+
 def after_commit(what: ErrorClass) -> AfterEnd:
     """Return what the answer to a commit means."""
     match what:

@@ -7,19 +7,23 @@ sequence.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.batching import Accumulator, BatchFormat, SealedBatch
+from coordinator_client.consumer.state import NO_GENERATION
 from coordinator_client.errors import TransactionError, class_of, failure, failure_of, misconfigured
 from coordinator_client.exchange import Deadlines, Exchange
 from coordinator_client.flights import Flights
 from coordinator_client.identity import Chance
-from coordinator_client.methods import PRODUCE
+from coordinator_client.methods import PRODUCE, TXN_OFFSET_COMMIT
 from coordinator_client.state import Identity
+from coordinator_client.transaction_offsets import TransactionOffsets, fill_topics
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 
 REQUESTS_IN_FLIGHT_MAX: Final = 5
@@ -53,9 +57,11 @@ class Sender:
         *,
         flights: Flights,
         chance: Chance,
-        on_failed: Callable[[TransactionError, SealedBatch], None],
+        on_failed: Callable[[TransactionError, SealedBatch | None], None],
     ) -> None:
         self.waiting = Accumulator(plan.batch_format)
+        self.offsets: deque[TransactionOffsets] = deque()
+        """What a consumer commits in the transaction, as far as it was not sent."""
         self.requests_in_flight = 0
         self._plan = plan
         self._flights = flights
@@ -64,11 +70,18 @@ class Sender:
 
     @property
     def is_drained(self) -> bool:
-        """Whether every batch that was cut is answered."""
-        return not self.requests_in_flight and not self.waiting.has_ready
+        """Whether every batch that was cut, and all offsets, are answered."""
+        return not self.requests_in_flight and not self.has_ready
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether there is something to send."""
+        return self.waiting.has_ready or bool(self.offsets)
 
     def send_ready(self, identity: Identity, now_ms: int) -> None:
-        """Start requests for the batches that can go."""
+        """Start requests for the batches that can go, and for offsets."""
+        while self.offsets:
+            self._send_offsets(self.offsets.popleft(), identity, now_ms)
         while self.waiting.has_ready and self.requests_in_flight < REQUESTS_IN_FLIGHT_MAX:
             batches = self.waiting.take(identity)
             exchange: _ProduceExchange = Exchange(
@@ -79,15 +92,38 @@ class Sender:
     def drop(self) -> None:
         """Forget every record and every request; the flights must be cancelled with it."""
         self.waiting.drop()
+        self.offsets.clear()
         self.requests_in_flight = 0
 
     def _fly(self, exchange: _ProduceExchange, batches: Sequence[SealedBatch]) -> None:
         self.requests_in_flight += 1
         self._flights.start(exchange, lambda end, now_ms: self._ended(exchange, batches, end, now_ms))
 
+    def _send_offsets(self, offsets: TransactionOffsets, identity: Identity, now_ms: int) -> None:
+        request = txn_offset_commit_request(self._plan, self._header(), identity, offsets)
+        exchange = Exchange(
+            TXN_OFFSET_COMMIT,
+            request,
+            deadlines=self._plan.deadlines,
+            now_ms=now_ms,
+            items=lambda reply: reply.results,
+        )
+
+        def ended(end: group.TxnOffsetCommitResponse | TransactionError, _: int) -> None:
+            self.requests_in_flight -= 1
+            error = end if isinstance(end, TransactionError) else exchange.failure_of(end)
+            if error is not None:
+                self._on_failed(error, None)
+
+        self.requests_in_flight += 1
+        self._flights.start(exchange, ended)
+
+    def _header(self) -> RequestHeader:
+        return RequestHeader(client_id=self._plan.client_id, request_id=self._chance.request_id())
+
     def _request(self, batches: Sequence[SealedBatch]) -> log.ProduceRequest:
         request = log.ProduceRequest(
-            header=RequestHeader(client_id=self._plan.client_id, request_id=self._chance.request_id()),
+            header=self._header(),
             transactional_id=self._plan.transactional_id,
         )
         for batch in batches:
@@ -147,3 +183,23 @@ class Sender:
         for batch, error in failed:
             error.lost_attempts = exchange.lost
             self._on_failed(error, batch)
+
+
+def txn_offset_commit_request(
+    plan: CorePlan, header: RequestHeader, identity: Identity, offsets: TransactionOffsets
+) -> group.TxnOffsetCommitRequest:
+    """Return the request that adds a consumer's offsets to the open transaction."""
+    assert plan.transactional_id is not None, "only transactions take offsets"
+    member = offsets.metadata
+    request = group.TxnOffsetCommitRequest(
+        header=header,
+        transactional_id=plan.transactional_id,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        group_id=member.group_id,
+        generation_id_or_member_epoch=member.generation if member.generation != NO_GENERATION else None,
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+    )
+    fill_topics(request.topics, offsets.offsets, offsets.topic_ids)
+    return request

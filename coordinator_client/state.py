@@ -18,13 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """Who a producer is to the server: every batch and every end of a transaction carries it."""
 
     producer_id: int
@@ -63,6 +62,19 @@ class ProducerStatus(StrEnum):
     """EndTxn(abort) was sent. Without an answer by the deadline it is sent again before the next transaction."""
     CLOSED = "CLOSED"
     """It is fenced, misconfigured or was closed: nothing is sent any more."""
+
+
+class Goal(Enum):
+    """What the caller of a producer waits for."""
+
+    INIT = auto()
+    RECOVER = auto()
+    BEGIN = auto()
+    FLUSH = auto()
+    PREPARE = auto()
+    COMMIT = auto()
+    ABORT = auto()
+    RESOLVE = auto()
 
 
 _S = ProducerStatus

@@ -8,11 +8,14 @@ Source: spec groups 5.7 (X1, X2); KIP-429.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
+from typing import TypeAlias
 
 from coordinator_protocol.assignors.audiences import in_order
 from coordinator_protocol.assignors.sticky import balance
 from coordinator_protocol.assignors.values import MemberSpec, Share, Shares, TopicSpec, TopicT
+
+_Partitions: TypeAlias = dict[TopicT, set[int]]
 
 
 def assign_cooperative_sticky(
@@ -23,12 +26,13 @@ def assign_cooperative_sticky(
     Somebody whose claim is believed (see `settle_claims`) keeps the partition, whoever else claims it.
     """
     turns = in_order(members)
-    holdings, shares = balance([members[member_id] for member_id in turns], topics)
-    claimed = _claims(members.values())
-    safe = {}
-    for member_id, kept, share in zip(turns, holdings.shares, shares, strict=True):
-        safe[member_id] = share if share is kept else _without_transfers(share, kept, claimed)
-    return safe
+    holdings, balanced = balance([members[member_id] for member_id in turns], topics)
+    shares = dict(zip(turns, balanced, strict=True))
+    changed = zip(turns, holdings.shares, balanced, strict=True)
+    gains = {member_id: _gain(share, kept) for member_id, kept, share in changed if share is not kept}
+    for member_id, transfers in _claimed_parts(gains, members.values()).items():
+        shares[member_id] = _without(shares[member_id], transfers)
+    return shares
 
 
 def handed_over_too_early(
@@ -38,34 +42,46 @@ def handed_over_too_early(
 
     Empty for every assignor that may call itself cooperative. The leader asks this of assignors that are not ours.
     """
-    claimed = _claims(members.values())
+    gains = {member_id: _gain(share, members[member_id].owned) for member_id, share in shares.items()}
     return sorted(
         (topic, partition)
-        for member_id, share in shares.items()
-        for topic, partitions in share.items()
-        for partition in _transfers(topic, partitions, members[member_id].owned, claimed)
+        for transfers in _claimed_parts(gains, members.values()).values()
+        for topic, partitions in transfers.items()
+        for partition in partitions
     )
 
 
-def _claims(members: Iterable[MemberSpec[TopicT]]) -> dict[TopicT, set[int]]:
-    claimed: dict[TopicT, set[int]] = {}
+def _gain(share: Share[TopicT], before: Share[TopicT]) -> _Partitions[TopicT]:
+    """What is new in a share."""
+    gain = {}
+    for topic, partitions in share.items():
+        had = before.get(topic, ())
+        if partitions != had:
+            gain[topic] = {*partitions}.difference(had)
+    return gain
+
+
+def _claimed_parts(
+    gains: Mapping[str, _Partitions[TopicT]], members: Iterable[MemberSpec[TopicT]]
+) -> dict[str, _Partitions[TopicT]]:
+    """What is claimed, by whomever, of what each would get; who would get nothing of that kind is left out."""
+    claimed: _Partitions[TopicT] = {topic: set() for gain in gains.values() for topic in gain}
     for member in members:
-        for topic, partitions in member.owned.items():
-            claimed.setdefault(topic, set()).update(partitions)
-    return claimed
+        for topic in member.owned.keys() & claimed.keys():
+            claimed[topic].update(member.owned[topic])
+    parts = {
+        member_id: {topic: transfers for topic in gain if (transfers := gain[topic] & claimed[topic])}
+        for member_id, gain in gains.items()
+    }
+    return {member_id: part for member_id, part in parts.items() if part}
 
 
-def _transfers(
-    topic: TopicT, partitions: Iterable[int], kept: Share[TopicT], claimed: Mapping[TopicT, set[int]]
-) -> set[int]:
-    """Those of the partitions that are new to whoever kept `kept`, and claimed by somebody."""
-    return {*partitions}.difference(kept.get(topic, ())).intersection(claimed.get(topic, ()))
-
-
-def _without_transfers(share: Share[TopicT], kept: Share[TopicT], claimed: Mapping[TopicT, set[int]]) -> Share[TopicT]:
+def _without(share: Share[TopicT], transfers: Mapping[TopicT, Set[int]]) -> Share[TopicT]:
     safe = {}
     for topic, partitions in share.items():
-        transfers = _transfers(topic, partitions, kept, claimed)
-        if len(transfers) < len(partitions):
-            safe[topic] = tuple(partition for partition in partitions if partition not in transfers)
+        barred = transfers.get(topic, frozenset())
+        if len(barred) < len(partitions):
+            safe[topic] = (
+                tuple(partition for partition in partitions if partition not in barred) if barred else partitions
+            )
     return safe

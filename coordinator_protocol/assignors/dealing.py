@@ -14,10 +14,15 @@ def deal(shares: Sequence[dict[TopicT, tuple[int, ...]]], runs: Iterable[tuple[T
     """
     turn = 0
     size = len(shares)
+    hands: list[tuple[int, ...]] = []
+    cut: Sequence[int] = ()
     for topic, partitions in runs:
+        if partitions != cut:
+            # Topics are often dealt alike and then share the tuples: of a million, they would be most of the memory.
+            hands, cut = _hands(partitions, size), partitions
         end = turn + len(partitions)
         around = shares[turn:end] if end <= size else [*shares[turn:], *shares[: min(turn, end - size)]]
-        for share, hand in zip(around, _hands(partitions, size), strict=True):
+        for share, hand in zip(around, hands, strict=True):
             if topic in share:
                 share[topic] = tuple(sorted(share[topic] + hand))
             else:
@@ -25,8 +30,8 @@ def deal(shares: Sequence[dict[TopicT, tuple[int, ...]]], runs: Iterable[tuple[T
         turn = end % size
 
 
-def _hands(partitions: Sequence[int], size: int) -> Iterable[tuple[int, ...]]:
-    """What each gets who gets anything, in turn. Whole slices, because there may be a million partitions."""
+def _hands(partitions: Sequence[int], size: int) -> list[tuple[int, ...]]:
+    """What each gets who gets anything, in turn."""
     if len(partitions) <= size:
-        return zip(partitions, strict=True)
-    return (tuple(partitions[turn::size]) for turn in range(size))
+        return [*zip(partitions, strict=True)]
+    return [tuple(partitions[turn::size]) for turn in range(size)]

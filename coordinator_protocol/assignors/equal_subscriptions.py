@@ -41,7 +41,8 @@ def balance_equal(holdings: Holdings[TopicT], racks: Racks[TopicT] | None) -> Se
     table = _Table(shares, spare, racks)
     # First everybody gets his due; what is left then goes, one each, to those who hold no more than that.
     table.hand_out({place: due - size for place, size in enumerate(sizes) if size < due})
-    table.hand_out({place: 1 for place, size in enumerate(sizes) if size <= due})
+    if table.has_left:
+        table.hand_out({place: 1 for place, size in enumerate(sizes) if size <= due})
     return table.shares
 
 
@@ -68,6 +69,10 @@ class _Table(Generic[TopicT]):
         self._copied: dict[int, dict[TopicT, tuple[int, ...]]] = {}
         self._runs = deque((topic, spare[topic]) for topic in sorted(spare))
         self._racks = racks
+
+    @property
+    def has_left(self) -> bool:
+        return bool(self._runs)
 
     def hand_out(self, rooms: dict[int, int]) -> None:
         """Give each member, by its place, up to so many; in rounds of one each, to those who still have room."""

@@ -5,7 +5,7 @@ Source: spec groups 5.4; Kafka's `AbstractStickyAssignor`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Generic
 
@@ -32,21 +32,23 @@ def settle_claims(
     and if there are two of that generation, none: both cannot be right, and nobody can tell which is.
     """
     claims: dict[TopicT, list[int]] = {topic: [] for topic in assignable}
-    claim = {topic: claimed.extend for topic, claimed in claims.items()}
-    allowed: dict[frozenset[TopicT], frozenset[TopicT]] = {}
+    ways: dict[frozenset[TopicT], dict[TopicT, Callable[[Iterable[int]], None]]] = {}
     shares: list[Share[TopicT]] = []
     for member in members:
         share: Share[TopicT] = member.owned
         if share:
-            may_own = allowed.get(member.topics)
-            if may_own is None:
-                may_own = allowed[member.topics] = member.topics.intersection(claims)
-            if not share.keys() <= may_own:
-                share = {topic: share[topic] for topic in share if topic in may_own}
+            claim = ways.get(member.topics)
+            if claim is None:
+                claim = ways[member.topics] = {
+                    topic: claims[topic].extend for topic in member.topics if topic in claims
+                }
             for topic, partitions in share.items():
-                claim[topic](partitions)
+                try:
+                    claim[topic](partitions)
+                except KeyError:
+                    share = {other: share[other] for other in share if other in claim}
         shares.append(share)
-    unowned = {}
+    unowned: dict[TopicT, Sequence[int]] = {}
     everything = {count: frozenset(range(count)) for count in {topics[topic].partition_count for topic in claims}}
     for topic, claimed in claims.items():
         partitions_there = everything[topics[topic].partition_count]
@@ -55,7 +57,7 @@ def settle_claims(
             # Not one claim for each that is not missing: some are claimed twice, or do not exist.
             missing = partitions_there.difference(_settle(topic, partitions_there, members, shares))
         if missing:
-            unowned[topic] = sorted(missing)
+            unowned[topic] = sorted(missing) if claimed else range(len(partitions_there))
     return Holdings(tuple(shares), unowned)
 
 

@@ -52,6 +52,7 @@ from coordinator_client.reader import ReadPlan as ReadPlan
 from coordinator_client.reader import ReadRecord as ReadRecord
 from coordinator_client.reader import plan_ranges as plan_ranges
 from coordinator_client.reader import read as read
+from coordinator_client.state import Identity as Identity
 
 __all__ = [
     "Abortable",
@@ -69,6 +70,7 @@ __all__ = [
     "FetchOptions",
     "FetchedBatch",
     "GroupMetadata",
+    "Identity",
     "Misconfigured",
     "OffsetAndMetadata",
     "OutcomeUnknown",

@@ -27,34 +27,19 @@ import argparse
 import os
 import sqlite3
 import sys
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
-import grpc
-
-from coordinator_api.v1 import common_pb2 as common
-from coordinator_api.v1 import log_pb2 as log
-from coordinator_api.v1 import transaction_pb2 as txn
-from coordinator_api.v1.log_pb2_grpc import LogServiceStub
-from coordinator_api.v1.transaction_pb2_grpc import TransactionServiceStub
+from coordinator_client import Admin, Identity, Producer, TransactionError, read
 
 TOPIC: Final = "orders"
 TRANSACTIONAL_ID: Final = "shop"
 STEPS: Final = ("kept", "initialised", "produced", "prepared", "undecided", "decided", "committed")
 """Where a crash can be asked for: after an open transaction was taken over and before it is ended; after recovery;
-after the record; after PrepareTransaction; before the database commits; after it did; after EndTxn."""
+after the record; after it was prepared; before the database commits; after it did; after the log's commit."""
 
 CRASHED: Final = 70
-_DEADLINE_SECONDS: Final = 30
-
-
-class Identity(NamedTuple):
-    """Of a producer, and of the transaction that it opened."""
-
-    producer_id: int
-    producer_epoch: int
 
 
 class Connection(Protocol):
@@ -63,18 +48,6 @@ class Connection(Protocol):
     def execute(self, query: Any, parameters: Sequence[object] = ..., /) -> Any: ...  # noqa: ANN401  two libraries
     def commit(self) -> None: ...
     def close(self) -> None: ...
-
-
-class Reply(Protocol):
-    """What all replies and their items have in common."""
-
-    @property
-    def error_code(self) -> int: ...
-    @property
-    def error_message(self) -> str: ...
-
-
-ReplyT = TypeVar("ReplyT", bound=Reply)
 
 
 class TakenOver(Exception):
@@ -108,13 +81,13 @@ class Database:
     def close(self) -> None:
         self._connection.close()
 
-    def take_over(self, client: Identity) -> None:
+    def take_over(self, owner: Identity) -> None:
         """From here on only this process decides. Waits for a decision that is being committed, and forbids later ones,
         so that what `is_committed` says then stays true."""
         self._execute(
             "INSERT INTO participants VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE"
             " SET producer_id = excluded.producer_id, producer_epoch = excluded.producer_epoch",
-            (TRANSACTIONAL_ID, *client),
+            (TRANSACTIONAL_ID, *owner),
         )
         self._connection.commit()
 
@@ -125,11 +98,11 @@ class Database:
         self._connection.commit()
         return found
 
-    def order(self, order_id: int, noted: Identity, client: Identity) -> None:
+    def order(self, order_id: int, noted: Identity, owner: Identity) -> None:
         """The order and the decision for the log, not committed yet. Raises: TakenOver."""
         still_ours = self._execute(
             "UPDATE participants SET name = name WHERE name = ? AND producer_id = ? AND producer_epoch = ?",
-            (TRANSACTIONAL_ID, *client),
+            (TRANSACTIONAL_ID, *owner),
         )
         if still_ours.rowcount != 1:
             raise TakenOver(f"order {order_id} is given up: a newer process recovered")
@@ -156,98 +129,45 @@ class Database:
 class Shop:
     """The participant: one transactional producer, and the database that decides for it."""
 
-    def __init__(self, channel: grpc.Channel, database: Database, crash_at: str | None) -> None:
-        self._logs, self._transactions = LogServiceStub(channel), TransactionServiceStub(channel)
+    def __init__(self, producer: Producer, database: Database, crash_at: str | None) -> None:
+        self._producer = producer
         self._database = database
         self._crash_at = crash_at
-        self._client = Identity(-1, -1)
+        self._owner = Identity(-1, -1)
+        """Who we are to the database: no other process ever recovers with this identity."""
 
     def recover(self) -> None:
         """Take the log's transaction over and end it as the database decided, if there is one."""
-        started = self._call(
-            self._transactions.InitProducerId,
-            # The outside decision may take any time: with enable_2pc there is no transaction timeout.
-            txn.InitProducerIdRequest(transactional_id=TRANSACTIONAL_ID, enable_2pc=True, keep_prepared=True),
-        )
-        self._client = Identity(started.producer_id, started.producer_epoch)
-        self._database.take_over(self._client)
-        if started.HasField("ongoing_producer_id"):
+        kept = self._producer.recover()
+        assert self._producer.identity is not None, "a producer that recovered has an identity"
+        self._owner = self._producer.identity
+        self._database.take_over(self._owner)
+        if kept is not None:
             self._reach("kept")
-            noted = Identity(started.ongoing_producer_id, started.ongoing_producer_epoch)
-            is_committed = self._database.is_committed(noted)
-            self._end(committed=is_committed)
-            print(f"recovered: {'committed' if is_committed else 'aborted'} what {noted} had written")
-            self._database.take_over(self._client)
+            is_committed = self._database.is_committed(kept.identity)
+            if is_committed:
+                kept.commit()
+            else:
+                kept.abort()
+            print(f"recovered: {'committed' if is_committed else 'aborted'} what {kept.identity} had written")
         self._database.forget_decisions()
         self._reach("initialised")
 
     def order(self, order_id: int) -> None:
         """Put an order into the database and into the log, both or neither."""
-        self._produce(order_id)
-        self._reach("produced")
-        prepared = self._call(
-            self._transactions.PrepareTransaction,
-            txn.PrepareTransactionRequest(transactional_id=TRANSACTIONAL_ID, **self._client._asdict()),
-        )
-        noted = Identity(prepared.ongoing_producer_id, prepared.ongoing_producer_epoch)
+        with self._producer.transaction() as transaction:
+            transaction.send(TOPIC, b"%d" % order_id)
+            transaction.flush()
+            self._reach("produced")
+            prepared = transaction.prepare()
         self._reach("prepared")
-        self._database.order(order_id, noted, self._client)
+        self._database.order(order_id, prepared.identity, self._owner)
         self._reach("undecided")
         self._database.commit()
         self._reach("decided")
-        self._end(committed=True)
+        prepared.commit()
         self._reach("committed")
         print(f"ordered {order_id}")
-
-    def logged_orders(self) -> list[int]:
-        """The orders in the log, as a reader of committed records sees them."""
-        return sorted(int(record.value) for record in self._records())
-
-    def create_topic(self) -> None:
-        reply = self._call(
-            self._logs.CreateTopics,
-            log.CreateTopicsRequest(topics=[log.NewTopic(name=TOPIC, partition_count=1)]),
-        )
-        if reply.results[0].error_code != common.ERROR_CODE_TOPIC_ALREADY_EXISTS:
-            checked(reply.results[0])
-
-    def _produce(self, order_id: int) -> None:
-        now_ms = time.time_ns() // 1_000_000
-        record = log.Record(value=b"%d" % order_id, timestamp_ms=now_ms)
-        batch = log.RecordBatch(
-            record_count=1,
-            base_timestamp_ms=now_ms,
-            max_timestamp_ms=now_ms,
-            producer_id=self._client.producer_id,
-            producer_epoch=self._client.producer_epoch,
-            base_sequence=0,
-            is_transactional=True,
-            encoding=log.ENCODING_RECORDS_V1,
-            payload=log.Records(records=[record]).SerializeToString(),
-        )
-        request = log.ProduceRequest(
-            transactional_id=TRANSACTIONAL_ID, batches=[log.PartitionBatch(topic=TOPIC, partition=0, batch=batch)]
-        )
-        checked(self._call(self._logs.Produce, request).results[0])
-
-    def _end(self, *, committed: bool) -> None:
-        ended = self._call(
-            self._transactions.EndTxn,
-            txn.EndTxnRequest(transactional_id=TRANSACTIONAL_ID, committed=committed, **self._client._asdict()),
-        )
-        self._client = Identity(ended.producer_id, ended.producer_epoch)
-
-    def _records(self) -> Iterator[log.Record]:
-        offset, is_over = 0, False
-        while not is_over:
-            wanted = log.FetchPartition(topic=TOPIC, partition=0, fetch_offset=offset)
-            found = checked(self._call(self._logs.Fetch, log.FetchRequest(partitions=[wanted])).results[0])
-            for batch in found.batches:
-                yield from log.Records.FromString(batch.payload).records
-            offset, is_over = found.next_offset, found.next_offset >= found.last_stable_offset
-
-    def _call(self, method: Any, request: Any) -> Any:  # noqa: ANN401  the stubs' own types end at their attributes
-        return checked(method(request, timeout=_DEADLINE_SECONDS, wait_for_ready=True))
 
     def _reach(self, step: str) -> None:
         if step == self._crash_at:
@@ -255,11 +175,9 @@ class Shop:
             os._exit(CRASHED)
 
 
-def checked(reply: ReplyT) -> ReplyT:
-    """Return the reply. Errors of the protocol travel in it; only those of the transport are gRPC's."""
-    if reply.error_code:
-        raise SystemExit(f"the server refused with error {reply.error_code}: {reply.error_message}")
-    return reply
+def logged_orders(endpoint: str) -> list[int]:
+    """The orders in the log, as a reader of committed records sees them."""
+    return sorted(int(record.value or b"") for record in read(TOPIC, endpoint))
 
 
 def main(arguments: Iterable[str]) -> None:
@@ -271,15 +189,19 @@ def main(arguments: Iterable[str]) -> None:
     parser.add_argument("--crash-at", choices=STEPS)
     options = parser.parse_args(list(arguments))
     database = Database(options.database)
-    # A proxy in the environment is meant for the web, and would be asked for the loopback address too.
-    with grpc.insecure_channel(options.endpoint, options=[("grpc.enable_http_proxy", 0)]) as channel:
-        shop = Shop(channel, database, options.crash_at)
-        shop.create_topic()
-        shop.recover()
-        if options.order is not None and options.order not in database.orders():
-            shop.order(options.order)
+    try:
+        with Admin(options.endpoint) as admin:
+            admin.create_topic(TOPIC, 1, is_existing_ok=True)
+        # The outside decision may take any time, so transactions have no timeout.
+        with Producer(options.endpoint, transactional_id=TRANSACTIONAL_ID, two_phase_commit=True) as producer:
+            shop = Shop(producer, database, options.crash_at)
+            shop.recover()
+            if options.order is not None and options.order not in database.orders():
+                shop.order(options.order)
         print(f"database {database.orders()}")
-        print(f"log {shop.logged_orders()}")
+        print(f"log {logged_orders(options.endpoint)}")
+    except TransactionError as error:
+        raise SystemExit(str(error)) from error
     database.close()
 
 

@@ -32,6 +32,7 @@ PUBLIC = [
     "FetchOptions",
     "FetchedBatch",
     "GroupMetadata",
+    "Identity",
     "Misconfigured",
     "OffsetAndMetadata",
     "OutcomeUnknown",

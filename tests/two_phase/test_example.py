@@ -58,5 +58,5 @@ def test_it_says_what_is_missing_where_two_phase_commit_is_off(tmp_path: Path) -
         command = [sys.executable, str(example), server.address, "--database", str(tmp_path / "shop.sqlite")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert "error 53" in done.stderr
+    assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53)" in done.stderr
     assert "transaction_two_phase_commit_enable" in done.stderr

@@ -156,7 +156,7 @@ class Handover:
             revocation.is_committed = True
 
         offsets = self._desk.assignment.positions() if self.commits_on_revocation else {}
-        if not offsets and not len(self._commits):
+        if not offsets:
             revocation.is_committed = True
             return
         self._commits.add(CommitJob(offsets, committed, now_ms + self._desk.config.max_poll_interval_ms))

@@ -106,6 +106,8 @@ class World:
         """Raised in the client instead of waiting for the answer to this method."""
         self.scripted: dict[Method, deque[Any]] = {}
         """Answers to give instead of asking the server; a Loss is one too."""
+        self.late: list[Callable[[Any], None]] = []
+        """Where answers to attempts that met SILENT can still be brought."""
         self.is_closed = False
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = seed
@@ -246,6 +248,7 @@ class World:
                 unsure = rpc.parse(b"")
                 self._after(WAY_MS, lambda: (carry_out(), on_done(refuse(unsure, rpc.method, _UNSURE_CODE))))
             case Fault.SILENT:
+                self.late.append(on_done)
                 self._after(WAY_MS, carry_out)
 
     def _answer(self, answer: Any, on_done: Callable[[Any], None]) -> None:

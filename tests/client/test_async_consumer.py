@@ -1,0 +1,145 @@
+"""The asyncio consumer: the same core, awaited. On a clock that moves by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+import pytest
+
+from coordinator_client import AsyncConsumer, AsyncRebalanceListener, TopicPartition
+from tests.client.consumers import T0, T1, Room, values
+from tests.client.world import Fault
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room()
+
+
+def member(room: Room, listener: AsyncRebalanceListener | None = None, **options) -> AsyncConsumer:
+    consumer = AsyncConsumer(room.world.connection(), **({"group_id": "g", "auto_offset_reset": "earliest"} | options))
+    consumer.subscribe(["t"], listener=listener)
+    return consumer
+
+
+def test_it_reads_commits_and_leaves(room: Room) -> None:
+    room.topic.append(0, b"a", b"b")
+    room.group.give(0)
+
+    async def use() -> None:
+        async with member(room) as consumer:
+            assert values(await consumer.poll()) == [b"a", b"b"]
+            assert not await consumer.poll(1_000)
+            assert await consumer.position(T0) == 2
+            assert await consumer.end_offsets([T0]) == {T0: 2}
+            assert await consumer.beginning_offsets([T0]) == {T0: 0}
+            await consumer.commit({T0: 1})
+            assert await consumer.committed([T0, T1]) == {T0: (1, ""), T1: None}
+        assert room.group.member_id == ""
+
+    room.world.run(use())
+    assert room.group.offsets == {T0: 2}
+
+
+def test_records_come_one_by_one(room: Room) -> None:
+    room.topic.append(0, b"a", b"b", b"c")
+    room.group.give(0)
+
+    async def use() -> list[bytes | None]:
+        seen = []
+        async with member(room) as consumer:
+            async for record in consumer:
+                seen.append(record.value)
+                if len(seen) == 2:
+                    break
+            async for batch in consumer.batches():
+                return seen + values(batch)
+        raise AssertionError("the records ended")
+
+    assert room.world.run(use()) == [b"a", b"b", b"c"]
+    assert room.group.offsets == {T0: 3}
+
+
+def test_its_listener_is_awaited_and_may_ask(room: Room) -> None:
+    told: list[tuple[str, list[TopicPartition]]] = []
+
+    class Listener(AsyncRebalanceListener):
+        consumer: AsyncConsumer
+
+        async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+            told.append(("assigned", sorted(partitions)))
+            for name, end in (await self.consumer.end_offsets(partitions)).items():
+                self.consumer.seek(name, end - 1)
+
+        async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+            told.append(("revoked", sorted(partitions)))
+            await self.consumer.commit()
+
+    room.topic.append(0, b"a", b"b", b"c")
+    room.group.give(0)
+
+    async def use() -> None:
+        listener = Listener()
+        listener.consumer = consumer = member(room, listener, enable_auto_commit=False)
+        assert values(await consumer.poll()) == [b"c"]
+        room.group.give()
+        await consumer.poll(1_000)
+        assert room.group.offsets == {T0: 3}
+        room.group.give(0)
+        await consumer.poll(100)
+        room.group.remove()
+        with pytest.raises(CommitFailed):
+            await consumer.poll(1_000)
+        await consumer.close()
+
+    room.world.run(use())
+    assert told[:2] == [("assigned", [T0]), ("revoked", [T0])]
+
+
+def test_callbacks_may_be_coroutines(room: Room) -> None:
+    room.group.give(0)
+    told = []
+
+    async def use() -> None:
+        async with member(room, enable_auto_commit=False) as consumer:
+            await consumer.poll(100)
+
+            async def callback(offsets, error) -> None:
+                told.append((offsets, error))
+
+            consumer.commit_async({T0: 5}, callback)
+            await consumer.commit()
+            assert told == [({T0: (5, "")}, None)]
+
+    room.world.run(use())
+
+
+def test_a_poll_that_is_cancelled_loses_nothing(room: Room) -> None:
+    room.group.give(0)
+
+    async def use() -> None:
+        async with member(room) as consumer:
+            waiting = asyncio.create_task(consumer.poll(60_000))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            room.topic.append(0, b"a")
+            assert values(await consumer.poll()) == [b"a"]
+
+    room.world.run(use())
+
+
+def test_a_server_that_is_away_does_not_keep_it_from_closing(room: Room) -> None:
+    room.group.give(0)
+
+    async def use() -> None:
+        consumer = member(room)
+        await consumer.poll(100)
+        room.world.weather = lambda _: Fault.LOST_REQUEST
+        await consumer.close(timeout_ms=2_000)
+
+    room.world.run(use())
+    assert room.world.now_ms < 2_200

@@ -89,12 +89,13 @@ def test_its_listener_is_awaited_and_may_ask(room: Room) -> None:
         room.group.give(0)
         await consumer.poll(100)
         room.group.remove()
-        with pytest.raises(CommitFailed):
-            await consumer.poll(1_000)
+        await consumer.poll(1_000)
         await consumer.close()
 
     room.world.run(use())
-    assert told[:2] == [("assigned", [T0]), ("revoked", [T0])]
+    # The last revocation but one is for what was lost.
+    words = [word for word, names in told if names]
+    assert words == ["assigned", "revoked", "assigned", "revoked", "assigned", "revoked"]
 
 
 def test_callbacks_may_be_coroutines(room: Room) -> None:

@@ -7,6 +7,7 @@ fast rebalances). While it waits the session timer runs from its arrival, so the
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -21,6 +22,10 @@ ReplyT = TypeVar("ReplyT")
 PAUSE_MS: Final = 5
 """Between two looks of the waiting members of a group, so that many changes at once cost one look each."""
 
+LOOKS_PER_STEP: Final = 100
+"""Members that look in one go: of a large group that are some milliseconds of the loop, and the others are served in
+between."""
+
 
 class News:
     """The heartbeats that wait, by group."""
@@ -30,7 +35,8 @@ class News:
         self._numbers = count()
         self._waiters: dict[str, dict[int, Callable[[], None]]] = {}
         """Per group and number of the heartbeat: how it looks again."""
-        self._looking: set[str] = set()
+        self._looking: dict[str, bool] = {}
+        """Groups whose members will look, or are looking; and whether they must once more after that."""
         runtime.handle_effect(GroupNews, lambda news: self.tell(news.group_id))
 
     def __len__(self) -> int:
@@ -38,9 +44,11 @@ class News:
 
     def tell(self, group_id: str) -> None:
         """Let the members that wait look again, soon."""
-        if group_id in self._waiters and group_id not in self._looking:
-            self._looking.add(group_id)
-            self._runtime.arm(("news", group_id), PAUSE_MS, partial(self._look, group_id))
+        if group_id in self._looking:
+            self._looking[group_id] = True
+        elif group_id in self._waiters:
+            self._looking[group_id] = False
+            self._runtime.arm(("news", group_id), PAUSE_MS, partial(self._begin_to_look, group_id))
 
     def waiting_group_ids(self) -> list[str]:
         """Groups with members that wait."""
@@ -91,7 +99,17 @@ class News:
         look(is_last=False)
         return answer
 
-    def _look(self, group_id: str) -> None:
-        self._looking.discard(group_id)
-        for look in list(self._waiters.get(group_id, {}).values()):
-            look()
+    def _begin_to_look(self, group_id: str) -> None:
+        # What was told while they waited for this, they see now.
+        self._looking[group_id] = False
+        self._look(group_id, deque(self._waiters.get(group_id, ())))
+
+    def _look(self, group_id: str, numbers: deque[int]) -> None:
+        for _step in range(min(LOOKS_PER_STEP, len(numbers))):
+            look = self._waiters.get(group_id, {}).get(numbers.popleft())
+            if look is not None:
+                look()
+        if numbers:
+            self._runtime.arm(("news", group_id), 0, partial(self._look, group_id, numbers))
+        elif self._looking.pop(group_id):
+            self.tell(group_id)

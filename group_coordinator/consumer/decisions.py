@@ -155,6 +155,8 @@ def check_room(shard: GroupShard, group: ConsumerGroup) -> None:
 
 def _merged(before: ConsumerMember | None, request: HeartbeatRequest, turn: Turn) -> ConsumerMember:
     """What is known of the member now; the very same value if that is nothing new."""
+    if before is not None and request.says_nothing and _is_same_client(before, request, turn):
+        return before
     known = ConsumerMember(member_id=request.member_id) if before is None else before
     names, regex = known.subscription.names, known.subscription.regex
     if request.subscribed_topic_names is not None:
@@ -173,6 +175,16 @@ def _merged(before: ConsumerMember | None, request: HeartbeatRequest, turn: Turn
         server_assignor=known.server_assignor if request.server_assignor is None else request.server_assignor,
     )
     return merged if before is None or merged != before else before
+
+
+def _is_same_client(member: ConsumerMember, request: HeartbeatRequest, turn: Turn) -> bool:
+    return (
+        member.member_id == request.member_id
+        and member.client_id == turn.client_id
+        and member.client_host == turn.host
+        and member.classic is None
+        and request.instance_id in {None, member.instance_id}
+    )
 
 
 # A member that says nothing new

@@ -32,6 +32,16 @@ class HeartbeatRequest:
         return self.subscribed_topic_names is not None or self.subscribed_topic_regex is not None
 
     @property
+    def says_nothing(self) -> bool:
+        """Nothing about the member itself: the member lives, and perhaps owns something."""
+        return (
+            self.rack_id is None
+            and self.rebalance_timeout_ms is None
+            and not self.names_subscription
+            and self.server_assignor is None
+        )
+
+    @property
     def is_full(self) -> bool:
         """It repeats all that the server must know, so it is told all, too: its client may have missed something."""
         return self.rebalance_timeout_ms is not None and self.names_subscription and self.owned is not None

@@ -7,9 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_group_id
-from coordinator_runtime.decision import Operation
+from coordinator_runtime.decision import Operation, ShardKey
 from coordinator_runtime.identity import new_uuid, uuid_text
 from coordinator_runtime.patterns import Pattern
 from coordinator_runtime.pending import Pending, settled
@@ -23,6 +24,7 @@ from group_coordinator.consumer.moving import has_news
 from group_coordinator.consumer.regex_resolver import RegexResolver
 from group_coordinator.consumer.requests import HeartbeatReply, HeartbeatRequest
 from group_coordinator.consumer.rules import check_heartbeat
+from group_coordinator.consumer.state import CurrentAssignment, MemberState
 from group_coordinator.loading import GroupRouter
 from group_coordinator.news import News
 from group_coordinator.shard import GroupShard
@@ -86,7 +88,7 @@ class ConsumerService:
         """How long the heartbeat may wait: who leaves is not kept, and the next heartbeat must come in the session."""
         if request.member_epoch < 0:
             return 0
-        shard = self._find_shard(request)
+        shard: GroupShard | None = self._runtime.table.find(self._router.shard_key(request.group_id))
         session_ms = (
             self._config.consumer_session_timeout_ms
             if shard is None
@@ -99,15 +101,17 @@ class ConsumerService:
 
     def _wait(self, request: HeartbeatRequest, context: CallContext, wait_ms: int) -> Pending[HeartbeatReply]:
         key = (request.group_id, request.member_id)
-        waiting = self._waiting[key] = _Waiting()
+        waiting = self._waiting[key] = _Waiting(self._router.shard_key(request.group_id))
 
         def ask() -> Pending[HeartbeatReply]:
-            if waiting.told is None or self._may_have_news(request, waiting.told):
+            if waiting.told is None or self._may_have_news(request, waiting):
                 return self._write(request, context)
             return settled(waiting.told)
 
         def is_news(reply: HeartbeatReply) -> bool:
-            waiting.told = reply
+            if reply is not waiting.told:
+                waiting.told = reply
+                waiting.settled_on = self._settled_on(request, waiting)
             return waiting.is_old or reply.assigned is not None or reply.member_epoch != request.member_epoch
 
         asked = self._news.ask(request.group_id, ask, is_news=is_news, max_wait_ms=wait_ms)
@@ -142,31 +146,47 @@ class ConsumerService:
             older.give_up()
             older.answer.succeed(older.told)
 
-    def _may_have_news(self, request: HeartbeatRequest, told: HeartbeatReply) -> bool:
-        """Looked up for every member that waits whenever something happens to one of them, so it must be cheap."""
-        shard = self._find_shard(request)
+    def _may_have_news(self, request: HeartbeatRequest, waiting: _Waiting) -> bool:
+        """Looked up for every member that waits whenever something happens to one of them, so it must be cheap: most
+        have what they are meant to have, and the very same values say so."""
+        assert waiting.told is not None, "it was asked once"
+        shard: GroupShard | None = self._runtime.table.find(waiting.shard)
         group = None if shard is None else find_group(shard, request.group_id)
         member = None if group is None else group.members.get(request.member_id)
         if shard is None or group is None or member is None:
             return True
-        if group.assignment(request.member_id).member_epoch != told.member_epoch:
+        assignment, target = group.assignment(request.member_id), group.target(request.member_id)
+        if waiting.settled_on is not None and waiting.settled_on[0] is assignment and waiting.settled_on[1] is target:
+            return False
+        if assignment.member_epoch != waiting.told.member_epoch:
             return True
         return has_news(shard, group, member, request.owned)
 
-    def _find_shard(self, request: HeartbeatRequest) -> GroupShard | None:
-        shard: GroupShard | None = self._runtime.table.find(self._router.shard_key(request.group_id))
-        return shard
+    def _settled_on(
+        self, request: HeartbeatRequest, waiting: _Waiting
+    ) -> tuple[CurrentAssignment, Share[bytes]] | None:
+        """What the member holds and is meant to hold, if that is the same."""
+        shard: GroupShard | None = self._runtime.table.find(waiting.shard)
+        group = None if shard is None else find_group(shard, request.group_id)
+        if group is None:
+            return None
+        assignment = group.assignment(request.member_id)
+        is_settled = assignment.state is MemberState.STABLE and assignment.member_epoch == group.epochs.assignment_epoch
+        return (assignment, group.target(request.member_id)) if is_settled else None
 
 
 class _Waiting:
     """A heartbeat that waits for news."""
 
-    __slots__ = ("answer", "give_up", "is_old", "told")
+    __slots__ = ("answer", "give_up", "is_old", "settled_on", "shard", "told")
 
-    def __init__(self) -> None:
+    def __init__(self, shard: ShardKey) -> None:
+        self.shard = shard
         self.answer: Pending[HeartbeatReply] = Pending()
         self.told: HeartbeatReply | None = None
         """What the group said when it was last asked; None: it has not answered yet."""
+        self.settled_on: tuple[CurrentAssignment, Share[bytes]] | None = None
+        """What the member held and was meant to hold when that was the same: as long as both stand, nothing is new."""
         self.is_old = False
         """A newer one of the same member has come."""
         self.give_up: Callable[[], None] = _nothing

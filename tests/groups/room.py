@@ -20,7 +20,7 @@ from coordinator_protocol.limits import Limits
 from coordinator_runtime.edge import answer, call_context
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import AllowAll, CallContext
+from coordinator_runtime.ports import AllowAll, Authorizer, CallContext
 from coordinator_server.markers import LocalMarkers
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.committed.participant import GroupMarkers, OffsetsOfTopics
@@ -64,6 +64,7 @@ class RoomOptions:
     config: GroupConfig = KAFKA
     two_phase: TwoPhase = TwoPhase.FUSED
     assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: SERVER_ASSIGNORS)
+    authorizer: Authorizer = field(default_factory=AllowAll)
     worker: HeldWorker = field(default_factory=HeldWorker)
     """Where large targets are computed."""
     topics: dict[str, int] = field(default_factory=lambda: {"foo": 6, "bar": 3, "zar": 1})
@@ -73,7 +74,7 @@ class Inside:
     """One life of the process."""
 
     def __init__(self, store: MemoryStore, clock: ManualClock, options: RoomOptions) -> None:
-        limits, everybody = Limits(), AllowAll()
+        limits, everybody = Limits(), options.authorizer
         self.driver = HandDriver(store, clock)
         runtime = self.runtime = self.driver.runtime
         self.driver.load(catalog_kind(runtime, shard_count=SHARD_COUNT))

@@ -12,7 +12,7 @@ from coordinator_protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from tests.groups.classic.members import ClassicRoom, Member
+from tests.groups.classic.members import ClassicVerbs, Member
 from tests.groups.consumer.members import GROUP, ConsumerRoom, Partitions
 
 FOO_AND_BAR = ("foo", "bar")
@@ -39,12 +39,8 @@ def assigned(encoded: bytes) -> Partitions:
     return frozenset((topic, number) for topic, numbers in decoded.partitions.items() for number in numbers)
 
 
-class MixedRoom(ConsumerRoom):
+class MixedRoom(ConsumerRoom, ClassicVerbs):
     """A server with topics, for members of both kinds."""
-
-    leave = ClassicRoom.leave
-    completing = ClassicRoom.completing
-    assign = ClassicRoom.assign
 
     def classic(self, instance_id: str | None = None, *, topics: tuple[str, ...] = FOO_AND_BAR, **settings: Any) -> Any:
         """A classic consumer that has not joined yet."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
+from group_coordinator import news
 from group_coordinator.config import GroupConfig
 from tests.groups.consumer.members import (
     OK,
@@ -162,6 +165,26 @@ def test_a_thousand_that_wait_cost_little_when_one_joins_who_takes_nothing_from_
     room.tick(SOON_MS)
     assert sum(reply.is_settled for reply in waiting) == 0
     assert room.inside.runtime.durable_version == version + 1
+
+
+def test_the_members_of_a_large_group_look_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(news, "LOOKS_PER_STEP", 5)
+    room, plan = planned_room()
+    members = room.members(*(f"m{number:02}" for number in range(12)))
+    for member in members:
+        member.joins("foo")
+    for member in members:
+        member.beats()
+    waiting = [member.waits(**owning(member)) for member in members]
+    plan(**{members[0].member_id: of("foo", 0), members[-1].member_id: of("foo", 1)})
+    members[1].subscribes("bar")
+    room.clock.advance(SOON_MS)
+    settled = []
+    for _step in range(3):
+        room.inside.runtime.run_due_timers()
+        room.settle()
+        settled.append((waiting[0].is_settled, waiting[-1].is_settled))
+    assert settled == [(True, False), (True, False), (True, True)]
 
 
 def run_until_stable(room: ConsumerRoom, members: list[Consumer], waiting: dict[str, Pending[Any]]) -> int:

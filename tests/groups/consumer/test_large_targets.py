@@ -1,0 +1,98 @@
+"""Targets that are too large for the loop are computed elsewhere, and count only if their epoch still stands."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator_runtime.worker import WorkerLost
+from group_coordinator.consumer import targets
+from tests.groups.consumer.members import Consumer, ConsumerRoom, all_of
+from tests.groups.room import RoomOptions
+from tests.harness.workers import HeldWorker
+
+SOON_MS = 10
+
+
+@pytest.fixture(autouse=True)
+def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "ON_LOOP_US_MAX", 0)
+
+
+def room_and_worker() -> tuple[ConsumerRoom, HeldWorker]:
+    worker = HeldWorker(is_held=True)
+    return ConsumerRoom(RoomOptions(worker=worker)), worker
+
+
+def computed(room: ConsumerRoom, worker: HeldWorker, *members: Consumer) -> None:
+    worker.release()
+    room.settle()
+    room.quiet(*members)
+
+
+def test_the_first_members_wait_with_an_empty_target() -> None:
+    room, worker = room_and_worker()
+    member = room.member()
+    assert member.joins("foo").member_epoch == 1
+    assert (member.assigned, room.state(), room.epoch()) == (frozenset(), "Assigning", 2)
+    waiting = member.waits()
+    worker.release()
+    room.settle()
+    room.tick(SOON_MS)
+    assert waiting.result().member_epoch == 2
+    assert (member.assigned, room.state()) == (all_of(foo=6), "Stable")
+
+
+def test_meanwhile_the_others_go_on_with_the_old_target() -> None:
+    room, worker = room_and_worker()
+    first, second = room.members("first", "second")
+    first.joins("foo")
+    computed(room, worker, first)
+    assert second.joins("foo").member_epoch == 2
+    assert not first.beats().HasField("assignment")
+    computed(room, worker, first, second)
+    assert (len(first.assigned), len(second.assigned), room.state()) == (3, 3, "Stable")
+
+
+def test_one_computation_at_a_time_and_a_late_one_is_done_again() -> None:
+    room, worker = room_and_worker()
+    members = room.members("first", "second", "third")
+    for member in members:
+        member.joins("foo")
+    assert len(worker.tasks) == 1
+    worker.release()
+    room.settle()
+    assert (worker.done_count, len(worker.tasks), room.state()) == (1, 1, "Assigning")
+    computed(room, worker, *members)
+    assert {len(member.assigned) for member in members} == {2}
+
+
+def test_when_the_other_process_dies_the_target_is_computed_here() -> None:
+    room, worker = room_and_worker()
+    member = room.member()
+    member.joins("foo")
+    worker.die(WorkerLost("it is gone"))
+    room.settle()
+    member.beats()
+    assert (member.assigned, room.state()) == (all_of(foo=6), "Stable")
+
+
+def test_a_computation_for_a_group_that_is_gone_is_forgotten() -> None:
+    room, worker = room_and_worker()
+    member = room.member()
+    member.joins("foo")
+    member.leaves()
+    worker.release()
+    room.settle()
+    assert (room.state(), room.timers()) == ("Empty", {})
+
+
+def test_a_restart_computes_what_was_lost() -> None:
+    room, worker = room_and_worker()
+    member = room.member()
+    member.joins("foo")
+    worker.tasks.clear()
+    worker.is_held = False
+    room.restart()
+    room.tick(SOON_MS)
+    member.beats()
+    assert member.assigned == all_of(foo=6)

@@ -38,15 +38,8 @@ def protocols(*names: str, metadata: bytes | None = None) -> list[tuple[str, byt
     return [(name, subscribed("foo") if metadata is None else metadata) for name in names]
 
 
-class ClassicRoom(GroupRoom):
-    """A server with classic groups; no topics, they are the clients' business."""
-
-    def __init__(self, **config: Any) -> None:
-        super().__init__(RoomOptions(config=replace(KAFKA, **config), topics={}))
-
-    def member(self, instance_id: str | None = None, **settings: Any) -> Member:
-        """Somebody who has not joined yet."""
-        return Member(self, instance_id, **settings)
+class ClassicVerbs(GroupRoom):
+    """What classic members do together, in any room."""
 
     def completing(self, *members: Member) -> list[Member]:
         """They join a group that was Empty, the first one first, and are answered; nobody has brought an assignment."""
@@ -58,12 +51,6 @@ class ClassicRoom(GroupRoom):
         assert [code(reply.result()) for reply in joining] == [OK] * len(members)
         return list(members)
 
-    def stable(self, *members: Member, plan: Mapping[int, bytes] | None = None) -> list[Member]:
-        """They form a generation. `plan`: what each is assigned, by its number; "part-<number>" unless told."""
-        self.completing(*members)
-        self.assign(members, plan)
-        return list(members)
-
     def assign(self, members: Iterable[Member], plan: Mapping[int, bytes] | None = None) -> None:
         """The leader brings the assignment, and everybody asks for its part."""
         members = list(members)
@@ -73,6 +60,29 @@ class ClassicRoom(GroupRoom):
         replies += [member.sync() for member in members if member is not leader]
         self.settle()
         assert [code(reply.result()) for reply in replies] == [OK] * len(members)
+
+    def leave(self, *entries: group_pb2.LeavingMember, group_id: str = GROUP) -> list[ErrorCode]:
+        """What each entry is answered."""
+        response = self.told(group_pb2.LeaveGroupRequest(group_id=group_id, members=entries))
+        assert code(response) is OK
+        return [code(member) for member in response.members]
+
+
+class ClassicRoom(ClassicVerbs):
+    """A server with classic groups; no topics, they are the clients' business."""
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__(RoomOptions(config=replace(KAFKA, **config), topics={}))
+
+    def member(self, instance_id: str | None = None, **settings: Any) -> Member:
+        """Somebody who has not joined yet."""
+        return Member(self, instance_id, **settings)
+
+    def stable(self, *members: Member, plan: Mapping[int, bytes] | None = None) -> list[Member]:
+        """They form a generation. `plan`: what each is assigned, by its number; "part-<number>" unless told."""
+        self.completing(*members)
+        self.assign(members, plan)
+        return list(members)
 
     def group(self, group_id: str = GROUP) -> ClassicGroup:
         """What the shard holds, live: for what no answer shows."""
@@ -96,12 +106,6 @@ class ClassicRoom(GroupRoom):
     def size(self, group_id: str = GROUP) -> int:
         return len(self.member_ids(group_id))
 
-    def leave(self, *entries: group_pb2.LeavingMember, group_id: str = GROUP) -> list[ErrorCode]:
-        """What each entry is answered."""
-        response = self.told(group_pb2.LeaveGroupRequest(group_id=group_id, members=entries))
-        assert code(response) is OK
-        return [code(member) for member in response.members]
-
     def timers(self) -> dict[str, int]:
         """How many timers of groups are armed, by what they end."""
         kinds = self.inside.runtime.timers_by_kind()
@@ -112,7 +116,7 @@ class ClassicRoom(GroupRoom):
 class Member:
     """One client."""
 
-    room: ClassicRoom
+    room: ClassicVerbs
     instance_id: str | None = None
     group_id: str = GROUP
     member_id: str = ""

@@ -40,10 +40,14 @@ class WorkerProcess:
 
     def __init__(self) -> None:
         self._executor: ProcessPoolExecutor | None = None
+        self._is_closed = False
 
     def run(self, function: Callable[[ArgumentT], ResultT], argument: ArgumentT) -> Pending[ResultT]:
         loop = asyncio.get_running_loop()
         answer: Pending[ResultT] = Pending()
+        if self._is_closed:
+            answer.fail(WorkerLost("the server stops"))
+            return answer
 
         def on_done(future: Future[ResultT]) -> None:
             # Runs on a thread of the executor; after the loop closed nobody waits any more.
@@ -58,10 +62,11 @@ class WorkerProcess:
         return answer
 
     def close(self) -> None:
-        """Start nothing more. A computation under way is of no use to anybody."""
+        """Start nothing more; what waits is told so, and what is under way ends by itself."""
+        self._is_closed = True
+        # Kept, because an executor that nobody knows any more cancels nothing.
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
-            self._executor = None
 
     def _answer(self, answer: Pending[Any], future: Future[Any]) -> None:
         if future.cancelled():

@@ -28,8 +28,8 @@ from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.shard_table import ShardState
 from coordinator_runtime.store import Store, StoreFailed
 
-RECORDS_PER_STEP: Final = 250
-"""Records that are read at a time: about two milliseconds of the loop."""
+RECORDS_PER_STEP: Final = 100
+"""Records that are read at a time: a millisecond or two of the loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

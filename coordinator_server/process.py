@@ -22,6 +22,7 @@ from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_runtime.rocks import open_store
 from coordinator_runtime.store import StoreFailed, StoreRefused
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
+from coordinator_server.collector import loading_for_good
 from coordinator_server.config import Address, Config, parse_address, parse_listen
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.grpc_transport import AddressRefused, GrpcOptions, GrpcTransport
@@ -151,7 +152,8 @@ class _Process:
         began_ms = self._clock.monotonic_ms()
         server.commits.start()
         try:
-            failed_shards = await load(server, self._config, self._advertised(address))
+            with loading_for_good():
+                failed_shards = await load(server, self._config, self._advertised(address))
         except Exception as error:
             _log.error("load_failed", old_state="loading", new_state="failed", exc_info=error)
             raise CommandFailed(

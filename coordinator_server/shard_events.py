@@ -39,7 +39,7 @@ class ShardObserver:
                 _log.error(
                     "shard_load_failed",
                     **_fields(key, "loading", "failed"),
-                    advice="the other shards serve; `txnctl store verify` looks closer, `txnctl shard load` tries again",
+                    advice="the others serve; `txnctl store verify` looks closer, `txnctl shard load` tries again",
                     exc_info=error,
                 )
             case ShardUnloaded(key, shard):

@@ -4,7 +4,7 @@ the edge."""
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Any, Final
 
 from coordinator_api.storage.v1 import transaction_pb2 as storage
 from coordinator_runtime.rows import EncodedRecord
@@ -25,6 +25,7 @@ UNOWNED_MARKER_TYPE: Final = 3
 """Only ever in the history, with no value: the key says it all."""
 
 _UNOWNED_MARKER_KEY: Final = struct.Struct(">QIQ")
+_NONE: Final[frozenset[Any]] = frozenset()
 
 
 class TransactionCodec:
@@ -120,8 +121,9 @@ def _decode(transactional_id: str, value: storage.TransactionValue) -> Transacti
         next_producer_epoch=value.next_producer_epoch,
         txn_timeout_ms=value.txn_timeout_ms,
         state=TransactionState(value.state),
-        partitions=frozenset(value.partitions),
-        groups=frozenset(value.groups),
+        # Most ids are idle: to look is cheaper than to make an empty set.
+        partitions=frozenset(value.partitions) if value.partitions else _NONE,
+        groups=frozenset(value.groups) if value.groups else _NONE,
         start_ms=value.start_ms,
         last_update_ms=value.last_update_ms,
         client_txn_version=value.client_txn_version,

@@ -48,13 +48,20 @@ class FakeGroup:
         if request.member_epoch == 0:
             self.epoch += 1
             self.member_id, self.member_epoch, self._told = request.member_id, self.epoch, None
+        # A newer heartbeat takes the place of one that still waits.
+        self._held.clear()
         reply = self._answer(request)
         if reply.error_code or reply.HasField("assignment") or request.max_wait_ms == 0:
             return reply
         held = Held()
         self._held.append((request, held))
-        self._world.call_after(request.max_wait_ms, lambda: held.give(self._answer(request)))
+        self._world.call_after(request.max_wait_ms, lambda: self._time_out(request, held))
         return held
+
+    def _time_out(self, request: group.ConsumerGroupHeartbeatRequest, held: Held) -> None:
+        if (request, held) in self._held:
+            self._held.remove((request, held))
+            held.give(self._answer(request))
 
     def _answer(self, request: group.ConsumerGroupHeartbeatRequest) -> group.ConsumerGroupHeartbeatResponse:
         reply = group.ConsumerGroupHeartbeatResponse(member_id=request.member_id, heartbeat_interval_ms=INTERVAL_MS)

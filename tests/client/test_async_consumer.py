@@ -87,9 +87,9 @@ def test_its_listener_is_awaited_and_may_ask(room: Room) -> None:
         await consumer.poll(1_000)
         assert room.group.offsets == {T0: 3}
         room.group.give(0)
-        await consumer.poll(100)
+        assert values(await consumer.poll(100)) == [b"c"]
         room.group.remove()
-        await consumer.poll(1_000)
+        assert values(await consumer.poll(1_000)) == [b"c"]
         await consumer.close()
 
     room.world.run(use())

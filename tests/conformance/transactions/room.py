@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from coordinator_api.v1 import common_pb2, transaction_pb2
 from coordinator_protocol.errors import CoordinatorError
@@ -177,11 +178,10 @@ class Room(World):
             SERVICES, Admission(AdmissionLimits(), lambda: 0), self.clock, message_bytes_max=1 << 20
         )
         method = request.DESCRIPTOR.name.removesuffix("Request")
-        reply = dispatcher(
-            f"/{transaction_pb2.DESCRIPTOR.package}.TransactionService/{method}", request.SerializeToString(), NOW
-        )
-        response = getattr(transaction_pb2, f"{method}Response").FromString(reply.result())
-        return int(response.error_code)
+        (service,) = (each for each in SERVICES if method in each.methods_by_name)
+        reply = dispatcher(f"/{service.full_name}/{method}", request.SerializeToString(), NOW)
+        response = GetMessageClass(service.methods_by_name[method].output_type).FromString(reply.result())
+        return int(response.error_code)  # type: ignore[attr-defined]  # a convention of our .proto files
 
     def owns_few_shards(self) -> None:
         """From now on there are more shards than this server serves: SERVED_ELSEWHERE is not its own."""

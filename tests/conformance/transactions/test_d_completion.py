@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 
 from coordinator_api.v1 import common_pb2, log_pb2
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_runtime.decision import Decision, Operation
+from coordinator_runtime.decision import Decision, Operation, Turn
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import AllowAll, Membership
 from partition_log.open_transactions import PartitionTransactions
 from partition_log.service import LogService
-from tests.conformance.transactions.cases import both_versions, case, not_drivable, still_open
+from tests.conformance.transactions.cases import both_versions, case, not_drivable
 from tests.conformance.transactions.room import ABORT, COMMIT, NOW, Client, Denies, Room
 from txn_coordinator.counters import COUNTERS
 from txn_coordinator.hanging import HangingTransactions
@@ -25,6 +26,8 @@ from txn_coordinator.state import Identity
 A_SECOND = 1_000
 IDLE_MS = 60_000
 """Partitions that forget producers, where a test says so, do it after this time."""
+
+NOT_NOW = Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "not now; try again")
 
 
 def marker(epoch: int, *, producer_id: int = 77, coordinator_epoch: int = 2, csn: int = 1) -> Marker:
@@ -237,7 +240,25 @@ def test_a_decided_abort_is_finished_after_loading(version: int) -> None:
     sent_after_restart(ABORT, version)
 
 
-still_open(151, "there is no group coordinator yet, which would take the half of the markers that concerns its offsets")
+@case(
+    151,
+    differs="offsets lie in no topic, so WriteTxnMarkers names partitions alone; what this server's coordinator sends "
+    "reaches both kinds of participants",
+)
+def test_partitions_and_groups_get_their_markers_and_are_complete_together() -> None:
+    room = Room(split=True)
+    refusing = room.answers_markers(NOT_NOW, "group:copiers")
+    client = room.ongoing()
+    client.offset("copiers", 7)
+    client.commit()
+    room.settle()
+    assert (room.visible(), room.inside.groups.committed("copiers")) == (["a"], -1)
+    assert room.state() == "PrepareCommit"
+    room.answers_markers(None)
+    room.tick(1_000)
+    room.settle()
+    assert (room.inside.groups.committed("copiers"), room.state()) == (7, "CompleteCommit")
+    assert refusing.tried > 2
 
 
 def foreign(room: Room, *partitions: int, denies: Denies | None = None) -> list[int]:
@@ -514,4 +535,24 @@ def test_a_copy_over_many_restarts_has_every_value_once(split: bool) -> None:
     assert room.lives > 20
 
 
-still_open(174, "there is no group coordinator yet, whose offsets would be rolled back")
+@case(174)
+def test_offsets_that_were_settled_for_nothing_wait_as_before() -> None:
+    """The shard of the group settles, and something later in the same operation is refused."""
+    room = Room()
+    client = room.ready()
+    client.offset("copiers", 7)
+    before = room.inside.groups.view("copiers")
+    order = replace(marker(client.identity.producer_epoch, producer_id=client.identity.producer_id), outcome=COMMIT)
+    settled = room.inside.markers.group_marker("copiers", order)
+    both = Decision(joins=(settled, Operation(COUNTERS, refuse)))
+    assert room.told(room.inside.runtime.write(Operation(COUNTERS, lambda _shard, _turn: both))) == 6
+    room.settle()
+    assert room.inside.groups.view("copiers") == before
+    assert room.inside.groups.fetch("copiers", require_stable=True).is_settled
+    client.commit()
+    room.settle()
+    assert room.inside.groups.committed("copiers") == 7
+
+
+def refuse(_shard: object, _turn: Turn) -> NoReturn:
+    raise NOT_NOW

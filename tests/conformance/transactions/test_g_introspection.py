@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from coordinator_api.v1 import common_pb2, log_pb2, transaction_pb2
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, Refused, error_class
 from coordinator_runtime.timeline import Journal
-from tests.conformance.transactions.cases import case, not_drivable, still_open
+from tests.conformance.transactions.cases import case, not_drivable
 from tests.conformance.transactions.room import ABORT, COMMIT, NOW, TIMEOUT_MS, Denies, Room
 from txn_coordinator.counters import PRODUCER_ID_MAX, CountersShard
 from txn_coordinator.records import ProducerIdBlockTaken
@@ -130,9 +131,19 @@ def test_what_a_listing_client_does_with_an_error() -> None:
 
 
 not_drivable(230, "the coordinator's storage is made with the server's directory; it is no topic that could be missing")
-still_open(
-    231, "there is no group coordinator yet whose finding could be forbidden (30); for transactional ids it is 53"
-)
+
+
+@case(231)
+def test_who_may_not_see_an_id_or_a_group_does_not_learn_where_it_is() -> None:
+    room = Room()
+    servicer = room.servicer(Denies({"orders", "copiers"}))
+    for key_type, denied in (
+        (transaction_pb2.COORDINATOR_KEY_TYPE_TRANSACTION, 53),
+        (transaction_pb2.COORDINATOR_KEY_TYPE_GROUP, 30),
+    ):
+        request = transaction_pb2.FindCoordinatorRequest(key_type=key_type, keys=["orders", "copiers", "others"])
+        found = room.asked(partial(servicer.FindCoordinator, request, NOW))
+        assert [each.error_code for each in found.coordinators] == [denied, denied, 0]
 
 
 @case(233)

@@ -2,23 +2,243 @@
 
 from __future__ import annotations
 
-from tests.conformance.transactions.cases import still_open
+from typing import Any
 
-WHY = "there is no group coordinator yet"
+import pytest
 
-still_open(238, WHY)
-still_open(239, WHY)
-still_open(241, WHY)
-still_open(242, WHY)
-still_open(243, WHY)
-still_open(245, WHY)
-still_open(246, WHY)
-still_open(247, WHY)
-still_open(249, WHY)
-still_open(250, WHY)
-still_open(251, WHY)
-still_open(253, WHY)
-still_open(254, WHY)
-still_open(255, WHY)
-still_open(257, WHY)
-still_open(258, WHY)
+from coordinator_api.v1 import common_pb2, group_pb2
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, error_class
+from coordinator_protocol.marker import Marker
+from tests.conformance.transactions.cases import case, not_drivable
+from tests.conformance.transactions.room import Room
+from tests.groups.committed.room import ABORT, COMMIT, GROUP, OK, OffsetRoom, code, identity
+from tests.harness.world import World
+from txn_coordinator.shard import TwoPhase
+
+FAIL_STOP = "design 5: an append never fails in place, the process ends (fail-stop)"
+UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
+
+both_kinds = pytest.mark.parametrize("kind", ["classic", "consumer"])
+
+
+def group_of(room: OffsetRoom, kind: str, *, topic: str = "foo") -> Any:
+    """A group of this kind, and its one member."""
+    if kind == "classic":
+        member = room.classic(topics=(topic,))
+        room.classic_group(member, plan={})
+    else:
+        member = room.member("m")
+        member.joins(topic)
+    return member
+
+
+@case(238)
+def test_a_group_has_a_name_and_a_server_that_stops_says_so() -> None:
+    assert OffsetRoom().producer().commits({"foo-0": 1}, group_id="") == {"foo-0": ErrorCode.INVALID_GROUP_ID}
+    room = OffsetRoom()
+    producer = room.producer()
+    room.inside.runtime.fail(OSError("the disk"))
+    assert code(room.told(producer.request({"foo-0": 1}))) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+not_drivable(239, FAIL_STOP)
+
+
+@case(241)
+def test_a_generation_of_no_group_is_an_illegal_one() -> None:
+    producer = OffsetRoom().producer()
+    assert producer.commits({"foo-0": 1}, generation_id_or_member_epoch=10) == {"foo-0": ErrorCode.ILLEGAL_GENERATION}
+    assert producer.groups() == []
+
+
+@case(242)
+@both_kinds
+def test_an_unknown_member_commits_nothing(kind: str) -> None:
+    room = OffsetRoom()
+    said = {**identity(group_of(room, kind)), "member_id": "who"}
+    assert room.producer().commits({"foo-0": 1}, **said) == {"foo-0": ErrorCode.UNKNOWN_MEMBER_ID}
+
+
+@case(243)
+@both_kinds
+@pytest.mark.parametrize("distance", [-1, 1])
+def test_a_wrong_epoch_is_an_illegal_generation_for_a_transaction(kind: str, distance: int) -> None:
+    room = OffsetRoom()
+    said = identity(group_of(room, kind))
+    said["generation_id_or_member_epoch"] += distance
+    if kind == "consumer" and distance < 0:
+        said["generation_id_or_member_epoch"] = 0
+    assert room.producer().commits({"foo-0": 1}, **said) == {"foo-0": ErrorCode.ILLEGAL_GENERATION}
+
+
+@case(
+    245,
+    differs="spec groups 11: as in later Kafka, a producer that says nothing of the group is accepted, and not fenced",
+)
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_who_says_nothing_of_a_consumer_group_commits_to_it(is_empty: bool) -> None:
+    room = OffsetRoom()
+    member = group_of(room, "consumer")
+    if is_empty:
+        member.leaves()
+    assert room.producer().commits({"foo-0": 1}) == {"foo-0": OK}
+
+
+@case(246)
+def test_what_waits_is_unstable_and_then_there() -> None:
+    room = OffsetRoom()
+    room.commits({"foo-0": 100, "foo-1": 110, "bar-0": 200})
+    producer = room.producer()
+    producer.commits({"foo-0": 101, "foo-1": 111, "bar-1": 201})
+    every = ("foo-0", "foo-1", "bar-0", "bar-1")
+    stable = {"foo-0": UNSTABLE, "foo-1": UNSTABLE, "bar-0": 200, "bar-1": UNSTABLE}
+    assert room.fetches(*every, stable=True) == room.fetches(stable=True) == stable
+    assert room.fetches(*every) == {"foo-0": 100, "foo-1": 110, "bar-0": 200, "bar-1": -1}
+    assert room.fetches() == {"foo-0": 100, "foo-1": 110, "bar-0": 200}
+    producer.ends(COMMIT)
+    after = {"foo-0": 101, "foo-1": 111, "bar-0": 200, "bar-1": 201}
+    assert room.fetches(*every, stable=True) == room.fetches() == after
+
+
+@case(247)
+def test_a_marker_settles_what_is_its_own() -> None:
+    room = OffsetRoom()
+    five, six = room.producer("five"), room.producer("six")
+    five.commits({"foo-0": 100})
+    six.commits({"foo-1": 200})
+    before = room.offsets_state()
+    nobody = Marker(producer_id=77, txn_epoch=0, next_epoch=1, coordinator_epoch=1, outcome=COMMIT, csn=99)
+    room.send_marker(nobody)
+    assert room.offsets_state() == before
+    five.ends(COMMIT)
+    six.ends(ABORT)
+    assert room.fetches(stable=True) == {"foo-0": 100}
+
+
+@case(249)
+@both_kinds
+def test_a_deleted_offset_takes_what_waits_with_it(kind: str) -> None:
+    room = OffsetRoom()
+    member = group_of(room, kind, topic="bar")
+    room.committed_by(member, 1)
+    producer = room.producer()
+    producer.commits({"foo-0": 2}, **identity(member))
+    assert room.deletes("foo-0") == {"foo-0": OK}
+    assert room.fetches("foo-0", stable=True) == {"foo-0": -1}
+    producer.ends(COMMIT)
+    assert room.fetches("foo-0", stable=True) == {"foo-0": -1}
+
+
+@case(250)
+def test_a_deleted_group_leaves_nothing_that_a_marker_could_bring_back() -> None:
+    room = OffsetRoom()
+    room.commits({"foo-0": 1, "foo-1": 1})
+    producer = room.producer()
+    producer.commits({"foo-1": 2, "foo-2": 2})
+    assert room.deletes_group() is OK
+    assert (room.offsets_state(), room.listed()) == ({}, {})
+    producer.ends(COMMIT)
+    room.restart()
+    assert (room.offsets_state(), room.listed()) == ({}, {})
+
+
+@case(251)
+def test_nothing_expires_where_a_transaction_holds_an_offset() -> None:
+    room = OffsetRoom(offsets_retention_check_interval_ms=1_000, offsets_retention_ms=5_000)
+    room.commits({"foo-0": 1, "foo-1": 1})
+    producer = room.producer()
+    producer.commits({"foo-0": 2})
+    room.tick(10_000)
+    assert room.fetches() == {"foo-0": 1}
+    producer.ends(ABORT)
+    room.tick(1_000)
+    assert (room.fetches(), room.listed()) == ({}, {})
+
+
+@case(253)
+def test_good_and_bad_partitions_are_answered_in_one_reply() -> None:
+    room = OffsetRoom()
+    producer = room.producer()
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert producer.commits({"foo-0": 1, "who-0": 1, "foo-77": 1}) == {"foo-0": OK, "who-0": unknown, "foo-77": unknown}
+    assert room.fetches(stable=True) == {"foo-0": UNSTABLE}
+    other = room.producer("other")
+    assert other.commits({"who-0": 1}) == {"who-0": unknown}
+    assert other.groups() == [], "with nothing left to keep, the transaction is not touched"
+
+
+@case(254, differs="there are no such old clients here: whoever meets a server that loads is told so (14)")
+def test_while_the_server_loads_it_says_so() -> None:
+    request = group_pb2.TxnOffsetCommitRequest(
+        header=common_pb2.RequestHeader(client_txn_version=1), transactional_id="orders", group_id=GROUP
+    )
+    assert Room().while_loading(request) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+@case(255)
+def test_a_group_that_was_not_added_gets_no_offsets_of_the_transaction() -> None:
+    room = OffsetRoom()
+    producer = room.producer(version=1)
+    assert producer.commits({"foo-0": 1}) == {"foo-0": ErrorCode.INVALID_TXN_STATE}
+    producer.adds("another")
+    assert producer.commits({"foo-0": 1}) == {"foo-0": ErrorCode.INVALID_TXN_STATE}
+    assert (room.offsets_state(), room.listed()) == ({}, {})
+    assert producer.groups() == ["another"]
+
+
+@case(257)
+@pytest.mark.parametrize("two_phase", list(TwoPhase))
+def test_a_copy_that_aborts_every_other_time_has_every_record_once(two_phase: TwoPhase) -> None:
+    """From t-1 to t-0, a batch per transaction, going on from what the group has committed."""
+    room = Room(split=two_phase is TwoPhase.SPLIT)
+    source = [f"v{number}" for number in range(500)]
+    client = room.ready()
+    attempts = 0
+    while (position := max(room.inside.groups.committed("copiers", "t-1"), 0)) < len(source):
+        attempts += 1
+        batch = source[position : position + 20]
+        assert client.write("t-0", *batch) == 0
+        kept = room.commit_offset(
+            client.transactional_id, client.identity, "copiers", position + len(batch), partition="t-1"
+        )
+        room.settle()
+        kept.result()
+        client.end(ABORT if attempts % 2 else COMMIT)
+        room.settle()
+    assert attempts == 50
+    assert visible(room) == source
+
+
+def visible(world: World) -> list[str]:
+    """All committed records of t-0."""
+    values: list[str] = []
+    offset = 0
+    while (reading := world.read("t-0", fetch_offset=offset)).next_offset > offset:
+        values += reading.values
+        offset = reading.next_offset
+    return values
+
+
+@case(258)
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ({"member_id": "who", "group_instance_id": None}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_id": "who", "group_instance_id": "i1"}, ErrorCode.FENCED_INSTANCE_ID),
+        ({"generation_id_or_member_epoch": 77}, ErrorCode.ILLEGAL_GENERATION),
+    ],
+)
+def test_a_group_that_moved_on_costs_the_transaction_and_not_the_producer(
+    wrong: dict[str, Any], expected: ErrorCode
+) -> None:
+    room = OffsetRoom()
+    member = room.classic("i1")
+    room.classic_group(member, plan={})
+    producer = room.producer()
+    assert producer.commits({"foo-0": 1}, **identity(member)) == {"foo-0": OK}
+    assert producer.commits({"foo-0": 2}, **{**identity(member), **wrong}) == {"foo-0": expected}
+    assert error_class(Method.TXN_OFFSET_COMMIT, expected) is ErrorClass.ABORT
+    producer.ends(ABORT)
+    assert producer.commits({"foo-0": 3}, **identity(member)) == {"foo-0": OK}
+    producer.ends(COMMIT)
+    assert room.fetches("foo-0", stable=True) == {"foo-0": 3}

@@ -1,0 +1,232 @@
+"""Offsets as the tests speak of them: partitions are `foo-0`, an answer is an offset or the code of an error.
+
+room = OffsetRoom()
+room.commits({"foo-0": 100})
+producer = room.producer()
+producer.commits({"foo-0": 200})
+room.fetches("foo-0", stable=True)     # {"foo-0": UNSTABLE_OFFSET_COMMIT}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordinator_api.v1 import common_pb2, group_pb2
+from coordinator_protocol.errors import ErrorCode
+from coordinator_protocol.marker import Marker, Outcome
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import CallContext
+from group_coordinator.committed.offsets import OffsetCounts
+from group_coordinator.committed.participant import GroupMarkers
+from tests.groups.consumer.mixed import MixedRoom
+from txn_coordinator import rules
+from txn_coordinator.service import EndTxn
+from txn_coordinator.state import Identity
+
+OK = ErrorCode.NONE
+GROUP = "g"
+COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
+
+Told = dict[str, int | ErrorCode]
+"""What each partition was answered: its offset, -1 for none, or the code of an error."""
+
+
+def code(response: Any) -> ErrorCode:
+    """The error of a whole response, or of one of its items."""
+    return ErrorCode(response.error_code)
+
+
+def topic_offsets(offsets: Mapping[str, int], metadata: str = "") -> list[group_pb2.TopicOffsets]:
+    return [
+        group_pb2.TopicOffsets(
+            topic=topic,
+            partitions=[group_pb2.PartitionOffset(partition=int(number), committed_offset=offset, metadata=metadata)],
+        )
+        for name, offset in offsets.items()
+        for topic, _dash, number in [name.rpartition("-")]
+    ]
+
+
+def topic_partitions(*names: str) -> list[common_pb2.TopicPartitions]:
+    return [
+        common_pb2.TopicPartitions(topic=topic, partitions=[int(number)])
+        for topic, _dash, number in (name.rpartition("-") for name in names)
+    ]
+
+
+def results(response: Any) -> Told:
+    return {f"{each.topic}-{each.partition}": code(each) for each in response.results}
+
+
+class OffsetRoom(MixedRoom):
+    """A server with topics foo (6 partitions), bar (3) and zar (1), and groups of all kinds."""
+
+    def commit(self, offsets: Mapping[str, int], *, group_id: str = GROUP, **fields: Any) -> Pending[Any]:
+        """OffsetCommit, by nobody who is a member unless `fields` say so."""
+        metadata = fields.pop("metadata", "")
+        return self.call(
+            group_pb2.OffsetCommitRequest(group_id=group_id, topics=topic_offsets(offsets, metadata), **fields)
+        )
+
+    def commits(self, offsets: Mapping[str, int], **fields: Any) -> Told:
+        """What each partition is answered."""
+        reply = self.commit(offsets, **fields)
+        self.settle()
+        return results(reply.result())
+
+    def committed_by(self, member: Any, offset: int, **fields: Any) -> ErrorCode:
+        """What a member is answered that commits an offset of foo-0: classic, or of a consumer group."""
+        return code(self.told(self.commit_of(member, offset, **fields)))
+
+    def commit_of(self, member: Any, offset: int, **fields: Any) -> group_pb2.OffsetCommitRequest:
+        return group_pb2.OffsetCommitRequest(
+            group_id=GROUP, topics=topic_offsets({"foo-0": offset}), **{**identity(member), **fields}
+        )
+
+    def fetch(self, *names: str, group_id: str = GROUP, stable: bool = False, **fields: Any) -> Pending[Any]:
+        """OffsetFetch of some partitions, or of all that the group has."""
+        topics = group_pb2.PartitionSet(topics=topic_partitions(*names)) if names else None
+        group = group_pb2.OffsetFetchGroup(group_id=group_id, topics=topics, **fields)
+        return self.call(group_pb2.OffsetFetchRequest(groups=[group], require_stable=stable))
+
+    def fetched(self, *names: str, **fields: Any) -> Any:
+        """The group of the answer."""
+        reply = self.fetch(*names, **fields)
+        self.settle()
+        (group,) = reply.result().groups
+        return group
+
+    def fetches(self, *names: str, **fields: Any) -> Told:
+        group = self.fetched(*names, **fields)
+        assert code(group) is OK, group
+        return {
+            f"{each.topic}-{each.partition}": code(each) if each.error_code else each.committed_offset
+            for each in group.offsets
+        }
+
+    def deletes(self, *names: str, group_id: str = GROUP) -> Told:
+        """OffsetDelete."""
+        return results(self.deleted(*names, group_id=group_id))
+
+    def deleted(self, *names: str, group_id: str = GROUP) -> Any:
+        return self.told(group_pb2.OffsetDeleteRequest(group_id=group_id, topics=topic_partitions(*names)))
+
+    def deletes_group(self, group_id: str = GROUP) -> ErrorCode:
+        """DeleteGroups."""
+        (group,) = self.told(group_pb2.DeleteGroupsRequest(group_ids=[group_id])).groups
+        return code(group)
+
+    def listed(self) -> dict[str, tuple[str, str, str]]:
+        """Protocol type, state and kind of every group."""
+        groups = self.told(group_pb2.ListGroupsRequest()).groups
+        return {each.group_id: (each.protocol_type, each.group_state, each.group_type) for each in groups}
+
+    def producer(self, transactional_id: str = "orders", *, version: int = 2) -> Producer:
+        """A producer with an identity."""
+        producer = Producer(self, transactional_id, version)
+        producer.init()
+        return producer
+
+    def send_marker(self, marker: Marker, group_id: str = GROUP) -> None:
+        """A marker out of the blue."""
+        operation = GroupMarkers(self.inside.router).group_marker(group_id, marker)
+        self.inside.runtime.write(operation, is_urgent=True)
+        self.settle()
+
+    def counts(self, group_id: str = GROUP) -> OffsetCounts:
+        """What the metrics are told of the shard of a group."""
+        counts: OffsetCounts = self.inside.runtime.shard(self.inside.router.shard_key(group_id)).offsets.counts()
+        return counts
+
+    def offsets_state(self) -> dict[str, object]:
+        """Everything that is stored of offsets."""
+        shards = (self.inside.runtime.shard(key) for key in self.inside.router.shard_keys())
+        return {group_id: found for shard in shards for group_id, found in shard.offsets.durable_state().items()}
+
+
+def identity(member: Any) -> dict[str, Any]:
+    """Who a member of either kind says it is."""
+    epoch = member.generation if hasattr(member, "generation") else member.epoch
+    return {
+        "member_id": member.member_id,
+        "generation_id_or_member_epoch": epoch,
+        "group_instance_id": member.instance_id,
+    }
+
+
+@dataclass
+class Producer:
+    """A transactional producer, with what it believes."""
+
+    room: OffsetRoom
+    transactional_id: str
+    version: int = 2
+    identity: Identity = field(default_factory=lambda: Identity(-1, -1))
+
+    @property
+    def context(self) -> CallContext:
+        return CallContext(client_txn_version=self.version)
+
+    def init(self) -> None:
+        request = rules.InitRequest(
+            transactional_id=self.transactional_id, txn_timeout_ms=60_000, client_txn_version=self.version
+        )
+        initialised = self.room.inside.transactions.init_producer_id(request, self.context)
+        self.room.settle()
+        self.identity = initialised.result().identity
+
+    def request(
+        self, offsets: Mapping[str, int], *, group_id: str = GROUP, **fields: Any
+    ) -> group_pb2.TxnOffsetCommitRequest:
+        metadata = fields.pop("metadata", "")
+        said = {
+            "transactional_id": self.transactional_id,
+            "producer_id": self.identity.producer_id,
+            "producer_epoch": self.identity.producer_epoch,
+        }
+        return group_pb2.TxnOffsetCommitRequest(
+            header=common_pb2.RequestHeader(client_txn_version=self.version),
+            group_id=group_id,
+            topics=topic_offsets(offsets, metadata),
+            **{**said, **fields},
+        )
+
+    def commits(self, offsets: Mapping[str, int], **fields: Any) -> Told:
+        """TxnOffsetCommit: what each partition is answered."""
+        return results(self.room.told(self.request(offsets, **fields)))
+
+    def adds(self, group_id: str = GROUP) -> None:
+        """AddOffsetsToTxn."""
+        additions = rules.Additions(groups=frozenset({group_id}))
+        added = self.room.inside.transactions.add_to_transaction(
+            self.transactional_id, self.identity, additions, self.context
+        )
+        self.room.settle()
+        added.result()
+
+    def end(self, outcome: Outcome) -> Pending[Any]:
+        """EndTxn."""
+        request = rules.EndRequest(
+            transactional_id=self.transactional_id,
+            identity=self.identity,
+            outcome=outcome,
+            client_txn_version=self.version,
+        )
+        return self.room.inside.transactions.end_txn(EndTxn(request=request), self.context)
+
+    def ends(self, outcome: Outcome) -> None:
+        """EndTxn, and everything that follows."""
+        ended = self.end(outcome)
+        self.room.settle()
+        answer = ended.result()
+        self.identity = answer.next_identity if self.version == 2 else self.identity
+
+    def state(self) -> str:
+        """Of the transaction, durable."""
+        return self.room.inside.transactions.describe(self.transactional_id).state.api_name
+
+    def groups(self) -> list[str]:
+        """In the transaction, durable."""
+        return sorted(self.room.inside.transactions.describe(self.transactional_id).groups)

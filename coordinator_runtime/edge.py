@@ -15,7 +15,7 @@ Source: design 6 (error fields, request header, retries that name themselves).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
@@ -23,7 +23,7 @@ from coordinator_api.v1 import common_pb2
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused, error_class
 from coordinator_protocol.names import check_client_id
 from coordinator_runtime.pending import Pending, failed
-from coordinator_runtime.ports import CallContext, PartitionRef
+from coordinator_runtime.ports import CallContext, PartitionName, PartitionRef
 
 REQUEST_ID_BYTES: Final = 16
 TOPIC_ID_BYTES: Final = 16
@@ -103,16 +103,6 @@ def set_error(message: Message, method: Method, error: CoordinatorError) -> None
     message.error_class = int(error_class(method, error.code))  # type: ignore[attr-defined]  # the same
     if "error_message" in fields:
         message.error_message = error.message  # type: ignore[attr-defined]  # asked the line above
-
-
-class PartitionName(NamedTuple):
-    """A partition as a request names it. What a name stands for, the catalog says (`TopicCatalog.resolve`)."""
-
-    topic: str
-    """May be empty when there is a topic id."""
-    topic_id: bytes
-    """16 bytes, or empty: then the name alone decides."""
-    partition: int
 
 
 def partition_name(topic: str, topic_id: bytes, partition: int) -> PartitionName:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import Decision, Operation
@@ -30,6 +30,16 @@ class CallContext:
     immediate_51: bool = False
     method: str = ""
     """Name of the remote procedure, for whoever counts."""
+
+
+class PartitionName(NamedTuple):
+    """A partition as a request names it. What a name stands for, the catalog says (`TopicCatalog.resolve`)."""
+
+    topic: str
+    """May be empty when there is a topic id."""
+    topic_id: bytes
+    """16 bytes, or empty: then the name alone decides."""
+    partition: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import ShardKey
-from coordinator_runtime.edge import PartitionName
 from coordinator_runtime.pending import Pending, settled
+from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store
 from partition_log.catalog.directory import TopicDirectory

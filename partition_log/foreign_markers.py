@@ -17,9 +17,8 @@ from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import Decision, Operation, Turn
-from coordinator_runtime.edge import PartitionName
 from coordinator_runtime.pending import Pending, all_of
-from coordinator_runtime.ports import Authorizer, CallContext, MarkerGuard, Permission, ResourceType
+from coordinator_runtime.ports import Authorizer, CallContext, MarkerGuard, PartitionName, Permission, ResourceType
 from coordinator_runtime.runtime import Runtime
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.state import CATALOG_KEY

@@ -17,9 +17,8 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_transactional_id
 from coordinator_runtime.decision import Decision, Operation, Turn
-from coordinator_runtime.edge import PartitionName
 from coordinator_runtime.pending import Pending, all_of, settled
-from coordinator_runtime.ports import CallContext, Membership, TransactionVerifier
+from coordinator_runtime.ports import CallContext, Membership, PartitionName, TransactionVerifier
 from coordinator_runtime.runtime import Runtime
 from partition_log.catalog.state import PlacedPartition
 from partition_log.requests import ProduceItem, ProduceRequest, ProduceResult

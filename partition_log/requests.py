@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import CoordinatorError, Refused
-from coordinator_runtime.edge import PartitionName
+from coordinator_runtime.ports import PartitionName
 from partition_log.state import EndedTransaction, Isolation, PartitionHead, ProducerEntry
 
 

@@ -15,9 +15,15 @@ from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_topic_name
 from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import Decision, Operation, Turn
-from coordinator_runtime.edge import PartitionName
 from coordinator_runtime.pending import Pending, settled
-from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType, TransactionVerifier
+from coordinator_runtime.ports import (
+    Authorizer,
+    CallContext,
+    PartitionName,
+    Permission,
+    ResourceType,
+    TransactionVerifier,
+)
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store
 from partition_log.catalog.directory import TopicDirectory

@@ -8,8 +8,16 @@ from dataclasses import dataclass
 from coordinator_api.v1 import common_pb2, transaction_pb2
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
 from coordinator_protocol.marker import Outcome
-from coordinator_runtime.edge import PartitionName, partition_name, partition_names, set_error, topic_partitions
-from coordinator_runtime.ports import Authorizer, CallContext, PartitionRef, Permission, ResourceType, TopicCatalog
+from coordinator_runtime.edge import partition_name, partition_names, set_error, topic_partitions
+from coordinator_runtime.ports import (
+    Authorizer,
+    CallContext,
+    PartitionName,
+    PartitionRef,
+    Permission,
+    ResourceType,
+    TopicCatalog,
+)
 from txn_coordinator.history import STEPS_MAX, History, Step
 from txn_coordinator.rules import EndRequest, InitRequest
 from txn_coordinator.service import OPEN, EndTxn, Listing, PrepareTransaction, TransactionFilter

@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Decision, Effect, Record, Turn
-from coordinator_runtime.edge import PartitionName
-from coordinator_runtime.ports import PartitionRef
+from coordinator_runtime.ports import PartitionName, PartitionRef
 from group_coordinator.committed import rules
 from group_coordinator.committed.events import OffsetsCommitted, OffsetsDeleted, OffsetsSettled
 from group_coordinator.committed.records import (

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
-from coordinator_runtime.edge import PartitionName, answer, partition_name, partition_names, set_error
+from coordinator_runtime.edge import answer, partition_name, partition_names, set_error
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import Membership
+from coordinator_runtime.ports import Membership, PartitionName
 from group_coordinator.committed.requests import (
     FetchedGroup,
     FetchedOffset,

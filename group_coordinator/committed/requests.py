@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coordinator_protocol.errors import CoordinatorError, Refused
-from coordinator_runtime.edge import PartitionName
-from coordinator_runtime.ports import Membership, PartitionRef
+from coordinator_runtime.ports import Membership, PartitionName, PartitionRef
 from group_coordinator.committed.state import Offset, PendingOffset, Producer
 from group_coordinator.state import Committer
 

@@ -15,12 +15,12 @@ from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_protocol.names import check_group_id, check_transactional_id
 from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
-from coordinator_runtime.edge import PartitionName
 from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import (
     Authorizer,
     CallContext,
     GroupVerifier,
+    PartitionName,
     Permission,
     ResourceType,
     TopicCatalog,

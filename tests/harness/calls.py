@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from coordinator_protocol.errors import Refused
-from coordinator_runtime.edge import PartitionName
 from coordinator_runtime.pending import Pending, failed
+from coordinator_runtime.ports import PartitionName
 
 T = TypeVar("T")
 

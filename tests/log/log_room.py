@@ -11,9 +11,8 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Unpark
-from coordinator_runtime.edge import PartitionName
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import AllowAll, Authorizer, CallContext
+from coordinator_runtime.ports import AllowAll, Authorizer, CallContext, PartitionName
 from coordinator_runtime.store import Store
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.rules import NewTopic

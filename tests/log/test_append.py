@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused, UnknownOutcome
-from coordinator_runtime.edge import PartitionName
-from coordinator_runtime.ports import CallContext
+from coordinator_runtime.ports import CallContext, PartitionName
 from partition_log.requests import ProduceRequest, ProduceResult
 from tests.log.log_room import (
     ABORT,

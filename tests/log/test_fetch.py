@@ -8,7 +8,7 @@ import pytest
 
 from coordinator_protocol.batch import payload_of
 from coordinator_protocol.errors import ErrorCode
-from coordinator_runtime.edge import PartitionName
+from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.store import CommitGroup, Family
 from partition_log import codec, reading
 from partition_log.requests import FetchItem, FetchRequest

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.edge import PartitionName
+from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.store import StoreFailed
 from partition_log.requests import FetchItem, FetchRequest, TopicName
 from tests.harness.memory_store import MemoryStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator_protocol.errors import ErrorCode
-from coordinator_runtime.edge import PartitionName
+from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.store import Family
 from partition_log.state import PartitionConfig
 from tests.log.log_room import ABORT, COMMIT, CONTEXT, TOPIC, UNCOMMITTED, Batch, LogRoom, Producer, code, transactional

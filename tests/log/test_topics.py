@@ -6,8 +6,7 @@ import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
-from coordinator_runtime.edge import PartitionName
-from coordinator_runtime.ports import CallContext, Permission, ResourceType
+from coordinator_runtime.ports import CallContext, PartitionName, Permission, ResourceType
 from coordinator_runtime.store import Family
 from partition_log.catalog.rules import NewTopic
 from partition_log.requests import FetchItem, FetchRequest, OffsetQuery, ProduceRequest, TopicName, TopicResult

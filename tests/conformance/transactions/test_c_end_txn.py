@@ -7,7 +7,7 @@ import pytest
 from coordinator_api.v1 import transaction_pb2
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Outcome
-from coordinator_runtime.edge import PartitionName
+from coordinator_runtime.ports import PartitionName
 from partition_log.requests import LATEST_TIMESTAMP, OffsetQuery
 from partition_log.state import Isolation
 from tests.conformance.transactions.cases import both_versions, case, not_drivable

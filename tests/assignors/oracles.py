@@ -33,6 +33,19 @@ def helpful_moves(group: Group, shares: Shares[str]) -> list[tuple[str, str, str
     ]
 
 
+def helpful_chains(group: Group, shares: Shares[str]) -> list[tuple[str, str]]:
+    """(start, end) where a chain of members who each hand one partition on ends at one with two less: then another
+    assignment would be more even. Chains of one step are the helpful moves."""
+    loads = {member_id: len(pairs) for member_id, pairs in owned_pairs(shares).items()}
+    reach = {
+        owner: {other for other, known in group.members.items() if known.topics & shares[owner].keys()}
+        for owner in shares
+    }
+    for _ in loads:
+        reach = {owner: near.union(*(reach[other] for other in near)) for owner, near in reach.items()}
+    return [(owner, end) for owner, near in reach.items() for end in near if loads[owner] - loads[end] >= 2]
+
+
 def believed_claims(group: Group) -> Shares[str]:
     """Who may keep what: the claim of the newest generation, and of two in that, neither."""
     claims: dict[tuple[str, int], list[tuple[int, str]]] = {}

@@ -106,6 +106,14 @@ def test_the_generation_of_a_cooperative_member_comes_from_its_user_data_where_i
     assert plan[keeper].partitions == {"t": (0,)}
 
 
+def test_the_generation_of_a_cooperative_member_needs_no_user_data_where_its_version_has_one() -> None:
+    members = {
+        name: ClassicMember(subscription=Subscription(topics=("t",), owned={"t": (0,)}, generation=generation))
+        for name, generation in (("a", 4), ("b", 5))
+    }
+    assert COOPERATIVE_STICKY.assign(members, topics_of(t=1))["b"].partitions == {"t": (0,)}
+
+
 def test_racks_count_for_range() -> None:
     topics = {"t": TopicSpec(2, (frozenset("b"), frozenset("a")))}
     members = {rack: ClassicMember(subscription=Subscription(topics=("t",), rack_id=rack)) for rack in ("a", "b")}

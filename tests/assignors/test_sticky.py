@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from coordinator_protocol.assignors.sticky import assign_sticky
 from coordinator_protocol.assignors.values import TopicSpec
 from tests.assignors.groups import Group, assignable, groups, lived, lives, member, sizes, topics_of
-from tests.assignors.oracles import believed_claims, fewest_moves, helpful_moves, moves
+from tests.assignors.oracles import believed_claims, fewest_moves, helpful_chains, moves
 
 few = settings(max_examples=80, deadline=None)
 
@@ -38,8 +38,8 @@ def test_contradicting_claims_and_racks_cost_neither_balance_nor_a_move(group: G
 @few
 @given(groups(with_racks=True))
 def test_contradicting_claims_and_racks_cost_no_balance_with_unequal_subscriptions(group: Group) -> None:
-    """H1. Through a group's life: case C-279."""
-    assert helpful_moves(group, assign_sticky(group.members, group.topics)) == []
+    """More than H1, which is one chain long. Through a group's life: case C-279."""
+    assert helpful_chains(group, assign_sticky(group.members, group.topics)) == []
 
 
 @few
@@ -106,10 +106,10 @@ def test_new_partitions_start_where_their_replicas_are(subscribers_of_more: froz
 
 
 def test_whoever_must_give_up_gives_up_what_is_far() -> None:
-    racks = tuple(frozenset(rack) for rack in "bab")
+    racks = tuple(frozenset(rack) for rack in "bba")
     members = {"a": member("t", rack_id="a", owned={"t": (0, 1, 2)}), "b": member("t", rack_id="b")}
     shares = assign_sticky(members, {"t": TopicSpec(3, racks)})
-    assert shares == {"a": {"t": (0, 1)}, "b": {"t": (2,)}}
+    assert shares == {"a": {"t": (0, 2)}, "b": {"t": (1,)}}
 
 
 def test_nothing_moves_to_be_nearer() -> None:
@@ -119,6 +119,36 @@ def test_nothing_moves_to_be_nearer() -> None:
         "b": member("t", rack_id="b", owned={"t": (0,)}),
     }
     assert assign_sticky(members, {"t": TopicSpec(2, racks)}) == {"a": {"t": (1,)}, "b": {"t": (0,)}}
+
+
+def test_of_several_that_have_least_the_first_in_turn_gets_the_next() -> None:
+    members = {"a": member("t"), "b": member("s", "t", owned={"s": (0,)})}
+    assert assign_sticky(members, topics_of(s=1, t=4)) == {"a": {"t": (0, 1, 3)}, "b": {"s": (0,), "t": (2,)}}
+
+
+def test_where_no_single_move_helps_a_chain_does() -> None:
+    members = {
+        "a": member("s", owned={"s": (0, 1, 2, 3, 4, 5)}),
+        "b": member("s", "t", owned={"t": (0, 1, 2, 3, 4)}),
+        "c": member("t", "u", owned={"u": (0, 1, 2, 3)}),
+    }
+    shares = assign_sticky(members, topics_of(s=6, t=5, u=4))
+    assert shares == {
+        "a": {"s": (0, 1, 2, 3, 4)},
+        "b": {"s": (5,), "t": (0, 1, 2, 3)},
+        "c": {"t": (4,), "u": (0, 1, 2, 3)},
+    }
+
+
+def test_several_chains_may_start_at_one_member() -> None:
+    members = {
+        "a": member("s", owned={"s": (0, 1, 2, 3, 4)}),
+        "b": member("s", "t", owned={"t": (0, 1, 2, 3)}),
+        "c": member("t", "u", owned={"u": (0, 1, 2)}),
+        "d": member("s", "v", owned={"v": (0, 1, 2, 3)}),
+        "e": member("v"),
+    }
+    assert sizes(assign_sticky(members, topics_of(s=5, t=4, u=3, v=4))) == [3, 3, 3, 3, 4]
 
 
 def test_a_long_chain_of_overlapping_subscriptions_becomes_even() -> None:
@@ -133,4 +163,4 @@ def test_a_long_chain_of_overlapping_subscriptions_becomes_even() -> None:
     for at, name in enumerate(names[:-1]):
         members[name] = replace(members[name], owned={f"t{at:02}": owned[f"t{at:02}"]})
     group = Group(members, topics)
-    assert helpful_moves(group, assign_sticky(members, topics)) == []
+    assert helpful_chains(group, assign_sticky(members, topics)) == []

@@ -1,0 +1,136 @@
+"""Groups on their way from one protocol to the other, where the cases of Kafka say nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordinator_api.v1 import group_pb2
+from coordinator_protocol.consumer_protocol import Assignment, encode_assignment
+from coordinator_protocol.errors import ErrorCode
+from group_coordinator.config import MigrationPolicy
+from tests.groups.consumer.members import OK, all_of, code, of
+from tests.groups.consumer.mixed import MixedRoom, assigned, assignment, subscription
+
+
+@pytest.mark.parametrize(
+    ("metadata", "plan"),
+    [
+        (b"\0", assignment(of("foo", 0))),
+        (subscription("foo"), b"\0"),
+        (subscription("foo"), encode_assignment(Assignment(partitions={"foo": (0,)}, user_data=b"more"))),
+    ],
+)
+def test_a_group_that_cannot_be_read_stays_as_it_is(metadata: bytes, plan: bytes) -> None:
+    room = MixedRoom()
+    old = room.classic(protocols=[("range", metadata)])
+    room.completing(old)
+    room.assign([old], {0: plan})
+    assert code(room.member("new").joins("foo")) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert (room.kind(), old.beats()) == ("classic", OK)
+
+
+def test_what_a_leader_gave_to_two_members_stays_with_the_first() -> None:
+    room = MixedRoom()
+    first, second = members = [room.classic(), room.classic()]
+    room.classic_group(*members, plan={0: of("foo", 0, 1), 1: of("foo", 1, 2, 77)})
+    room.member("new").joins("foo")
+    group = room.group()
+    assert {
+        member.member_id: sum(map(len, group.assignment(member.member_id).assigned.values())) for member in members
+    } == {first.member_id: 2, second.member_id: 1}
+
+
+def test_an_empty_group_changes_its_kind_freely() -> None:
+    room = MixedRoom(consumer_migration_policy=MigrationPolicy.DISABLED)
+    old = room.classic()
+    room.classic_group(old, plan={})
+    assert old.leaves() is OK
+    new = room.member("new")
+    assert (new.joins("foo").member_epoch, room.kind()) == (1, "consumer")
+    new.leaves()
+    again = room.classic()
+    assert not again.join_as_new().is_settled
+    assert room.kind() == "classic"
+
+
+def test_an_id_that_was_only_given_away_is_nobody() -> None:
+    room = MixedRoom()
+    room.classic().asked_for_id()
+    assert room.timers() == {"session": 1}
+    new = room.member("new")
+    assert code(new.joins("foo")) is OK
+    assert (room.kind(), room.timers()) == ("consumer", {"session": 1})
+
+
+def rolled(room: MixedRoom, *members: Any) -> None:
+    """Classic members follow what they are told until they hold what they should."""
+    for _round in range(6):
+        for member in members:
+            if member.beats() is ErrorCode.REBALANCE_IN_PROGRESS:
+                joined = member.joins()
+                assert code(joined) is OK
+            synced = member.syncs()
+            if code(synced) is OK:
+                owned = assigned(synced.assignment)
+                member.protocols = [("range", subscription("foo", "bar", owned=owned))]
+                member.has = owned
+
+
+def test_a_rolling_upgrade_and_back_loses_no_partition() -> None:
+    room = MixedRoom()
+    old = room.classic()
+    room.classic_group(old, plan={0: all_of(foo=6, bar=3)})
+    old.protocols = [("range", subscription("foo", "bar", owned=all_of(foo=6, bar=3)))]
+    new = room.member("new")
+    assert code(new.joins("foo", "bar")) is OK
+    rolled(room, old)
+    new.acknowledges()
+    rolled(room, old)
+    new.acknowledges()
+    assert new.assigned | old.has == all_of(foo=6, bar=3)
+    assert not new.assigned & old.has
+    assert room.state() == "Stable"
+    new.leaves()
+    assert (room.kind(), old.beats()) == ("classic", ErrorCode.REBALANCE_IN_PROGRESS)
+    generation = old.generation
+    assert code(old.joins()) is OK
+    assert (old.is_leader, old.generation) == (True, generation + 1)
+
+
+def test_both_kinds_hear_at_once() -> None:
+    room = MixedRoom()
+    (new,) = room.stable(room.member("new"))
+    old = room.classic()
+    assert code(old.join_as_new().result()) is OK
+    old.syncs()
+    waiting = old.heartbeat(max_wait_ms=4_000)
+    room.settle()
+    assert not waiting.is_settled
+    new.subscribes("foo")
+    room.tick(10)
+    assert code(waiting.result()) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_offsets_of_a_mixed_group_are_checked_by_the_kind_of_the_member() -> None:
+    room = MixedRoom()
+    (new,) = room.stable(room.member("new"))
+    old = room.classic()
+    old.join_as_new()
+
+    def commit(member_id: str, epoch: int) -> ErrorCode:
+        offset = group_pb2.PartitionOffset(partition=0, committed_offset=1)
+        request = group_pb2.OffsetCommitRequest(
+            group_id="g",
+            member_id=member_id,
+            generation_id_or_member_epoch=epoch,
+            topics=[group_pb2.TopicOffsets(topic="foo", partitions=[offset])],
+        )
+        return code(room.told(request))
+
+    assert commit(new.member_id, new.epoch) is OK
+    assert commit(new.member_id, new.epoch + 1) is ErrorCode.STALE_MEMBER_EPOCH
+    assert commit(old.member_id, old.generation) is OK
+    assert commit(old.member_id, old.generation - 1) is ErrorCode.ILLEGAL_GENERATION
+    assert commit("nobody", 1) is ErrorCode.UNKNOWN_MEMBER_ID

@@ -16,7 +16,7 @@ import structlog
 from coordinator_api.v1 import admin_pb2, group_pb2, log_pb2, transaction_pb2
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.commit_thread import CommitThread
-from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.driver import LoopDriver
 from coordinator_runtime.identity import new_uuid
 from coordinator_runtime.late_answers import LateAnswers
@@ -273,6 +273,12 @@ def _transaction_config(config: Config) -> TransactionConfig:
     )
 
 
+def _let_go(loader: ShardLoader, shard: ShardKey, coordinator_epoch: int) -> None:
+    """Serve a shard no longer, unless it was loaded again under a later coordinator epoch."""
+    if loader.standing(shard).coordinator_epoch == coordinator_epoch:
+        loader.unload(shard)
+
+
 def _observe(server: Server, loaded: LoadedParts, log: LogService) -> ShardObserver:
     """Count and log what happens from now on."""
     runtime, numbers = server.runtime, server.snapshots.numbers
@@ -282,6 +288,12 @@ def _observe(server: Server, loaded: LoadedParts, log: LogService) -> ShardObser
     observer = EventObserver(numbers.transactions, numbers.log, runtime.clock, loaded.directory)
     runtime.on_event = observer
     loaded.hanging.on_found = observer.hanging_found
-    loaded.sender.on_fenced = observer.coordinator_fenced
+
+    def on_fenced(shard: ShardKey, coordinator_epoch: int) -> None:
+        observer.coordinator_fenced(shard, coordinator_epoch)
+        # A zombie serves nobody. Later, because this is told in the middle of a step of the runtime.
+        runtime.arm(("fenced", shard), 0, partial(_let_go, server.loader, shard, coordinator_epoch))
+
+    loaded.sender.on_fenced = on_fenced
     log.fetcher.on_read = numbers.log.read
     return shard_observer

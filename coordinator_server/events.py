@@ -106,8 +106,8 @@ class EventObserver:
             "coordinator_fenced",
             shard=shard.number,
             coordinator_epoch=coordinator_epoch,
-            advice="its decided transactions wait for the other one; if this server is to go on, end the other and "
-            "restart this one",
+            advice="the shard is not served here any more, and its decided transactions wait for the other server; if "
+            "this one is to go on, end the other, then `txnctl shard load` takes the shard back",
         )
 
     def _log_step(self, before: Transaction | None, after: Transaction, turn: Turn, now_ms: int) -> None:

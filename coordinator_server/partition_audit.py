@@ -27,6 +27,7 @@ from partition_log.state import (
     EndedTransaction,
     ForgottenProducers,
     LastMarker,
+    MarkerCount,
     OpenTransaction,
     PartitionHead,
     ProducerEntry,
@@ -97,7 +98,12 @@ class PartitionAudit:
             stored.index,
             len(aborts),
             stored.forgotten,
+            MarkerCount(stored.counted.from_offset, self.markers_between(stored.counted.from_offset, self.end_offset)),
         )
+
+    def markers_between(self, start_offset: int, end_offset: int) -> int:
+        """How many markers lie there."""
+        return sum(start_offset <= logged.offset < end_offset for logged in self.markers)
 
 
 def audit_log(batches: Iterable[StoredBatch], forgotten: ForgottenProducers) -> PartitionAudit:

@@ -161,6 +161,7 @@ class _Verification:
                     continue
                 self._note(placement, name, audit.transactional_batches, audit.misplaced)
                 self._check_positions(positions, name, head, audit)
+                self._check_marker_counts(positions, ordinal, name, audit)
                 self._check_producers(producers, ordinal, name, audit)
                 self._check_index(index, ordinal, name, audit)
             except _UNREADABLE as damage:
@@ -194,6 +195,13 @@ class _Verification:
                 f"{name}: producers were forgotten at offset {head.forgotten.end_offset}, with markers up to csn"
                 f" {head.forgotten.csn}, which the log does not have"
             )
+
+    def _check_marker_counts(self, check: Check, ordinal: int, name: str, audit: PartitionAudit) -> None:
+        from_offset = self._heads[ordinal].counted.from_offset
+        for last_offset, markers in stored.marker_counts(self._rows, ordinal).items():
+            found = audit.markers_between(from_offset, last_offset + 1)
+            if markers != found:
+                check.violated(f"{name}: {markers} markers are counted up to offset {last_offset}, the log has {found}")
 
     def _check_producers(self, check: Check, ordinal: int, name: str, audit: PartitionAudit) -> None:
         kept = stored.producers(self._rows, ordinal)
@@ -365,5 +373,6 @@ def _words(damage: Exception) -> str:
 def _head_words(head: PartitionHead) -> str:
     return (
         f"end {head.log_end_offset}, last stable {head.last_stable_offset}, {head.open_transactions} open, newest abort"
-        f" at {head.last_abort_offset} of {head.aborted_transactions}"
+        f" at {head.last_abort_offset} of {head.aborted_transactions}, {head.counted.markers} markers from"
+        f" {head.counted.from_offset} on"
     )

@@ -163,7 +163,18 @@ def batches(rows: StoredRows, ordinal: int, start_offset: int = 0) -> Iterator[S
 def heads(rows: StoredRows) -> dict[int, PartitionHead]:
     """Positions of every partition, by ordinal."""
     return {
-        int.from_bytes(key, "big"): codec.decode_head(value) for key, value in rows.scan(Family.PARTITIONS, b"", _END)
+        int.from_bytes(key, "big"): codec.decode_head(value)
+        for key, value in rows.scan(Family.PARTITIONS, b"", _END)
+        if not codec.is_stretch(key)
+    }
+
+
+def marker_counts(rows: StoredRows, ordinal: int) -> dict[int, int]:
+    """Markers of a partition up to the end of each finished stretch, by its last offset."""
+    start, end = codec.stretch_key(ordinal, 0), codec.partition_key(ordinal + 1)
+    return {
+        codec.stretch_end(key): codec.decode_marker_count(value)
+        for key, value in rows.scan(Family.PARTITIONS, start, end)
     }
 
 

@@ -7,6 +7,7 @@ TIME_INDEX  ordinal u32, max timestamp + 1 u64, last offset u64     -> first off
 PRODUCERS   ordinal u32, producer id u64                            -> producer entry
 OUTCOMES    ordinal u32, outcome u8, producer id u64, marker offset u64 -> ended transaction
 PARTITIONS  ordinal u32                                             -> head
+PARTITIONS  ordinal u32, last offset of a stretch u64               -> markers up to there u64
 ```
 A batch lies under its last offset, so that one forward seek to any offset lands on the batch that holds it. Outcomes
 lie by producer: a reader asks "was this batch's transaction aborted?", and finds the answer with one seek, however many
@@ -28,6 +29,7 @@ from partition_log.state import (
     ForgottenProducers,
     IndexProgress,
     LastMarker,
+    MarkerCount,
     OpenTransaction,
     PartitionHead,
     ProducerEntry,
@@ -46,7 +48,7 @@ _OUTCOME_PREFIX: Final = struct.Struct(">IB")
 _OUTCOME_KEY: Final = struct.Struct(">IBQQ")
 
 _NUMBER: Final = struct.Struct(">Q")
-_HEAD: Final = struct.Struct(">BqqqIqqIIqQqQ")
+_HEAD: Final = struct.Struct(">BqqqIqqIIqQqQqQ")
 _PRODUCER: Final = struct.Struct(">BhiqqqhbQB")
 _CACHED_BATCHES: Final = tuple(struct.Struct(">" + "iiq" * count) for count in range(BATCHES_CACHED_MAX + 1))
 _OUTCOME: Final = struct.Struct(">BhqQ")
@@ -107,6 +109,34 @@ def decode_time_index(value: bytes) -> int:
     return first_offset
 
 
+def stretch_key(ordinal: int, last_offset: int) -> bytes:
+    """Key of a finished stretch of the log; also where a scan for the stretch of an offset starts."""
+    return _ORDINAL_AND_NUMBER.pack(ordinal, last_offset)
+
+
+def stretch_end(key: bytes) -> int:
+    """The last offset in the key of a stretch."""
+    last_offset: int = _ORDINAL_AND_NUMBER.unpack(key)[1]
+    return last_offset
+
+
+def is_stretch(key: bytes) -> bool:
+    """Whether a row of PARTITIONS is a stretch, and not a head."""
+    return len(key) == _ORDINAL_AND_NUMBER.size
+
+
+def encode_marker_count(markers: int) -> bytes:
+    """Value of a stretch: how many markers were counted up to its end."""
+    return _NUMBER.pack(markers)
+
+
+def decode_marker_count(value: bytes) -> int:
+    """Markers up to the end of the stretch."""
+    markers: int
+    (markers,) = _NUMBER.unpack(value)
+    return markers
+
+
 def encode_head(head: PartitionHead) -> bytes:
     """Value of a partition."""
     index = head.index
@@ -124,17 +154,31 @@ def encode_head(head: PartitionHead) -> bytes:
         head.aborted_transactions,
         head.forgotten.end_offset,
         head.forgotten.csn,
+        head.counted.from_offset,
+        head.counted.markers,
     )
 
 
 def decode_head(value: bytes) -> PartitionHead:
     """Raises UnknownVersion."""
     _check_version(value)
-    # Rows written before producers were ever forgotten end earlier: none was.
+    # Rows written before producers were ever forgotten end earlier: none was. Those written before markers were counted
+    # end earlier too: counting begins at their log end.
     numbers = _HEAD.unpack(value.ljust(_HEAD.size, b"\0"))
-    _, start, end, stable, open_transactions, last_abort, *index, aborted, forgotten_offset, forgotten_csn = numbers
-    forgotten = ForgottenProducers(forgotten_offset, forgotten_csn)
-    return PartitionHead(start, end, stable, open_transactions, last_abort, IndexProgress(*index), aborted, forgotten)
+    _, start, end, stable, open_transactions, last_abort, *index, aborted, forgotten_offset, forgotten_csn = numbers[
+        :-2
+    ]
+    return PartitionHead(
+        start,
+        end,
+        stable,
+        open_transactions,
+        last_abort,
+        IndexProgress(*index),
+        aborted,
+        ForgottenProducers(forgotten_offset, forgotten_csn),
+        MarkerCount(*numbers[-2:]) if len(value) == _HEAD.size else MarkerCount(end),
+    )
 
 
 def encode_producer(entry: ProducerEntry) -> bytes:

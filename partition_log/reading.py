@@ -136,13 +136,13 @@ class PartitionRead:
                 found[ended.first_offset] = ended
         return tuple(found[first_offset] for first_offset in sorted(found))
 
-    def _aborted(self, head: PartitionHead, budget: Budget) -> _AbortedIndex | None:
+    def _aborted(self, head: PartitionHead, budget: Budget) -> AbortedIndex | None:
         shows_aborted = self._is_raw or self._isolation is not Isolation.READ_COMMITTED
         if shows_aborted or head.last_abort_offset < self.next_offset:
             return None
-        return _AbortedIndex(self._store, self._ordinal, head, budget)
+        return AbortedIndex(self._store, self._ordinal, head, budget)
 
-    def _take(self, header: BatchHeader, encoded: bytes, aborted: _AbortedIndex | None, budget: Budget) -> bool:
+    def _take(self, header: BatchHeader, encoded: bytes, aborted: AbortedIndex | None, budget: Budget) -> bool:
         """Show or hide one batch and move behind it; False if there is no room for it."""
         size = len(encoded)
         # The cheapest test comes first: most batches are neither.
@@ -178,7 +178,7 @@ class PartitionRead:
         return budget.batches <= 0 or budget.read_bytes <= 0
 
 
-class _AbortedIndex:
+class AbortedIndex:
     """Says of batches, in ascending order of their offsets, whether their transaction was aborted."""
 
     __slots__ = ("_budget", "_current", "_head", "_ordinal", "_store")

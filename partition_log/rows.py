@@ -27,7 +27,7 @@ from partition_log.records import (
     ProducerSealed,
     ProducersForgotten,
 )
-from partition_log.state import EMPTY_HEAD, TimeIndexEntry
+from partition_log.state import EMPTY_HEAD, PartitionHead, TimeIndexEntry
 
 _FAMILIES: Final = (Family.PARTITIONS, Family.LOG, Family.TIME_INDEX, Family.PRODUCERS, Family.OUTCOMES)
 
@@ -76,7 +76,7 @@ def _stage_batch(record: BatchAppended, staged: StagedRows) -> None:
         key = codec.producer_key(ordinal, record.producer_id)
         staged.put(Family.PRODUCERS, key, codec.encode_producer(record.producer))
     if record.indexed is not None:
-        _stage_index(ordinal, record.indexed, staged)
+        _stage_index(ordinal, record.indexed, record.head, staged)
 
 
 def _stage_marker(record: MarkerAppended, staged: StagedRows) -> None:
@@ -90,7 +90,7 @@ def _stage_marker(record: MarkerAppended, staged: StagedRows) -> None:
         key = codec.outcome_key(ordinal, ended.outcome, ended.producer_id, ended.marker_offset)
         staged.put(Family.OUTCOMES, key, codec.encode_outcome(ended))
     if record.indexed is not None:
-        _stage_index(ordinal, record.indexed, staged)
+        _stage_index(ordinal, record.indexed, record.head, staged)
 
 
 def _stage_forgotten(record: ProducersForgotten, staged: StagedRows) -> None:
@@ -100,9 +100,11 @@ def _stage_forgotten(record: ProducersForgotten, staged: StagedRows) -> None:
         staged.delete(Family.PRODUCERS, codec.producer_key(ordinal, producer_id))
 
 
-def _stage_index(ordinal: int, entry: TimeIndexEntry, staged: StagedRows) -> None:
+def _stage_index(ordinal: int, entry: TimeIndexEntry, head: PartitionHead, staged: StagedRows) -> None:
     key = codec.time_index_key(ordinal, entry.max_timestamp_ms, entry.last_offset)
     staged.put(Family.TIME_INDEX, key, codec.encode_time_index(entry))
+    markers = codec.encode_marker_count(head.counted.markers)
+    staged.put(Family.PARTITIONS, codec.stretch_key(ordinal, entry.last_offset), markers)
 
 
 def _load_producers(store: Store, ordinal: int) -> Iterator[ProducerRestored]:

@@ -44,6 +44,7 @@ from partition_log.state import (
     EMPTY_HEAD,
     CachedBatch,
     EndedTransaction,
+    MarkerCount,
     OpenTransaction,
     PartitionConfig,
     PartitionHead,
@@ -197,6 +198,7 @@ class LogShard:
             index,
             head.aborted_transactions,
             head.forgotten,
+            head.counted,
         )
         record = BatchAppended(
             append.ordinal,
@@ -249,6 +251,7 @@ class LogShard:
             index,
             head.aborted_transactions + is_aborted,
             head.forgotten,
+            MarkerCount(head.counted.from_offset, head.counted.markers + 1),
         )
         producer = rules.entry_after_marker(entry, marker, now_ms=turn.now_ms)
         record = MarkerAppended(ordinal, offset, batch, extended, marker.producer_id, producer, ended, indexed)

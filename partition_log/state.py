@@ -101,6 +101,16 @@ class ForgottenProducers:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkerCount:
+    """How many markers lie in the log, so that records can be counted without reading them."""
+
+    from_offset: int = 0
+    """Where counting began: 0, but for a partition that is older than counting."""
+    markers: int = 0
+    """From there to the log end."""
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionHead:
     """All positions of a partition at one moment. The durable reading is what readers get: its `log_end_offset` is the
     high watermark. Always log start <= last stable offset <= log end."""
@@ -116,6 +126,7 @@ class PartitionHead:
     aborted_transactions: int = 0
     """Rows that say which records committed readers must not see."""
     forgotten: ForgottenProducers = ForgottenProducers()
+    counted: MarkerCount = MarkerCount()
 
 
 EMPTY_HEAD: Final = PartitionHead()

@@ -16,7 +16,7 @@ from coordinator_runtime.store import CommitGroup, Family
 from coordinator_server import stored
 from coordinator_server.store_verify import Check, verify_store
 from partition_log import codec
-from partition_log.state import EMPTY_HEAD, ForgottenProducers
+from partition_log.state import EMPTY_HEAD, ForgottenProducers, MarkerCount
 from tests.cli.terminal import Terminal
 from tests.harness.memory_store import MemoryStore
 from tests.harness.rocks_shelf import RocksShelf
@@ -201,6 +201,15 @@ def forget_an_abort(damaged: Damaged) -> None:
     damaged.put(HEAD, codec.partition_key(0), codec.encode_head(replace(head, last_abort_offset=-1)))
 
 
+def miscount_the_markers(damaged: Damaged) -> None:
+    head = stored.heads(damaged.store)[0]
+    damaged.put(HEAD, codec.partition_key(0), codec.encode_head(replace(head, counted=MarkerCount(0, 9))))
+
+
+def miscount_the_markers_of_a_stretch(damaged: Damaged) -> None:
+    damaged.put(HEAD, codec.stretch_key(0, 4), codec.encode_marker_count(1))
+
+
 def lose_a_producer(damaged: Damaged) -> None:
     damaged.put(Family.PRODUCERS, codec.producer_key(0, 0), None)
 
@@ -337,8 +346,14 @@ DAMAGES = [
     (cut_a_batch, "batches", "and is cut off after 66"),
     (put_a_batch_under_another_key, "batches", "t-1: the batch that ends at 2 lies under the key 3"),
     (move_the_stable_offset, "positions", "t-1: end 3, last stable 3, 1 open"),
-    (forget_an_open_transaction, "positions", "0 open, newest abort at -1 of 0 is stored, the log says end 3"),
-    (forget_an_abort, "positions", "newest abort at -1 of 1 is stored"),
+    (
+        forget_an_open_transaction,
+        "positions",
+        "0 open, newest abort at -1 of 0, 1 markers from 0 on is stored, the log says end 3",
+    ),
+    (forget_an_abort, "positions", "newest abort at -1 of 1, 2 markers from 0 on is stored"),
+    (miscount_the_markers, "positions", "9 markers from 0 on is stored"),
+    (miscount_the_markers_of_a_stretch, "positions", "t-0: 1 markers are counted up to offset 4, the log has 2"),
     (lose_a_producer, "producers", "t-0: producer 0 wrote here and is not stored"),
     (
         lose_a_producer_that_wrote_after_others_were_forgotten,

@@ -16,9 +16,11 @@ from coordinator_runtime.ports import AllowAll, Authorizer, CallContext, Partiti
 from coordinator_runtime.store import Store
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.rules import NewTopic
+from partition_log.counting import count_records
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.loading import catalog_kind, partitions_kind
 from partition_log.markers import PartitionMarkers
+from partition_log.reading import Budget
 from partition_log.requests import (
     FetchItem,
     FetchRequest,
@@ -265,6 +267,17 @@ class LogRoom:
             if result.next_offset == offset:
                 return offsets
             offset = result.next_offset
+
+    def count(self, start_offset: int = 0, *, batches_max: int = 2) -> tuple[int, int]:
+        """Records from the offset on, all and committed ones, asked for in small steps."""
+        records = committed = 0
+        while True:
+            budget = Budget(0, batches_max)
+            counted = count_records(self.store, self.ordinal(), self.head(), start_offset, budget)
+            records, committed = records + counted.records, committed + counted.committed_records
+            if counted.next_offset >= self.head().log_end_offset:
+                return records, committed
+            start_offset = counted.next_offset
 
     def offsets(
         self, timestamp_ms: int, isolation: Isolation = COMMITTED, partitions: Sequence[int] = (0,), topic: str = TOPIC

@@ -135,6 +135,12 @@ class NaiveLog:
             for offset in range(written.base_offset, written.end)
         ]
 
+    def count(self, start: int) -> tuple[int, int]:
+        """Records from `start` on: all of them, and those that a committed reader gets."""
+        seen = (self.visible(is_committed=is_committed, start=start) for is_committed in (False, True))
+        records, committed = (sum(offset >= start for offset in offsets) for offsets in seen)
+        return records, committed
+
     def hidden(self, start: int, end: int) -> tuple[int, int]:
         """Aborted records and markers between two offsets."""
         aborted = [written for written in self._batches() if self.outcome(written) is False]

@@ -187,6 +187,7 @@ class LogMachine(RuleBasedStateMachine):
             expected = durable.visible(is_committed=is_committed, start=start)
             assert list(dict.fromkeys(found)) == expected
         result = self.room.read(fetch_offset=start, bytes_max=bytes_max)
+        assert self.room.count(start) == durable.count(start)
         hidden = result.aborted_records_hidden, result.control_records_hidden
         assert hidden == durable.hidden(start, result.next_offset)
 

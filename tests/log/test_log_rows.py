@@ -21,6 +21,7 @@ from partition_log.state import (
     ForgottenProducers,
     IndexProgress,
     LastMarker,
+    MarkerCount,
     OpenTransaction,
     PartitionHead,
     ProducerEntry,
@@ -57,6 +58,7 @@ heads = st.builds(
     st.builds(IndexProgress, offsets, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), times_ms),
     offsets,
     st.builds(ForgottenProducers, offsets, csns),
+    st.builds(MarkerCount, offsets, offsets),
 )
 ended = st.builds(EndedTransaction, offsets, epochs, offsets, offsets, outcomes, csns)
 topics = st.builds(
@@ -122,21 +124,39 @@ def test_golden_bytes() -> None:
         "010003000000020000018bcfe56800000000000000000a00000000000000090002010000000000000032"
         "010000000000000004000000000000000a"
     )  # fmt: skip
-    head = PartitionHead(1, 9, 7, 2, 5, IndexProgress(4, 600, 3, 1_000), 8, ForgottenProducers(6, 49))
+    head = PartitionHead(
+        1, 9, 7, 2, 5, IndexProgress(4, 600, 3, 1_000), 8, ForgottenProducers(6, 49), MarkerCount(3, 2)
+    )
     assert codec.encode_head(head).hex() == (
         "010000000000000001000000000000000900000000000000070000000200000000000000050000000000000004"
         "000002580000000300000000000003e8000000000000000800000000000000060000000000000031"
+        "00000000000000030000000000000002"
     )  # fmt: skip
     transaction = EndedTransaction(7, 3, 1, 6, Outcome.ABORT, 50)
     assert codec.outcome_key(5, Outcome.ABORT, 7, 6).hex() == "000000050000000000000000070000000000000006"
     assert codec.encode_outcome(transaction).hex() == "01000300000000000000010000000000000032"
     assert codec.log_key(5, 6).hex() == "000000050000000000000006"
     assert codec.time_index_key(5, -1, 6).hex() == "0000000500000000000000000000000000000006"
+    assert codec.stretch_key(5, 6).hex() == "000000050000000000000006"
+    assert codec.encode_marker_count(7).hex() == "0000000000000007"
 
 
-def test_a_head_from_before_producers_were_forgotten_is_read() -> None:
-    head = PartitionHead(1, 9, 7, 2, 5, IndexProgress(4, 600, 3, 1_000), 8)
-    assert codec.decode_head(codec.encode_head(head)[:-16]) == head
+@pytest.mark.parametrize(("forgotten", "bytes_missing"), [(ForgottenProducers(6, 49), 16), (ForgottenProducers(), 32)])
+def test_a_head_of_an_older_program_is_read_and_counting_begins_at_its_end(
+    forgotten: ForgottenProducers, bytes_missing: int
+) -> None:
+    head = PartitionHead(1, 9, 7, 2, 5, IndexProgress(4, 600, 3, 1_000), 8, forgotten, MarkerCount(3, 2))
+    stored = codec.encode_head(head)[:-bytes_missing]
+    assert codec.decode_head(stored) == replace(head, counted=MarkerCount(9))
+
+
+@given(st.tuples(ordinals, offsets), offsets)
+def test_a_count_of_markers_comes_back_as_it_was(stretch: tuple[int, int], markers: int) -> None:
+    key = codec.stretch_key(*stretch)
+    assert codec.is_stretch(key)
+    assert not codec.is_stretch(codec.partition_key(stretch[0]))
+    assert codec.stretch_end(key) == stretch[1]
+    assert codec.decode_marker_count(codec.encode_marker_count(markers)) == markers
 
 
 @pytest.mark.parametrize("family", [Family.PARTITIONS, Family.PRODUCERS])

@@ -1,0 +1,168 @@
+"""How many records a reader has before it: markers never count, and aborted records not for a committed reader."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator_runtime.store import CommitGroup, Family
+from partition_log import codec
+from partition_log.counting import Counted, count_records
+from partition_log.reading import Budget
+from partition_log.state import PartitionConfig
+from tests.log.log_room import ABORT, COMMIT, Batch, LogRoom, transactional
+from tests.log.naive_log import NaiveLog, Written
+
+SHORT_STRETCHES = PartitionConfig(index_interval_batches=4)
+
+commands = st.lists(
+    st.tuples(st.sampled_from(("plain", "append", "commit", "abort")), st.integers(1, 3), st.integers(1, 3)),
+    max_size=40,
+)
+
+
+class CountedRoom:
+    """A room, and the same log as a list."""
+
+    def __init__(self) -> None:
+        self.room = LogRoom(config=SHORT_STRETCHES)
+        self.room.create()
+        self.naive = NaiveLog()
+
+    def perform(self, command: str, producer_id: int, count: int) -> None:
+        known = self.naive.producer(producer_id)
+        epoch = 0 if known is None else known.epoch
+        if command in ("commit", "abort"):
+            if known is not None and known.first_unstable is not None:
+                self.end(producer_id, epoch, commits=command == "commit")
+            return
+        if command == "plain":
+            producer_id, epoch, sequence, batch = -1, -1, -1, Batch(count=count)
+        else:
+            batches = [] if known is None else known.batches
+            sequence = batches[-1].sequence + batches[-1].count if batches else 0
+            batch = Batch(transactional(producer_id, epoch), sequence, count)
+        assert self.room.append(batch).error is None
+        is_transactional = command == "append"
+        self.naive.written.append(Written(0, self.naive.end, count, producer_id, epoch, sequence, is_transactional))
+
+    def end(self, producer_id: int, epoch: int, *, commits: bool) -> None:
+        self.room.end(transactional(producer_id, epoch), COMMIT if commits else ABORT)
+        marker = Written(0, self.naive.end, 1, producer_id, epoch, commits=commits, next_epoch=epoch + 1)
+        self.naive.written.append(marker)
+
+    def count(self, start_offset: int, budget: Budget | None = None) -> Counted:
+        budget = budget if budget is not None else Budget(0)
+        return count_records(self.room.store, self.room.ordinal(), self.room.head(), start_offset, budget)
+
+
+@given(commands)
+@settings(max_examples=60, deadline=None)
+def test_counts_are_those_of_a_scan_from_every_offset(given_commands: list[tuple[str, int, int]]) -> None:
+    room = CountedRoom()
+    for command in given_commands:
+        room.perform(*command)
+    for start in range(room.naive.end + 2):
+        assert room.count(start) == (*room.naive.count(start), room.naive.end)
+        assert room.room.count(start) == room.naive.count(start)
+
+
+@given(commands, commands, st.integers(0, 60))
+@settings(max_examples=30, deadline=None)
+def test_a_partition_that_is_older_than_counting_is_counted(
+    before: list[tuple[str, int, int]], after: list[tuple[str, int, int]], start: int
+) -> None:
+    room = CountedRoom()
+    for command in before:
+        room.perform(*command)
+    ordinal, head = room.room.ordinal(), room.room.head()
+    key = codec.partition_key(ordinal)
+    old_rows: list[tuple[Family, bytes, bytes | None]] = [
+        (Family.PARTITIONS, stretch, None)
+        for stretch, _ in room.room.store.scan(
+            Family.PARTITIONS, codec.stretch_key(ordinal, 0), codec.partition_key(ordinal + 1)
+        )
+    ]
+    old_rows.append((Family.PARTITIONS, key, codec.encode_head(head)[:-16]))
+    room.room.store.write([CommitGroup(room.room.store.version() + 1, old_rows)])
+    room.room.store.sync()
+    room.room = room.room.crash()
+    assert room.room.head().counted.from_offset == head.log_end_offset
+    for command in after:
+        room.perform(*command)
+    assert room.room.count(start) == room.naive.count(start)
+
+
+@given(commands, st.integers(0, 60), st.integers(0, 60))
+@settings(max_examples=30, deadline=None)
+def test_what_retention_took_away_is_not_counted(
+    given_commands: list[tuple[str, int, int]], log_start: int, start: int
+) -> None:
+    room = CountedRoom()
+    for command in given_commands:
+        room.perform(*command)
+    ordinal, head = room.room.ordinal(), room.room.head()
+    kept = next((one.base_offset for one in room.naive.written if one.base_offset >= log_start), room.naive.end)
+    kept = min(kept, head.last_stable_offset)
+    gone: list[tuple[Family, bytes, bytes | None]] = [
+        (family, row, None)
+        for family in (Family.LOG, Family.PARTITIONS)
+        for row, _ in room.room.store.scan(family, codec.log_key(ordinal, 0), codec.log_key(ordinal, kept))
+    ]
+    room.room.store.write([CommitGroup(room.room.store.version() + 1, gone)])
+    moved = replace(head, log_start_offset=kept)
+    counted = count_records(room.room.store, ordinal, moved, start, Budget(0))
+    assert (counted.records, counted.committed_records) == room.naive.count(max(start, kept))
+
+
+def test_a_transaction_that_only_left_its_marker_is_no_lag() -> None:
+    room = CountedRoom()
+    room.perform("append", 1, 3)
+    room.perform("commit", 1, 0)
+    assert room.count(3) == Counted(0, 0, 4)
+    assert room.count(0) == Counted(3, 3, 4)
+
+
+def test_what_is_open_is_lag_to_the_high_watermark_only() -> None:
+    room = CountedRoom()
+    room.perform("plain", 0, 2)
+    room.perform("append", 1, 3)
+    room.perform("plain", 0, 1)
+    assert room.count(0) == Counted(6, 2, 6)
+
+
+def test_a_long_log_without_aborts_is_counted_within_a_stretch_or_two() -> None:
+    room = CountedRoom()
+    for _ in range(30):
+        room.perform("append", 1, 1)
+        room.perform("commit", 1, 0)
+    budget = Budget(0)
+    batches_before = budget.batches
+    assert room.count(1, budget) == Counted(29, 29, 60)
+    assert batches_before - budget.batches <= 2 * SHORT_STRETCHES.index_interval_batches
+
+
+def test_before_an_abort_a_count_goes_on_where_its_budget_ended() -> None:
+    room = CountedRoom()
+    for _ in range(5):
+        room.perform("append", 1, 2)
+        room.perform("commit", 1, 0)
+    room.perform("append", 1, 2)
+    room.perform("abort", 1, 0)
+    first = room.count(0, Budget(0, batches=3))
+    assert first.next_offset < 18
+    rest = room.count(first.next_offset)
+    assert (first.records + rest.records, first.committed_records + rest.committed_records) == (12, 10)
+    assert room.count(0, Budget(0, batches=0)) == Counted(0, 0, 0)
+
+
+def test_counts_survive_a_restart() -> None:
+    room = CountedRoom()
+    for _ in range(7):
+        room.perform("append", 1, 2)
+        room.perform("commit", 1, 0)
+    before = [room.count(start) for start in range(22)]
+    room.room = room.room.crash()
+    assert [room.count(start) for start in range(22)] == before

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from examples.demo_parts.failures import NoFlights
-from examples.demo_parts.flights import open_flights
 from examples.demo_parts.plan import ROWS_MIN
+from tests.harness.flights import require_flights
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DEMO = ROOT / "examples" / "demo.py"
@@ -21,14 +20,7 @@ ROWS = 6_000
 
 @pytest.fixture
 def flights() -> None:
-    """The data set, which `make test` and `make demo` install; other ways to run the tests need not have it."""
-    try:
-        with open_flights():
-            return
-    except NoFlights as problem:
-        if os.environ.get("CI", "").lower() in {"1", "true"}:
-            pytest.fail(str(problem), pytrace=False)
-        pytest.skip(str(problem))
+    require_flights()
 
 
 def run_demo(*arguments: str, scratch: Path, **environment: str) -> subprocess.CompletedProcess[str]:

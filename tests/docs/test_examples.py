@@ -1,4 +1,4 @@
-"""The two small examples do the same job: one with the SDK, one with the generated stubs alone."""
+"""The small examples, as their first lines say that they are run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import sys
 import pytest
 
 from tests.docs.fences import ROOT
+from tests.harness.flights import require_flights
 
 
-def run_example(name: str, endpoint: str) -> list[str]:
-    command = [sys.executable, str(ROOT / "examples" / name), endpoint]
+def run_example(name: str, *arguments: str) -> list[str]:
+    command = [sys.executable, str(ROOT / "examples" / name), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -28,4 +29,16 @@ def test_both_examples_book_the_good_transfer_and_hide_the_bad_one(endpoint: str
             f"read_committed {{'alice': {-30 * runs}, 'bob': {30 * runs}}}",
         ]
         for runs in (1, 2, 3)
+    ]
+
+
+@pytest.mark.slow
+def test_flights_are_copied_and_a_second_run_finds_nothing_left(endpoint: str) -> None:
+    require_flights()
+    assert run_example("copy_exactly_once.py", "--server", endpoint, "--flights", "300") == [
+        "copied 300 records of flights-in to flights-out",
+        "300 records, 0 missing, 0 too often, 0 wrong",
+    ]
+    assert run_example("copy_exactly_once.py", "--server", endpoint) == [
+        "copied 0 records of flights-in to flights-out",
     ]

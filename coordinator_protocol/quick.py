@@ -23,16 +23,17 @@ def quick(cls: type[T]) -> type[T]:
     _check(cls, members)
     names = tuple(member.name for member in members)
     scope: dict[str, Any] = {
-        "unsealed": type("Unsealed", (), {"__slots__": names}),
-        "new": object.__new__,
-        **{f"default_{member.name}": member.default for member in members if member.default is not MISSING},
+        "unsealed__": type("Unsealed", (), {"__slots__": names}),
+        "new__": object.__new__,
+        **{f"{member.name}_default__": member.default for member in members if member.default is not MISSING},
     }
+    # Names that no field has, because the fields are parameters of the same function.
     lines = [
-        f"def __new__({', '.join(('cls', *_parameters(members)))}):",
-        " value = new(unsealed)",
-        *(f" value.{name} = {name}" for name in names),
-        " value.__class__ = cls",
-        " return value",
+        f"def __new__({', '.join(('cls__', *_parameters(members)))}):",
+        " made__ = new__(unsealed__)",
+        *(f" made__.{name} = {name}" for name in names),
+        " made__.__class__ = cls__",
+        " return made__",
     ]
     # As `dataclass` itself does: a function with just these parameters can only be had from its source.
     exec("\n".join(lines), scope)  # noqa: S102  made of the names of fields, which are identifiers
@@ -50,7 +51,7 @@ def _check(cls: type[object], members: tuple[Field[Any], ...]) -> None:
 
 def _parameters(members: tuple[Field[Any], ...]) -> list[str]:
     shown = [
-        (member.kw_only, member.name if member.default is MISSING else f"{member.name}=default_{member.name}")
+        (member.kw_only, member.name if member.default is MISSING else f"{member.name}={member.name}_default__")
         for member in members
     ]
     keywords = [parameter for is_keyword, parameter in shown if is_keyword]

@@ -25,6 +25,19 @@ class Named:
     age: int
 
 
+@quick
+@dataclass(frozen=True, slots=True)
+class Odd:
+    value: str
+    cls: str
+    new: str = ""
+
+
+def test_fields_may_have_any_name() -> None:
+    made = Odd("v", "c", new="n")
+    assert (made.value, made.cls, made.new) == ("v", "c", "n")
+
+
 def test_arguments_defaults_and_keywords_are_those_of_the_dataclass() -> None:
     assert (Point(1).x, Point(1).y, Point(1, 2).y, Point(y=3, x=1).y) == (1, 7, 2, 3)
     assert (Named(age=3).name, Named(age=3, name="a").name) == ("nobody", "a")

@@ -170,6 +170,10 @@ class ConsumerGroup:
         """Those that members have, each once."""
         return iter(self._subscriptions.keys())
 
+    def subscription_counts(self) -> Iterator[tuple[Subscription, int]]:
+        """Each once, and how many members have it."""
+        return self._subscriptions.values()
+
     def users_of(self, regex: str) -> int:
         """How many members use the pattern."""
         return self._regex_users.get(regex) or 0

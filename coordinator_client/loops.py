@@ -1,25 +1,21 @@
-"""Where short calls run one after the other, soon or at a time: a thread of this process, or an asyncio loop.
+"""Where short calls run one after the other, soon or at a time: an asyncio loop, the application's or one in a thread.
 
-Consumers live on a loop: it carries their heartbeats and fetches, whatever the application does meanwhile.
+Sessions and consumers live on a loop: it carries requests, heartbeats and fetches, whatever the application does
+meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
-import itertools
 import os
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import Final, Protocol, TypeAlias
-
-from coordinator_client.clock import Clock, SystemClock
 
 THREAD_NAME: Final = "coordinator-client-loop"
 
-_LONGEST_LOOK_MS: Final = 3_600_000
+_END_SECONDS: Final = 10.0
 
 _Call: TypeAlias = Callable[[], None]
 
@@ -48,86 +44,96 @@ class Loop(Protocol):
         ...
 
 
-class _ThreadTimer:
-    """A call in the heap of the thread."""
+class AsyncioLoop:
+    """The asyncio loop that runs when this is made."""
 
-    __slots__ = ("call", "is_cancelled")
+    def __init__(self) -> None:
+        self.asyncio_loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
 
-    def __init__(self, call: _Call) -> None:
-        self.call = call
-        self.is_cancelled = False
-
-    def cancel(self) -> None:
-        self.is_cancelled = True
-
-
-class BackgroundLoop:
-    """A daemon thread, named so that a stack dump tells what it is."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._inbox: SimpleQueue[_Call] = SimpleQueue()
-        self._timers: list[tuple[int, int, _ThreadTimer]] = []
-        self._numbers = itertools.count()
-        self._is_stopped = False
-        # The one thread of the SDK: a blocking application has no loop that heartbeats could run on.
-        threading.Thread(target=self._run, name=THREAD_NAME, daemon=True).start()  # noqa: TID251
+    @property
+    def is_here(self) -> bool:
+        """Whether it is this thread that runs the loop."""
+        return threading.get_ident() == self._thread_id
 
     def call_soon(self, call: _Call) -> None:
-        self._inbox.put(call)
+        # An answer may come after the application has ended its loop; then nobody waits for it.
+        with contextlib.suppress(RuntimeError):
+            if self.is_here:
+                self.asyncio_loop.call_soon(call)
+            else:
+                self.asyncio_loop.call_soon_threadsafe(call)
+
+    def call_after(self, wait_ms: int, call: _Call) -> Timer:
+        return self.asyncio_loop.call_later(wait_ms / 1_000, call)
+
+    def release(self) -> None:
+        """Nothing: the loop is the application's."""
+
+
+class _ThreadTimer:
+    """A call to come in the loop of another thread."""
+
+    __slots__ = ("_call", "_is_cancelled")
+
+    def __init__(self, call: _Call) -> None:
+        self._call = call
+        self._is_cancelled = False
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+
+    def fire(self) -> None:
+        if not self._is_cancelled:
+            self._call()
+
+
+class BackgroundLoop(AsyncioLoop):
+    """A daemon thread with a loop, named so that a stack dump tells what it is."""
+
+    def __init__(self) -> None:
+        self.asyncio_loop = _new_asyncio_loop()
+        # The one thread of the SDK: a blocking application has no loop that heartbeats could run on.
+        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)  # noqa: TID251
+        self._thread.start()
+
+    @property
+    def is_here(self) -> bool:
+        return threading.current_thread() is self._thread
 
     def call_after(self, wait_ms: int, call: _Call) -> Timer:
         timer = _ThreadTimer(call)
-        due_ms = self._clock.monotonic_ms() + wait_ms
-        self._inbox.put(lambda: heapq.heappush(self._timers, (due_ms, next(self._numbers), timer)))
+        self.call_soon(lambda: self._start(wait_ms, timer))
         return timer
+
+    def _start(self, wait_ms: int, timer: _ThreadTimer) -> None:
+        self.asyncio_loop.call_later(wait_ms / 1_000, timer.fire)
 
     def release(self) -> None:
         _SHARED.release(self)
 
     def stop(self) -> None:
-        """Let the thread end after what it was given."""
-        self._inbox.put(self._stop)
-
-    def _stop(self) -> None:
-        self._is_stopped = True
+        """Let the thread end after what it was given, and wait for that; at once if it is this thread that asks."""
+        self.call_soon(self.asyncio_loop.stop)
+        if not self.is_here:
+            self._thread.join(_END_SECONDS)
 
     def _run(self) -> None:
-        while not self._is_stopped:
-            call = self._clock.take(self._inbox, self._wait_ms())
-            if call is not None:
-                call()
-            self._run_due()
-
-    def _wait_ms(self) -> int:
-        if not self._timers:
-            return _LONGEST_LOOK_MS
-        return max(0, self._timers[0][0] - self._clock.monotonic_ms())
-
-    def _run_due(self) -> None:
-        now_ms = self._clock.monotonic_ms()
-        while self._timers and self._timers[0][0] <= now_ms:
-            timer = heapq.heappop(self._timers)[2]
-            if not timer.is_cancelled:
-                timer.call()
+        asyncio.set_event_loop(self.asyncio_loop)
+        self.asyncio_loop.run_forever()
+        tasks = asyncio.all_tasks(self.asyncio_loop)
+        for task in tasks:
+            task.cancel()
+        self.asyncio_loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self.asyncio_loop.close()
 
 
-class AsyncioLoop:
-    """The asyncio loop that runs when this is made."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-
-    def call_soon(self, call: _Call) -> None:
-        # An answer may come after the application has ended its loop; then nobody waits for it.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(call)
-
-    def call_after(self, wait_ms: int, call: _Call) -> Timer:
-        return self._loop.call_later(wait_ms / 1_000, call)
-
-    def release(self) -> None:
-        """Nothing: the loop is the application's."""
+def _new_asyncio_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 class _SharedLoop:
@@ -142,7 +148,7 @@ class _SharedLoop:
     def acquire(self) -> BackgroundLoop:
         with self._lock:
             if self._loop is None or self._process_id != os.getpid():
-                self._loop, self._process_id, self._users = BackgroundLoop(SystemClock()), os.getpid(), 0
+                self._loop, self._process_id, self._users = BackgroundLoop(), os.getpid(), 0
             self._users += 1
             return self._loop
 
@@ -151,9 +157,10 @@ class _SharedLoop:
             if loop is not self._loop:
                 return
             self._users -= 1
-            if self._users == 0:
-                loop.stop()
-                self._loop = None
+            if self._users:
+                return
+            self._loop = None
+        loop.stop()
 
 
 _SHARED: Final = _SharedLoop()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from queue import SimpleQueue
 
-from coordinator_client.clock import SystemClock
 from coordinator_client.loops import THREAD_NAME, BackgroundLoop, background_loop
 
 
@@ -15,7 +14,7 @@ def threads() -> list[threading.Thread]:
 
 def test_calls_run_in_order_in_a_thread_of_that_name() -> None:
     inbox: SimpleQueue[object] = SimpleQueue()
-    loop = BackgroundLoop(SystemClock())
+    loop = BackgroundLoop()
     for number in range(3):
         loop.call_soon(lambda number=number: inbox.put(number))
     loop.call_soon(lambda: inbox.put(threading.current_thread().name))
@@ -25,7 +24,7 @@ def test_calls_run_in_order_in_a_thread_of_that_name() -> None:
 
 def test_timers_run_at_their_time_unless_they_are_cancelled() -> None:
     inbox: SimpleQueue[str] = SimpleQueue()
-    loop = BackgroundLoop(SystemClock())
+    loop = BackgroundLoop()
     loop.call_after(20, lambda: inbox.put("second"))
     loop.call_after(1, lambda: inbox.put("cancelled")).cancel()
     loop.call_after(10, lambda: inbox.put("first"))

@@ -71,7 +71,7 @@ class _Balance(Generic[TopicT]):
         for place in self._audiences[topic].places:
             by_load[self._loads[place]].append(place)
         load = min(by_load)
-        owners = self._owners[topic]
+        got: defaultdict[int, list[int]] = defaultdict(list)
         while partitions:
             takers = sorted(by_load[load])
             hand, partitions = partitions[: len(takers)], partitions[len(takers) :]
@@ -79,10 +79,11 @@ class _Balance(Generic[TopicT]):
             if racks is not None:
                 takers = _near_first(topic, hand, takers, racks)
             for place, partition in zip(takers, hand, strict=False):
-                _own(owners, place).append(partition)
-                self._loads[place] += 1
-                self._changed.add(place)
+                got[place].append(partition)
+                self._loads[place] = load + 1
             load += 1
+        self._owners[topic].update(got)
+        self._changed.update(got)
 
     def let_owned_move(self) -> None:
         """From now on, what members had before may move too, after what they got since."""

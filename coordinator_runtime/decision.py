@@ -7,7 +7,7 @@ same batch, and starts its effects and gives its reply away once all of that is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
@@ -129,6 +129,8 @@ class Decision:
     """Started after durability, in order."""
     events: tuple[object, ...] = ()
     """What happened, as frozen values for observers (metrics, logs). Told once durable; they change nothing."""
+    combine: Callable[[Sequence[Any]], Any] | None = None
+    """Makes the reply from those of the joins, in their order. None: the last one that is not None, see `reply`."""
 
 
 class Shard(Protocol):

@@ -294,7 +294,7 @@ class Runtime:
         savepoint = self.journal.position()
         work = _Work(operation.shard)
         try:
-            self._perform(operation, turn, work)
+            work.reply = self._perform(operation, turn, work)
             rows = self._rows_of(work, turn)
         except Refused as refusal:
             self.journal.roll_back(savepoint)
@@ -314,7 +314,8 @@ class Runtime:
             self._answer_when_durable(work, (reply, work.reply, None), work.effects)
         return None
 
-    def _perform(self, operation: Operation, turn: Turn, work: _Work) -> None:
+    def _perform(self, operation: Operation, turn: Turn, work: _Work) -> object:
+        """Decide, replay and join. Gives the reply."""
         key = operation.shard
         shard = self._served.get(key)
         if shard is None:
@@ -328,10 +329,10 @@ class Runtime:
             work.records.append(record)
         work.effects.extend((effect, key) for effect in decision.effects)
         work.events.extend(decision.events)
-        if decision.reply is not None:
-            work.reply = decision.reply
-        for join in decision.joins:
-            self._perform(join, turn, work)
+        replies = [self._perform(join, turn, work) for join in decision.joins]
+        if decision.combine is not None:
+            return decision.combine(replies)
+        return next((reply for reply in reversed(replies) if reply is not None), decision.reply)
 
     def _rows_of(self, work: _Work, turn: Turn) -> StagedRows:
         """What the operation stores. Apart from the open group, so that a record that cannot be encoded spoils only its

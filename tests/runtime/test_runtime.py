@@ -164,6 +164,13 @@ class TestOneOperationFailsAlone:
         ledger.driver.flush()
         assert reply.result() == 2
 
+    def test_a_reply_can_be_made_of_those_of_the_joins(self, ledger: Ledger) -> None:
+        joins = (put("a", 1), put("b", 2, joins=(put("c", 3),)), put("d", 4, shard=SECOND))
+        together = Operation(FIRST, lambda _shard, _turn: Decision(reply="not this", joins=joins, combine=list))
+        reply = ledger.runtime.write(together)
+        ledger.driver.flush()
+        assert reply.result() == [1, 3, 4]
+
     def test_a_join_sees_the_records_of_its_operation(self, ledger: Ledger) -> None:
         reply = ledger.runtime.write(put("a", 5, joins=(look("a"),), reply="none"))
         ledger.driver.flush()

@@ -4,32 +4,41 @@ A member that joins a group is answered when the join phase is over, by whatever
 the call replies `AnswerLater(ticket)`, the shard remembers the ticket, and some later operation has the effect
 `Answer(ticket, ...)`, which like every effect starts once it is durable. Tickets are memory only: after a restart, or
 when the shard leaves, nobody waits any more.
+
+So many may wait. Beyond that a call is refused, retriably and before it changed anything, if all it would do is wait;
+one that is answered at once, or ends the wait of another, is performed: it is what makes room.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.decision import Answer, AnswerLater, Operation, ShardKey
+from coordinator_runtime.decision import Answer, AnswerLater, Decision, Operation, ShardKey, Turn
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import Runtime
 
+WAITING_MAX: Final = 100_000
+"""Unless told: one for each member of very many groups, some hundred bytes each."""
+
 
 class LateAnswers:
-    """The calls that wait. One for a runtime."""
+    """The calls that wait, at most `waiting_max` of them. One for a runtime."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, *, waiting_max: int = WAITING_MAX) -> None:
         self._runtime = runtime
+        self._waiting_max = waiting_max
         self._tickets = count(1)
         self._waiting: dict[int, tuple[ShardKey, Pending[Any]]] = {}
         runtime.handle_effect(Answer, self._answer)
 
     def __len__(self) -> int:
+        """Calls without an answer yet."""
         return len(self._waiting)
 
     def write(
@@ -41,7 +50,8 @@ class LateAnswers:
     ) -> Pending[Any]:
         """Perform the operation made for a new ticket. Its reply is the answer, unless it is AnswerLater.
 
-        `abandon` makes the operation that is performed when the caller gives up while it waits."""
+        `abandon` makes the operation that is performed when the caller gives up while it waits. Errors: as
+        `Runtime.write`; Refused THROTTLING_QUOTA_EXCEEDED where there is no room to wait."""
         ticket = next(self._tickets)
         operation = operation_for(ticket)
         answer: Pending[Any] = Pending()
@@ -63,10 +73,22 @@ class LateAnswers:
                 self._waiting.pop(ticket, None)
                 answer.succeed(value)
 
-        pending = self._runtime.write(operation, context)
+        pending = self._runtime.write(replace(operation, decide=partial(self._decide, operation.decide)), context)
         answer.on_cancel(pending.cancel)
         pending.on_settled(written)
         return answer
+
+    def _decide(self, decide: Callable[[Any, Turn], Decision], shard: object, turn: Turn) -> Decision:
+        decision = decide(shard, turn)
+        # The call itself is among those that have no answer.
+        others = len(self._waiting) - 1
+        if others >= self._waiting_max and _only_waits(decision):
+            raise Refused(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                f"{others} calls wait for other members of their groups, which is all this server takes; try again "
+                "shortly",
+            )
+        return decision
 
     def refuse_all(self, shard: ShardKey) -> None:
         """The shard leaves this server: whoever waits for it must look for it elsewhere."""
@@ -89,3 +111,8 @@ class LateAnswers:
     def _abandon(self, ticket: int, abandon: Callable[[int], Operation]) -> None:
         if self._waiting.pop(ticket, None) is not None:
             self._runtime.write(abandon(ticket))
+
+
+def _only_waits(decision: Decision) -> bool:
+    """The call would wait, and would end nobody's wait, not even its own."""
+    return isinstance(decision.reply, AnswerLater) and not any(isinstance(each, Answer) for each in decision.effects)

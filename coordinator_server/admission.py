@@ -4,7 +4,8 @@ Beyond the bound a call is answered at once, in band, with THROTTLING_QUOTA_EXCE
 answer waits and comes again, while one that is cut off by the transport does not know what happened. Ending a
 transaction frees room, so EndTxn and WriteTxnMarkers find some where others are refused. Calls that wait and do no work
 (parked behind a transaction, long polls, members of groups) do not count as work; long polls and members have bounds of
-their own, and parked calls one in the runtime (design 5).
+their own, and parked calls one in the runtime (design 5). Whether a JoinGroup or SyncGroup waits, or ends the wait of
+others, only its group knows: so they find room here where `coordinator_runtime.late_answers` lets no more of them wait.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ RESERVED = frozenset({Method.END_TXN, Method.WRITE_TXN_MARKERS})
 LONG_POLLS = frozenset({Method.FETCH})
 """Methods whose calls may wait for records."""
 
-GROUP_WAITS = frozenset({Method.JOIN_GROUP, Method.SYNC_GROUP, Method.HEARTBEAT, Method.CONSUMER_GROUP_HEARTBEAT})
-"""Methods whose calls may wait for what other members of a group do."""
+NEWS_WAITS = frozenset({Method.HEARTBEAT, Method.CONSUMER_GROUP_HEARTBEAT})
+"""Methods whose calls may wait for news of their group."""
+
+MEMBER_WAITS = frozenset({Method.JOIN_GROUP, Method.SYNC_GROUP})
+"""Methods whose calls may wait for other members of their group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +34,25 @@ class AdmissionLimits:
 
     calls_in_work_max: int = 4096
     reserved_calls: int = 1024
-    """More calls in work, for EndTxn and WriteTxnMarkers alone."""
+    """More calls in work, for EndTxn and WriteTxnMarkers alone; and as many again of JoinGroup and SyncGroup, to end
+    the wait of others."""
     long_polls_max: int = 10_000
     group_waits_max: int = 100_000
-    """Calls of group members that wait for a rebalance, or for news."""
+    """Calls of group members that wait for each other; and as many again that wait for news."""
 
 
 class Admission:
     """Counts calls that have no answer yet. Reads that are answered at once never count."""
 
-    __slots__ = ("_group_waits", "_in_work", "_limits", "_long_polls", "_parked_calls")
+    __slots__ = ("_in_work", "_limits", "_long_polls", "_member_waits", "_news_waits", "_parked_calls")
 
     def __init__(self, limits: AdmissionLimits, parked_calls: Callable[[], int]) -> None:
         self._limits = limits
         self._parked_calls = parked_calls
         self._in_work = 0
         self._long_polls = 0
-        self._group_waits = 0
+        self._news_waits = 0
+        self._member_waits = 0
 
     @property
     def calls_in_work(self) -> int:
@@ -59,7 +65,8 @@ class Admission:
 
     @property
     def group_waits(self) -> int:
-        return self._group_waits
+        """Calls of group members that have no answer yet."""
+        return self._news_waits + self._member_waits
 
     def check(self, method: Method) -> None:
         """Return only if a call of this method may begin. Raises Refused THROTTLING_QUOTA_EXCEEDED."""
@@ -68,9 +75,13 @@ class Admission:
             if self._long_polls >= limits.long_polls_max:
                 raise _refusal(self._long_polls, "readers wait for records")
             return
-        if method in GROUP_WAITS:
-            if self._group_waits >= limits.group_waits_max:
-                raise _refusal(self._group_waits, "members of groups wait for each other")
+        if method in NEWS_WAITS:
+            if self._news_waits >= limits.group_waits_max:
+                raise _refusal(self._news_waits, "members of groups wait for news")
+            return
+        if method in MEMBER_WAITS:
+            if self._member_waits >= limits.group_waits_max + limits.reserved_calls:
+                raise _refusal(self._member_waits, "members of groups wait for each other")
             return
         room = limits.calls_in_work_max + (limits.reserved_calls if method in RESERVED else 0)
         if self._in_work >= room and self.calls_in_work >= room:
@@ -87,8 +98,10 @@ class Admission:
     def _count(self, method: Method, change: int) -> None:
         if method in LONG_POLLS:
             self._long_polls += change
-        elif method in GROUP_WAITS:
-            self._group_waits += change
+        elif method in NEWS_WAITS:
+            self._news_waits += change
+        elif method in MEMBER_WAITS:
+            self._member_waits += change
         else:
             self._in_work += change
 

@@ -247,7 +247,7 @@ def _servicers_of_groups(
 ) -> list[object]:
     """What serves GroupService, and sends members away when their shard leaves."""
     runtime, router = server.runtime, GroupRouter(config.shard_count)
-    answers, news = LateAnswers(runtime), News(runtime)
+    answers, news = LateAnswers(runtime, waiting_max=config.group_waits_max), News(runtime)
     send_members_away_with_their_shard(server.loader, router, answers, news)
     surroundings = GroupSurroundings(
         runtime=runtime,

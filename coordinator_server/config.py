@@ -212,7 +212,9 @@ class Config(BaseSettings):
     """How often the patterns that members subscribe to are matched again, besides after every change of topics."""
 
     group_waits_max: Positive = 100_000
-    """Calls of members that may wait at the same time, for a rebalance or for news. Each costs memory, and no work."""
+    """Calls of members that may wait for each other at the same time; and as many again, for news. Each costs memory,
+    and no work. Too small: rebalances with more members than that take their whole timeout, and lose those who found no
+    room."""
 
     offsets_retention_ms: Positive = 7 * 24 * 3_600_000
     """How long the offset of a topic that the group does not read any more is kept. Too small: an application that was
@@ -253,7 +255,8 @@ class Config(BaseSettings):
     are refused that would have passed. Too large: when the disk stalls, memory and waiting grow."""
 
     reserved_calls: Annotated[int, Field(ge=0)] = 1_024
-    """More calls in work that only EndTxn may use: it frees what others wait for."""
+    """More calls in work that only EndTxn may use: it frees what others wait for. And as many calls of members of
+    groups that may end the wait of others, where no more may wait."""
 
     long_polls_max: Positive = 10_000
     """Fetch calls that may wait for records at the same time."""

@@ -18,7 +18,7 @@ from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import Method
 from coordinator_protocol.limits import Limits
 from coordinator_runtime.edge import answer, call_context
-from coordinator_runtime.late_answers import LateAnswers
+from coordinator_runtime.late_answers import WAITING_MAX, LateAnswers
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import AllowAll, Authorizer, CallContext
 from coordinator_server.markers import LocalMarkers
@@ -68,6 +68,8 @@ class RoomOptions:
     worker: HeldWorker = field(default_factory=HeldWorker)
     """Where large targets are computed."""
     topics: dict[str, int] = field(default_factory=lambda: {"foo": 6, "bar": 3, "zar": 1})
+    waiting_max: int = WAITING_MAX
+    """Calls that may wait for other members."""
 
 
 class Inside:
@@ -101,7 +103,8 @@ class Inside:
         )
         verifier = CoordinatorVerifier(runtime, self.transactions.shard_key)
         self.log = LogService(runtime, store, self.directory, verifier=verifier, authorizer=everybody, limits=limits)
-        self.answers, self.news = LateAnswers(runtime), News(runtime)
+        self.answers = LateAnswers(runtime, waiting_max=options.waiting_max)
+        self.news = News(runtime)
         send_members_away_with_their_shard(self.driver.loader, router, self.answers, self.news)
         self.servicers = group_servicers(
             GroupSurroundings(

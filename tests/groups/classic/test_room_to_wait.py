@@ -1,0 +1,116 @@
+"""So many calls may wait for other members. Beyond that, who would only wait is told to come again, and who ends the
+wait of others is not: that makes room."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from coordinator_api.v1 import common_pb2
+from coordinator_protocol.errors import ErrorCode
+from tests.groups.classic.members import DELAY_MS, OK, ClassicRoom, Member, code
+
+THROTTLED = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+
+def room_for(waiting_max: int, members: int = 0) -> tuple[ClassicRoom, list[Member]]:
+    """A server that has been started with room for so many waiting calls, when the group had so many members."""
+    room = ClassicRoom()
+    known = room.stable(*(room.member() for _ in range(members))) if members else []
+    room.options = replace(room.options, waiting_max=waiting_max)
+    room.restart()
+    return room, known
+
+
+def assert_told_to_come_again(response: Any) -> None:
+    assert (code(response), response.error_class) == (THROTTLED, common_pb2.ERROR_CLASS_RETRY)
+    assert response.throttle_ms > 0
+    assert "calls wait for other members of their groups" in response.error_message
+
+
+def test_who_would_only_wait_is_told_to_come_again_and_nothing_has_changed() -> None:
+    room, _ = room_for(2)
+    joining = [room.member().join_as_new() for _ in range(2)]
+    late = room.member()
+    late.asked_for_id()
+    assert_told_to_come_again(late.joins())
+    assert (room.size(), len(room.inside.answers)) == (2, 2)
+    room.tick(2 * DELAY_MS)
+    late.leaves()
+    room.tick(DELAY_MS)
+    assert [code(reply.result()) for reply in joining] == [OK, OK]
+
+
+def test_once_others_are_answered_there_is_room() -> None:
+    room, _ = room_for(1)
+    first, late = room.member(group_id="first"), room.member(group_id="late")
+    first.join_as_new()
+    late.asked_for_id()
+    assert_told_to_come_again(late.joins())
+    room.tick(DELAY_MS)
+    late.joining()
+
+
+def test_who_gives_up_leaves_room() -> None:
+    _room, (leader, second, third) = room_for(1, members=3)
+    leader.joining().cancel()
+    second.joining()
+    assert_told_to_come_again(third.joins())
+
+
+def test_the_last_one_to_join_ends_the_wait_of_all() -> None:
+    _room, (leader, second, third) = room_for(2, members=3)
+    waiting = [leader.joining(), second.joining()]
+    assert code(third.joins()) is OK
+    assert [code(reply.result()) for reply in waiting] == [OK, OK]
+
+
+def test_the_leader_brings_the_assignment_that_others_wait_for() -> None:
+    room, (leader, second, third) = room_for(2, members=3)
+    for member in (leader, second, third):
+        member.join()
+    room.settle()
+    waiting = [second.syncing(), third.syncing()]
+    assert code(leader.syncs({second.member_id: b"mine"})) is OK
+    assert waiting[0].result().assignment == b"mine"
+
+
+def test_a_follower_that_found_no_room_asks_again() -> None:
+    room, (leader, second, third) = room_for(2, members=3)
+    for member in (leader, second, third):
+        member.join()
+    room.settle()
+    other = room.member(group_id="other")
+    other.join_as_new()
+    second.syncing()
+    assert_told_to_come_again(third.syncs())
+    leader.syncs({third.member_id: b"mine"})
+    assert third.syncs().assignment == b"mine"
+
+
+def test_a_member_that_calls_again_takes_the_place_of_its_own_call() -> None:
+    _room, (leader, _second) = room_for(1, members=2)
+    first = leader.joining()
+    again = leader.joining()
+    assert code(first.result()) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert not again.is_settled
+
+
+def test_who_starts_a_rebalance_ends_the_wait_for_the_former_assignment() -> None:
+    room, (leader, second) = room_for(1, members=2)
+    for member in (leader, second):
+        member.join()
+    room.settle()
+    syncing = second.syncing()
+    newcomer = room.member()
+    newcomer.asked_for_id()
+    newcomer.joining()
+    assert code(syncing.result()) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_what_is_answered_at_once_needs_no_room() -> None:
+    room, (leader, _second) = room_for(1, members=2)
+    leader.joining()
+    stranger = room.member(member_id="nobody")
+    assert code(stranger.joins()) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert room.member().asked_for_id()

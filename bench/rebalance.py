@@ -1,0 +1,146 @@
+"""How long a group of ten members needs to share out a topic, and then the part of one that leaves.
+
+A real server process and ten consumers of the SDK with a connection each, in one asyncio program; everything with
+default settings. Measured on the members' side: from the first `poll` of all of them together, and from the `close` of
+the one that leaves, until every partition has exactly one owner who was told of it. Targets: 500 ms and 200 ms, in both
+protocols (Kafka 4.3.1, on the machine the targets were made on: 6.4 s and 2.8 s classic, 10.4 s and 2.0 s consumer).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import uvloop
+
+from coordinator_client import Admin, AsyncConsumer, AsyncRebalanceListener, TopicPartition
+from coordinator_runtime.clock import SystemClock
+
+MEMBERS: Final = 10
+PARTITIONS: Final = 30
+RUNS: Final = 5
+PROTOCOLS: Final = ("classic", "consumer")
+TOPIC: Final = "t"
+STEP_SECONDS_MAX: Final = 30
+_READY: Final = re.compile(rb"gRPC on (\S+),")
+
+
+def main() -> None:
+    """Print for both protocols how long the start and the leave took."""
+    print(f"{MEMBERS} members, {PARTITIONS} partitions, default settings")
+    with tempfile.TemporaryDirectory(prefix="bench-rebalance-") as directory, _server(Path(directory)) as endpoint:
+        with Admin(endpoint) as admin:
+            admin.create_topic(TOPIC, PARTITIONS)
+        for protocol in PROTOCOLS:
+            runs = [_measure(endpoint, protocol, f"{protocol}-{number}") for number in range(RUNS)]
+            print(f"{protocol}: all assigned {_in_words([run.started_ms for run in runs])}")
+            print(f"{protocol}: one left, its part moved {_in_words([run.left_ms for run in runs])}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    started_ms: float
+    left_ms: float
+
+
+def _in_words(figures_ms: Sequence[float]) -> str:
+    return f"median {median(figures_ms):,.0f} ms of {', '.join(f'{each:,.0f}' for each in figures_ms)}"
+
+
+@contextmanager
+def _server(directory: Path) -> Iterator[str]:
+    """HOST:PORT of a server on an empty directory."""
+    command = [sys.executable, "-m", "coordinator_server", "serve"]
+    command += ["--data-dir", str(directory / "data"), "--listen", "127.0.0.1:0"]
+    with (directory / "log").open("wb") as log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log) as server:
+        assert server.stdout is not None
+        try:
+            ready = _READY.search(server.stdout.readline())
+            assert ready is not None, (directory / "log").read_text()
+            yield ready[1].decode()
+        finally:
+            server.terminate()
+
+
+def _measure(endpoint: str, protocol: str, group_id: str) -> _Run:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_start_and_leave(endpoint, protocol, group_id))
+
+
+async def _start_and_leave(endpoint: str, protocol: str, group_id: str) -> _Run:
+    clock, owners = SystemClock(), _Owners()
+    members = [
+        AsyncConsumer(endpoint, group_id=group_id, group_protocol=protocol, client_id=f"member-{number}")
+        for number in range(MEMBERS)
+    ]
+    async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as polls:
+        for member in members:
+            stack.push_async_callback(member.close)
+            member.subscribe([TOPIC], listener=_Told(owners, member))
+        began_us = clock.monotonic_us()
+        polling = [polls.create_task(_poll(member)) for member in members]
+        await owners.wait_for(set(members))
+        started_us = clock.monotonic_us()
+        leaver, task = members.pop(), polling.pop()
+        task.cancel()
+        leave_us = clock.monotonic_us()
+        leaving = polls.create_task(leaver.close())
+        await owners.wait_for(set(members))
+        left_us = clock.monotonic_us()
+        await leaving
+        for each in polling:
+            each.cancel()
+    return _Run((started_us - began_us) / 1e3, (left_us - leave_us) / 1e3)
+
+
+async def _poll(member: AsyncConsumer) -> None:
+    while True:
+        await member.poll()
+
+
+class _Owners:
+    """Who owns what, as the members were told."""
+
+    def __init__(self) -> None:
+        self.partitions: dict[AsyncConsumer, set[TopicPartition]] = {}
+        self._changed = asyncio.Condition()
+
+    async def tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def wait_for(self, members: set[AsyncConsumer]) -> None:
+        """Return once every partition has exactly one owner, and each of these, and nobody else, has some."""
+        async with asyncio.timeout(STEP_SECONDS_MAX), self._changed:
+            await self._changed.wait_for(lambda: self._is_shared_out(members))
+
+    def _is_shared_out(self, members: set[AsyncConsumer]) -> bool:
+        owned = [partition for partitions in self.partitions.values() for partition in partitions]
+        having = {member for member, partitions in self.partitions.items() if partitions}
+        return having == members and len(owned) == len(set(owned)) == PARTITIONS
+
+
+class _Told(AsyncRebalanceListener):
+    """Notes what one member is told."""
+
+    def __init__(self, owners: _Owners, member: AsyncConsumer) -> None:
+        self._owners = owners
+        self._mine = owners.partitions.setdefault(member, set())
+
+    async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self._mine |= set(partitions)
+        await self._owners.tell()
+
+    async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self._mine -= set(partitions)
+        await self._owners.tell()

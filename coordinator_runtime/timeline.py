@@ -12,7 +12,7 @@ Values must be immutable, because old ones are kept.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, KeysView
+from collections.abc import Callable, Iterator, KeysView
 from contextlib import contextmanager
 from typing import Any, Final, Generic, TypeVar
 
@@ -54,9 +54,6 @@ class Journal:
         """Where the next change will be noted: a savepoint."""
         return self._first + len(self._entries)
 
-    def note(self, timeline: TimelineMap[Any, Any], key: object, old: object) -> None:
-        self._entries.append((timeline, key, old))
-
     def roll_back(self, position: int) -> None:
         """Undo every change made since the position was taken."""
         while self.position() > position:
@@ -65,29 +62,36 @@ class Journal:
 
     def make_durable(self, position: int) -> None:
         """Every change before the position is on disk: forget what it replaced."""
-        while self._first < position:
-            timeline, key, _old = self._entries.popleft()
-            timeline._settle(key)
-            self._first += 1
+        take = self._entries.popleft
+        for _ in range(position - self._first):
+            timeline, key, _old = take()
+            undurable = timeline._replaced
+            replaced = undurable[key]
+            if len(replaced) == 1:
+                del undurable[key]
+            else:
+                del replaced[0]
+        self._first = max(self._first, position)
 
 
 class TimelineMap(Generic[K, V]):
     """A mapping with a live and a durable reading.
 
     Live iteration is in order of insertion. With `keys_ascend` the caller inserts keys in ascending order and relies on
-    iterating in that order: then taking back a removal, which is rare, restores the order."""
+    iterating in that order: then taking back a removal, which is rare, restores the order.
 
-    __slots__ = ("_journal", "_keys_ascend", "_live", "_replaced")
+    Every operation reads and changes several of these, so `get` and `put`, the two ways it takes, call nothing else."""
+
+    __slots__ = ("_journal", "_keys_ascend", "_live", "_replaced", "get")
 
     def __init__(self, journal: Journal, *, keys_ascend: bool = False) -> None:
         self._journal = journal
         self._keys_ascend = keys_ascend
         self._live: dict[K, V] = {}
-        self._replaced: dict[K, deque[V | _Absent]] = {}
+        self._replaced: dict[K, list[V | _Absent]] = {}
         """Per key with undurable changes: the values they replaced, oldest first."""
-
-    def get(self, key: K) -> V | None:
-        return self._live.get(key)
+        self.get: Callable[[K], V | None] = self._live.get
+        """The live value, or None."""
 
     def __contains__(self, key: K) -> bool:
         return key in self._live
@@ -114,13 +118,23 @@ class TimelineMap(Generic[K, V]):
         """Set a value. Only `replay` calls this."""
         old = self._live.get(key, _ABSENT)
         self._live[key] = value
-        self._note(key, old)
+        journal = self._journal
+        if journal.is_loading:
+            return
+        replaced = self._replaced.get(key)
+        if replaced is None:
+            self._replaced[key] = [old]
+        else:
+            replaced.append(old)
+        journal._entries.append((self, key, old))
 
     def remove(self, key: K) -> None:
         """Take a key out, if it is there. Only `replay` calls this."""
         old = self._live.pop(key, _ABSENT)
-        if old is not _ABSENT:
-            self._note(key, old)
+        if old is _ABSENT or self._journal.is_loading:
+            return
+        self._replaced.setdefault(key, []).append(old)
+        self._journal._entries.append((self, key, old))
 
     def durable(self, key: K) -> V | None:
         """The newest value that is on disk."""
@@ -144,31 +158,16 @@ class TimelineMap(Generic[K, V]):
             if not isinstance(oldest, _Absent):
                 yield key, oldest
 
-    def _note(self, key: K, old: V | _Absent) -> None:
-        if self._journal.is_loading:
-            return
-        replaced = self._replaced.get(key)
-        if replaced is None:
-            self._replaced[key] = deque((old,))
-        else:
-            replaced.append(old)
-        self._journal.note(self, key, old)
-
     def _undo(self, key: K, old: V | _Absent) -> None:
         if isinstance(old, _Absent):
             del self._live[key]
         elif self._keys_ascend and key not in self._live:
-            self._live[key] = old
-            self._live = dict(sorted(self._live.items(), key=lambda item: item[0]))  # type: ignore[arg-type,return-value]  # ascending keys are comparable
+            items = sorted([*self._live.items(), (key, old)], key=lambda item: item[0])  # type: ignore[arg-type,return-value]  # ascending keys are comparable
+            self._live.clear()
+            self._live.update(items)
         else:
             self._live[key] = old
         replaced = self._replaced[key]
         replaced.pop()
-        if not replaced:
-            del self._replaced[key]
-
-    def _settle(self, key: K) -> None:
-        replaced = self._replaced[key]
-        replaced.popleft()
         if not replaced:
             del self._replaced[key]

@@ -48,6 +48,8 @@ class Rpc(Generic[RequestT, ReplyT]):
     service: str
     request_type: type[RequestT]
     parse: Callable[[bytes], ReplyT]
+    is_bulk: bool = False
+    """Its answers are large, so it has a call of its own beside a session: nothing small waits behind it."""
 
     @property
     def path(self) -> str:
@@ -85,8 +87,9 @@ DESCRIBE_TOPICS: Final = Rpc(
     Method.DESCRIBE_TOPICS, _LOG, log.DescribeTopicsRequest, log.DescribeTopicsResponse.FromString
 )
 PRODUCE: Final = Rpc(Method.PRODUCE, _LOG, log.ProduceRequest, log.ProduceResponse.FromString)
-FETCH: Final = Rpc(Method.FETCH, _LOG, log.FetchRequest, log.FetchResponse.FromString)
+FETCH: Final = Rpc(Method.FETCH, _LOG, log.FetchRequest, log.FetchResponse.FromString, is_bulk=True)
 LIST_OFFSETS: Final = Rpc(Method.LIST_OFFSETS, _LOG, log.ListOffsetsRequest, log.ListOffsetsResponse.FromString)
+COUNT_RECORDS: Final = Rpc(Method.COUNT_RECORDS, _LOG, log.CountRecordsRequest, log.CountRecordsResponse.FromString)
 DESCRIBE_PRODUCERS: Final = Rpc(
     Method.DESCRIBE_PRODUCERS, _LOG, log.DescribeProducersRequest, log.DescribeProducersResponse.FromString
 )

@@ -158,6 +158,7 @@ class Method(StrEnum):
     PRODUCE = "Produce"
     FETCH = "Fetch"
     LIST_OFFSETS = "ListOffsets"
+    COUNT_RECORDS = "CountRecords"
     WRITE_TXN_MARKERS = "WriteTxnMarkers"
     DESCRIBE_PRODUCERS = "DescribeProducers"
     TAKE_SNAPSHOT = "TakeSnapshot"
@@ -225,6 +226,7 @@ REPEATABLE_METHODS: Final = frozenset(
         Method.DESCRIBE_TOPICS,
         Method.FETCH,
         Method.LIST_OFFSETS,
+        Method.COUNT_RECORDS,
         Method.DESCRIBE_PRODUCERS,
         Method.TAKE_SNAPSHOT,
         Method.RENEW_SNAPSHOT,

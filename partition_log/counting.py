@@ -13,12 +13,12 @@ Source: spec ecosystem 8, rows 30 and 31 (lag never reaches zero; lag against th
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from coordinator_protocol.batch import BatchHeader, decode_header
 from coordinator_runtime.store import Family, Store
 from partition_log import codec
-from partition_log.reading import AbortedIndex, Budget
+from partition_log.reading import SEEK_COST_BATCHES, AbortedIndex, Budget
 from partition_log.state import PartitionHead
 
 
@@ -33,6 +33,9 @@ class Counted(NamedTuple):
     """The high watermark, or less where the budget was spent."""
 
 
+NOTHING_COUNTED: Final = Counted()
+
+
 def count_records(store: Store, ordinal: int, head: PartitionHead, start_offset: int, budget: Budget) -> Counted:
     """Count under the view, from the offset or the log start to the high watermark. Raises Refused CORRUPT_MESSAGE."""
     start, stable, end = max(start_offset, head.log_start_offset), head.last_stable_offset, head.log_end_offset
@@ -40,6 +43,7 @@ def count_records(store: Store, ordinal: int, head: PartitionHead, start_offset:
         return Counted(next_offset=end)
     if budget.is_spent:
         return Counted(next_offset=start)
+    budget.batches -= SEEK_COST_BATCHES
     # Aborted records lie before their marker, so behind the newest one there are none.
     read_end = min(max(head.counted.from_offset, min(head.last_abort_offset + 1, stable)), end)
     read = _count_each(store, ordinal, head, (start, read_end), budget)

@@ -29,6 +29,8 @@ from coordinator_protocol.sequences import NO_SEQUENCE
 from coordinator_runtime.edge import partition_name, set_error
 from partition_log.catalog.rules import NewTopic
 from partition_log.requests import (
+    CountQuery,
+    CountResult,
     FetchItem,
     FetchRequest,
     FetchResult,
@@ -284,6 +286,39 @@ def list_offsets_response(results: Sequence[OffsetResult]) -> log_pb2.ListOffset
         )
         _set_any(message, Method.LIST_OFFSETS, result.error)
     return response
+
+
+def count_queries(message: log_pb2.CountRecordsRequest) -> list[CountQuery]:
+    """Raises Refused INVALID_REQUEST for a partition that has no name, or a negative offset."""
+    for item in message.partitions:
+        _check_not_negative({"start_offset": item.start_offset})
+    return [
+        CountQuery(partition_name(item.topic, item.topic_id, item.partition), item.start_offset)
+        for item in message.partitions
+    ]
+
+
+def count_records_response(results: Sequence[CountResult]) -> log_pb2.CountRecordsResponse:
+    """How many records there are for each query."""
+    return log_pb2.CountRecordsResponse(results=[_count_result(result) for result in results])
+
+
+def _count_result(result: CountResult) -> log_pb2.CountResult:
+    name, counted, head = result.name, result.counted, result.head
+    message = log_pb2.CountResult(
+        topic=name.topic,
+        topic_id=name.topic_id,
+        partition=name.partition,
+        records=counted.records,
+        committed_records=counted.committed_records,
+        next_offset=counted.next_offset,
+    )
+    if head is not None:
+        message.high_watermark = head.log_end_offset
+        message.last_stable_offset = head.last_stable_offset
+        message.log_start_offset = head.log_start_offset
+    _set_any(message, Method.COUNT_RECORDS, result.error)
+    return message
 
 
 def _set_any(message: Message, method: Method, error: CoordinatorError | None) -> None:

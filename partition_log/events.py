@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coordinator_protocol.marker import Marker, Outcome
+from coordinator_protocol.quick import quick
 from partition_log.catalog.state import Topic
 from partition_log.state import Isolation
 
@@ -19,6 +20,7 @@ class TopicChanged:
     """None for one that is gone."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class PartitionGrew:
     """A batch is durable in a partition. Told by the runtime."""

@@ -24,7 +24,7 @@ BATCHES_READ_MAX: Final = 2_048
 BYTES_READ_MAX: Final = 4 << 20
 """How much one call may read, hidden or not: about 5 ms of the loop's time. A reader goes on at `next_offset`."""
 
-_SEEK_COST_BATCHES: Final = 4
+SEEK_COST_BATCHES: Final = 4
 """What it costs to begin with a partition or a transaction, in batches."""
 
 
@@ -107,7 +107,7 @@ class PartitionRead:
         if budget.is_spent or (self.batches and self._bytes_left <= 0):
             self.is_cut = True
             return
-        budget.batches -= _SEEK_COST_BATCHES
+        budget.batches -= SEEK_COST_BATCHES
         aborted = self._aborted(head, budget)
         start, end = codec.log_key(self._ordinal, self.next_offset), codec.log_key(self._ordinal, bound)
         for _key, encoded in self._store.scan(Family.LOG, start, end):
@@ -204,7 +204,7 @@ class AbortedIndex:
         return ended is not None and ended.first_offset <= offset
 
     def _find(self, producer_id: int, offset: int) -> EndedTransaction | None:
-        self._budget.batches -= _SEEK_COST_BATCHES
+        self._budget.batches -= SEEK_COST_BATCHES
         ended = next(_aborted_of(self._store, self._ordinal, producer_id, offset), None)
         self._current[producer_id] = ended
         return ended

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coordinator_protocol.batch import NO_PRODUCER_ID
+from coordinator_protocol.quick import quick
 from partition_log.state import EndedTransaction, PartitionHead, ProducerEntry, TimeIndexEntry
 
 
@@ -26,6 +27,7 @@ class PartitionDeleted:
     ordinal: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class BatchAppended:
     """A client's batch is in the log."""
@@ -41,6 +43,7 @@ class BatchAppended:
     indexed: TimeIndexEntry | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class MarkerAppended:
     """A control batch is in the log, and its producer has no open transaction here any more."""

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import CoordinatorError, Refused
+from coordinator_protocol.quick import quick
 from coordinator_runtime.ports import PartitionName
+from partition_log.counting import NOTHING_COUNTED, Counted
 from partition_log.state import EndedTransaction, Isolation, PartitionHead, ProducerEntry
 
 
@@ -41,6 +43,7 @@ class TopicDescription:
     error: CoordinatorError | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ProduceItem:
     """One batch for one partition. A batch that cannot be understood at all is its own refusal."""
@@ -52,6 +55,7 @@ class ProduceItem:
     """What the client computed; None: it left that to us."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ProduceRequest:
     """Batches of one call."""
@@ -60,6 +64,7 @@ class ProduceRequest:
     items: tuple[ProduceItem, ...]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ProduceResult:
     """What became of one batch."""
@@ -134,6 +139,24 @@ class OffsetResult:
     name: PartitionName
     offset: int = 0
     timestamp_ms: int = 0
+    error: CoordinatorError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CountQuery:
+    """Asks how many records lie from an offset on."""
+
+    name: PartitionName
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class CountResult:
+    """Records from an offset on, as far as one call counts, and the positions under which they were counted."""
+
+    name: PartitionName
+    counted: Counted = NOTHING_COUNTED
+    head: PartitionHead | None = None
     error: CoordinatorError | None = None
 
 

@@ -28,12 +28,15 @@ from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.state import CATALOG_KEY, PlacedPartition
+from partition_log.counting import count_records
 from partition_log.fetch import Fetcher
 from partition_log.produce import Appender
-from partition_log.reading import find_by_time
+from partition_log.reading import Budget, find_by_time
 from partition_log.requests import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    CountQuery,
+    CountResult,
     FetchRequest,
     FetchResult,
     OffsetQuery,
@@ -111,6 +114,23 @@ class LogService:
                 f"{timestamp_ms} is no position: use -1 (latest), -2 (earliest) or Unix milliseconds",
             )
         return find_by_time(self._store, ordinal, head, bound=bound, timestamp_ms=timestamp_ms)
+
+    def count_records(self, queries: Sequence[CountQuery], context: CallContext) -> Pending[list[CountResult]]:
+        """How many records lie from each offset on, all counted at the same moment, and not more than one call may
+        read: where a count ends before the high watermark, the caller goes on from there."""
+        budget = Budget(visible_bytes=0)
+        results = [self._count_records(query, budget, context) for query in queries]
+        return self._when_catalog_durable(results, [result.error for result in results])
+
+    def _count_records(self, query: CountQuery, budget: Budget, context: CallContext) -> CountResult:
+        try:
+            placed = self._place(query.name, Permission.DESCRIBE, context)
+            head = self._readable_head(placed)
+            counted = count_records(self._store, placed.ref.ordinal, head, query.start_offset, budget)
+        except Refused as refusal:
+            return CountResult(query.name, error=refusal)
+        ref = placed.ref
+        return CountResult(PartitionName(ref.topic, ref.topic_id, ref.partition), counted, head)
 
     def describe_producers(
         self, names: Sequence[PartitionName], context: CallContext

@@ -49,6 +49,11 @@ class LogServicer:
         queries, isolation = edge.offset_queries(request)
         return self._log.list_offsets(queries, isolation, context).map(edge.list_offsets_response)
 
+    def CountRecords(
+        self, request: log_pb2.CountRecordsRequest, context: CallContext
+    ) -> Pending[log_pb2.CountRecordsResponse]:
+        return self._log.count_records(edge.count_queries(request), context).map(edge.count_records_response)
+
     def WriteTxnMarkers(
         self, request: log_pb2.WriteTxnMarkersRequest, context: CallContext
     ) -> Pending[log_pb2.WriteTxnMarkersResponse]:

@@ -22,6 +22,7 @@ from coordinator_protocol.batch import (
 )
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
+from coordinator_protocol.quick import quick
 from coordinator_runtime.decision import Decision, Operation, Record, ShardKey, Turn
 from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
 from coordinator_runtime.ports import OpenInPartition
@@ -52,6 +53,7 @@ from partition_log.state import (
 )
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Append:
     """A client's batch on its way into a partition; its shape has been checked."""
@@ -66,6 +68,7 @@ class Append:
     is_admitted: bool = False
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Appended:
     """Reply to an append: the batch is in the log, durable."""

@@ -15,6 +15,7 @@ from typing import Final
 
 from coordinator_protocol.batch import NO_TIMESTAMP_MS
 from coordinator_protocol.marker import Outcome
+from coordinator_protocol.quick import quick
 from coordinator_protocol.sequences import NO_SEQUENCE
 
 BATCHES_CACHED_MAX: Final = 5
@@ -27,6 +28,7 @@ NO_COORDINATOR_EPOCH: Final = -1
 NO_OFFSET: Final = -1
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class CachedBatch:
     """One of the last batches of a producer: enough to answer its repetition."""
@@ -36,6 +38,7 @@ class CachedBatch:
     base_offset: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
     """A transaction with records here and no marker yet. Its epoch is that of its producer's entry."""
@@ -45,6 +48,7 @@ class OpenTransaction:
     """Wall time of its first append here, for people and for what finds hanging transactions."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class LastMarker:
     """The newest marker of a producer; what comes with the same csn or a smaller one was sent before."""
@@ -54,6 +58,7 @@ class LastMarker:
     csn: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ProducerEntry:
     """What a partition knows of one producer id."""
@@ -79,6 +84,7 @@ class ProducerEntry:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class IndexProgress:
     """The stretch of the log that has no row in the time index yet."""
@@ -100,6 +106,7 @@ class ForgottenProducers:
     """Newest of their markers. A marker up to here that is for an unknown producer was sent before."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class MarkerCount:
     """How many markers lie in the log, so that records can be counted without reading them."""
@@ -110,6 +117,7 @@ class MarkerCount:
     """From there to the log end."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class PartitionHead:
     """All positions of a partition at one moment. The durable reading is what readers get: its `log_end_offset` is the
@@ -153,6 +161,7 @@ class TimeIndexEntry:
     last_offset: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class EndedTransaction:
     """A transaction that had records here, and how it ended. Visible records are those of committed ones."""

@@ -7,14 +7,18 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coordinator_protocol.errors import ErrorCode
+from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.store import CommitGroup, Family
 from partition_log import codec
 from partition_log.counting import Counted, count_records
-from partition_log.reading import Budget
+from partition_log.reading import BATCHES_READ_MAX, SEEK_COST_BATCHES, Budget
+from partition_log.requests import CountQuery, CountResult
 from partition_log.state import PartitionConfig
-from tests.log.log_room import ABORT, COMMIT, Batch, LogRoom, transactional
+from tests.log.log_room import ABORT, COMMIT, CONTEXT, TOPIC, Batch, LogRoom, code, transactional
 from tests.log.naive_log import NaiveLog, Written
 
+ORDERS_0 = PartitionName(TOPIC, b"", 0)
 SHORT_STRETCHES = PartitionConfig(index_interval_batches=4)
 
 commands = st.lists(
@@ -141,7 +145,7 @@ def test_a_long_log_without_aborts_is_counted_within_a_stretch_or_two() -> None:
     budget = Budget(0)
     batches_before = budget.batches
     assert room.count(1, budget) == Counted(29, 29, 60)
-    assert batches_before - budget.batches <= 2 * SHORT_STRETCHES.index_interval_batches
+    assert batches_before - budget.batches <= SEEK_COST_BATCHES + 2 * SHORT_STRETCHES.index_interval_batches
 
 
 def test_before_an_abort_a_count_goes_on_where_its_budget_ended() -> None:
@@ -166,3 +170,53 @@ def test_counts_survive_a_restart() -> None:
     before = [room.count(start) for start in range(22)]
     room.room = room.room.crash()
     assert [room.count(start) for start in range(22)] == before
+
+
+def asked(room: LogRoom, *queries: CountQuery) -> list[CountResult]:
+    return room.log.count_records(queries, CONTEXT).result()
+
+
+def test_one_call_counts_many_partitions_under_their_positions() -> None:
+    room = LogRoom()
+    room.create(partition_count=2)
+    room.append(Batch(count=3))
+    room.append(Batch(transactional(), 0, 2), partition=1)
+    first, second = asked(room, CountQuery(ORDERS_0, 1), CountQuery(ORDERS_0._replace(partition=1), 0))
+    assert (first.counted, first.head) == (Counted(2, 2, 3), room.head())
+    assert (second.counted, second.head) == (Counted(2, 0, 2), room.head(1))
+
+
+def test_beyond_the_end_there_is_nothing() -> None:
+    room = LogRoom()
+    room.create()
+    room.append(Batch())
+    (result,) = asked(room, CountQuery(ORDERS_0, 7))
+    assert result.counted == Counted(0, 0, 1)
+
+
+def test_only_what_is_durable_is_counted() -> None:
+    room = LogRoom()
+    room.create()
+    room.send(Batch())
+    (result,) = asked(room, CountQuery(ORDERS_0, 0))
+    assert result.counted == Counted(0, 0, 0)
+
+
+def test_a_call_that_asks_for_much_is_told_where_to_go_on() -> None:
+    room = LogRoom()
+    room.create()
+    room.append(Batch(transactional(), 0, 2))
+    room.end(transactional(), ABORT)
+    many = [CountQuery(ORDERS_0, 0)] * (BATCHES_READ_MAX // SEEK_COST_BATCHES)
+    results = asked(room, *many)
+    assert results[0].counted == Counted(2, 0, 3)
+    assert results[-1].counted == Counted(0, 0, 0)
+    assert results[-1].head == room.head()
+
+
+def test_a_partition_that_is_not_there_is_refused_for_itself() -> None:
+    room = LogRoom()
+    room.create()
+    answer = room.log.count_records([CountQuery(ORDERS_0._replace(partition=9), 0), CountQuery(ORDERS_0, 0)], CONTEXT)
+    room.flush()
+    assert [code(result) for result in answer.result()] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]

@@ -25,6 +25,7 @@ RESPONSES: dict[str, Any] = {
         "Produce",
         "Fetch",
         "ListOffsets",
+        "CountRecords",
         "WriteTxnMarkers",
         "DescribeProducers",
     )
@@ -203,6 +204,8 @@ def test_a_batch_that_is_missing_is_refused(room: LogRoom) -> None:
         log_pb2.FetchRequest(isolation_level=5),  # type: ignore[arg-type]  # what a newer client may send
         log_pb2.ListOffsetsRequest(isolation_level=5),  # type: ignore[arg-type]  # as above
         log_pb2.ListOffsetsRequest(partitions=[log_pb2.OffsetQuery()]),
+        log_pb2.CountRecordsRequest(partitions=[log_pb2.CountQuery(topic=TOPIC, start_offset=-1)]),
+        log_pb2.CountRecordsRequest(partitions=[log_pb2.CountQuery()]),
         log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName()]),
         log_pb2.DescribeTopicsRequest(header=common_pb2.RequestHeader(request_id=b"short")),
     ],
@@ -241,3 +244,13 @@ def test_positions_are_listed_in_the_order_asked(room: LogRoom) -> None:
         (-1, -1, 0),
         (0, 0, ErrorCode.INVALID_REQUEST),
     ]
+
+
+def test_what_a_reader_has_before_it_is_counted(room: LogRoom) -> None:
+    room.append(Batch(count=2))
+    room.append(Batch(transactional(), 0, 3))
+    queries = [log_pb2.CountQuery(topic=TOPIC, start_offset=1), log_pb2.CountQuery(topic=TOPIC, partition=9)]
+    counted, refused = call(room, log_pb2.CountRecordsRequest(partitions=queries)).results
+    assert (counted.topic, counted.records, counted.committed_records) == (TOPIC, 4, 1)
+    assert (counted.next_offset, counted.high_watermark, counted.last_stable_offset) == (5, 5, 2)
+    assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -64,6 +64,11 @@ class LogServiceStub(object):
                 request_serializer=coordinator__api_dot_v1_dot_log__pb2.ListOffsetsRequest.SerializeToString,
                 response_deserializer=coordinator__api_dot_v1_dot_log__pb2.ListOffsetsResponse.FromString,
                 _registered_method=True)
+        self.CountRecords = channel.unary_unary(
+                '/coordinator_api.v1.LogService/CountRecords',
+                request_serializer=coordinator__api_dot_v1_dot_log__pb2.CountRecordsRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_log__pb2.CountRecordsResponse.FromString,
+                _registered_method=True)
         self.WriteTxnMarkers = channel.unary_unary(
                 '/coordinator_api.v1.LogService/WriteTxnMarkers',
                 request_serializer=coordinator__api_dot_v1_dot_log__pb2.WriteTxnMarkersRequest.SerializeToString,
@@ -121,6 +126,14 @@ class LogServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CountRecords(self, request, context):
+        """How many records a reader still has before it: its lag. Markers are never counted, so the lag of one that has read
+        everything is 0.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WriteTxnMarkers(self, request, context):
         """Ends transactions in partitions, as a coordinator elsewhere decided. Each marker is accepted or refused in each
         partition by itself, and success to repeat. Needs the permission cluster_action on the cluster.
@@ -170,6 +183,11 @@ def add_LogServiceServicer_to_server(servicer, server):
                     servicer.ListOffsets,
                     request_deserializer=coordinator__api_dot_v1_dot_log__pb2.ListOffsetsRequest.FromString,
                     response_serializer=coordinator__api_dot_v1_dot_log__pb2.ListOffsetsResponse.SerializeToString,
+            ),
+            'CountRecords': grpc.unary_unary_rpc_method_handler(
+                    servicer.CountRecords,
+                    request_deserializer=coordinator__api_dot_v1_dot_log__pb2.CountRecordsRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_log__pb2.CountRecordsResponse.SerializeToString,
             ),
             'WriteTxnMarkers': grpc.unary_unary_rpc_method_handler(
                     servicer.WriteTxnMarkers,
@@ -344,6 +362,33 @@ class LogService(object):
             '/coordinator_api.v1.LogService/ListOffsets',
             coordinator__api_dot_v1_dot_log__pb2.ListOffsetsRequest.SerializeToString,
             coordinator__api_dot_v1_dot_log__pb2.ListOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CountRecords(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.LogService/CountRecords',
+            coordinator__api_dot_v1_dot_log__pb2.CountRecordsRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_log__pb2.CountRecordsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,10 @@ class LogServiceStub:
     """Reads record batches; waits up to max_wait_ms for some."""
     ListOffsets: _grpc.UnaryUnaryMultiCallable[_log_pb2.ListOffsetsRequest, _log_pb2.ListOffsetsResponse]
     """Offsets by position or time."""
+    CountRecords: _grpc.UnaryUnaryMultiCallable[_log_pb2.CountRecordsRequest, _log_pb2.CountRecordsResponse]
+    """How many records a reader still has before it: its lag. Markers are never counted, so the lag of one that has read
+    everything is 0.
+    """
     WriteTxnMarkers: _grpc.UnaryUnaryMultiCallable[_log_pb2.WriteTxnMarkersRequest, _log_pb2.WriteTxnMarkersResponse]
     """Ends transactions in partitions, as a coordinator elsewhere decided. Each marker is accepted or refused in each
     partition by itself, and success to repeat. Needs the permission cluster_action on the cluster.
@@ -67,6 +71,10 @@ class LogServiceAsyncStub(LogServiceStub):
     """Reads record batches; waits up to max_wait_ms for some."""
     ListOffsets: _aio.UnaryUnaryMultiCallable[_log_pb2.ListOffsetsRequest, _log_pb2.ListOffsetsResponse]  # type: ignore[assignment]
     """Offsets by position or time."""
+    CountRecords: _aio.UnaryUnaryMultiCallable[_log_pb2.CountRecordsRequest, _log_pb2.CountRecordsResponse]  # type: ignore[assignment]
+    """How many records a reader still has before it: its lag. Markers are never counted, so the lag of one that has read
+    everything is 0.
+    """
     WriteTxnMarkers: _aio.UnaryUnaryMultiCallable[_log_pb2.WriteTxnMarkersRequest, _log_pb2.WriteTxnMarkersResponse]  # type: ignore[assignment]
     """Ends transactions in partitions, as a coordinator elsewhere decided. Each marker is accepted or refused in each
     partition by itself, and success to repeat. Needs the permission cluster_action on the cluster.
@@ -124,6 +132,16 @@ class LogServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_log_pb2.ListOffsetsResponse, _abc.Awaitable[_log_pb2.ListOffsetsResponse]]:
         """Offsets by position or time."""
+
+    @_abc_1.abstractmethod
+    def CountRecords(
+        self,
+        request: _log_pb2.CountRecordsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_log_pb2.CountRecordsResponse, _abc.Awaitable[_log_pb2.CountRecordsResponse]]:
+        """How many records a reader still has before it: its lag. Markers are never counted, so the lag of one that has read
+        everything is 0.
+        """
 
     @_abc_1.abstractmethod
     def WriteTxnMarkers(

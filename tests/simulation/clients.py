@@ -11,7 +11,15 @@ from random import Random
 
 from tests.simulation.history import SHARED_GROUP, History, Identity, Op
 
-_RETRIABLE = frozenset({"CONCURRENT_TRANSACTIONS", "REQUEST_TIMED_OUT", "COORDINATOR_LOAD_IN_PROGRESS"})
+_RETRIABLE = frozenset(
+    {
+        "CONCURRENT_TRANSACTIONS",
+        "REQUEST_TIMED_OUT",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "NOT_COORDINATOR",
+        "NOT_LEADER_OR_FOLLOWER",
+    }
+)
 
 
 @dataclass(slots=True)

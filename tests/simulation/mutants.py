@@ -226,6 +226,14 @@ def _never_unpark(_retry: Any, _parking: Parking, _key: Any) -> None:
     return None
 
 
+def _read_too_early(_when_durable: Any, _runtime: Runtime, _key: Any, action: Callable[[], None]) -> None:
+    action()
+
+
+def _leave_waiting(_retry: Any, _parking: Parking, _shard: Any) -> None:
+    return None
+
+
 # The log
 
 
@@ -266,6 +274,7 @@ def _repeat_the_marker(judge: Any, entry: Any, marker: Any, **kwargs: Any) -> An
 
 
 _SPLIT = {"two_phase": TwoPhase.SPLIT}
+_MOVING = {"shard_weight": 3.0}
 _FEW_EPOCHS = {"epoch_max": 3}
 _CRASHING = {"crash_weight": 4.0}
 _FORGETFUL = {"producer_expiration_ms": 500, "tick_weight": 3.0}
@@ -429,6 +438,18 @@ MUTANTS = (
         "readers see what a crash may take back",
         ((TimelineMap, "durable", _read_what_is_live),),
         _CRASHING,
+    ),
+    Mutant(
+        "read_too_early",
+        "a shard is read back before what it had staged is in the store",
+        ((Runtime, "when_durable", _read_too_early),),
+        _MOVING,
+    ),
+    Mutant(
+        "leave_waiting",
+        "calls wait for ever for a shard that left",
+        ((Parking, "retry_all_held_up_by", _leave_waiting),),
+        _SPLIT | _MOVING | {"parked_calls_max": 10_000, "flush_weight": 4.0, "steps": 600},
     ),
     Mutant("never_unpark", "parked calls are never tried again", ((Parking, "retry", _never_unpark),), _SPLIT),
     Mutant(

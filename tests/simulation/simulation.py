@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from coordinator_protocol.errors import CoordinatorError
+from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.pending import Pending
@@ -24,6 +24,7 @@ from partition_log.requests import ProduceResult
 from partition_log.state import PRODUCER_EXPIRATION_MS, Isolation
 from tests.harness.world import LogEntry, Reading, Shelf, World, WorldOptions
 from tests.simulation import history as plain
+from tests.simulation import shards
 from tests.simulation.clients import Instance, Numbers
 from tests.simulation.history import SHARED_GROUP, Answer, Entry, History, OffsetRead, Op, PlainCommit, Read
 from tests.simulation.participants import Manager, Participant
@@ -58,6 +59,8 @@ class Options:
     """Transactional ids whose transactions are decided outside."""
     producer_expiration_ms: int
     """After how long partitions forget idle producers."""
+    shard_weight: float
+    """How often a shard leaves or is loaded."""
 
     @classmethod
     def of(cls, seed: int) -> Options:
@@ -78,6 +81,7 @@ class Options:
             has_passing_topic=chance.random() < 0.3,
             participant_ids=chance.choice((0, 0, 1, 2)),
             producer_expiration_ms=chance.choice((PRODUCER_EXPIRATION_MS, PRODUCER_EXPIRATION_MS, 500, 3_000)),
+            shard_weight=chance.choice((0.0, 0.0, 0.5, 3.0)),
         )
 
 
@@ -162,6 +166,8 @@ class Simulation:
             (self.options.tick_weight, self._tick),
             (self.options.crash_weight, self._crash),
             (self.options.crash_weight / 4 if self._disk_fails else 0, self._fail_disk),
+            (self.options.shard_weight, lambda: shards.move_one(self.world, self._chance)),
+            (2 * self.options.shard_weight, lambda: shards.go_on(self.world)),
         ]
 
     # The network
@@ -333,6 +339,10 @@ class Simulation:
 
     def _late_marker(self) -> None:
         """A marker that was sent before arrives once more, much later."""
+        with suppress(Refused):  # Where it would go, nobody is at this moment.
+            self._send_late_marker()
+
+    def _send_late_marker(self) -> None:
         partition = self._chance.choice(self._partitions)
         reading = self.world.read(partition, is_raw=True)
         markers = [entry for entry in reading.entries if entry.marker is not None]
@@ -349,6 +359,10 @@ class Simulation:
     # Readers
 
     def _read(self) -> None:
+        with suppress(Refused):  # The shard of the partition is away.
+            self._read_one()
+
+    def _read_one(self) -> None:
         partition = self._chance.choice(self._partitions)
         match self._chance.randrange(4):
             case 0:
@@ -428,7 +442,7 @@ class Simulation:
             if self._chance.random() < 0.5:
                 self._hand_over(message)
                 self.world.settle()
-        self.world.settle()
+        shards.bring_all_back(self.world)
         assert all(call.is_settled for call in self._calls), "a call waits for something that has happened"
         for _ in range(2):
             self.world.tick(_CALM_MS)

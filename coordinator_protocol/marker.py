@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.quick import quick
 
 MARKER_VERSION: Final = 1
 MARKER_BYTES: Final = 20
@@ -33,6 +34,7 @@ class Outcome(IntEnum):
 _OUTCOMES: Final = tuple(Outcome)
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkerPayload:
     """A marker as its payload holds it: everything but the producer id, which is in the batch header."""
@@ -44,6 +46,7 @@ class MarkerPayload:
     csn: int
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
     """The order to end the transaction `(producer_id, txn_epoch)`, sent unchanged however often it is sent.

@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
 from coordinator_protocol.errors import Refused
+from coordinator_protocol.quick import quick
 
 
 class Coordinator(IntEnum):
@@ -35,6 +36,7 @@ class ShardKey(NamedTuple):
     number: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Turn:
     """When an operation runs and for whom. Everything a decision may use besides the state."""
@@ -45,6 +47,7 @@ class Turn:
     host: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Record:
     """One change of one shard. `value` is a frozen value of the shard's package; its codec knows the bytes."""
@@ -62,6 +65,7 @@ class ShardEpoch:
     coordinator_epoch: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One question to one shard. `decide(shard, turn)` returns a Decision or raises Refused, and changes nothing."""
@@ -70,6 +74,7 @@ class Operation:
     decide: Callable[[Any, Turn], Decision]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class ArmTimer:
     """Effect: perform an operation after a delay, unless the timer is armed again or cancelled first.
@@ -81,6 +86,7 @@ class ArmTimer:
     operation: Operation
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class CancelTimer:
     """Effect: disarm a timer, if it is armed."""
@@ -88,6 +94,7 @@ class CancelTimer:
     key: Hashable
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Unpark:
     """Effect: what the calls parked under this key waited for has happened."""
@@ -95,6 +102,7 @@ class Unpark:
     key: Hashable
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class AnswerLater:
     """Reply of an operation: the caller waits for an `Answer` to this ticket (`late_answers`)."""
@@ -102,6 +110,7 @@ class AnswerLater:
     ticket: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Answer:
     """Effect: answer whoever waits for the ticket, with the reply or the refusal. Nothing happens if nobody does."""
@@ -116,6 +125,7 @@ Effect = object
 type."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What an operation does. An empty one does nothing and replies nothing."""

@@ -12,9 +12,11 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from coordinator_protocol.marker import Marker
+from coordinator_protocol.quick import quick
 from coordinator_runtime.decision import Decision, Operation
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class CallContext:
     """Who calls, and how long the answer is wanted."""
@@ -114,6 +116,7 @@ class GroupParticipant(Protocol):
     def group_marker(self, group: str, marker: Marker) -> Operation: ...
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Membership:
     """One transaction as a data partition sees it."""

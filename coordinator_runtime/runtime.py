@@ -326,9 +326,12 @@ class Runtime:
         for record in decision.records:
             self._served[record.shard].replay(record.value)
             work.shards.add(record.shard)
-            work.records.append(record)
-        work.effects.extend((effect, key) for effect in decision.effects)
-        work.events.extend(decision.events)
+        work.records += decision.records
+        work.events += decision.events
+        for effect in decision.effects:
+            work.effects.append((effect, key))
+        if not decision.joins and decision.combine is None:
+            return decision.reply
         replies = [self._perform(join, turn, work) for join in decision.joins]
         if decision.combine is not None:
             return decision.combine(replies)
@@ -344,15 +347,17 @@ class Runtime:
 
     def _accept(self, work: _Work, rows: StagedRows, turn: Turn, reply: Pending[Any]) -> None:
         group = self._open
-        group.events.extend((event, turn) for event in work.events)
+        for event in work.events:
+            group.events.append((event, turn))
         group.rows.merge(rows)
         for record in work.records:
             self._last_version[record.shard] = group.version
             group.shards.add(record.shard)
         self._undurable_bytes += rows.size_bytes
         group.answers.append((reply, work.reply, None))
-        now_ms = self.clock.monotonic_ms()
-        group.effects.extend((effect, owner, now_ms) for effect, owner in work.effects)
+        if work.effects:
+            now_ms = self.clock.monotonic_ms()
+            group.effects += [(effect, owner, now_ms) for effect, owner in work.effects]
         group.position = self.journal.position()
         if group.rows.size_bytes > self.limits.group_bytes_max:
             self.seal()

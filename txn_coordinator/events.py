@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from coordinator_protocol.quick import quick
 from txn_coordinator.state import Transaction
 
 
@@ -14,6 +15,7 @@ class TransactionExpired:
     before: Transaction
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class TransactionStepped:
     """A transactional id took one legal step, or appeared."""

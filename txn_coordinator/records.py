@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from coordinator_protocol.quick import quick
 from txn_coordinator.state import Transaction
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class TransactionChanged:
     """The newest snapshot of a transactional id (TRANSACTIONS shards)."""
@@ -36,6 +38,7 @@ class ProducerIdGiven:
     producer_id: int
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class CsnGiven:
     """One commit sequence number was given to an outcome (COUNTERS shard)."""

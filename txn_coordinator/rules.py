@@ -16,6 +16,7 @@ from enum import Enum, auto
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome
+from coordinator_protocol.quick import quick
 from txn_coordinator.state import (
     IDLE,
     NO_EPOCH,
@@ -51,6 +52,7 @@ class InitRequest:
         return NO_TIMEOUT_MS if self.enable_2pc else self.txn_timeout_ms
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndRequest:
     """EndTxn, its arguments checked."""
@@ -253,6 +255,7 @@ def _check_not_closed(current: Transaction) -> None:
         )
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Additions:
     """What a request wants in the transaction."""
@@ -393,6 +396,7 @@ def _end_v2(current: Transaction, request: EndRequest) -> EndVerdict:
     raise _nothing_to_end(current, request)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How a transaction is to end, and why."""

@@ -17,6 +17,7 @@ from typing import Final
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome
+from coordinator_protocol.quick import quick
 from coordinator_runtime.decision import (
     ArmTimer,
     CancelTimer,
@@ -74,6 +75,7 @@ class Initialised:
     """Of the open transaction that was kept; None = none was open."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Ended:
     """Reply to EndTxn: the outcome is durable."""

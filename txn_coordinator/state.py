@@ -27,6 +27,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from coordinator_protocol.marker import Outcome
+from coordinator_protocol.quick import quick
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
@@ -93,6 +94,7 @@ class InitAnswer:
     """Of the open transaction that was kept: what its owner noted beside the outside decision. None = none was kept."""
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
     """Everything known about one transactional id. A complete snapshot: the newest stored one is enough."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from tests.conformance.groups.cases import SUITE as GROUPS
 from tests.conformance.suite import Case, Row, State, Suite
 from tests.conformance.transactions.cases import SUITE as TRANSACTIONS
 
@@ -20,10 +21,8 @@ Kafka is silent or wrong. A case is in one of four states:
 - **not drivable**: nothing here could be in that situation; the row says why;
 - **open**: what it needs is not built yet.
 
-The tests are found by the number: `tests/conformance/`, `@case(13)`; a number that is missing is not a case. Expected
-answers are Kafka's error codes, 0 is success; E is the stored epoch, L the one before it. Where a case looks at a
-decided and unfinished transaction, the server runs with `two_phase = "split"` and the client asks for an answer at once
-(`immediate_51`). Tests that need the last epoch have a server whose epochs end at 4.
+The tests are found by the number: `tests/conformance/transactions/` and `tests/conformance/groups/`, `@case(13)`; a
+number that is missing is not a case.
 """
 
 
@@ -38,12 +37,26 @@ AddPartitionsToTxnRequestServerTest, AM AddPartitionsToTxnManagerTest, KA KafkaA
 GS GroupCoordinatorServiceTest, CG ConsumerGroupTest, CL ClassicGroupTest, RT CoordinatorRuntimeTest, PS
 ProducerStateManagerTest, UL UnifiedLogTest, MG TransactionManagerTest, LH ListTransactionsHandlerTest, CI
 ProducerIdControlManagerTest. TV1 and TV2 are clients without and with an epoch bump per transaction.
+
+Expected answers are Kafka's error codes, 0 is success; E is the stored epoch, L the one before it. Where a case looks
+at a decided and unfinished transaction, the server runs with `two_phase = "split"` and the client asks for an answer at
+once (`immediate_51`). Tests that need the last epoch have a server whose epochs end at 4.
+"""
+
+_GROUPS: Final = """\
+## Groups
+
+Tests without a class are of Kafka's GroupMetadataManagerTest. Unless a case says otherwise: the initial rebalance delay
+is 3,000, the session of a classic member 5,000 and its rebalance timeout 10,000, the session of a consumer 45,000 and
+its heartbeat interval 5,000; targets are computed at once; there are topics foo (6 partitions), bar (3) and zar (1).
+All times are milliseconds, and T+n is n after the step before. "Two-step" is a JoinGroup without an id that is answered
+MEMBER_ID_REQUIRED, and another one with that id; "one-step" is a client from before. A parked call is still open.
 """
 
 
 def conformance_page() -> str:
     """The page, without the notice that it is generated."""
-    return f"{_HEAD}\n{_TRANSACTIONS}\n{_suite(TRANSACTIONS)}"
+    return f"{_HEAD}\n{_TRANSACTIONS}\n{_suite(TRANSACTIONS)}\n{_GROUPS}\n{_suite(GROUPS)}"
 
 
 def _suite(suite: Suite) -> str:

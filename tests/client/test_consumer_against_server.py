@@ -1,0 +1,232 @@
+"""Consumers of a real server process: what the fakes taught them must be true, in both protocols."""
+
+# What is under test is the exit of a `with`, so the block that raises has the length of a transaction.
+# ruff: noqa: PT012
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coordinator_client import Admin, AsyncConsumer, Consumer, Misconfigured, Producer, TopicPartition
+from tests.client.consumers import Diary, poll_all, values
+from tests.harness.server_process import ServerProcess
+
+STEP_MS = 50
+STEPS_MAX = 400
+
+pytestmark = pytest.mark.slow
+both_protocols = pytest.mark.parametrize("protocol", ["classic", "consumer"])
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("consumers") / "data") as server:
+        yield server
+
+
+@pytest.fixture
+def topic(shared: ServerProcess, request: pytest.FixtureRequest) -> str:
+    """A topic of this test with four partitions; also the name of its group."""
+    name = request.node.name.replace("[", ".").rstrip("]")[:200]
+    with Admin(shared.address) as admin:
+        admin.create_topic(name, 4)
+    return name
+
+
+def member(server: ServerProcess, topic: str, protocol: str = "consumer", *, listener=None, **options) -> Consumer:
+    options = {"group_id": topic, "auto_offset_reset": "earliest"} | options
+    consumer = Consumer(server.address, group_protocol=protocol, **options)
+    consumer.subscribe([topic], listener=listener)
+    return consumer
+
+
+def append(server: ServerProcess, topic: str, *numbers: int) -> list[bytes]:
+    """Commit these as records, spread over the partitions."""
+    sent = [b"%d" % number for number in numbers]
+    with Producer(server.address, transactional_id=topic) as producer, producer.transaction() as txn:
+        for number, value in zip(numbers, sent, strict=True):
+            txn.send(topic, value, partition=number % 4)
+    return sent
+
+
+def poll_until_shared(*members: Consumer, partitions: int = 4) -> list[bytes | None]:
+    """Poll in turns until the members have all partitions, each some; return what they read meanwhile."""
+    read: list[bytes | None] = []
+    for _ in range(STEPS_MAX):
+        for each in members:
+            read += values(each.poll(STEP_MS))
+        parts = [each.assignment() for each in members]
+        if all(parts) and sum(map(len, parts)) == len(frozenset().union(*parts)) == partitions:
+            return read
+    raise AssertionError(
+        f"after {STEPS_MAX} rounds of polls the members have {[each.assignment() for each in members]}"
+    )
+
+
+@both_protocols
+def test_members_share_a_topic_and_nothing_is_read_twice(shared: ServerProcess, topic: str, protocol: str) -> None:
+    sent, diary = append(shared, topic, *range(40)), Diary()
+    with member(shared, topic, protocol, listener=diary) as first:
+        read = poll_all(first, 40)
+        assert diary.told == [("assigned", [0, 1, 2, 3])]
+        with member(shared, topic, protocol) as second:
+            read += poll_until_shared(first, second)
+            kept, given = first.assignment(), second.assignment()
+            told = [each for each in diary.told if each[1]]
+            if protocol == "consumer":
+                assert told[1:] == [("revoked", sorted(number for _, number in given))]
+            else:
+                # The range assignor moves everything: it is given up first and shared out again.
+                assert told[1:] == [("revoked", [0, 1, 2, 3]), ("assigned", sorted(number for _, number in kept))]
+            sent += append(shared, topic, *range(40, 80))
+            read += poll_all(first, 20) + poll_all(second, 20)
+        # It leaves, commits what it has read, and what it had comes back at once.
+        read += poll_until_shared(first)
+        sent += append(shared, topic, *range(80, 90))
+        read += poll_all(first, 10)
+    assert Counter(read) == Counter(sent)
+
+
+def test_a_group_of_both_protocols_shares_a_topic(shared: ServerProcess, topic: str) -> None:
+    sent = append(shared, topic, *range(20))
+
+    async def read_beside(old: Consumer) -> list[bytes | None]:
+        read: list[bytes | None] = []
+        async with AsyncConsumer(shared.address, group_id=topic, auto_offset_reset="earliest") as new:
+            new.subscribe([topic])
+            for _ in range(STEPS_MAX):
+                read += values(await asyncio.to_thread(old.poll, STEP_MS)) + values(await new.poll(STEP_MS))
+                if len(read) == 20 and len(new.assignment()) == len(old.assignment()) == 2:
+                    return read
+        raise AssertionError(f"only {len(read)} records came")
+
+    with member(shared, topic, "classic") as old:
+        read = poll_all(old, 20)
+        sent += append(shared, topic, *range(20, 40))
+        read += asyncio.run(read_beside(old))
+    assert Counter(read) == Counter(sent)
+
+
+@both_protocols
+def test_only_what_was_committed_is_read_by_default(shared: ServerProcess, topic: str, protocol: str) -> None:
+    with Producer(shared.address, transactional_id=topic) as producer:
+        with pytest.raises(ZeroDivisionError), producer.transaction() as txn:
+            txn.send(topic, b"aborted", partition=0)
+            txn.flush()
+            raise ZeroDivisionError
+        with (
+            member(shared, topic, protocol) as consumer,
+            member(shared, topic, protocol, group_id=f"{topic}-dirty", isolation="read_uncommitted") as dirty,
+        ):
+            with producer.transaction() as txn:
+                txn.send(topic, b"committed", partition=0)
+                txn.flush()
+                assert poll_all(dirty, 2) == [b"aborted", b"committed"]
+                assert not consumer.poll(1_000)
+                assert consumer.assignment()
+            assert poll_all(consumer, 1) == [b"committed"]
+
+
+@both_protocols
+def test_offsets_are_committed_by_hand_or_by_themselves(shared: ServerProcess, topic: str, protocol: str) -> None:
+    sent = append(shared, topic, *range(8))
+    for _ in range(2):
+        with member(shared, topic, protocol, enable_auto_commit=False) as consumer:
+            assert sorted(poll_all(consumer, 8)) == sent
+    zero = TopicPartition(topic, 0)
+    with member(shared, topic, protocol, enable_auto_commit=False) as consumer:
+        poll_all(consumer, 8)
+        consumer.commit({zero: 1})
+        assert consumer.committed([zero]) == {zero: (1, "")}
+    with member(shared, topic, protocol, auto_commit_interval_ms=1) as consumer:
+        assert sorted(poll_all(consumer, 7)) == sent[1:]
+    with member(shared, topic, protocol) as consumer:
+        poll_until_shared(consumer)
+        append(shared, topic, 8)
+        assert poll_all(consumer, 1) == [b"8"]
+
+
+@both_protocols
+def test_a_restart_of_the_server_costs_no_membership(tmp_path: Path, protocol: str) -> None:
+    diary = Diary()
+    with ServerProcess(tmp_path / "data") as server:
+        with Admin(server.address) as admin:
+            admin.create_topic("t", 4)
+        with member(server, "t", protocol, listener=diary) as consumer:
+            sent = append(server, "t", 0, 1)
+            read, before = poll_all(consumer, 2), consumer.group_metadata()
+            server.kill()
+            server.start()
+            sent += append(server, "t", 2, 3)
+            read += poll_all(consumer, 2)
+            consumer.commit()
+            assert consumer.group_metadata() == before
+            assert diary.told == [("assigned", [0, 1, 2, 3])]
+    assert sorted(read) == sent
+
+
+@both_protocols
+def test_who_does_not_poll_loses_its_partitions_and_gets_them_back(
+    shared: ServerProcess, topic: str, protocol: str
+) -> None:
+    diary = Diary()
+    with (
+        member(shared, topic, protocol, listener=diary, max_poll_interval_ms=700) as stuck,
+        member(shared, topic, protocol) as other,
+    ):
+        poll_until_shared(stuck, other)
+        poll_until_shared(other)
+        poll_until_shared(stuck, other)
+    assert "lost" in [word for word, _ in diary.told]
+
+
+def test_topics_that_match_a_pattern_are_read_once_they_exist(shared: ServerProcess, topic: str) -> None:
+    with Consumer(shared.address, group_id=topic, auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(pattern=f"{topic}(-.*)?")
+        poll_until_shared(consumer)
+        with Admin(shared.address) as admin:
+            admin.create_topic(f"{topic}-new", 1)
+        poll_until_shared(consumer, partitions=5)
+
+
+def test_a_fork_of_a_member_is_told_so_and_the_member_goes_on(shared: ServerProcess, topic: str) -> None:
+    sent = append(shared, topic, *range(4))
+    command = [sys.executable, "-c", _FORKING, shared.address, topic]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    child, parent = done.stdout.splitlines()
+    assert child.startswith(f"child: {Misconfigured.__name__}")
+    assert "is used by its fork" in child
+    assert parent == f"parent: {sorted(sent)}"
+
+
+_FORKING = """
+import os, sys
+from coordinator_client import Consumer, Misconfigured
+address, topic = sys.argv[1:]
+with Consumer(address, group_id=topic, auto_offset_reset="earliest") as consumer:
+    consumer.subscribe([topic])
+    values = [record.value for record in consumer.poll(10_000)]
+    before = consumer.group_metadata()
+    if not (child := os.fork()):
+        try:
+            consumer.poll(0)
+        except Misconfigured as why:
+            print(f"child: {type(why).__name__} {why}", flush=True)
+        # As a fork does that ends in order: what it inherited is closed too, and must not leave the group.
+        consumer.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    while len(values) < 4:
+        values += [record.value for record in consumer.poll(10_000)]
+    consumer.commit()
+    assert consumer.group_metadata() == before
+    print("parent:", sorted(values))
+"""

@@ -17,14 +17,18 @@ from group_coordinator.administration.records import GroupConfigChanged
 from group_coordinator.administration.rules import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.classic.records import ClassicGroupForgotten, ClassicGroupRemembered, ClassicGroupStored
-from group_coordinator.classic.state import ClassicGroup
+from group_coordinator.classic.state import ClassicGroup, ClassicState
 from group_coordinator.committed.offsets import Offsets
 from group_coordinator.config import GroupConfig
 from group_coordinator.consumer.replay import consumer_replays
-from group_coordinator.state import Group
+from group_coordinator.state import Group, GroupKind
+from group_coordinator.tally import Standing, Standings
 
 Owed = Callable[["GroupShard", Turn], Decision]
 """What one part owes after a load (`loading` names them all): timers of members, and of what expires."""
+
+_SIMPLE = Standing(GroupKind.CLASSIC, ClassicState.EMPTY.value)
+"""Where a group stands that only has offsets."""
 
 
 class GroupShard:
@@ -47,7 +51,8 @@ class GroupShard:
         self.coordinator_epoch = 0
         self._owed = owed
         self.groups: TimelineMap[str, Group] = TimelineMap(journal)
-        self.offsets = Offsets(journal)
+        self.standings = Standings(journal, self._standing)
+        self.offsets = Offsets(journal, on_turned=self.standings.look)
         self.assignors = assignors
         self.overrides: TimelineMap[str, Mapping[str, int]] = TimelineMap(journal)
         """Settings of single groups."""
@@ -57,7 +62,7 @@ class GroupShard:
             ClassicGroupRemembered: self._keep_classic,
             ClassicGroupForgotten: self._forget_classic,
             GroupConfigChanged: self._keep_config,
-            **consumer_replays(self.groups, journal),
+            **consumer_replays(self.groups, journal, self.standings.look),
             **self.offsets.replays(),
         }
         """What each class of record value does. Every part adds its own."""
@@ -76,6 +81,12 @@ class GroupShard:
         if group is None and self.offsets.of(group_id).has_durable:
             return self._simple_group(group_id)
         return group
+
+    def _standing(self, group_id: str) -> Standing | None:
+        group = self.groups.get(group_id)
+        if group is not None:
+            return Standing(group.kind, group.live_state_name)
+        return _SIMPLE if self.offsets.has(group_id) else None
 
     def _simple_group(self, group_id: str) -> Group:
         return ClassicGroup(shard=self.key, group_id=group_id, state_timestamp_ms=0)
@@ -101,9 +112,11 @@ class GroupShard:
     def _keep_classic(self, record: ClassicGroupStored | ClassicGroupRemembered) -> None:
         group = record.group if record.group.shard == self.key else replace(record.group, shard=self.key)
         self.groups.put(group.group_id, group)
+        self.standings.look(group.group_id)
 
     def _forget_classic(self, record: ClassicGroupForgotten) -> None:
         self.groups.remove(record.group_id)
+        self.standings.look(record.group_id)
 
     def _keep_config(self, record: GroupConfigChanged) -> None:
         if record.overrides:

@@ -51,6 +51,11 @@ class Group(Protocol):
         ...
 
     @property
+    def live_state_name(self) -> str:
+        """The same of the live state, without a look at every member."""
+        ...
+
+    @property
     def is_empty(self) -> bool:
         """True without members; members that were only given an id do not count."""
         ...

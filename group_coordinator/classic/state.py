@@ -153,6 +153,10 @@ class ClassicGroup:
         return self.state.value
 
     @property
+    def live_state_name(self) -> str:
+        return self.state.value
+
+    @property
     def is_empty(self) -> bool:
         return not self.members
 

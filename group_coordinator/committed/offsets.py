@@ -20,13 +20,18 @@ from group_coordinator.committed.records import (
 )
 from group_coordinator.committed.state import Offset, PendingOffset, Producer
 from group_coordinator.state import PartitionKey
+from group_coordinator.tally import Tally
+
+_HELD: Final = "held"
+_WAITING: Final = "waiting"
+"""What is counted."""
 
 _MAPS_KEPT: Final = 8
 """Maps up to which it is not worth looking for those that nothing is in."""
 
 
 class OffsetCounts(NamedTuple):
-    """How much a shard holds, live."""
+    """How much a shard holds on disk."""
 
     offsets: int
     """Committed or pending, each partition of a group once."""
@@ -68,6 +73,14 @@ class GroupOffsets:
         """Nothing is in it, nor can come back: it may be dropped."""
         return self.committed.is_gone and all(pending.is_gone for pending in self._pending.values())
 
+    def holds(self, partition: PartitionKey) -> bool:
+        """Something is committed in the partition, or waits."""
+        return partition in self.committed or any(partition in pending for pending in self._pending.values())
+
+    def awaits(self, producer: Producer) -> bool:
+        """The transaction of the producer holds offsets of the group."""
+        return bool(self._pending.get(producer))
+
     def waiting(self, producer: Producer) -> list[tuple[PartitionKey, PendingOffset]]:
         """What waits for the transaction of a producer."""
         pending = self._pending.get(producer)
@@ -89,10 +102,6 @@ class GroupOffsets:
         """The partitions with a committed or a pending offset."""
         return self.unstable() | self.committed.keys()
 
-    def producers(self) -> list[Producer]:
-        """Those whose transactions hold offsets of the group."""
-        return [producer for producer, pending in self._pending.items() if pending]
-
     def durable_pending(self) -> list[tuple[Producer, PartitionKey, PendingOffset]]:
         """Everything that waits, as it is on disk."""
         return [
@@ -103,18 +112,24 @@ class GroupOffsets:
 
     # Changing
 
-    def pend(self, producer: Producer, partition: PartitionKey, offset: PendingOffset) -> None:
+    def pend(self, producer: Producer, partition: PartitionKey, offset: PendingOffset) -> bool:
+        """True if nothing of the producer waited in the partition until now."""
         pending = self._pending.get(producer)
         if pending is None:
             if len(self._pending) >= self._producers_max:
                 self._prune()
             pending = self._pending[producer] = TimelineMap(self._journal)
+        is_new = partition not in pending
         pending.put(partition, offset)
+        return is_new
 
-    def forget_pending(self, producer: Producer, partition: PartitionKey) -> None:
+    def forget_pending(self, producer: Producer, partition: PartitionKey) -> bool:
+        """True if something of the producer waited in the partition until now."""
         pending = self._pending.get(producer)
-        if pending is not None:
-            pending.remove(partition)
+        if pending is None or partition not in pending:
+            return False
+        pending.remove(partition)
+        return True
 
     def _prune(self) -> None:
         """Drop the maps of producers whose transactions are over."""
@@ -126,13 +141,18 @@ class GroupOffsets:
 class Offsets:
     """The offsets of all groups of a shard."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, *, on_turned: Callable[[str], None]) -> None:
+        """`on_turned`: is told of groups that may have offsets now and had none, or the other way round."""
         self._journal = journal
+        self._on_turned = on_turned
         self._groups: dict[str, GroupOffsets] = {}
         self._groups_max = _MAPS_KEPT
         self._nothing = GroupOffsets(journal)
         self._last_position = 0
         """Greatest position ever replayed. Not taken back with an operation: a gap harms nobody."""
+        self._tally: Tally[str] = Tally(journal)
+        self._open_since_ms: TimelineMap[tuple[str, Producer], int] = TimelineMap(journal)
+        """Wall time of the first offset that waits, of those that do, by group and producer."""
 
     # Reading
 
@@ -158,14 +178,13 @@ class Offsets:
         return [group_id for group_id, offsets in self._groups.items() if offsets.has_durable]
 
     def counts(self) -> OffsetCounts:
-        """For the metrics. Looks at every group."""
-        offsets = pending_offsets = open_transactions = 0
-        for group in self._groups.values():
-            offsets += len(group.partitions())
-            producers = group.producers()
-            open_transactions += len(producers)
-            pending_offsets += sum(len(group.waiting(producer)) for producer in producers)
-        return OffsetCounts(offsets, pending_offsets, open_transactions)
+        """For the metrics. Looks at no group."""
+        numbers = self._tally.durable()
+        return OffsetCounts(numbers.get(_HELD, 0), numbers.get(_WAITING, 0), len(self.durable_open_since_ms()))
+
+    def durable_open_since_ms(self) -> list[int]:
+        """Wall times at which transactions that are open began to hold offsets of a group."""
+        return [since_ms for _key, since_ms in self._open_since_ms.durable_items()]
 
     def durable_state(self) -> dict[str, object]:
         """Everything that is on disk, in a form that can be compared."""
@@ -189,17 +208,44 @@ class Offsets:
 
     def _commit(self, record: OffsetCommitted) -> None:
         self._note_position(record.offset)
-        self._group(record.group_id).committed.put(record.partition, record.offset)
+        offsets = self._group(record.group_id)
+        was_held = offsets.holds(record.partition)
+        offsets.committed.put(record.partition, record.offset)
+        if not was_held:
+            self._count(record.group_id, 1)
 
     def _forget(self, record: OffsetForgotten) -> None:
-        self._group(record.group_id).committed.remove(record.partition)
+        offsets = self._group(record.group_id)
+        was_held = offsets.holds(record.partition)
+        offsets.committed.remove(record.partition)
+        if was_held and not offsets.holds(record.partition):
+            self._count(record.group_id, -1)
 
     def _pend(self, record: OffsetPended) -> None:
         self._note_position(record.pending.offset)
-        self._group(record.group_id).pend(record.producer, record.partition, record.pending)
+        offsets, key = self._group(record.group_id), (record.group_id, record.producer)
+        was_held = offsets.holds(record.partition)
+        if offsets.pend(record.producer, record.partition, record.pending):
+            self._tally.add(_WAITING)
+        if key not in self._open_since_ms:
+            self._open_since_ms.put(key, record.pending.offset.commit_timestamp_ms)
+        if not was_held:
+            self._count(record.group_id, 1)
 
     def _forget_pending(self, record: PendingForgotten) -> None:
-        self._group(record.group_id).forget_pending(record.producer, record.partition)
+        offsets = self._group(record.group_id)
+        if not offsets.forget_pending(record.producer, record.partition):
+            return
+        self._tally.add(_WAITING, -1)
+        if not offsets.awaits(record.producer):
+            self._open_since_ms.remove((record.group_id, record.producer))
+        if not offsets.holds(record.partition):
+            self._count(record.group_id, -1)
+
+    def _count(self, group_id: str, change: int) -> None:
+        """A partition of the group has an offset now, or has none any more."""
+        self._tally.add(_HELD, change)
+        self._on_turned(group_id)
 
     def _group(self, group_id: str) -> GroupOffsets:
         offsets = self._groups.get(group_id)

@@ -26,10 +26,12 @@ from group_coordinator.consumer.state import (
     CurrentAssignment,
     Epochs,
     Held,
+    MemberState,
     ResolvedRegex,
     Subscription,
 )
 from group_coordinator.state import Committer, GroupKind, PartitionKey
+from group_coordinator.tally import Tally
 
 _ONLY: Final = None
 """Key of a map that holds one value."""
@@ -67,6 +69,8 @@ class ConsumerGroup:
         self._regex_users: TimelineMap[str, int] = TimelineMap(journal)
         self._subscriptions: TimelineMap[Subscription, tuple[Subscription, int]] = TimelineMap(journal)
         """Each with the one object that all its members share, and how many they are."""
+        self._settled: Tally[int] = Tally(journal)
+        """How many members hold what they are meant to hold at an epoch, by that epoch."""
         self._owners: dict[bytes, TimelineMap[int, str]] = {}
         """Member that holds a partition, or must still give it up, by topic id and partition."""
 
@@ -89,6 +93,11 @@ class ConsumerGroup:
         """Durable: Empty, Assigning, Reconciling or Stable (spec groups 3.1)."""
         assignments = (view.assignment for view in self.durable_members())
         return rules.state_name(self.durable_epochs(), assignments)
+
+    @property
+    def live_state_name(self) -> str:
+        epochs = self.epochs
+        return rules.counted_state_name(epochs, len(self.members), self._settled.live(epochs.assignment_epoch))
 
     @property
     def is_empty(self) -> bool:
@@ -232,6 +241,7 @@ class ConsumerGroup:
                 self._put_assignment(member_id, assignment)
             case records.AssignmentForgotten(_, member_id):
                 self._release(member_id, NOT_YET)
+                self._count_settled(member_id, None)
                 self.assignments.remove(member_id)
             case records.MemberChanged(_, member):
                 self._put_member(member)
@@ -333,7 +343,14 @@ class ConsumerGroup:
             assert owner in {None, member_id}, f"partition {partition} is held by {owner}, and now by {member_id}"
             if owner is None:
                 owners.put(partition, member_id)
+        self._count_settled(member_id, assignment)
         self.assignments.put(member_id, assignment)
+
+    def _count_settled(self, member_id: str, after: CurrentAssignment | None) -> None:
+        before = self.assignments.get(member_id)
+        for assignment, change in ((before, -1), (after, 1)):
+            if assignment is not None and assignment.state is MemberState.STABLE:
+                self._settled.add(assignment.member_epoch, change)
 
     def _release(self, member_id: str, after: CurrentAssignment) -> None:
         """Let go of what the member holds and will not hold any more."""

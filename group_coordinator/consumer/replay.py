@@ -11,14 +11,17 @@ from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.state import Group
 
 _MAKES_GROUP = (records.GroupEpochBumped, records.MemberChanged)
-_CHANGES_GROUP = (
+_MOVES_GROUP = (
     records.MemberForgotten,
-    records.TargetChanged,
-    records.TargetForgotten,
     records.TargetEpochReached,
     records.TargetEpochForgotten,
     records.AssignmentChanged,
     records.AssignmentForgotten,
+)
+"""These may bring the group into another state."""
+_CHANGES_GROUP = (
+    records.TargetChanged,
+    records.TargetForgotten,
     records.RegexResolved,
     records.RegexForgotten,
     records.MetadataChecked,
@@ -27,23 +30,31 @@ _CHANGES_GROUP = (
 )
 
 
-def consumer_replays(groups: TimelineMap[str, Group], journal: Journal) -> dict[type, Callable[[Any], None]]:
-    """By class of record value."""
+def consumer_replays(
+    groups: TimelineMap[str, Group], journal: Journal, on_moved: Callable[[str], None]
+) -> dict[type, Callable[[Any], None]]:
+    """By class of record value. `on_moved`: is told of groups that may be in another state, or gone."""
 
     def make(record: records.GroupEpochBumped | records.MemberChanged) -> None:
         if record.group_id not in groups:
             groups.put(record.group_id, ConsumerGroup(record.group_id, journal))
-        _existing(groups, record.group_id).replay(record)
+        move(record)
 
-    def change(record: Any) -> None:  # noqa: ANN401  one of `_CHANGES_GROUP`
+    def move(record: Any) -> None:  # noqa: ANN401  one of `_MOVES_GROUP`, or `_MAKES_GROUP`
+        change(record)
+        on_moved(record.group_id)
+
+    def change(record: Any) -> None:  # noqa: ANN401  one of any
         _existing(groups, record.group_id).replay(record)
 
     def forget(record: records.ConsumerGroupForgotten) -> None:
         assert _existing(groups, record.group_id).is_empty, "members go before their group"
         groups.remove(record.group_id)
+        on_moved(record.group_id)
 
     return {
         **dict.fromkeys(_MAKES_GROUP, make),
+        **dict.fromkeys(_MOVES_GROUP, move),
         **dict.fromkeys(_CHANGES_GROUP, change),
         records.ConsumerGroupForgotten: forget,
     }

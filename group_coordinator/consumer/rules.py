@@ -31,14 +31,19 @@ from group_coordinator.state import Committer, PartitionKey
 def state_name(epochs: Epochs, assignments: Iterable[CurrentAssignment]) -> str:
     """As lists show it; never stored (spec groups 3.1)."""
     members = list(assignments)
+    settled = [
+        each for each in members if each.state is MemberState.STABLE and each.member_epoch == epochs.assignment_epoch
+    ]
+    return counted_state_name(epochs, len(members), len(settled))
+
+
+def counted_state_name(epochs: Epochs, members: int, settled: int) -> str:
+    """The same for whoever knows how many members there are, and how many hold what the target gives them."""
     if not members:
         return "Empty"
     if epochs.group_epoch > epochs.assignment_epoch:
         return "Assigning"
-    for each in members:
-        if each.state is not MemberState.STABLE or each.member_epoch != epochs.assignment_epoch:
-            return "Reconciling"
-    return "Stable"
+    return "Stable" if settled == members else "Reconciling"
 
 
 # Who may speak

@@ -21,6 +21,7 @@ from group_coordinator.classic.state import ClassicGroup, ClassicState, session_
 from group_coordinator.codec import GroupCodec
 from group_coordinator.loading import CODECS
 from tests.groups.classic.members import GROUP, OK, ClassicRoom, Member, code, protocols
+from tests.groups.counting import check_counts
 
 STEPS = 200
 INSTANCES = (None, None, None, "i1", "i2", "i1")
@@ -180,6 +181,7 @@ class Churn:
     def check(self) -> None:
         self.ids.update(member.member_id for member in self.members)
         self.waiting = [reply for reply in self.waiting if not reply.is_settled]
+        check_counts(self.room)
         group = self.group
         if group is None:
             return

@@ -15,6 +15,7 @@ from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import ErrorCode
 from group_coordinator.consumer.group import ConsumerGroup
 from tests.groups.consumer.members import OK, Consumer, ConsumerRoom, Partitions, code, partition_set
+from tests.groups.counting import check_counts
 from tests.groups.room import RoomOptions
 
 _MEMBERS = 5
@@ -163,6 +164,7 @@ class Schedule:
     # What must be true
 
     def check(self) -> None:
+        check_counts(self.room)
         if not self.room.has_group():
             return
         group = self.room.group()

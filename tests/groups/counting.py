@@ -1,0 +1,30 @@
+"""What the metrics are told of groups and offsets, held against a look at all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from coordinator_api.v1 import group_pb2
+from coordinator_runtime.decision import Coordinator
+from group_coordinator.shard import GroupShard
+from tests.groups.room import GroupRoom
+
+
+def check_counts(room: GroupRoom) -> None:
+    """What is counted step by step is what a look at everything finds, at any moment."""
+    shards: list[GroupShard] = room.inside.runtime.shards(Coordinator.GROUPS)
+    counted: Counter[tuple[str, str]] = Counter()
+    for shard in shards:
+        counted.update(
+            {(standing.kind.value, standing.state_name): n for standing, n in shard.standings.durable().items()}
+        )
+        held = waiting = 0
+        for group_id in shard.offsets.durable_group_ids():
+            offsets = shard.offsets.of(group_id)
+            pending = offsets.durable_pending()
+            committed = {partition for partition, _offset in offsets.committed.durable_items()}
+            held += len(committed | {partition for _producer, partition, _pending in pending})
+            waiting += len(pending)
+        assert shard.offsets.counts()[:2] == (held, waiting)
+    listed = room.call(group_pb2.ListGroupsRequest()).result().groups
+    assert counted == Counter((group.group_type, group.group_state) for group in listed)

@@ -21,7 +21,7 @@ from tests.docs.fences import PROGRAMS, ROOT, START_SECONDS_MAX, Fence, commands
 
 README = "README.md"
 DEFAULT_ENDPOINT = "127.0.0.1:7070"
-SDK, STUBS, SPARK = programs(README)
+SDK, STUBS, CONSUMER, SPARK = programs(README)
 SPARK_COMMANDS = [command for command in commands(README) if "pyspark_txnlog.job" in command]
 SERVERS = [".venv/bin/txnctl dev", ".venv/bin/txnctl serve --data-dir data --listen 127.0.0.1:7070"]
 QUICK_COMMANDS = [
@@ -56,10 +56,11 @@ def words(command: str, endpoint: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def told(endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The server after the first two programs ran, in the order of the README."""
+    """The server after the first programs ran, in the order of the README."""
     directory = tmp_path_factory.mktemp("readme")
     run_program(SDK, endpoint, directory)
     run_program(STUBS, endpoint, directory)
+    run_program(CONSUMER, endpoint, directory)
     return endpoint
 
 

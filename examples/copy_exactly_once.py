@@ -2,7 +2,7 @@
 
     .venv/bin/txnctl dev                                                     in one terminal
     .venv/bin/python examples/copy_exactly_once.py --flights 5000            in another: loads real flights, copies them
-    .venv/bin/python examples/copy_exactly_once.py --source orders --target orders-copied
+    .venv/bin/python examples/copy_exactly_once.py --source a --target b     any two topics that exist
 
 Run several at once with the same `--group` and different `--name`s, and they share the partitions. Kill one with
 `kill -9` and start it again under its name: nothing is missing and nothing is there twice. How that comes about:
@@ -12,8 +12,8 @@ Run several at once with the same `--group` and different `--name`s, and they sh
 3. A process that dies leaves at most one open transaction. Its successor, with the same `--name`, aborts it as it
    starts. Whoever gets its partitions waits until that transaction is decided before it reads a committed offset.
 4. A member that lost its partitions without noticing cannot commit their offsets any more: the group refuses them.
-5. The name is also that of a static member of the group: who comes back under it has its partitions at once. In the
-   protocol `consumer` the group first waits until the one who was killed has been silent for a session (45 s).
+5. In a classic group the name is also that of a static member: who comes back under it has its partitions at once. In
+   the protocol `consumer` they go to the others, once the one who was killed has been silent for a session (45 s).
 
 The transformation is `copied` below: it notes where each record came from.
 """
@@ -98,7 +98,7 @@ def copy(options: argparse.Namespace) -> int:
             options.server,
             group_id=options.group,
             group_protocol=options.protocol,
-            group_instance_id=options.name,
+            group_instance_id=options.name if options.protocol == "classic" else None,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             max_poll_records=options.batch,

@@ -93,8 +93,8 @@ class Progress:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     require_flights()
-    # In the protocol "consumer" a copier that was killed keeps its partitions for a session: a short one, or the test
-    # would wait for ghosts.
+    # In the protocol "consumer" the partitions of a copier that was killed go to the other after a session: a short
+    # one, or the test would wait for ghosts.
     settings = {
         "TXN_GROUP_CONSUMER_SESSION_TIMEOUT_MS": "1000",
         "TXN_GROUP_CONSUMER_SESSION_TIMEOUT_MS_MIN": "1000",

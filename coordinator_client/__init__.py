@@ -42,6 +42,16 @@ from coordinator_client.errors import Recoverable as Recoverable
 from coordinator_client.errors import Rejected as Rejected
 from coordinator_client.errors import Retriable as Retriable
 from coordinator_client.errors import TransactionError as TransactionError
+from coordinator_client.group_state import GroupDescription as GroupDescription
+from coordinator_client.group_state import GroupLag as GroupLag
+from coordinator_client.group_state import GroupListing as GroupListing
+from coordinator_client.group_state import GroupMember as GroupMember
+from coordinator_client.group_state import GroupOffset as GroupOffset
+from coordinator_client.group_state import PendingOffset as PendingOffset
+from coordinator_client.group_state import PlannedOffset as PlannedOffset
+from coordinator_client.group_state import RecordCount as RecordCount
+from coordinator_client.offset_reset import OffsetReset as OffsetReset
+from coordinator_client.offset_reset import ResetTo as ResetTo
 from coordinator_client.producer import PreparedTransaction as PreparedTransaction
 from coordinator_client.producer import Producer as Producer
 from coordinator_client.producer import Transaction as Transaction
@@ -69,13 +79,21 @@ __all__ = [
     "Fenced",
     "FetchOptions",
     "FetchedBatch",
+    "GroupDescription",
+    "GroupLag",
+    "GroupListing",
+    "GroupMember",
     "GroupMetadata",
+    "GroupOffset",
     "Identity",
     "Misconfigured",
     "OffsetAndMetadata",
+    "OffsetReset",
     "OutcomeUnknown",
     "PartitionDescription",
     "PartitionRange",
+    "PendingOffset",
+    "PlannedOffset",
     "PreparedTransaction",
     "Producer",
     "ProducerConfig",
@@ -85,8 +103,10 @@ __all__ = [
     "ReadRecord",
     "RebalanceInProgress",
     "RebalanceListener",
+    "RecordCount",
     "Recoverable",
     "Rejected",
+    "ResetTo",
     "Retriable",
     "TopicDescription",
     "TopicPartition",

@@ -1,4 +1,4 @@
-"""Administration: topics, and transactions seen from outside. Small typed calls for people, tools and tests."""
+"""Administration: topics, groups, and transactions seen from outside. Small typed calls for people, tools and tests."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client.connection import Connection, connection_to
 from coordinator_client.errors import Rejected, refused_here, rejected
 from coordinator_client.exchange import Deadlines
+from coordinator_client.group_admin import GroupCalls
 from coordinator_client.methods import (
     CREATE_TOPICS,
     DELETE_TOPICS,
@@ -84,12 +85,13 @@ class TransactionDescription:
     """Number of the last decided outcome; 0 = none was decided yet."""
 
 
-class Admin:
-    """Calls of an administrator to one server. Retries inside `deadline_ms`; close it, or use it in a `with`."""
+class Admin(GroupCalls):
+    """Calls of an administrator to one server. Retries inside `deadline_ms`; close it, or use it in a `with`. Those
+    about groups are in `group_admin`."""
 
     def __init__(self, endpoint: str | Connection, *, client_id: str = "", deadline_ms: int = DEADLINE_MS) -> None:
-        self._connection, self._is_own = connection_to(endpoint, client_id=client_id)
-        self._deadlines = Deadlines(total_ms=deadline_ms)
+        connection, self._is_own = connection_to(endpoint, client_id=client_id)
+        super().__init__(connection, Deadlines(total_ms=deadline_ms))
 
     def __enter__(self) -> Self:
         return self

@@ -124,10 +124,35 @@ CONSUMER_GROUP_HEARTBEAT: Final = Rpc(
     group.ConsumerGroupHeartbeatRequest,
     group.ConsumerGroupHeartbeatResponse.FromString,
 )
+CONSUMER_GROUP_DESCRIBE: Final = Rpc(
+    Method.CONSUMER_GROUP_DESCRIBE,
+    _GROUP,
+    group.ConsumerGroupDescribeRequest,
+    group.ConsumerGroupDescribeResponse.FromString,
+)
+DESCRIBE_GROUPS: Final = Rpc(
+    Method.DESCRIBE_GROUPS, _GROUP, group.DescribeGroupsRequest, group.DescribeGroupsResponse.FromString
+)
+LIST_GROUPS: Final = Rpc(Method.LIST_GROUPS, _GROUP, group.ListGroupsRequest, group.ListGroupsResponse.FromString)
+DELETE_GROUPS: Final = Rpc(
+    Method.DELETE_GROUPS, _GROUP, group.DeleteGroupsRequest, group.DeleteGroupsResponse.FromString
+)
 OFFSET_COMMIT: Final = Rpc(
     Method.OFFSET_COMMIT, _GROUP, group.OffsetCommitRequest, group.OffsetCommitResponse.FromString
 )
 OFFSET_FETCH: Final = Rpc(Method.OFFSET_FETCH, _GROUP, group.OffsetFetchRequest, group.OffsetFetchResponse.FromString)
 TXN_OFFSET_COMMIT: Final = Rpc(
     Method.TXN_OFFSET_COMMIT, _GROUP, group.TxnOffsetCommitRequest, group.TxnOffsetCommitResponse.FromString
+)
+OFFSET_DELETE: Final = Rpc(
+    Method.OFFSET_DELETE, _GROUP, group.OffsetDeleteRequest, group.OffsetDeleteResponse.FromString
+)
+DESCRIBE_GROUP_CONFIGS: Final = Rpc(
+    Method.DESCRIBE_GROUP_CONFIGS,
+    _GROUP,
+    group.DescribeGroupConfigsRequest,
+    group.DescribeGroupConfigsResponse.FromString,
+)
+ALTER_GROUP_CONFIGS: Final = Rpc(
+    Method.ALTER_GROUP_CONFIGS, _GROUP, group.AlterGroupConfigsRequest, group.AlterGroupConfigsResponse.FromString
 )

@@ -1,0 +1,89 @@
+"""Where a group should go on reading: the rules by which offsets are reset, without any I/O.
+
+An offset out of the log is moved to the end that is nearer, as Kafka's tool does. "Latest" is the last stable offset:
+what open transactions hold is not there yet for a consumer, and must not be skipped.
+
+Source: Kafka's `kafka-consumer-groups --reset-offsets` (KIP-122).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from coordinator_client.consumer.state import TopicPartition
+from coordinator_client.errors import rejected
+from coordinator_client.group_state import PartitionPositions, PlannedOffset
+from coordinator_protocol.errors import ErrorCode
+
+
+class ResetTo(StrEnum):
+    """What decides about the new offset."""
+
+    EARLIEST = "earliest"
+    """Log start."""
+    LATEST = "latest"
+    """Last stable offset."""
+    CURRENT = "current"
+    """What is committed, moved into the log; where nothing is, the last stable offset."""
+    OFFSET = "offset"
+    """The number."""
+    SHIFT = "shift"
+    """As many offsets behind what is committed as the number says; negative: before it."""
+    TIME = "time"
+    """The first record of this time or later, Unix milliseconds; where none is, the last stable offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetReset:
+    """One rule. `number` is an offset, a distance or a time, as `to` has it."""
+
+    to: ResetTo
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises: Rejected for an offset or time that is negative."""
+        if self.to in (ResetTo.OFFSET, ResetTo.TIME) and self.number < 0:
+            raise rejected(ErrorCode.INVALID_REQUEST, f"the {self.to} to reset to is {self.number}, and below 0")
+
+
+def planned(
+    partition: TopicPartition, reset: OffsetReset, positions: PartitionPositions, offset_at_time: int | None = None
+) -> PlannedOffset:
+    """Return the new offset of a partition. `offset_at_time` is what the log answered for a TIME; None = no record is
+    that new.
+
+    Raises: Rejected for a SHIFT where nothing is committed.
+    """
+    wanted = _wanted(partition, reset, positions, offset_at_time)
+    return PlannedOffset(
+        partition=partition,
+        committed_offset=positions.committed_offset,
+        offset=min(max(wanted, positions.log_start_offset), positions.high_watermark),
+        wanted_offset=wanted,
+    )
+
+
+def _wanted(
+    partition: TopicPartition, reset: OffsetReset, positions: PartitionPositions, offset_at_time: int | None
+) -> int:
+    latest, committed = positions.last_stable_offset, positions.committed_offset
+    match reset.to:
+        case ResetTo.EARLIEST:
+            return positions.log_start_offset
+        case ResetTo.LATEST:
+            return latest
+        case ResetTo.CURRENT:
+            return latest if committed is None else committed
+        case ResetTo.OFFSET:
+            return reset.number
+        case ResetTo.TIME:
+            return latest if offset_at_time is None else offset_at_time
+        case ResetTo.SHIFT:
+            if committed is None:
+                raise rejected(
+                    ErrorCode.INVALID_REQUEST,
+                    f"{partition.topic}-{partition.partition}: nothing is committed that could be shifted; leave the "
+                    "partition out, or name an offset",
+                )
+            return committed + reset.number

@@ -1,0 +1,97 @@
+"""The real coordinator and log behind a client's connection, without a socket: each attempt is one call and the flushes
+it takes. Partitions are `foo-0`, as in the rooms of the groups.
+
+room = AdministeredRoom()
+admin = Admin(room.connection())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from coordinator_api.v1 import log_pb2
+from coordinator_client.connection import Connection
+from coordinator_client.consumer.state import TopicPartition
+from coordinator_protocol.marker import Outcome
+from coordinator_runtime.edge import answer, call_context
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import AllowAll, CallContext, PartitionName
+from partition_log.foreign_markers import ForeignMarkers
+from partition_log.requests import ProduceRequest
+from partition_log.servicer import LogServicer
+from tests.groups.committed.room import OffsetRoom, Producer
+from tests.log.log_room import NOBODY, Batch
+from tests.log.log_room import Producer as Writer
+from txn_coordinator.owners import ProducerOwners
+
+COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
+
+
+def place(name: str) -> TopicPartition:
+    topic, _dash, number = name.rpartition("-")
+    return TopicPartition(topic, int(number))
+
+
+class AdministeredRoom(OffsetRoom):
+    """The room, its log, and the way of a client to both."""
+
+    def connection(self) -> Connection:
+        """Implements the client's transport itself."""
+        return Connection("room:1", open_transport=lambda _endpoint: self)
+
+    # The transport
+
+    def ask(self, rpc: Any, request: Any, *, timeout_ms: int) -> Any:
+        if rpc.service == "GroupService":
+            return self.told(request)
+        serve = getattr(self._log_servicer(), rpc.method)
+        reply = answer(
+            rpc.method,
+            getattr(log_pb2, f"{rpc.method}Response"),
+            lambda: serve(request, call_context(request.header, CallContext(), rpc.method)),
+        )
+        self.settle()
+        return reply.result()
+
+    def start(self, rpc: Any, request: Any, *, timeout_ms: int, on_done: Callable[[Any], None]) -> Any:
+        raise AssertionError("administrators wait for every answer")
+
+    def close(self) -> None:
+        pass
+
+    def _log_servicer(self) -> LogServicer:
+        inside = self.inside
+        owners = ProducerOwners(inside.runtime)
+        markers = ForeignMarkers(inside.runtime, inside.directory, guard=owners, authorizer=AllowAll())
+        return LogServicer(inside.topics, inside.log, markers)
+
+    # The log
+
+    def append(self, name: str, count: int = 1, *, timestamp_ms: int = 1_000) -> None:
+        """Plain records."""
+        self._produce(name, Batch(NOBODY, count=count, timestamp_ms=timestamp_ms), None)
+
+    def append_in(self, producer: Producer, name: str, count: int = 1) -> None:
+        """The first records of a transaction."""
+        identity = producer.identity
+        writer = Writer(identity.producer_id, identity.producer_epoch, producer.transactional_id)
+        self._produce(name, Batch(writer, 0, count), producer.transactional_id)
+
+    def _produce(self, name: str, batch: Batch, transactional_id: str | None) -> None:
+        topic, partition = place(name)
+        item = batch.item(PartitionName(topic, b"", partition))
+        sent: Pending[Any] = self.inside.log.produce(ProduceRequest(transactional_id, (item,)), CallContext())
+        self.settle()
+        (result,) = sent.result()
+        assert result.error is None, result.error
+
+    def transact(self, name: str, count: int, outcome: Outcome, *, transactional_id: str = "orders") -> None:
+        """Records of a transaction, and how it ends."""
+        producer = self.producer(transactional_id)
+        self.append_in(producer, name, count)
+        producer.ends(outcome)
+
+
+def offsets(by_name: Mapping[str, int]) -> dict[TopicPartition, int]:
+    return {place(name): offset for name, offset in by_name.items()}

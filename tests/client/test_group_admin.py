@@ -1,0 +1,344 @@
+"""Administration of groups: the SDK's calls, answered by the real coordinator and log."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator_api.v1 import group_pb2 as group
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_client import (
+    Admin,
+    GroupOffset,
+    Misconfigured,
+    OffsetAndMetadata,
+    OffsetReset,
+    OutcomeUnknown,
+    PendingOffset,
+    PlannedOffset,
+    RecordCount,
+    Rejected,
+    ResetTo,
+)
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from tests.client.group_server import ABORT, COMMIT, AdministeredRoom, offsets, place
+from tests.client.world import Fault, World
+from tests.groups.consumer.members import all_of, of
+
+GROUP = "g"
+FOO_0, FOO_1 = place("foo-0"), place("foo-1")
+
+
+@pytest.fixture
+def room() -> AdministeredRoom:
+    return AdministeredRoom()
+
+
+@pytest.fixture
+def admin(room: AdministeredRoom) -> Admin:
+    return Admin(room.connection())
+
+
+@pytest.fixture
+def far(world: World) -> Admin:
+    """An administrator whose answers may get lost."""
+    return Admin(world.connection(), deadline_ms=1_000)
+
+
+# Who is there
+
+
+def test_groups_are_listed_by_state_and_type(room: AdministeredRoom, admin: Admin) -> None:
+    room.stable(room.member(group_id="new"))
+    room.classic_group(room.classic(group_id="old"), plan={0: of("foo", 0)})
+    room.commits({"foo-0": 5}, group_id="simple")
+    listed = {each.group_id: (each.group_type, each.state, each.protocol_type) for each in admin.list_groups()}
+    assert listed == {
+        "new": ("consumer", "Stable", "consumer"),
+        "old": ("classic", "Stable", "consumer"),
+        "simple": ("classic", "Empty", ""),
+    }
+    assert [each.group_id for each in admin.list_groups(states=["empty"])] == ["simple"]
+    assert [each.group_id for each in admin.list_groups(types=["consumer"])] == ["new"]
+    assert admin.list_groups(states=["nonsense"]) == []
+
+
+def test_a_consumer_group_is_described(room: AdministeredRoom, admin: Admin) -> None:
+    room.stable(room.member("a", "static"), room.member("b"))
+    found = admin.describe_group(GROUP)
+    assert (found.group_type, found.state, found.assignor, found.leader) == ("consumer", "Stable", "uniform", "")
+    assert found.epoch == found.assignment_epoch
+    first, second = found.members
+    assert (first.member_id, first.instance_id, first.is_classic) == ("a", "static", False)
+    assert first.subscribed_topic_names == ("bar", "foo")
+    assert {*first.assignment, *second.assignment} == all_of(foo=6, bar=3)
+    assert first.target_assignment == first.assignment
+
+
+def test_a_classic_group_is_described(room: AdministeredRoom, admin: Admin) -> None:
+    member = room.classic("static")
+    room.classic_group(member, plan={0: of("foo", 2, 0)})
+    found = admin.describe_group(GROUP)
+    assert (found.group_type, found.state, found.assignor, found.epoch) == ("classic", "Stable", "range", 1)
+    assert (found.assignment_epoch, found.leader) == (None, member.member_id)
+    (described,) = found.members
+    assert (described.instance_id, described.epoch, described.target_assignment) == ("static", None, None)
+    assert described.subscribed_topic_names == ("bar", "foo")
+    assert {*described.assignment} == of("foo", 0, 2)
+
+
+def test_a_member_that_writes_something_else_is_shown_without_its_partitions(
+    room: AdministeredRoom, admin: Admin
+) -> None:
+    member = room.classic(protocols=[("mine", b"\xff")])
+    room.completing(member)
+    room.assign([member], {0: b"\xff"})
+    (described,) = admin.describe_group(GROUP).members
+    assert (described.subscribed_topic_names, described.assignment) == ((), ())
+
+
+def test_members_that_are_no_consumers_are_shown_without_partitions(room: AdministeredRoom, admin: Admin) -> None:
+    member = room.classic(protocol_type="connect")
+    room.completing(member)
+    room.assign([member])
+    found = admin.describe_group(GROUP)
+    assert (found.protocol_type, found.members[0].assignment) == ("connect", ())
+
+
+def test_a_group_that_is_not_there_is_refused(admin: Admin) -> None:
+    for call in (admin.describe_group, admin.delete_group):
+        with pytest.raises(Rejected) as caught:
+            call("nobody")
+        assert caught.value.code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_group_without_a_name_is_refused_here(far: Admin, world: World) -> None:
+    for call in (far.describe_group, far.delete_group, far.group_offsets, far.group_configs):
+        with pytest.raises(Rejected, match="the group id is empty"):
+            call("")
+    assert world.sent == []
+
+
+def test_a_group_is_deleted_once_it_is_empty(room: AdministeredRoom, admin: Admin) -> None:
+    member = room.member()
+    room.stable(member)
+    with pytest.raises(Rejected, match="stop them first"):
+        admin.delete_group(GROUP)
+    member.leaves()
+    admin.delete_group(GROUP)
+    assert admin.list_groups() == []
+
+
+def test_a_lost_answer_does_not_make_the_own_deletion_somebody_elses(far: Admin, world: World) -> None:
+    gone = group.DeletedGroup(
+        group_id=GROUP,
+        error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+        error_class=ErrorClass.REJECTED,  # type: ignore[arg-type]  # the numbers are those of the wire
+    )
+    world.answer(Method.DELETE_GROUPS, group.DeleteGroupsResponse(), group.DeleteGroupsResponse(groups=[gone]))
+    world.fault(Method.DELETE_GROUPS, Fault.LOST_REPLY)
+    far.delete_group(GROUP)
+
+
+# Where they read
+
+
+def test_offsets_are_told_with_the_transactions_that_hold_others(room: AdministeredRoom, admin: Admin) -> None:
+    room.commits({"foo-0": 5}, metadata="note")
+    room.producer("billing").commits({"foo-0": 7, "foo-1": 8})
+    first, second = admin.group_offsets(GROUP)
+    assert first.partition == FOO_0
+    assert first.committed == OffsetAndMetadata(5, "note")
+    assert first.commit_timestamp_ms == room.clock.wall_ms()
+    (waiting,) = first.pending
+    assert (waiting.transactional_id, waiting.offset) == ("billing", 7)
+    assert second == GroupOffset(
+        partition=FOO_1,
+        committed=None,
+        commit_timestamp_ms=None,
+        pending=(PendingOffset(transactional_id="billing", producer_id=waiting.producer_id, offset=8),),
+    )
+
+
+def test_nobody_has_no_offsets(admin: Admin) -> None:
+    assert admin.group_offsets("nobody") == []
+    assert admin.group_lag("nobody") == []
+
+
+def test_lag_counts_records_and_no_markers(room: AdministeredRoom, admin: Admin) -> None:
+    room.append("foo-0", 2)
+    room.transact("foo-0", 3, COMMIT)
+    room.transact("foo-0", 4, ABORT)
+    room.append_in(room.producer("late"), "foo-0", 5)
+    room.append("foo-0", 1)
+    room.commits({"foo-0": 1, "foo-1": 0})
+    room.producer("billing").commits({"foo-2": 3})
+    lags = {each.offset.partition: each.lag for each in admin.group_lag(GROUP)}
+    assert lags == {
+        FOO_0: RecordCount(
+            to_last_stable_offset=1 + 3,
+            to_high_watermark=1 + 3 + 4 + 5 + 1,
+            log_start_offset=0,
+            last_stable_offset=11,
+            high_watermark=17,
+        ),
+        FOO_1: RecordCount(
+            to_last_stable_offset=0,
+            to_high_watermark=0,
+            log_start_offset=0,
+            last_stable_offset=0,
+            high_watermark=0,
+        ),
+        place("foo-2"): None,
+    }
+
+
+def test_the_lag_of_a_group_that_read_everything_is_0(room: AdministeredRoom, admin: Admin) -> None:
+    room.transact("foo-0", 3, COMMIT)
+    room.commits({"foo-0": 3})
+    (found,) = admin.group_lag(GROUP)
+    assert found.lag is not None
+    assert (found.lag.to_last_stable_offset, found.lag.high_watermark) == (0, 4)
+
+
+def test_a_partition_that_is_gone_is_left_out_of_a_count(room: AdministeredRoom, admin: Admin) -> None:
+    room.append("foo-0", 2)
+    assert [*admin.count_records(offsets({"foo-0": 0, "foo-99": 0, "gone-0": 0}))] == [FOO_0]
+    assert admin.count_records({}) == {}
+
+
+def test_a_long_count_goes_on_where_the_server_stopped(far: Admin, world: World) -> None:
+    def part(**fields: int) -> log.CountRecordsResponse:
+        result = log.CountResult(topic="foo", partition=0, last_stable_offset=90, **fields)
+        return log.CountRecordsResponse(results=[result])
+
+    world.answer(
+        Method.COUNT_RECORDS,
+        part(records=40, committed_records=30, next_offset=50, high_watermark=100),
+        part(records=45, committed_records=35, next_offset=110, high_watermark=110),
+    )
+    found = far.count_records({FOO_0: 1})
+    assert found[FOO_0] == RecordCount(
+        to_last_stable_offset=65, to_high_watermark=85, log_start_offset=0, last_stable_offset=90, high_watermark=110
+    )
+    assert [asked.partitions[0].start_offset for asked in world.requests(Method.COUNT_RECORDS)] == [1, 50]
+
+
+# Where they shall go on
+
+
+@pytest.fixture
+def ten(room: AdministeredRoom) -> AdministeredRoom:
+    """foo-0: records 0 to 9 at the times 10, 20, ... 100, then an open transaction of two; committed: 4."""
+    for number in range(10):
+        room.append("foo-0", timestamp_ms=10 * (number + 1))
+    room.append_in(room.producer("late"), "foo-0", 2)
+    room.commits({"foo-0": 4})
+    return room
+
+
+@pytest.mark.parametrize(
+    ("reset", "expected"),
+    [
+        (OffsetReset(ResetTo.EARLIEST), 0),
+        (OffsetReset(ResetTo.LATEST), 10),
+        (OffsetReset(ResetTo.CURRENT), 4),
+        (OffsetReset(ResetTo.OFFSET, 7), 7),
+        (OffsetReset(ResetTo.SHIFT, 3), 7),
+        (OffsetReset(ResetTo.SHIFT, -3), 1),
+        (OffsetReset(ResetTo.TIME, 45), 4),
+        (OffsetReset(ResetTo.TIME, 5_000), 10),
+    ],
+)
+def test_offsets_are_planned(ten: AdministeredRoom, admin: Admin, reset: OffsetReset, expected: int) -> None:
+    (found,) = admin.plan_offset_resets(GROUP, {FOO_0: reset})
+    assert found == PlannedOffset(partition=FOO_0, committed_offset=4, offset=expected, wanted_offset=expected)
+    assert ten.fetches("foo-0") == {"foo-0": 4}
+
+
+@pytest.mark.parametrize(
+    ("reset", "offset", "wanted"),
+    [
+        (OffsetReset(ResetTo.OFFSET, 99), 12, 99),
+        (OffsetReset(ResetTo.SHIFT, 99), 12, 103),
+        (OffsetReset(ResetTo.SHIFT, -99), 0, -95),
+    ],
+)
+def test_an_offset_out_of_the_log_is_moved_into_it(
+    ten: AdministeredRoom, admin: Admin, reset: OffsetReset, offset: int, wanted: int
+) -> None:
+    (found,) = admin.plan_offset_resets(GROUP, {FOO_0: reset})
+    assert (found.offset, found.wanted_offset) == (offset, wanted)
+
+
+def test_a_partition_in_which_nothing_is_committed_begins_anywhere_but_beside_that(
+    ten: AdministeredRoom, admin: Admin
+) -> None:
+    (found,) = admin.plan_offset_resets("nobody", {FOO_0: OffsetReset(ResetTo.CURRENT)})
+    assert (found.committed_offset, found.offset) == (None, 10)
+    with pytest.raises(Rejected, match="foo-0: nothing is committed that could be shifted"):
+        admin.plan_offset_resets("nobody", {FOO_0: OffsetReset(ResetTo.SHIFT, 1)})
+
+
+def test_what_cannot_be_planned_is_refused(admin: Admin) -> None:
+    with pytest.raises(Rejected, match="topic foo has no partition 99"):
+        admin.plan_offset_resets(GROUP, {place("foo-99"): OffsetReset(ResetTo.EARLIEST)})
+    with pytest.raises(Rejected) as caught:
+        admin.plan_offset_resets(GROUP, {place("gone-0"): OffsetReset(ResetTo.EARLIEST)})
+    assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with pytest.raises(Rejected, match="the offset to reset to is -1"):
+        OffsetReset(ResetTo.OFFSET, -1)
+    assert admin.plan_offset_resets(GROUP, {}) == []
+
+
+def test_offsets_are_set_where_nobody_reads(room: AdministeredRoom, admin: Admin) -> None:
+    member = room.member()
+    room.stable(member)
+    with pytest.raises(Rejected, match="has members, who would not hear of it") as caught:
+        admin.alter_group_offsets(GROUP, {FOO_0: 3})
+    assert caught.value.code == ErrorCode.NON_EMPTY_GROUP
+    member.leaves()
+    admin.alter_group_offsets(GROUP, {FOO_0: 3, FOO_1: OffsetAndMetadata(4, "why")})
+    assert room.fetches() == {"foo-0": 3, "foo-1": 4}
+    admin.alter_group_offsets("new", {FOO_0: 1})
+    assert [each.state for each in admin.list_groups() if each.group_id == "new"] == ["Empty"]
+
+
+def test_an_offset_of_an_open_transaction_does_not_replace_a_reset(room: AdministeredRoom, admin: Admin) -> None:
+    producer = room.producer()
+    producer.commits({"foo-0": 7})
+    admin.alter_group_offsets(GROUP, {FOO_0: 3})
+    producer.ends(COMMIT)
+    assert room.fetches() == {"foo-0": 3}
+
+
+def test_nobody_knows_whether_a_reset_without_answers_was_done_and_it_may_be_repeated(far: Admin, world: World) -> None:
+    world.fault(Method.OFFSET_COMMIT, *[Fault.LOST_REQUEST] * 200)
+    with pytest.raises(OutcomeUnknown, match="Do it again: it does no harm twice"):
+        far.alter_group_offsets(GROUP, {FOO_0: 3})
+
+
+def test_offsets_are_forgotten_where_nobody_subscribes(room: AdministeredRoom, admin: Admin) -> None:
+    member = room.member()
+    room.stable(member, topics=["foo"])
+    member.beats()
+    room.commits({"foo-0": 1}, member_id=member.member_id, generation_id_or_member_epoch=member.epoch)
+    with pytest.raises(Rejected) as caught:
+        admin.delete_group_offsets(GROUP, [FOO_0])
+    assert caught.value.code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    member.leaves()
+    admin.delete_group_offsets(GROUP, [FOO_0, FOO_0])
+    assert admin.group_offsets(GROUP) == []
+
+
+# Settings
+
+
+def test_a_group_has_settings_of_its_own(admin: Admin) -> None:
+    admin.alter_group_configs(GROUP, {"consumer_session_timeout_ms": 50_000}, validate_only=True)
+    assert admin.group_configs(GROUP) == {}
+    admin.alter_group_configs(GROUP, {"consumer_session_timeout_ms": 50_000})
+    assert admin.group_configs(GROUP) == {"consumer_session_timeout_ms": 50_000}
+    with pytest.raises(Misconfigured, match="this server allows"):
+        admin.alter_group_configs(GROUP, {"consumer_session_timeout_ms": 1})
+    admin.alter_group_configs(GROUP, {}, unset=["consumer_session_timeout_ms"])
+    assert admin.group_configs(GROUP) == {}

@@ -6,7 +6,7 @@ to be durable is what was before the point; the loop goes on and gives the answe
 kills it now kills it exactly there.
 
 A point is a moment and a thing: "before prepare", "written prepare" (not synced), "durable prepare" (synced, and nobody
-was told). Things are prepare, marker-1, marker-2 and complete.
+was told). Things are prepare, marker-1, marker-2, group (the marker of a group) and complete.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Final
 
 from coordinator_api.storage.v1 import runtime_pb2
 from coordinator_protocol.batch import decode_header
+from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.store import CommitGroup, Family, Store
 from coordinator_server import process
 from coordinator_server.build import OpenStore
@@ -70,6 +71,8 @@ class StoppingStore(StoreOver):
         for _marker in _markers_in(group):
             self._markers += 1
             yield f"marker-{self._markers}"
+        if _has_group_marker(group):
+            yield "group"
         if states & _COMPLETE:
             yield "complete"
 
@@ -96,6 +99,13 @@ def _markers_in(group: CommitGroup) -> Iterator[bytes]:
     for family, key, value in group.mutations:
         if family is Family.LOG and value is not None and decode_header(value).is_control:
             yield key
+
+
+def _has_group_marker(group: CommitGroup) -> bool:
+    """Keys of state begin with the number of the coordinator."""
+    return any(
+        family is Family.COORDINATOR_STATE and key[0] == Coordinator.GROUPS for family, key, _value in group.mutations
+    )
 
 
 def open_stopping_store(config: Config) -> OpenStore:

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from coordinator_api.v1 import common_pb2, log_pb2, log_pb2_grpc, transaction_pb2, transaction_pb2_grpc
+from coordinator_api.v1 import (
+    common_pb2,
+    group_pb2,
+    group_pb2_grpc,
+    log_pb2,
+    log_pb2_grpc,
+    transaction_pb2,
+    transaction_pb2_grpc,
+)
 from coordinator_protocol.errors import ErrorCode
 from tests.harness.server_process import DEADLINE_SECONDS
 
@@ -26,10 +34,11 @@ class Partition:
 
 
 class Reader:
-    """Topics over gRPC."""
+    """Topics and offsets over gRPC."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self._log = log_pb2_grpc.LogServiceStub(channel)
+        self._groups = group_pb2_grpc.GroupServiceStub(channel)
 
     def create_topic(self, name: str, partition_count: int) -> None:
         request = log_pb2.CreateTopicsRequest(topics=[log_pb2.NewTopic(name=name, partition_count=partition_count)])
@@ -49,6 +58,17 @@ class Reader:
             raw.last_stable_offset,
             raw.high_watermark,
         )
+
+    def committed(self, group_id: str, topic: str, partition: int) -> int:
+        """The stable offset of a group, -1 for none."""
+        asked = group_pb2.PartitionSet(topics=[common_pb2.TopicPartitions(topic=topic, partitions=[partition])])
+        request = group_pb2.OffsetFetchRequest(
+            groups=[group_pb2.OffsetFetchGroup(group_id=group_id, topics=asked)], require_stable=True
+        )
+        (found,) = self._groups.OffsetFetch(request, timeout=DEADLINE_SECONDS).groups
+        (offset,) = found.offsets
+        assert offset.error_code == 0, found
+        return int(offset.committed_offset)
 
     def _fetch(self, topic: str, partition: int, *, is_raw: bool) -> log_pb2.FetchResult:
         request = log_pb2.FetchRequest(
@@ -110,6 +130,34 @@ class ProducerByWire:
         (result,) = log_pb2_grpc.LogServiceStub(self.channel).Produce(request, timeout=DEADLINE_SECONDS).results
         assert result.error_code == 0, result
         self.sequences[topic, partition] = sequence + 1
+
+    def commit_offset(self, group_id: str, topic: str, partition: int, offset: int) -> None:
+        """Let the offset of a group move with the transaction."""
+        if self.version == 1:
+            self._add_group(group_id)
+        kept = group_pb2.PartitionOffset(partition=partition, committed_offset=offset)
+        request = group_pb2.TxnOffsetCommitRequest(
+            header=self._header,
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            group_id=group_id,
+            topics=[group_pb2.TopicOffsets(topic=topic, partitions=[kept])],
+        )
+        groups = group_pb2_grpc.GroupServiceStub(self.channel)
+        (result,) = groups.TxnOffsetCommit(request, timeout=DEADLINE_SECONDS).results
+        assert result.error_code == 0, result
+
+    def _add_group(self, group_id: str) -> None:
+        request = transaction_pb2.AddOffsetsToTxnRequest(
+            header=self._header,
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            group_id=group_id,
+        )
+        reply = self._transactions.AddOffsetsToTxn(request, timeout=DEADLINE_SECONDS)
+        assert reply.error_code == 0, reply
 
     def _add(self, topic: str, partition: int) -> None:
         request = transaction_pb2.AddPartitionsToTxnRequest(

@@ -1,5 +1,6 @@
 """The table of spec transactions 4 with real processes: the server is killed (SIGKILL) at every point of a commit or an
-abort, in both modes and for both client versions, and what the table demands is what a client then finds.
+abort, in both modes and for both client versions, and what the table demands is what a client then finds: in two
+partitions and in the offset of a group.
 
 The same rows without processes, and with the rows between: tests/scenarios/crash_*.txt.
 """
@@ -21,6 +22,10 @@ from tests.server.producer_by_wire import ProducerByWire, Reader
 
 pytestmark = pytest.mark.slow
 
+GROUP = "copiers"
+NEVER = "never"
+V2, V1 = 2, 1
+COMMIT, ABORT = True, False
 FUSED, SPLIT = "fused", "split"
 ONGOING, PREPARE, COMPLETE = "Ongoing", "Prepare", "Complete"
 """States as the table has them, for both outcomes."""
@@ -33,42 +38,51 @@ class Crash:
     mode: str
     point: str
     """Where the server stands still (tests/harness/stopping_server.py)."""
+    version: int
+    """Of the client."""
+    committed: bool
+    """What it asks for: commit, or abort."""
     is_answered: bool
     """Whether the client has its answer by then."""
     left: tuple[tuple[str, int], ...]
-    """(state, markers) that may be in the store."""
+    """(state, markers in partitions) that may be in the store."""
 
     def __str__(self) -> str:
-        return f"{self.mode}-{self.point}-{'answered' if self.is_answered else 'unanswered'}".replace(" ", "_")
+        asked = f"v{self.version}-{'commit' if self.committed else 'abort'}"
+        return f"{self.mode}-{asked}-{self.point}-{'answered' if self.is_answered else 'unanswered'}".replace(" ", "_")
 
 
-NEVER = "never"
+def _both(mode: str, point: str, is_answered: bool, *left: tuple[str, int]) -> list[Crash]:
+    """With both versions of clients, each of which asks for one of the outcomes: for what must be finished."""
+    asked = ((V2, COMMIT), (V1, ABORT))
+    return [Crash(mode, point, version, committed, is_answered, left) for version, committed in asked]
+
+
 CRASHES = (
     # Before PREPARE is durable. What is written and not synced survives a killed process, but not a power cut.
-    Crash(SPLIT, "before prepare", False, ((ONGOING, 0),)),
-    Crash(SPLIT, "written prepare", False, ((ONGOING, 0), (PREPARE, 0))),
+    Crash(SPLIT, "before prepare", V2, ABORT, False, ((ONGOING, 0),)),
+    Crash(SPLIT, "written prepare", V1, COMMIT, False, ((ONGOING, 0), (PREPARE, 0))),
     # After PREPARE, before the answer.
-    Crash(SPLIT, "durable prepare", False, ((PREPARE, 0),)),
+    *_both(SPLIT, "durable prepare", False, (PREPARE, 0)),
     # After the answer, before and between the markers.
-    Crash(SPLIT, "before marker-1", True, ((PREPARE, 0),)),
-    Crash(SPLIT, "before marker-2", True, ((PREPARE, 1),)),
+    Crash(SPLIT, "before marker-1", V1, COMMIT, True, ((PREPARE, 0),)),
+    *_both(SPLIT, "before marker-2", True, (PREPARE, 1)),
+    Crash(SPLIT, "before group", V2, COMMIT, True, ((PREPARE, 2),)),
     # All markers done, before COMPLETE.
-    Crash(SPLIT, "before complete", True, ((PREPARE, 2),)),
+    *_both(SPLIT, "before complete", True, (PREPARE, 2)),
     # After COMPLETE.
-    Crash(SPLIT, "durable complete", True, ((COMPLETE, 2),)),
+    Crash(SPLIT, "durable complete", V2, ABORT, True, ((COMPLETE, 2),)),
     # One batch: all of it or nothing. Before it is durable; after, before the answer; after the answer.
-    Crash(FUSED, "before prepare", False, ((ONGOING, 0),)),
-    Crash(FUSED, "written prepare", False, ((ONGOING, 0), (COMPLETE, 2))),
-    Crash(FUSED, "durable complete", False, ((COMPLETE, 2),)),
-    Crash(FUSED, NEVER, True, ((COMPLETE, 2),)),
+    Crash(FUSED, "before prepare", V1, COMMIT, False, ((ONGOING, 0),)),
+    Crash(FUSED, "written prepare", V2, ABORT, False, ((ONGOING, 0), (COMPLETE, 2))),
+    *_both(FUSED, "durable complete", False, (COMPLETE, 2)),
+    Crash(FUSED, NEVER, V2, COMMIT, True, ((COMPLETE, 2),)),
 )
 
 
-@pytest.mark.parametrize(("version", "committed"), [(2, True), (1, False)], ids=["v2-commit", "v1-abort"])
 @pytest.mark.parametrize("crash", CRASHES, ids=str)
-def test_a_server_that_is_killed_there_finishes_what_was_decided(
-    crash: Crash, version: int, committed: bool, tmp_path: Path
-) -> None:
+def test_a_server_that_is_killed_there_finishes_what_was_decided(crash: Crash, tmp_path: Path) -> None:
+    committed = crash.committed
     data_dir = tmp_path / "data"
     # Every operation is a group of its own, so that there is a point between any two.
     settings = {"TXN_TWO_PHASE": crash.mode, "TXN_GROUP_BYTES_MAX": "1"}
@@ -79,10 +93,11 @@ def test_a_server_that_is_killed_there_finishes_what_was_decided(
     ):
         Reader(channel).create_topic("t", 2)
         earlier = committed_earlier(channel)
-        lost = ProducerByWire(channel, WATCHED_ID, version)
+        lost = ProducerByWire(channel, WATCHED_ID, crash.version)
         lost.init()
         lost.write("t", 0, "a")
         lost.write("t", 1, "b")
+        lost.commit_offset(GROUP, "t", 0, 7)
         ending = lost.sends_end(committed=committed)
         if crash.is_answered:
             assert ending.result().error_code == 0
@@ -141,6 +156,7 @@ def check_finished(again: ProducerByWire, earlier: ProducerByWire, *, committed:
     assert (described.state, list(described.topics)) == ("CompleteCommit" if committed else "CompleteAbort", [])
     reader = Reader(again.channel)
     own = [(producer_id, committed)]
+    assert reader.committed(GROUP, "t", 0) == (7 if committed else -1)
     first, second = reader.read("t", 0), reader.read("t", 1)
     assert (first.markers, second.markers) == ([(earlier.producer_id, True), *own], own)
     assert (first.values, second.values) == ((["before", "a"], ["b"]) if committed else (["before"], []))

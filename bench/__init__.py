@@ -1,1 +1,4 @@
-"""Measurements: `python -m bench` takes all, `python -m bench NAME...` some. A case is a module here with a `main`."""
+"""Measurements: our server, and Kafka beside it where a JDK and Maven are there.
+
+`python -m bench` takes everything, `python -m bench NAME...` some of it; `--list` says what there is.
+"""

@@ -1,37 +1,136 @@
-"""Runs cases by their names, under a head that says where and with what they ran."""
+"""The command line: measures cases by their names and prints one table, under a head that says where and with what.
+
+    make bench                                   everything, hours
+    python -m bench transactions --kafka none    one case, our side alone
+    python -m bench --quick                      everything once and briefly: does it work?
+
+The table goes to stdout, progress to stderr. Exit status 1: something that should have run failed.
+"""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+import argparse
+import json
 import shlex
+import shutil
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
-from bench.machine import describe_machine
+from bench.arena import Arena
+from bench.case import FLUSHED, FULL, QUICK
+from bench.kafka.settings import PROFILES
+from bench.machine import machine, versions
+from bench.registry import CASES, known_stories, tell
+from bench.report import Report, as_json, markdown
+from bench.results import Result
+from bench.runner import measure
+
+_ROUNDS: Final = 3
+_CACHE: Final = Path(__file__).resolve().parent.parent / ".cache" / "bench"
 
 
-def cases() -> dict[str, Callable[[], None]]:
-    """Every module beside this one that has a `main`, by name."""
-    names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]) if module.name[0] != "_"]
-    modules = {name: importlib.import_module(f"bench.{name}") for name in names}
-    return {name: module.main for name, module in modules.items() if hasattr(module, "main")}
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; return the exit status."""
+    asked = _parse(arguments)
+    if asked.list:
+        for name, summary in [*((case.name, case.summary) for case in CASES.values()), *known_stories().items()]:
+            print(f"{name:17} {summary}")
+        return 0
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="run-", dir=asked.dir or _CACHE))
+    try:
+        report = _measure(asked, directory)
+    finally:
+        if asked.keep:
+            _say(f"kept: {directory}")
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
+    print(markdown(report), end="")
+    if asked.json is not None:
+        asked.json.write_text(json.dumps(as_json(report), indent=2) + "\n")
+    return int(any(result.is_failure for result in report.results))
 
 
-def main() -> None:
-    known = cases()
-    wanted = sys.argv[1:] or sorted(known)
-    unknown = [name for name in wanted if name not in known]
+def _measure(asked: argparse.Namespace, directory: Path) -> Report:
+    scale = QUICK if asked.quick else FULL
+    rounds = asked.runs or (1 if asked.quick else _ROUNDS)
+    arena = Arena(directory, _CACHE, scale, [PROFILES[name] for name in asked.kafka], _say)
+    began = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    results: list[Result] = []
+    with closing(arena):
+        rows = {name: CASES[name].rows(arena) for name in asked.cases if name in CASES}
+        try:
+            for result in measure(rows, rounds, _say):
+                results.append(result)  # noqa: PERF402  what is there is kept where the rest is interrupted
+        except KeyboardInterrupt:
+            _say("interrupted; what was measured follows")
+    return Report(
+        machine=machine(directory),
+        versions=versions(),
+        settings=_settings(arena),
+        command=f"python -m bench {shlex.join(sys.argv[1:])}".rstrip(),
+        began=began,
+        rounds=rounds,
+        is_quick=scale.is_quick,
+        results=results,
+        stories=_stories([name for name in asked.cases if name not in CASES]),
+    )
+
+
+def _stories(names: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for name in names:
+        _say(f"{name}, which has a table of its own")
+        found[name] = tell(name)
+    return found
+
+
+def _settings(arena: Arena) -> dict[str, str]:
+    found = {"our server": f"defaults; {FLUSHED}"}
+    return found | {f"Kafka, {profile.name}": profile.in_words for profile in arena.profiles}
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    asked = parser.parse_args(arguments)
+    stories = known_stories()
+    unknown = [name for name in asked.cases if name not in CASES and name not in stories]
     if unknown:
-        sys.exit(f"there is no case {', '.join(unknown)}; there are {', '.join(sorted(known))}")
-    for line in describe_machine():
-        print(line)
-    print(f"command: python -m bench {shlex.join(sys.argv[1:])}".rstrip())
-    for name in wanted:
-        print(f"\n## {name}\n", flush=True)
-        known[name]()
+        parser.error(f"there is no case {', '.join(unknown)}; there are {', '.join([*CASES, *stories])}")
+    # What takes minutes and cannot be shortened is not part of a quick look.
+    asked.cases = asked.cases or [*CASES, *([] if asked.quick else stories)]
+    named = asked.kafka or ("stock" if asked.quick else "stock,tuned")
+    asked.kafka = [] if named == "none" else named.split(",")
+    if strangers := [name for name in asked.kafka if name not in PROFILES]:
+        parser.error(f"Kafka has no profile {', '.join(strangers)} here; there are {', '.join(PROFILES)}")
+    return asked
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="what to measure; default: everything")
+    parser.add_argument("--list", action="store_true", help="say which cases there are")
+    parser.add_argument("--quick", action="store_true", help="everything briefly; the figures are not for quoting")
+    parser.add_argument("--runs", type=int, default=0, metavar="N", help=f"rounds [{_ROUNDS}; with --quick 1]")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything, single runs included")
+    parser.add_argument(
+        "--kafka",
+        metavar="PROFILES",
+        help=f"of {', '.join(PROFILES)}, with commas between, or none [stock,tuned; with --quick stock]",
+    )
+    parser.add_argument("--dir", type=Path, help="where stores are written; must be on the disk that is to be measured")
+    parser.add_argument("--keep", action="store_true", help="leave stores and logs there")
+    return parser
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

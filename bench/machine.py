@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
+import subprocess
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-_LIBRARIES: Final = ("grpcio", "protobuf", "rocksdict", "uvloop")
+_LIBRARIES: Final = ("grpcio", "protobuf", "rocksdict", "uvloop", "pyarrow", "pyspark")
 
 
-def describe_machine() -> Iterator[str]:
-    """Lines of the head: machine and versions."""
+def machine(directory: Path | None = None) -> dict[str, str]:
+    """Names and values of the head. `directory` is where the stores lie: their file system bears on every figure."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
-    yield f"machine: {_processor()}, {cores} cores, {memory_mib:,} MiB, {platform.system()} {platform.release()}"
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in _LIBRARIES)
-    yield f"versions: Python {platform.python_version()}, {versions}"
+    found = {
+        "processor": f"{_processor()}, {cores} cores",
+        "memory": f"{memory_mib:,} MiB",
+        "system": f"{platform.system()} {platform.release()}",
+    }
+    if directory is not None:
+        found["file system"] = _file_system(directory)
+    return found
+
+
+def versions() -> dict[str, str]:
+    """What our side is made of."""
+    found = {"txn-coordinator": _commit(), "Python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
 
 
 def _processor() -> str:
@@ -28,3 +44,27 @@ def _processor() -> str:
         return platform.machine()
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(models, platform.machine())
+
+
+def _file_system(directory: Path) -> str:
+    """Kind and mount options of the nearest mount; in memory (tmpfs) a flush costs nothing, which must be said."""
+    try:
+        mounts = [line.split()[1:4] for line in Path("/proc/mounts").read_text().splitlines()]
+    except OSError:
+        return "unknown"
+    path = str(directory.resolve())
+    holding = [mount for mount in mounts if path == mount[0] or path.startswith(mount[0].rstrip("/") + "/")]
+    if not holding:
+        return "unknown"
+    _, kind, options = max(holding, key=lambda mount: len(mount[0]))
+    return f"{kind} ({options})"
+
+
+def _commit() -> str:
+    """The version of the tree that is measured."""
+    command = ["git", "describe", "--always", "--dirty"]
+    try:
+        said = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return said.stdout.strip()

@@ -1,0 +1,156 @@
+"""The servers of one run of the benchmark, started when they are first needed and ended together."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from bench.case import Scale
+from bench.programs import output_of, run_of_output
+from bench.results import CannotRun, LoadFailed, Run
+from bench.server import OwnServer
+from coordinator_client.admin import Admin
+
+if TYPE_CHECKING:
+    from bench.kafka.broker import Broker
+    from bench.kafka.settings import Profile
+    from bench.kafka.toolchain import Toolchain
+
+TOPIC: Final = "three"
+"""The topic of three partitions that every server has."""
+PARTITIONS: Final = 3
+_WARM_UP_PRODUCERS: Final = 64
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Arena:
+    """What the cases measure on. All shared servers run from their first use to the end, because a broker needs a
+    while until it is fast; idle, one takes 3 to 4 % of a processor, which counts against us."""
+
+    directory: Path
+    """Everything that is written lies below."""
+    cache: Path
+    """What was built stays here."""
+    scale: Scale
+    profiles: Sequence[Profile]
+    """Of Kafka, in the order of the table; none = ours alone."""
+    say: Callable[[str], None]
+    _own: OwnServer | None = field(default=None, init=False)
+    _brokers: dict[str, Broker] = field(default_factory=dict, init=False)
+    _toolchain: Toolchain | CannotRun | None = field(default=None, init=False)
+    _prepared: dict[tuple[str, str], object] = field(default_factory=dict, init=False)
+    _scratch_count: int = field(default=0, init=False)
+
+    def own(self) -> OwnServer:
+        """Our shared server. Raises: LoadFailed."""
+        if self._own is None:
+            self._own = self.new_own("ours")
+            self._own.start()
+            create_topic(self._own, TOPIC)
+        return self._own
+
+    def new_own(self, name: str) -> OwnServer:
+        """A server on a new directory, not started, which the caller ends."""
+        return OwnServer(self.scratch(name))
+
+    def broker(self, profile: Profile) -> Broker:
+        """The shared broker of a profile, warm. Raises: CannotRun, LoadFailed."""
+        known = self._brokers.get(profile.name)
+        if known is None:
+            known = self.new_broker(profile)
+            self.say(f"starting Kafka ({profile.name}) and warming it up for {self.scale.broker_warm_up_s:.0f} s")
+            known.start()
+            self._brokers[profile.name] = known
+            known.create_topic(TOPIC)
+            settings = {"topic": TOPIC, "bytes": 1_024, "committed": True, "producers": _WARM_UP_PRODUCERS}
+            known.load("transactions", **settings, warm_up=0, measured=self.scale.broker_warm_up_s)
+        return known
+
+    def new_broker(self, profile: Profile) -> Broker:
+        """A broker on a new directory, not started, which the caller ends. Raises: CannotRun."""
+        from bench.kafka.broker import Broker
+
+        return Broker(self.toolchain(), profile, self.scratch(f"kafka-{profile.name}"))
+
+    def toolchain(self) -> Toolchain:
+        """JDK and Maven, looked for once. Raises: CannotRun."""
+        from bench.kafka.toolchain import find_toolchain
+
+        if self._toolchain is None:
+            try:
+                self._toolchain = find_toolchain(self.cache, self.say)
+            except CannotRun as problem:
+                self._toolchain = problem
+        if isinstance(self._toolchain, CannotRun):
+            raise self._toolchain
+        return self._toolchain
+
+    def once(self, server: str, what: str, prepare: Callable[[], T]) -> T:
+        """Prepare something on a shared server at its first use, such as a full topic. Raises: what `prepare` does."""
+        key = (server, what)
+        if key not in self._prepared:
+            self.say(f"preparing {what} on {server}")
+            self._prepared[key] = prepare()
+        found: T = self._prepared[key]  # type: ignore[assignment]  # what this key was given
+        return found
+
+    def scratch(self, name: str) -> Path:
+        """A directory that nobody else has."""
+        self._scratch_count += 1
+        made = self.directory / f"{self._scratch_count:03}-{name}"
+        made.mkdir(parents=True)
+        return made
+
+    def load(self, program: str, server: OwnServer, **settings: object) -> Run:
+        """Run a load program on a server of ours. Raises: LoadFailed."""
+        command, environment = load_command(program, {**of_server(server), **settings})
+        return run_of_output(output_of(command, f"the load program {program}", environment))
+
+    def begin_load(self, program: str, server: OwnServer, **settings: object) -> subprocess.Popen[str]:
+        """Start a load program that waits for a line on its standard input."""
+        command, environment = load_command(program, {**of_server(server), **settings})
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+    def close(self) -> None:
+        """End every shared server."""
+        if self._own is not None:
+            self._own.stop()
+        for broker in self._brokers.values():
+            broker.kill()
+
+
+def of_server(server: OwnServer) -> dict[str, object]:
+    """What every load program must know of its server."""
+    return {"endpoint": server.endpoint, "server_process_id": server.process_id}
+
+
+def load_command(
+    program: str, settings: Mapping[str, object], python: Path | None = None
+) -> tuple[list[str], dict[str, str]]:
+    """The command of a load program and its environment, in this Python or in another."""
+    root = Path(__file__).resolve().parent.parent
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), str(root / "proto")])}
+    interpreter = sys.executable if python is None else str(python)
+    return [interpreter, "-m", "bench.load", program, json.dumps(settings)], environment
+
+
+def finish(process: subprocess.Popen[str], line: str) -> Run:
+    """Give a waiting load program its line, and return what it measured. Raises: LoadFailed."""
+    printed, _ = process.communicate(f"{line}\n", timeout=300)
+    if process.returncode:
+        raise LoadFailed(f"a load program ended with {process.returncode}: {printed.strip()[-200:]}")
+    return run_of_output(printed)
+
+
+def create_topic(server: OwnServer, topic: str) -> None:
+    """Make a topic of three partitions."""
+    with Admin(server.endpoint, client_id="bench") as admin:
+        admin.create_topic(topic, PARTITIONS)

@@ -1,0 +1,94 @@
+"""What a case is: rows, and in each row the contenders that do the same thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from bench.results import Run, Side, Unit
+
+if TYPE_CHECKING:
+    from bench.arena import Arena
+
+FLUSHED: Final = "flushed before every answer"
+"""The durability of our server, which has no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to do what the row is about."""
+
+    side: Side
+    name: str
+    durability: str
+    measure: Callable[[], Run]
+    """Measure once. Raises: CannotRun, LoadFailed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of comparison."""
+
+    label: str
+    unit: Unit
+    contenders: Sequence[Contender]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A name on the command line. Making its rows starts nothing; only measuring does."""
+
+    name: str
+    summary: str
+    rows: Callable[[Arena], Sequence[Row]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How much of everything. The quick one shows that a case works; its figures say little."""
+
+    is_quick: bool
+    broker_warm_up_s: float
+    """Load before the first measurement: a broker compiles itself while it runs, and is several times slower before."""
+    warm_up_s: float
+    """Load before each measurement."""
+    measured_s: float
+    producers: Sequence[int]
+    payload_bytes: Sequence[int]
+    back_to_back_transactions: int
+    back_to_back_s_max: float
+    records_1k: int
+    records_100: int
+    recovery_ids: int
+    recovery_open: int
+
+
+FULL: Final = Scale(
+    is_quick=False,
+    broker_warm_up_s=25,
+    warm_up_s=3,
+    measured_s=8,
+    producers=(1, 16, 64, 256),
+    payload_bytes=(1_024, 100),
+    back_to_back_transactions=100_000,
+    back_to_back_s_max=120,
+    records_1k=1_000_000,
+    records_100=4_000_000,
+    recovery_ids=10_000,
+    recovery_open=1_000,
+)
+QUICK: Final = Scale(
+    is_quick=True,
+    broker_warm_up_s=1,
+    warm_up_s=0.3,
+    measured_s=1,
+    producers=(1, 64),
+    payload_bytes=(1_024,),
+    back_to_back_transactions=500,
+    back_to_back_s_max=2,
+    records_1k=30_000,
+    records_100=90_000,
+    recovery_ids=300,
+    recovery_open=30,
+)

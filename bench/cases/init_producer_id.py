@@ -1,0 +1,36 @@
+"""InitProducerId of transactional ids that the server has never seen."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bench.arena import Arena
+from bench.case import Case, Row
+from bench.contenders import RAW, kafka, own
+from bench.results import OPERATIONS_PER_SECOND
+
+_IN_FLIGHT: Final = (1, 64)
+
+
+def rows(arena: Arena) -> list[Row]:
+    """One at a time, and many."""
+    return [_row(arena, in_flight) for in_flight in _IN_FLIGHT]
+
+
+def _row(arena: Arena, in_flight: int) -> Row:
+    warm_up_s, measured_s = arena.scale.warm_up_s, arena.scale.measured_s
+    ours = own(
+        "stubs",
+        lambda: arena.load(
+            "init_producer_id", arena.own(), in_flight=in_flight, warm_up_s=warm_up_s, measured_s=measured_s
+        ),
+    )
+    theirs = kafka(
+        arena,
+        RAW,
+        lambda broker: broker.load("raw-init", in_flight=in_flight, warm_up=warm_up_s, measured=measured_s),
+    )
+    return Row(f"new ids, {in_flight} at a time", OPERATIONS_PER_SECOND, [ours, *theirs])
+
+
+CASE: Final = Case("init_producer_id", "new transactional ids per second", rows)

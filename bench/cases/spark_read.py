@@ -1,0 +1,62 @@
+"""Spark in batch mode on the topics of the case `consume`: our source on our server, Kafka's on Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bench.arena import Arena, load_command
+from bench.case import Case, Row
+from bench.contenders import kafka, own
+from bench.filled import FullTopic, fill_kafka, fill_own, full_topics
+from bench.programs import output_of, run_of_output
+from bench.results import ROWS_PER_SECOND, CannotRun, Run
+from pyspark_txnlog.session import JavaMissing, check_java
+
+if TYPE_CHECKING:
+    from bench.kafka.broker import Broker
+
+
+def rows(arena: Arena) -> list[Row]:
+    """A row for each size of a record; every column is read."""
+    topics = full_topics(arena)
+    return [_row(arena, topic) for topic in (topics[:1] if arena.scale.is_quick else topics)]
+
+
+def _row(arena: Arena, topic: FullTopic) -> Row:
+    ours = own("txnlog source", lambda: _measure_own(arena, topic))
+    theirs = kafka(arena, "kafka source", lambda broker: _measure_kafka(arena, broker, topic))
+    return Row(topic.label, ROWS_PER_SECOND, [ours, *theirs])
+
+
+def _measure_own(arena: Arena, topic: FullTopic) -> Run:
+    try:
+        check_java()
+    except JavaMissing as problem:
+        raise CannotRun(str(problem)) from None
+    server = fill_own(arena, topic)
+    options = {"endpoint": server.endpoint, "subscribe": topic.name}
+    return _scan({"format": "txnlog", "options": options, "server_process_id": server.process_id})
+
+
+def _measure_kafka(arena: Arena, broker: Broker, topic: FullTopic) -> Run:
+    python, jars = arena.toolchain().spark()
+    fill_kafka(arena, broker, topic)
+    options = {
+        "kafka.bootstrap.servers": broker.bootstrap,
+        "subscribe": topic.name,
+        "startingOffsets": "earliest",
+        "kafka.isolation.level": "read_committed",
+    }
+    names = [str(jar) for jar in jars]
+    settings = {"format": "kafka", "options": options, "jars": names, "server_process_id": broker.process_id}
+    return _scan(settings, python)
+
+
+def _scan(settings: Mapping[str, object], python: Path | None = None) -> Run:
+    command, environment = load_command("spark_scan", settings, python)
+    return run_of_output(output_of(command, "reading with Spark", environment))
+
+
+CASE: Final = Case("spark_read", "rows per second that Spark reads in batch mode", rows)

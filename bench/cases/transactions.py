@@ -1,0 +1,79 @@
+"""Transactions of one record to each of three partitions, back to back, by many producers at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from bench.arena import TOPIC, Arena
+from bench.case import Case, Contender, Row
+from bench.contenders import JAVA, RAW, kafka, own
+from bench.results import TRANSACTIONS_PER_SECOND, Run
+from bench.sizes import in_words
+
+if TYPE_CHECKING:
+    from bench.kafka.broker import Broker
+
+DRIVERS: Final = ("SDK", "stubs")
+"""The clients of every row, by their names in `bench/load/transactions.py`."""
+THREE_CALLS: Final = "stubs, three calls"
+"""AddPartitionsToTxn, Produce and EndTxn: only for one row, where the issue compares it."""
+_THREE_CALLS_AT: Final = (64, 1_024)
+_PROGRAMS: Final = ((JAVA, "transactions"), (RAW, "raw-transactions"))
+
+
+def rows(arena: Arena) -> list[Row]:
+    """All sizes and numbers of producers with commits; aborts with the largest size only."""
+    scale = arena.scale
+    found = [_row(arena, producers, size, True) for size in scale.payload_bytes for producers in scale.producers]
+    aborting = scale.producers if not scale.is_quick else scale.producers[-1:]
+    return found + [_row(arena, producers, scale.payload_bytes[0], False) for producers in aborting]
+
+
+def _row(arena: Arena, producers: int, value_bytes: int, committed: bool) -> Row:
+    drivers = DRIVERS + ((THREE_CALLS,) if (producers, value_bytes) == _THREE_CALLS_AT and committed else ())
+    label = f"3 x {in_words(value_bytes)}, {producers} producer{'s' * (producers > 1)}"
+    return Row(
+        f"{label}, {'commit' if committed else 'abort'}",
+        TRANSACTIONS_PER_SECOND,
+        _contenders(arena, drivers, producers=producers, value_bytes=value_bytes, committed=committed),
+    )
+
+
+def _contenders(
+    arena: Arena, drivers: Sequence[str], *, producers: int, value_bytes: int, committed: bool
+) -> list[Contender]:
+    scale = arena.scale
+
+    def measure_own(driver: str) -> Run:
+        return arena.load(
+            "transactions",
+            arena.own(),
+            driver=driver,
+            producers=producers,
+            value_bytes=value_bytes,
+            committed=committed,
+            topic=TOPIC,
+            warm_up_s=scale.warm_up_s,
+            measured_s=scale.measured_s,
+        )
+
+    def measure_kafka(program: str, broker: Broker) -> Run:
+        return broker.load(
+            program,
+            producers=producers,
+            bytes=value_bytes,
+            committed=committed,
+            topic=TOPIC,
+            warm_up=scale.warm_up_s,
+            measured=scale.measured_s,
+        )
+
+    found = [own(driver, partial(measure_own, driver)) for driver in drivers]
+    for client, program in _PROGRAMS:
+        found += kafka(arena, client, partial(measure_kafka, program))
+    return found
+
+
+CASE: Final = Case("transactions", "transactions per second, by producers, size and outcome", rows)

@@ -1,0 +1,41 @@
+"""Who takes part in a row: our server with a kind of client, and Kafka in each of its profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from bench.arena import Arena
+from bench.case import FLUSHED, Contender
+from bench.results import Run, Side
+
+if TYPE_CHECKING:
+    from bench.kafka.broker import Broker
+    from bench.kafka.settings import Profile
+
+JAVA: Final = "Java"
+RAW: Final = "raw"
+
+
+def own(client: str, measure: Callable[[], Run]) -> Contender:
+    """Ours, with this kind of client."""
+    return Contender(Side.OURS, client, FLUSHED, measure)
+
+
+def kafka(arena: Arena, client: str, measure: Callable[[Broker], Run]) -> list[Contender]:
+    """Kafka in every profile of the run, on its shared, warm broker."""
+    return kafka_alone(arena, client, lambda profile: measure(arena.broker(profile)))
+
+
+def kafka_alone(arena: Arena, client: str, measure: Callable[[Profile], Run]) -> list[Contender]:
+    """Kafka in every profile of the run, where the measurement starts a broker of its own."""
+    return [
+        Contender(Side.KAFKA, f"{client}, {profile.name}", profile.durability, partial(measure, profile))
+        for profile in arena.profiles
+    ]
+
+
+def client_settings(settings: Mapping[str, str]) -> str:
+    """Settings of a Java client as its command line takes them."""
+    return ";".join(f"{name}={value}" for name, value in settings.items())

@@ -1,0 +1,184 @@
+"""One Kafka broker of one profile, and the load programs that know it."""
+
+from __future__ import annotations
+
+import base64
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from bench.kafka.settings import JVM_OPTIONS, ONE_NODE, Profile
+from bench.kafka.toolchain import Toolchain
+from bench.programs import output_of, run_of_output
+from bench.results import LoadFailed, Run
+from bench.server import last_words
+
+HOST: Final = "127.0.0.1"
+START_S_MAX: Final = 120
+STOP_S_MAX: Final = 60
+_PORTS: Final = range(20_000, 30_000)
+"""Below the ports that systems hand out: while the broker is dead, nobody else may be given its own."""
+_JAVA: Final = Path(__file__).parent / "java"
+_STARTED: Final = "Kafka Server started"
+
+
+class Broker:
+    """A combined controller and broker, over several lives on the same directory and ports."""
+
+    def __init__(self, toolchain: Toolchain, profile: Profile, directory: Path) -> None:
+        """Build what it needs; nothing is started. Raises: CannotRun."""
+        self.profile = profile
+        self.data_dir = directory / "data"
+        self.log = directory / "broker.log"
+        self._toolchain = toolchain
+        self._built = toolchain.load_programs()
+        self._directory = directory
+        port, self._controller_port = _free_ports(2)
+        self.bootstrap = f"{HOST}:{port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def process_id(self) -> int:
+        assert self._process is not None, "the broker was started"
+        return self._process.pid
+
+    def start(self) -> int:
+        """Start it and return, once it says that it takes work, when it was started, in Unix milliseconds. Raises:
+        LoadFailed."""
+        started_ms = self.launch()
+        until = time.monotonic() + START_S_MAX
+        assert self._process is not None, "it was launched"
+        while _STARTED not in self.log.read_text(errors="replace"):
+            if self._process.poll() is not None or time.monotonic() > until:
+                self.kill()
+                raise LoadFailed(f"the broker did not start: {last_words(self.log)}")
+            time.sleep(0.05)
+        return started_ms
+
+    def launch(self) -> int:
+        """Start it and do not wait. Returns when, in Unix milliseconds."""
+        if not self.data_dir.exists():
+            self._format()
+        started_ms = time.time_ns() // 1_000_000
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    str(self._toolchain.java),
+                    *JVM_OPTIONS,
+                    f"-Dlog4j2.configurationFile={_JAVA / 'broker-log4j2.xml'}",
+                    "-cp",
+                    f"{self._built / 'lib'}/*",
+                    "kafka.Kafka",
+                    str(self._settings_file),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._directory,
+                process_group=0,
+            )
+        return started_ms
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def stop(self) -> None:
+        """Ask it to finish; kill it if it does not."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(STOP_S_MAX)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+    def create_topic(self, topic: str) -> None:
+        """Make a topic of three partitions."""
+        self._run("topic", {"topic": topic})
+
+    def load(self, program: str, **options: object) -> Run:
+        """Run a load program and return what it measured. Raises: LoadFailed."""
+        return run_of_output(self._run(program, options))
+
+    def begin_load(self, program: str, **options: object) -> subprocess.Popen[str]:
+        """Start a load program that waits for a line on its standard input."""
+        return subprocess.Popen(
+            self._command(program, options), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def _run(self, program: str, options: Mapping[str, object]) -> str:
+        return output_of(self._command(program, options), f"the load program {program} for Kafka")
+
+    def _command(self, program: str, options: Mapping[str, object]) -> list[str]:
+        server = {"bootstrap": self.bootstrap, "server": self.process_id}
+        return [
+            str(self._toolchain.java),
+            "-Xmx2g",
+            f"-Dlog4j2.configurationFile={_JAVA / 'load-log4j2.xml'}",
+            "-cp",
+            f"{self._built / 'lib'}/*:{self._built / 'classes'}",
+            "bench.Main",
+            program,
+            *(f"--{name.replace('_', '-')}={_text(value)}" for name, value in (server | dict(options)).items()),
+        ]
+
+    @property
+    def _settings_file(self) -> Path:
+        return self._directory / "server.properties"
+
+    def _format(self) -> None:
+        """Write the settings, and the directory as a new cluster of one node."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        controller = f"{HOST}:{self._controller_port}"
+        settings = {
+            **ONE_NODE,
+            "controller.quorum.voters": f"1@{controller}",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "log.dirs": str(self.data_dir),
+            **self.profile.broker,
+        }
+        self._settings_file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        command = [str(self._toolchain.java), f"-Dlog4j2.configurationFile={_JAVA / 'load-log4j2.xml'}"]
+        command += ["-cp", f"{self._built / 'lib'}/*", "kafka.tools.StorageTool", "format"]
+        # A cluster id that begins with a dash would be taken for an option without the sign of equality.
+        command += [f"--cluster-id={cluster_id}", "--config", str(self._settings_file)]
+        output_of([*command, "--feature", "transaction.version=2"], "formatting a directory for Kafka")
+
+
+def remove(broker: Broker) -> None:
+    """Kill it and remove its data."""
+    broker.kill()
+    shutil.rmtree(broker.data_dir, ignore_errors=True)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _free_ports(count: int) -> list[int]:
+    found: list[int] = []
+    for port in random.sample(_PORTS, k=100):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise LoadFailed(f"no {count} free ports were found in {_PORTS}")

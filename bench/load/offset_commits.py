@@ -1,0 +1,100 @@
+"""Commits of offsets, one after the other in each of many groups. A *driver* is how the client makes its requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from grpc import aio
+
+from bench.load.stubs import checked, new_prefix, open_channel
+from bench.load.workers import Span, run_as_tasks, run_in_threads
+from bench.results import Run
+from coordinator_api.v1 import group_pb2 as group
+from coordinator_api.v1.group_pb2_grpc import GroupServiceStub
+from coordinator_client.connection import Connection
+from coordinator_client.consumer.blocking import Consumer
+from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from coordinator_api.v1.group_pb2_grpc import GroupServiceAsyncStub
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """How many groups, and how."""
+
+    endpoint: str
+    server_process_id: int
+    driver: str
+    groups: int
+    topic: str
+    warm_up_s: float
+    measured_s: float
+
+    @property
+    def span(self) -> Span:
+        return Span(self.warm_up_s, self.measured_s)
+
+
+Driver = Callable[[Load], Run]
+
+
+def measure(load: Load) -> Run:
+    """Commit. Raises: LoadFailed."""
+    return DRIVERS[load.driver](load)
+
+
+class _SdkGroup:
+    """A consumer with partitions given by hand, which commits ever higher offsets of one of them."""
+
+    def __init__(self, connection: Connection, group_id: str, topic: str) -> None:
+        self._consumer = Consumer(connection, group_id=group_id, enable_auto_commit=False)
+        self._partition = TopicPartition(topic, 0)
+        self._consumer.assign([self._partition])
+        self._offset = 0
+
+    def perform(self) -> None:
+        self._offset += 1
+        self._consumer.commit({self._partition: OffsetAndMetadata(self._offset)})
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def by_sdk(load: Load) -> Run:
+    """Consumers of the SDK, each in a thread."""
+    prefix = new_prefix("group")
+    with Connection(load.endpoint, client_id="bench") as connection:
+        openers = [partial(_SdkGroup, connection, f"{prefix}{number}", load.topic) for number in range(load.groups)]
+        return run_in_threads(openers, load.span, load.server_process_id)
+
+
+class _StubGroup:
+    """The same request again and again, with a higher offset."""
+
+    def __init__(self, channel: aio.Channel, group_id: str, topic: str) -> None:
+        self._groups: GroupServiceAsyncStub = GroupServiceStub(channel)
+        partition = group.PartitionOffset(partition=0, committed_offset=0)
+        offsets = group.TopicOffsets(topic=topic, partitions=[partition])
+        self._request = group.OffsetCommitRequest(group_id=group_id, topics=[offsets])
+
+    async def perform(self) -> None:
+        self._request.topics[0].partitions[0].committed_offset += 1
+        checked(checked(await self._groups.OffsetCommit(self._request)).results[0])
+
+
+def by_stubs(load: Load) -> Run:
+    """Unary stubs on one loop, over one channel."""
+
+    def groups() -> list[_StubGroup]:
+        channel, prefix = open_channel(load.endpoint), new_prefix("group")
+        return [_StubGroup(channel, f"{prefix}{number}", load.topic) for number in range(load.groups)]
+
+    return run_as_tasks(groups, load.span, load.server_process_id)
+
+
+DRIVERS: Final[Mapping[str, Driver]] = MappingProxyType({"SDK": by_sdk, "stubs": by_stubs})

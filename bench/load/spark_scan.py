@@ -1,0 +1,65 @@
+"""Reads a topic with Spark in batch mode and throws the rows away. Operations are rows.
+
+It runs in the environment of either side, so it imports nothing of the project but the measuring.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from bench.results import Run
+from bench.window import Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_CORES: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What to read, with which source."""
+
+    server_process_id: int
+    format: str
+    options: Mapping[str, str]
+    jars: Sequence[str] = ()
+
+
+def measure(load: Load) -> Run:
+    """Count the rows, read them once for the compilers of the JVM, and measure the second time."""
+    spark = _session(load)
+    try:
+        rows = _records(spark, load).count()
+        _scan(spark, load)
+        window = Window(load.server_process_id)
+        _scan(spark, load)
+        return window.close(rows)
+    finally:
+        spark.stop()
+
+
+def _session(load: Load) -> SparkSession:
+    # Everything stays on this machine, and the workers run in the Python of this environment.
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(f"local[{_CORES}]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.memory", "3g").config("spark.log.level", "ERROR")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    if load.jars:
+        builder = builder.config("spark.jars", ",".join(load.jars))
+    return builder.getOrCreate()
+
+
+def _records(spark: SparkSession, load: Load) -> DataFrame:
+    return spark.read.format(load.format).options(**load.options).load()
+
+
+def _scan(spark: SparkSession, load: Load) -> None:
+    _records(spark, load).write.format("noop").mode("overwrite").save()

@@ -1,0 +1,112 @@
+"""Transactions back to back: one record to each partition of a topic, then a commit or an abort.
+
+A *driver* is how the client makes its requests. Another one is a function more in `DRIVERS`; everything else, the
+table too, follows from its name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Final
+
+from grpc import aio
+
+from bench.load.stubs import StubProducer, new_prefix, open_channel
+from bench.load.workers import Span, run_as_tasks, run_in_threads
+from bench.results import Run
+from coordinator_client.connection import Connection
+from coordinator_client.producer import Producer
+
+PARTITIONS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What to do, and how."""
+
+    endpoint: str
+    server_process_id: int
+    driver: str
+    producers: int
+    value_bytes: int
+    warm_up_s: float
+    measured_s: float
+    operations_max: int | None = None
+    committed: bool = True
+    topic: str
+
+    @property
+    def span(self) -> Span:
+        return Span(self.warm_up_s, self.measured_s, self.operations_max)
+
+
+Driver = Callable[[Load], Run]
+
+
+def measure(load: Load) -> Run:
+    """Run the transactions. Raises: LoadFailed."""
+    return DRIVERS[load.driver](load)
+
+
+class _OnPurpose(Exception):
+    """Makes a transaction abort."""
+
+
+class SdkProducer:
+    """A blocking producer of the SDK; all of a process share one connection."""
+
+    def __init__(self, connection: Connection, load: Load, transactional_id: str) -> None:
+        self._producer = Producer(connection, transactional_id=transactional_id)
+        self._producer.init()
+        self._topic, self._committed = load.topic, load.committed
+        self._value = os.urandom(load.value_bytes)
+
+    def perform(self) -> None:
+        """One transaction."""
+        try:
+            with self._producer.transaction() as transaction:
+                for partition in range(PARTITIONS):
+                    transaction.send(self._topic, self._value, partition=partition)
+                if not self._committed:
+                    # Otherwise nothing would have been sent that could be aborted.
+                    transaction.flush()
+                    raise _OnPurpose
+        except _OnPurpose:
+            pass
+
+    def close(self) -> None:
+        """Let go."""
+        self._producer.close()
+
+
+def by_sdk(load: Load) -> Run:
+    """Producers of the SDK, each in a thread."""
+    prefix = new_prefix("sdk")
+    with Connection(load.endpoint, client_id="bench") as connection:
+        openers = [partial(SdkProducer, connection, load, f"{prefix}{number}") for number in range(load.producers)]
+        return run_in_threads(openers, load.span, load.server_process_id)
+
+
+def by_stubs(load: Load, *, adds_first: bool = False) -> Run:
+    """Unary stubs on one loop, over one channel."""
+
+    def producers() -> list[StubProducer]:
+        channel, prefix = open_channel(load.endpoint), new_prefix("stubs")
+        return [producer(channel, f"{prefix}{number}") for number in range(load.producers)]
+
+    def producer(channel: aio.Channel, transactional_id: str) -> StubProducer:
+        made = StubProducer(channel, transactional_id, topic=load.topic, partition_count=PARTITIONS)
+        made.adds_first = adds_first
+        made.set_transaction(load.value_bytes, committed=load.committed)
+        return made
+
+    return run_as_tasks(producers, load.span, load.server_process_id)
+
+
+DRIVERS: Final[Mapping[str, Driver]] = MappingProxyType(
+    {"SDK": by_sdk, "stubs": by_stubs, "stubs, three calls": partial(by_stubs, adds_first=True)}
+)

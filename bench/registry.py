@@ -1,0 +1,63 @@
+"""Every case by its name: those that compare two servers, and *stories*, modules that print a table of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from bench.case import Case
+from bench.cases import (
+    back_to_back,
+    consume,
+    disk,
+    init_producer_id,
+    memory,
+    offset_commits,
+    produce,
+    recovery,
+    spark_read,
+    transactions,
+)
+
+_MODULES: Final = (
+    transactions,
+    back_to_back,
+    init_producer_id,
+    offset_commits,
+    produce,
+    consume,
+    spark_read,
+    recovery,
+    memory,
+    disk,
+)
+CASES: Final[Mapping[str, Case]] = MappingProxyType({module.CASE.name: module.CASE for module in _MODULES})
+
+STORIES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "load_ids": "how long a server needs to load 100,000 transactional ids",
+        "assignors": "how long assignors take",
+        "rebalance": "how long a group needs for a rebalance",
+    }
+)
+"""Modules beside this one with a `main`. They take minutes, and have no quick form."""
+
+
+def known_stories() -> dict[str, str]:
+    """The stories that are there."""
+    folder = Path(__file__).parent
+    return {name: summary for name, summary in STORIES.items() if (folder / f"{name}.py").is_file()}
+
+
+def tell(name: str) -> str:
+    """Return what a story prints."""
+    main: Callable[[], None] = importlib.import_module(f"bench.{name}").main
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        main()
+    return printed.getvalue()

@@ -1,0 +1,155 @@
+"""What measurements say: one run, the runs of one contender, and how they compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from enum import StrEnum
+from statistics import median
+from typing import Final, Self
+
+
+class CannotRun(Exception):
+    """Something that this measurement needs is not here. The message says what, and what to do."""
+
+
+class LoadFailed(Exception):
+    """What was started to put load on a server failed. The message holds what it said last."""
+
+
+class Side(StrEnum):
+    """Whose server it is."""
+
+    OURS = "ours"
+    KAFKA = "kafka"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What the main figure of a row counts."""
+
+    name: str
+    is_less_better: bool = False
+
+
+TRANSACTIONS_PER_SECOND: Final = Unit("txn/s")
+OPERATIONS_PER_SECOND: Final = Unit("ops/s")
+MEGABYTES_PER_SECOND: Final = Unit("MB/s")
+ROWS_PER_SECOND: Final = Unit("rows/s")
+MILLISECONDS: Final = Unit("ms", is_less_better=True)
+MEBIBYTES: Final = Unit("MiB", is_less_better=True)
+BYTES: Final = Unit("bytes", is_less_better=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One measurement. What was not measured is None."""
+
+    figure: float
+    """In the unit of the row."""
+    operations: int = 0
+    elapsed_s: float = 0.0
+    p50_ms: float | None = None
+    p90_ms: float | None = None
+    p99_ms: float | None = None
+    p999_ms: float | None = None
+    max_ms: float | None = None
+    server_us: float | None = None
+    """Processor time of the server per operation, user and system, all threads."""
+    client_us: float | None = None
+    server_cores: float | None = None
+    client_cores: float | None = None
+    other_cores: float | None = None
+    """What everything else on the machine took: with much of it the figure is too low."""
+    server_mib: float | None = None
+    """Resident memory of the server at the end."""
+    errors: int = 0
+    error_kinds: str = ""
+
+    @classmethod
+    def from_fields(cls, found: Mapping[str, object]) -> Self:
+        """Return the run that a load program printed. Raises: LoadFailed where something is missing or unknown."""
+        try:
+            return cls(**found)  # type: ignore[arg-type]  # checked by the next line
+        except TypeError as error:
+            raise LoadFailed(f"the load program printed {dict(found)}: {error}") from None
+
+    def scaled(self, factor: float) -> Self:
+        """The same run with another main figure, such as bytes instead of records."""
+        return replace(self, figure=self.figure * factor)
+
+    def per_item(self, items: int) -> Self:
+        """The same run, counted in the items that each operation carried."""
+        return replace(
+            self,
+            figure=self.figure * items,
+            operations=self.operations * items,
+            server_us=None if self.server_us is None else self.server_us / items,
+            client_us=None if self.client_us is None else self.client_us / items,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """All runs of one contender in one row."""
+
+    case: str
+    row: str
+    unit: Unit
+    side: Side
+    contender: str
+    durability: str
+    """When an answer is given, with regard to the disk."""
+    runs: Sequence[Run] = ()
+    problem: str = ""
+    """Why there is no figure; empty where there is one."""
+    is_failure: bool = False
+    """It should have run."""
+
+    @property
+    def figure(self) -> float | None:
+        """The median of the main figure."""
+        return self.median_of("figure")
+
+    @property
+    def spread(self) -> float | None:
+        """(largest - smallest) / median of the main figure; None for a single run."""
+        middle = self.figure
+        if not middle or len(self.runs) < 2:
+            return None
+        figures = [run.figure for run in self.runs]
+        return (max(figures) - min(figures)) / middle
+
+    def median_of(self, field: str) -> float | None:
+        """The median of one field over the runs that have it."""
+        values = [value for run in self.runs if (value := getattr(run, field)) is not None]
+        return median(values) if values else None
+
+    @property
+    def errors(self) -> int:
+        """Of all runs together."""
+        return sum(run.errors for run in self.runs)
+
+
+def ratio(ours: Result, theirs: Result) -> float | None:
+    """How many times better ours is, whichever direction is better; None where one of them has no figure."""
+    mine, other = ours.figure, theirs.figure
+    if not mine or not other:
+        return None
+    return other / mine if ours.unit.is_less_better else mine / other
+
+
+def rivals(result: Result, results: Iterable[Result]) -> list[Result]:
+    """What a result of ours is compared with: the other side's in the same row."""
+    if result.side is not Side.OURS:
+        return []
+    place = (result.case, result.row)
+    return [each for each in results if each.side is Side.KAFKA and (each.case, each.row) == place]
+
+
+def as_fields(run: Run) -> dict[str, object]:
+    """What a load program prints of a run."""
+    return {name: value for name, value in asdict(run).items() if value not in (None, "")}
+
+
+RUN_FIELDS: Final = tuple(field.name for field in fields(Run))

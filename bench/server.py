@@ -1,0 +1,96 @@
+"""Our server as a measurement sees it: a real `txnctl serve` with its default settings on a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from bench.results import LoadFailed
+
+START_S_MAX: Final = 120
+STOP_S_MAX: Final = 60
+_READY: Final = re.compile(r"gRPC on (\S+),")
+
+
+class OwnServer:
+    """One server, over several lives on the same directory and port."""
+
+    def __init__(self, directory: Path, *, module: str = "coordinator_server", arguments: Sequence[str] = ()) -> None:
+        """Nothing is started. `module` is what `python -m` runs."""
+        self.data_dir = directory / "data"
+        self.log = directory / "server.log"
+        self.endpoint = "127.0.0.1:0"
+        """The real port from the first start on."""
+        self._module = module
+        self._arguments = arguments
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def process_id(self) -> int:
+        assert self._process is not None, "the server was started"
+        return self._process.pid
+
+    def start(self) -> int:
+        """Start it and return, once it takes work, when it was started, in Unix milliseconds. Raises: LoadFailed."""
+        started_ms = self.launch()
+        process = self._process
+        assert process is not None, "it was launched"
+        assert process.stdout is not None, "its output was asked for"
+        ready, _, _ = select.select([process.stdout], [], [], START_S_MAX)
+        said = process.stdout.readline().decode(errors="replace") if ready else ""
+        found = _READY.search(said)
+        if found is None:
+            self.kill()
+            raise LoadFailed(f"our server did not start: {said or last_words(self.log)}")
+        self.endpoint = found.group(1)
+        return started_ms
+
+    def launch(self) -> int:
+        """Start it and do not wait. Returns when, in Unix milliseconds."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", self._module, "serve"]
+        command += ["--data-dir", str(self.data_dir), "--listen", self.endpoint, *self._arguments]
+        # What the user has set for his own servers is not meant for this one.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TXN_")}
+        started_ms = time.time_ns() // 1_000_000
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=environment
+            )
+        return started_ms
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        if self._process is not None:
+            self._process.kill()
+            self._forget()
+
+    def stop(self) -> None:
+        """Ask it to finish; kill it if it does not."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_S_MAX)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+            self._forget()
+
+    def _forget(self) -> None:
+        process, self._process = self._process, None
+        assert process is not None, "only a process is forgotten"
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def last_words(log: Path) -> str:
+    """The last lines of what a program wrote."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return f"{' / '.join(lines[-3:])} (more in {log})" if lines else f"it said nothing in {log}"

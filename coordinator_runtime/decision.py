@@ -135,12 +135,16 @@ class Decision:
     records: tuple[Record, ...] = ()
     joins: tuple[Operation, ...] = ()
     """Performed after the records were replayed, in order, in the same batch. One refused join refuses everything."""
+    attempts: tuple[Operation, ...] = ()
+    """Performed after the joins, in order, in the same batch, each by itself: one that is refused is taken back alone,
+    and its reply is the Refused. Unless it met a transaction being completed and may wait: then all of it waits."""
     effects: tuple[Effect, ...] = field(default=())
     """Started after durability, in order."""
     events: tuple[object, ...] = ()
     """What happened, as frozen values for observers (metrics, logs). Told once durable; they change nothing."""
     combine: Callable[[Sequence[Any]], Any] | None = None
-    """Makes the reply from those of the joins, in their order. None: the last one that is not None, see `reply`."""
+    """Makes the reply from those of the joins and attempts, in their order. None: the last one that is not None, see
+    `reply`."""
 
 
 class Shard(Protocol):

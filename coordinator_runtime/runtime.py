@@ -45,6 +45,7 @@ from coordinator_runtime.shard_table import ShardState, ShardTable
 from coordinator_runtime.store import CommitGroup
 from coordinator_runtime.timeline import Journal
 from coordinator_runtime.timers import Timers
+from coordinator_runtime.work import Work
 
 INTERNAL = CallContext(principal="server", client_id="", host="")
 """The context of operations that the server starts itself."""
@@ -107,22 +108,6 @@ _Answer = tuple[Pending[Any], Any, Exception | None]
 
 _TimedEffect = tuple[Effect, ShardKey, int]
 """An effect, the shard that wants it, and when it was decided."""
-
-
-class _Work:
-    """What one operation and its joins have gathered so far."""
-
-    __slots__ = ("asked", "effects", "events", "records", "reply", "shards")
-
-    def __init__(self, asked: ShardKey) -> None:
-        self.asked = asked
-        """The shard that decides at the moment, and that refused if somebody did."""
-        self.records: list[Record] = []
-        self.events: list[object] = []
-        self.effects: list[tuple[Effect, ShardKey]] = []
-        """Each with the shard that wants it."""
-        self.shards: set[ShardKey] = set()
-        self.reply: Any = None
 
 
 class _OpenGroup:
@@ -280,7 +265,7 @@ class Runtime:
         if self._failure is not None:
             return failed(_stopping())
         turn = Turn(now_ms=self.clock.wall_ms())
-        work = _Work(record.shard)
+        work = Work(self.table, self.journal, turn, record.shard)
         shard.replay(record.value)
         work.records.append(record)
         self._accept(work, self._rows_of(work, turn), turn, reply)
@@ -292,13 +277,13 @@ class Runtime:
         """Perform the operation once. When it met a transaction in its way and may wait: the shard that said so."""
         turn = Turn(now_ms=self.clock.wall_ms(), client_id=context.client_id, host=context.host)
         savepoint = self.journal.position()
-        work = _Work(operation.shard)
+        work = Work(self.table, self.journal, turn, operation.shard, can_park=can_park)
         try:
-            work.reply = self._perform(operation, turn, work)
+            work.reply = work.perform(operation)
             rows = self._rows_of(work, turn)
         except Refused as refusal:
             self.journal.roll_back(savepoint)
-            if can_park and refusal.code is ErrorCode.CONCURRENT_TRANSACTIONS:
+            if work.must_wait(refusal):
                 return work.asked
             self._answer_when_durable(work, (reply, None, refusal))
             return None
@@ -314,30 +299,7 @@ class Runtime:
             self._answer_when_durable(work, (reply, work.reply, None), work.effects)
         return None
 
-    def _perform(self, operation: Operation, turn: Turn, work: _Work) -> object:
-        """Decide, replay and join. Gives the reply."""
-        key = operation.shard
-        shard = self._served.get(key)
-        if shard is None:
-            raise self.table.refusal(key, is_joined=bool(work.shards))
-        work.asked = key
-        work.shards.add(key)
-        decision = operation.decide(shard, turn)
-        for record in decision.records:
-            self._served[record.shard].replay(record.value)
-            work.shards.add(record.shard)
-        work.records += decision.records
-        work.events += decision.events
-        for effect in decision.effects:
-            work.effects.append((effect, key))
-        if not decision.joins and decision.combine is None:
-            return decision.reply
-        replies = [self._perform(join, turn, work) for join in decision.joins]
-        if decision.combine is not None:
-            return decision.combine(replies)
-        return next((reply for reply in reversed(replies) if reply is not None), decision.reply)
-
-    def _rows_of(self, work: _Work, turn: Turn) -> StagedRows:
+    def _rows_of(self, work: Work, turn: Turn) -> StagedRows:
         """What the operation stores. Apart from the open group, so that a record that cannot be encoded spoils only its
         own operation."""
         rows = StagedRows()
@@ -345,7 +307,7 @@ class Runtime:
             self._rows[record.shard.coordinator].stage(record, turn, rows)
         return rows
 
-    def _accept(self, work: _Work, rows: StagedRows, turn: Turn, reply: Pending[Any]) -> None:
+    def _accept(self, work: Work, rows: StagedRows, turn: Turn, reply: Pending[Any]) -> None:
         group = self._open
         for event in work.events:
             group.events.append((event, turn))
@@ -365,7 +327,7 @@ class Runtime:
             self.on_work()
 
     def _answer_when_durable(
-        self, work: _Work, answer: _Answer, effects: Iterable[tuple[Effect, ShardKey]] = ()
+        self, work: Work, answer: _Answer, effects: Iterable[tuple[Effect, ShardKey]] = ()
     ) -> None:
         """Answer, and start the effects, once everything that the shards hold is durable; at once if it is."""
         now_ms = self.clock.monotonic_ms()

@@ -34,7 +34,8 @@ class Family(IntEnum):
     """(partition ordinal u32, outcome u8, producer id u64, marker offset u64) -> the transaction that the marker ended.
     By producer, so that a reader finds the end of a batch's transaction with one seek."""
     PARTITIONS = 5
-    """(partition ordinal u32) -> log start and log end; (partition ordinal u32, last offset u64) -> markers up to there."""
+    """(partition ordinal u32) -> log start and log end; (partition ordinal u32, last offset u64) -> markers up to
+    there."""
     COORDINATOR_STATE = 6
     """(coordinator u8, shard u16, record type u8, key) -> newest value: the compacted log, which alone rebuilds a
     shard."""

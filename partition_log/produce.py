@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from coordinator_protocol.batch import BatchHeader, check_client_batch, encode_batch, stored_crc
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
@@ -28,8 +29,15 @@ from partition_log.state import NO_OFFSET
 Place = Callable[[PartitionName], PlacedPartition]
 """Finds a partition that the caller may write. Raises Refused."""
 
-Hold = Callable[[Refused], Pending[Appended]]
+Hold = Callable[[Refused], Pending[ProduceResult]]
 """Refuses once the state of the catalog that the refusal rests on is durable."""
+
+
+class _Placed(NamedTuple):
+    """A batch that is good in itself, and where it goes."""
+
+    placed: PlacedPartition
+    append: Append
 
 
 class Appender:
@@ -55,38 +63,64 @@ class Appender:
             except Refused as refusal:
                 found.append(refusal)
         named_twice = _named_twice(found) if len(found) > 1 else frozenset()
-        results: list[Pending[ProduceResult]] = []
+        appends: list[_Placed] = []
+        results: list[Pending[ProduceResult] | None] = []
         for item, placed in zip(request.items, found, strict=True):
             if isinstance(placed, Refused):
-                results.append(_answered(hold(placed), item.name))
-            elif placed.ref.ordinal in named_twice:
-                results.append(settled(ProduceResult(_name_of(placed), error=_several_batches())))
-            else:
-                results.append(self._append(item, placed, request.transactional_id, context))
-        return all_of(results)
+                results.append(_held(hold(placed), item.name))
+                continue
+            try:
+                if placed.ref.ordinal in named_twice:
+                    raise _several_batches()
+                appends.append(_Placed(placed, self._append_of(item, placed, request.transactional_id, context)))
+                results.append(None)
+            except Refused as refusal:
+                results.append(settled(ProduceResult(_name_of(placed), error=refusal)))
+        written = self._write(appends, request.transactional_id, context)
+        if len(appends) == len(results):
+            return written
+        return all_of([written, all_of([result for result in results if result is not None])]).map(
+            lambda parts: _in_order(results, *parts)
+        )
 
-    def _append(
+    def _append_of(
         self, item: ProduceItem, placed: PlacedPartition, transactional_id: str | None, context: CallContext
-    ) -> Pending[ProduceResult]:
-        name = _name_of(placed)
-        try:
-            header, encoded = self._checked(item)
-        except Refused as refusal:
-            return settled(ProduceResult(name, error=refusal))
-        ordinal = placed.ref.ordinal
+    ) -> Append:
+        """Raises Refused."""
+        header, encoded = self._checked(item)
         admission: Callable[[], Operation] | None = None
         if transactional_id is not None:
             membership = Membership(transactional_id, header.producer_id, header.producer_epoch)
             ask = self._verifier.verify if context.client_txn_version == 1 else self._verifier.add
-            admission = partial(ask, membership, ordinal)
-        append = Append(ordinal, header, encoded, admission)
+            admission = partial(ask, membership, placed.ref.ordinal)
+        return Append(placed.ref.ordinal, header, encoded, admission)
 
-        def decide(shard: LogShard, turn: Turn) -> Decision:
-            return shard.decide_append(append, turn)
-
+    def _write(
+        self, appends: Sequence[_Placed], transactional_id: str | None, context: CallContext
+    ) -> Pending[list[ProduceResult]]:
+        """One operation for all of them, in which each is appended or refused by itself."""
+        if not appends:
+            return settled([])
+        attempts = tuple(Operation(placed.shard, partial(_decide, append)) for placed, append in appends)
+        # Whoever serves can say that another shard does not.
+        served = next(
+            (each.placed.shard for each in appends if self._runtime.table.is_serving(each.placed.shard)), None
+        )
+        together = Operation(
+            appends[0].placed.shard if served is None else served,
+            lambda _shard, _turn: Decision(attempts=attempts, combine=list),
+        )
         park_key = None if transactional_id is None else ("transaction", transactional_id)
-        written = self._runtime.write(Operation(placed.shard, decide), context, park_key=park_key)
-        return _answered(written, name, partial(self._log_start_offset, placed))
+        written: Pending[list[Appended | CoordinatorError]] = self._runtime.write(together, context, park_key=park_key)
+        return written.recover(lambda error: [_known(error)] * len(appends)).map(
+            lambda replies: [self._result(each.placed, reply) for each, reply in zip(appends, replies, strict=True)]
+        )
+
+    def _result(self, placed: PlacedPartition, reply: Appended | CoordinatorError) -> ProduceResult:
+        name = _name_of(placed)
+        if isinstance(reply, Appended):
+            return ProduceResult(name, reply.base_offset, reply.log_start_offset, reply.is_duplicate)
+        return _refused(name, reply, partial(self._log_start_offset, placed))
 
     def _checked(self, item: ProduceItem) -> tuple[BatchHeader, bytes]:
         """The batch in stored form, its checksum computed once. Raises Refused."""
@@ -133,27 +167,27 @@ def _check_transaction(request: ProduceRequest) -> None:
         )
 
 
-def _answered(
-    written: Pending[Appended],
-    name: PartitionName,
-    log_start_offset: Callable[[], int] | None = None,
-) -> Pending[ProduceResult]:
-    """The result of one batch, refusals and unknown outcomes included. A defect stays the error of the reply."""
-    result: Pending[ProduceResult] = Pending()
-    result.on_cancel(written.cancel)
+def _decide(append: Append, shard: LogShard, turn: Turn) -> Decision:
+    return shard.decide_append(append, turn)
 
-    def settle(reply: Pending[Appended]) -> None:
-        try:
-            appended = reply.result()
-        except CoordinatorError as error:
-            result.succeed(_refused(name, error, log_start_offset))
-        except Exception as defect:  # noqa: BLE001  the error is the reply; the dispatcher logs it
-            result.fail(defect)
-        else:
-            result.succeed(ProduceResult(name, appended.base_offset, appended.log_start_offset, appended.is_duplicate))
 
-    written.on_settled(settle)
-    return result
+def _held(refused: Pending[ProduceResult], name: PartitionName) -> Pending[ProduceResult]:
+    return refused.recover(lambda error: ProduceResult(name, error=_known(error)))
+
+
+def _known(error: Exception) -> CoordinatorError:
+    """The error as part of a result. A defect stays the error of the reply; the dispatcher logs it."""
+    if not isinstance(error, CoordinatorError):
+        raise error
+    return error
+
+
+def _in_order(
+    results: Sequence[Pending[ProduceResult] | None], written: Sequence[ProduceResult], others: Sequence[ProduceResult]
+) -> list[ProduceResult]:
+    """The results of all items: None stands for the next one that was written."""
+    next_written, next_other = iter(written), iter(others)
+    return [next(next_written if result is None else next_other) for result in results]
 
 
 def _refused(name: PartitionName, error: CoordinatorError, log_start_offset: Callable[[], int] | None) -> ProduceResult:

@@ -45,7 +45,7 @@ from partition_log.requests import (
     ProduceResult,
     ProducersDescription,
 )
-from partition_log.shard import Appended, LogShard
+from partition_log.shard import LogShard
 from partition_log.state import Isolation, PartitionHead
 
 ResultT = TypeVar("ResultT")
@@ -166,7 +166,7 @@ class LogService:
             raise self._directory.refuse_unresolved(placed.ref.topic)
         return head
 
-    def _hold(self, refusal: Refused) -> Pending[Appended]:
+    def _hold(self, refusal: Refused) -> Pending[ProduceResult]:
         def refuse(_catalog: object, _turn: Turn) -> NoReturn:
             raise refusal
 

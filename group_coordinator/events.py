@@ -28,7 +28,7 @@ class LeaveReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupCreated:
-    """Somebody asked for a group that was not there."""
+    """Somebody joined a group that was not there, or committed offsets of one."""
 
     group_id: str
     kind: GroupKind

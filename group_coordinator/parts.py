@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.ports import Authorizer, GroupVerifier, TopicCatalog, TopicMetadata
@@ -10,6 +11,7 @@ from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.worker import Worker
 from group_coordinator.administration.service import AdministrationService
 from group_coordinator.administration.servicer import AdministrationServicer
+from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.classic.service import ClassicService
 from group_coordinator.classic.servicer import ClassicServicer
 from group_coordinator.committed.service import OffsetService
@@ -38,6 +40,8 @@ class GroupSurroundings:
     answers: LateAnswers
     news: News
     worker: Worker
+    assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: SERVER_ASSIGNORS)
+    """Those of the shards, for the worker."""
 
 
 def group_servicers(surroundings: GroupSurroundings) -> list[object]:
@@ -54,7 +58,7 @@ def _classic(around: GroupSurroundings) -> ClassicServicer:
 
 def _consumer(around: GroupSurroundings) -> ConsumerServicer:
     runtime, router = around.runtime, around.router
-    TargetComputer(runtime, router, around.worker)
+    TargetComputer(runtime, router, around.worker, around.assignors)
     TopicWatch(runtime, around.topics)
     resolver = RegexResolver(runtime, router=router, topics=around.topics, authorizer=around.authorizer)
     service = ConsumerService(runtime, router=router, config=around.config, news=around.news, resolver=resolver)

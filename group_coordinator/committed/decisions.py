@@ -30,8 +30,9 @@ from group_coordinator.committed.requests import (
     TxnOffsetCommit,
 )
 from group_coordinator.committed.state import Offset, PendingOffset, Producer
+from group_coordinator.events import GroupCreated
 from group_coordinator.shard import GroupShard
-from group_coordinator.state import Committer, Group, PartitionKey
+from group_coordinator.state import Committer, Group, GroupKind, PartitionKey
 
 DELETE_OFFSETS_CAUSE = "delete_offsets"
 
@@ -52,7 +53,7 @@ def decide_commit(shard: GroupShard, commit: OffsetCommit, placed: Sequence[Plac
         reply=results,
         records=records,
         effects=effects,
-        events=(OffsetsCommitted(group_id, len(records)),) if records else (),
+        events=_committed(shard, group_id, len(records), is_transactional=False),
     )
 
 
@@ -81,7 +82,7 @@ def decide_txn_commit(
     return Decision(
         reply=results,
         records=records,
-        events=(OffsetsCommitted(group_id, len(records), is_transactional=True),) if records else (),
+        events=_committed(shard, group_id, len(records), is_transactional=True),
     )
 
 
@@ -200,6 +201,15 @@ def _check_commit(
     partitions = [(ref.topic_id, ref.partition) for ref in placed if isinstance(ref, PartitionRef)]
     group.check_commit(committer, partitions, is_transactional=is_transactional)
     return group.commit_effects(committer)
+
+
+def _committed(shard: GroupShard, group_id: str, offset_count: int, *, is_transactional: bool) -> tuple[object, ...]:
+    if not offset_count:
+        return ()
+    committed = OffsetsCommitted(group_id, offset_count, is_transactional=is_transactional)
+    if shard.group(group_id) is None:
+        return GroupCreated(group_id, GroupKind.CLASSIC), committed
+    return (committed,)
 
 
 def _judge(shard: GroupShard, offsets: Sequence[NamedOffset], placed: Sequence[Placed]) -> Results:

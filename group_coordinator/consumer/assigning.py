@@ -10,7 +10,7 @@ Source: spec groups 3.4 (steps 5 and 6), 3.5.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from group_coordinator.consumer.targets import (
     target_task,
 )
 from group_coordinator.effects import GroupNews
-from group_coordinator.events import RebalanceStarted
+from group_coordinator.events import RebalanceCompleted, RebalanceStarted
 
 if TYPE_CHECKING:
     from group_coordinator.shard import GroupShard
@@ -68,15 +68,29 @@ def _decide_bump(shard: GroupShard, turn: Turn, *, group_id: str, cause: str) ->
 
 def _bumped(shard: GroupShard, group: ConsumerGroup, turn: Turn, hashed: int, cause: str) -> Decision:
     group_id, group_epoch = group.group_id, group.epochs.group_epoch + 1
+    values: list[object] = [
+        records.GroupEpochBumped(group_id, group_epoch, hashed),
+        records.MetadataChecked(group_id, turn.now_ms),
+    ]
+    events: list[object] = [RebalanceStarted(group_id, group.kind, cause)]
+    if group.is_empty:
+        values.append(records.RebalanceNoted(group_id, None))
+        events.append(rebalance_completed(group, group_epoch, turn))
+    elif group.rebalance_started_ms is None:
+        values.append(records.RebalanceNoted(group_id, turn.now_ms))
     return Decision(
-        records=(
-            Record(shard.key, records.GroupEpochBumped(group_id, group_epoch, hashed), cause),
-            Record(shard.key, records.MetadataChecked(group_id, turn.now_ms), cause),
-        ),
+        records=tuple(Record(shard.key, value, cause) for value in values),
         # Classic members must join again; the others need hear only of what they get or lose.
         effects=(GroupNews(group_id),) if len(group.classic) else (),
-        events=(RebalanceStarted(group_id, group.kind, cause),),
+        events=tuple(events),
     )
+
+
+def rebalance_completed(group: ConsumerGroup, group_epoch: int, turn: Turn) -> RebalanceCompleted:
+    """Every member is where it is meant to be, or nobody is left."""
+    started_ms = turn.now_ms if group.rebalance_started_ms is None else group.rebalance_started_ms
+    elapsed_ms = max(0, turn.now_ms - started_ms)
+    return RebalanceCompleted(group.group_id, group.kind, group_epoch, len(group.members), elapsed_ms)
 
 
 def is_refresh_due(shard: GroupShard, group: ConsumerGroup, turn: Turn) -> bool:
@@ -164,23 +178,23 @@ def _leave_the_loop(shard: GroupShard, group: ConsumerGroup, turn: Turn) -> Deci
     return Decision(records=(Record(shard.key, first, cause), Record(shard.key, second, cause)), effects=effects)
 
 
-def decide_result(shard: GroupShard, turn: Turn, *, result: TargetResult) -> Decision:
-    """A target was computed elsewhere. The reply is True unless it came too late: then it is of no use any more."""
+def decide_result(shard: GroupShard, turn: Turn, *, result: TargetResult, away_us: int) -> Decision:
+    """A target was computed elsewhere, which took so long. The reply is True unless it came too late: then it is of no
+    use any more."""
     group = find_group(shard, result.group_id)
     if group is None or group.epochs.group_epoch != result.group_epoch or not is_target_due(group):
         return Decision(reply=False)
-    return _reached(shard, result, turn, reply=True)
+    return replace(_reached(shard, result, turn, away_us), reply=True)
 
 
-def _reached(shard: GroupShard, result: TargetResult, turn: Turn, reply: object = None) -> Decision:
+def _reached(shard: GroupShard, result: TargetResult, turn: Turn, away_us: int | None = None) -> Decision:
     group_id, epoch, name = result.group_id, result.group_epoch, result.assignor_name
     values: list[object] = [
         records.TargetChanged(group_id, member_id, share) for member_id, share in result.changed.items()
     ]
     values.append(records.TargetEpochReached(group_id, epoch, turn.now_ms, name))
     return Decision(
-        reply,
         records=tuple(Record(shard.key, value, cause="assign") for value in values),
         effects=(CancelTimer(timer_of_target(group_id)), GroupNews(group_id)),
-        events=(TargetComputed(group_id, epoch, name, len(result.changed)),),
+        events=(TargetComputed(group_id, epoch, name, len(result.changed), away_us),),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from coordinator_api.storage.v1 import group_pb2 as storage
 from coordinator_protocol.assignors.values import Share
@@ -202,7 +202,10 @@ def _held(stored: Iterable[storage.TopicPartitionsValue]) -> Held:
     return {topic.topic_id: dict(zip(topic.partitions, topic.assignment_epochs, strict=True)) for topic in stored}
 
 
-def _nothing(_record: records.MetadataChecked | records.RegexesChecked | records.RejoinAwaited) -> None:
+_Unstored: TypeAlias = records.MetadataChecked | records.RegexesChecked | records.RebalanceNoted | records.RejoinAwaited
+
+
+def _nothing(_record: _Unstored) -> None:
     return None
 
 
@@ -220,6 +223,7 @@ ENCODERS: Final[Encoders] = {
     records.AssignmentChanged: _assignment,
     records.AssignmentForgotten: partial(_no_member, CONSUMER_CURRENT_ASSIGNMENT),
     records.MetadataChecked: _nothing,
+    records.RebalanceNoted: _nothing,
     records.RegexesChecked: _nothing,
     records.RejoinAwaited: _nothing,
 }

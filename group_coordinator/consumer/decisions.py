@@ -23,6 +23,7 @@ from group_coordinator.consumer.assigning import (
     find_group,
     is_refresh_due,
     is_target_due,
+    rebalance_completed,
     refresh,
     the_group,
 )
@@ -302,13 +303,14 @@ def _decide_step(
 ) -> Decision:
     group = the_group(shard, request.group_id)
     decision, after = decide_step(
-        shard, group, request.member_id, request.owned, is_subscription_new=is_subscription_new
+        shard, turn, group, request.member_id, request.owned, is_subscription_new=is_subscription_new
     )
     return replace(decision, reply=_reply(shard, request, before, after))
 
 
 def decide_step(
     shard: GroupShard,
+    turn: Turn,
     group: ConsumerGroup,
     member_id: str,
     owned: Owned | None,
@@ -329,8 +331,13 @@ def decide_step(
         effects.append(CancelTimer(rebalance_key(group_id, member_id)))
     if releases(current, after):
         effects.append(GroupNews(group_id))
-    record = Record(shard.key, records.AssignmentChanged(group_id, member_id, after), "move")
-    return Decision(records=(record,), effects=tuple(effects)), after
+    values: list[object] = [records.AssignmentChanged(group_id, member_id, after)]
+    events: list[object] = []
+    if group.rebalance_started_ms is not None and group.is_stable_with(member_id, after):
+        values.append(records.RebalanceNoted(group_id, None))
+        events.append(rebalance_completed(group, group.epochs.group_epoch, turn))
+    moves = tuple(Record(shard.key, value, "move") for value in values)
+    return Decision(records=moves, effects=tuple(effects), events=tuple(events)), after
 
 
 def _reply(

@@ -13,6 +13,8 @@ class TargetComputed:
     assignment_epoch: int
     assignor_name: str
     changed_members: int
+    away_us: int | None = None
+    """How long it took another process, with the wait for it; None: it was computed here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,7 @@ class ConsumerGroup:
         self.awaited: TimelineMap[str, None] = TimelineMap(journal)
         """Classic members that were told to join again, and have not yet."""
         self._checked_ms: TimelineMap[None, int | None] = TimelineMap(journal)
+        self._rebalance_started_ms: TimelineMap[None, int | None] = TimelineMap(journal)
         self._instances: TimelineMap[str, str] = TimelineMap(journal)
         self._regexes_checked_ms: TimelineMap[None, int | None] = TimelineMap(journal)
         self._regex_users: TimelineMap[str, int] = TimelineMap(journal)
@@ -159,6 +160,19 @@ class ConsumerGroup:
     def checked_ms(self) -> int | None:
         """When the hash of the epoch was last compared with the topics, wall time; None: it must be."""
         return self._checked_ms.get(_ONLY)
+
+    @property
+    def rebalance_started_ms(self) -> int | None:
+        """Wall time at which the group was Stable for the last time; None: it is, or nobody knows."""
+        return self._rebalance_started_ms.get(_ONLY)
+
+    def is_stable_with(self, member_id: str, after: CurrentAssignment) -> bool:
+        """Is every member where it is meant to be, once this one is there?"""
+        epochs = self.epochs
+        settled = self._settled.live(epochs.assignment_epoch)
+        settled -= rules.is_settled(self.assignment(member_id), epochs)
+        settled += rules.is_settled(after, epochs)
+        return rules.counted_state_name(epochs, len(self.members), settled) == "Stable"
 
     def assignment(self, member_id: str) -> CurrentAssignment:
         return self.assignments.get(member_id) or NOT_YET
@@ -283,6 +297,8 @@ class ConsumerGroup:
                 self._checked_ms.put(_ONLY, checked_ms)
             case records.RegexesChecked(_, checked_ms):
                 self._regexes_checked_ms.put(_ONLY, checked_ms)
+            case records.RebalanceNoted(_, started_ms):
+                self._rebalance_started_ms.put(_ONLY, started_ms)
             case records.RejoinAwaited(_, member_id, is_awaited):
                 if is_awaited:
                     self.awaited.put(member_id, None)

@@ -153,11 +153,11 @@ def _member(request: JoinGroup, member_id: str, subscription: EmbeddedSubscripti
 
 
 def _decide_join_step(
-    shard: GroupShard, _turn: Turn, *, group_id: str, member_id: str, owned: Owned, is_subscription_new: bool
+    shard: GroupShard, turn: Turn, *, group_id: str, member_id: str, owned: Owned, is_subscription_new: bool
 ) -> Decision:
     group = the_group(shard, group_id)
     member, classic = _classic_member(group, member_id)
-    decision, after = decide_step(shard, group, member_id, owned, is_subscription_new=is_subscription_new)
+    decision, after = decide_step(shard, turn, group, member_id, owned, is_subscription_new=is_subscription_new)
     heard_again = _awaited(shard, group, member_id, is_awaited=False)
     reply = Joined(
         generation_id=after.member_epoch,
@@ -167,7 +167,9 @@ def _decide_join_step(
         member_id=member_id,
     )
     timers = (CancelTimer(join_key(group_id, member_id)), removal.sync_timer(shard, group_id, member))
-    return Decision(reply, (*heard_again, *decision.records), effects=(*decision.effects, *timers))
+    return replace(
+        decision, reply=reply, records=(*heard_again, *decision.records), effects=(*decision.effects, *timers)
+    )
 
 
 # SyncGroup

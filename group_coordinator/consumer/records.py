@@ -132,6 +132,15 @@ class RegexesChecked:
 
 
 @dataclass(frozen=True, slots=True)
+class RebalanceNoted:
+    """A rebalance of the group began, or is over. Memory only: nobody measures one that a restart interrupted."""
+
+    group_id: str
+    started_ms: int | None
+    """Wall time; None: none is under way."""
+
+
+@dataclass(frozen=True, slots=True)
 class RejoinAwaited:
     """A classic member was told to join again, or did. Memory only: after a load it is told once more."""
 

@@ -26,6 +26,7 @@ _CHANGES_GROUP = (
     records.RegexForgotten,
     records.MetadataChecked,
     records.RegexesChecked,
+    records.RebalanceNoted,
     records.RejoinAwaited,
 )
 

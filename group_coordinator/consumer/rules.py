@@ -31,14 +31,16 @@ from group_coordinator.state import Committer, PartitionKey
 def state_name(epochs: Epochs, assignments: Iterable[CurrentAssignment]) -> str:
     """As lists show it; never stored (spec groups 3.1)."""
     members = list(assignments)
-    settled = [
-        each for each in members if each.state is MemberState.STABLE and each.member_epoch == epochs.assignment_epoch
-    ]
-    return counted_state_name(epochs, len(members), len(settled))
+    return counted_state_name(epochs, len(members), sum(is_settled(each, epochs) for each in members))
+
+
+def is_settled(assignment: CurrentAssignment, epochs: Epochs) -> bool:
+    """The member holds what the target of the group gives it."""
+    return assignment.state is MemberState.STABLE and assignment.member_epoch == epochs.assignment_epoch
 
 
 def counted_state_name(epochs: Epochs, members: int, settled: int) -> str:
-    """The same for whoever knows how many members there are, and how many hold what the target gives them."""
+    """The same for whoever knows how many members there are, and how many are settled."""
     if not members:
         return "Empty"
     if epochs.group_epoch > epochs.assignment_epoch:

@@ -8,6 +8,7 @@ Source: spec groups 3.4 (decision), design 8.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from coordinator_protocol.errors import CoordinatorError
@@ -32,10 +33,14 @@ from group_coordinator.shard import GroupShard
 class TargetComputer:
     """Does what `ComputeTarget` asks for."""
 
-    def __init__(self, runtime: Runtime, router: GroupRouter, worker: Worker) -> None:
+    def __init__(
+        self, runtime: Runtime, router: GroupRouter, worker: Worker, assignors: Mapping[str, ServerAssignor]
+    ) -> None:
         self._runtime = runtime
         self._router = router
         self._worker = worker
+        self._assignors = assignors
+        """By name; functions that another process can be asked to call."""
         self._computing: set[str] = set()
         runtime.handle_effect(ComputeTarget, lambda wanted: self._compute(wanted.group_id))
 
@@ -46,10 +51,11 @@ class TargetComputer:
             return
         self._computing.add(group_id)
         task = target_task(group, shard.topics, shard.config.consumer_assignors)
-        computed = self._worker.run(_compute, (task, shard.assignors[task.assignor_name]))
-        computed.on_settled(partial(self._on_computed, shard, group_id))
+        began_us = self._runtime.clock.monotonic_us()
+        computed = self._worker.run(_compute, (task, self._assignors[task.assignor_name]))
+        computed.on_settled(partial(self._on_computed, shard, group_id, began_us))
 
-    def _on_computed(self, shard: GroupShard, group_id: str, computed: Pending[TargetResult]) -> None:
+    def _on_computed(self, shard: GroupShard, group_id: str, began_us: int, computed: Pending[TargetResult]) -> None:
         self._computing.discard(group_id)
         try:
             result = computed.result()
@@ -60,7 +66,8 @@ class TargetComputer:
         except Exception:  # noqa: BLE001  whatever became of the other process, the members need a target
             self._runtime.write(Operation(shard.key, partial(decide_target_here, group_id=group_id)))
             return
-        written = self._runtime.write(Operation(shard.key, partial(decide_result, result=result)))
+        away_us = self._runtime.clock.monotonic_us() - began_us
+        written = self._runtime.write(Operation(shard.key, partial(decide_result, result=result, away_us=away_us)))
         written.recover(lambda _refusal: True).on_settled(partial(self._on_written, shard, group_id))
 
     def _on_written(self, shard: GroupShard, group_id: str, written: Pending[bool]) -> None:

@@ -118,6 +118,7 @@ class Inside:
                 answers=self.answers,
                 news=self.news,
                 worker=options.worker,
+                assignors=options.assignors,
             )
         )
         self._topic_number = 0

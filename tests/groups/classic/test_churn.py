@@ -181,7 +181,6 @@ class Churn:
     def check(self) -> None:
         self.ids.update(member.member_id for member in self.members)
         self.waiting = [reply for reply in self.waiting if not reply.is_settled]
-        check_counts(self.room)
         group = self.group
         if group is None:
             return
@@ -189,6 +188,7 @@ class Churn:
         self.seen_generation = group.generation_id
         self.check_members(group)
         if self.room.inside.driver.undurable_groups == 0:
+            check_counts(self.room)
             self.check_timers(group)
             if group.state in (ClassicState.STABLE, ClassicState.EMPTY) and group.generation_id > 0:
                 assert self.stored == as_loaded(group)

@@ -115,8 +115,9 @@ class ConsumerShell:
     def transaction_offsets(self, batch: ConsumerRecords | Offsets) -> TransactionOffsets:
         """Return what `Transaction.commit_offsets` sends: the offsets behind the batch, and who commits them.
 
+        A rebalance under way is no reason to refuse: what is still held may be committed, and the group decides.
         Raises: Abortable where a partition of the batch is not this consumer's any more, so that somebody else reads
-        its records; CommitFailed; Rejected with automatic commits or without a group.
+        its records; Rejected with automatic commits or without a group.
         """
         if self._config.enable_auto_commit and self._config.group_id is not None:
             raise rejected(
@@ -133,7 +134,7 @@ class ConsumerShell:
                 offsets = checked_offsets(batch)
                 for name in offsets:
                     core.assignment.get(name)
-            return TransactionOffsets(core.metadata(), offsets, core.assignment.topic_ids())
+            return TransactionOffsets(core.membership.standing(), offsets, core.assignment.topic_ids())
 
     def _subscribe(self, topics: Collection[str], pattern: str | None, listener: Listener | None) -> None:
         if isinstance(topics, str):

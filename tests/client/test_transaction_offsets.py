@@ -181,3 +181,17 @@ def test_a_classic_member_names_its_generation() -> None:
     offsets = consumer.transaction_offsets(consumer.poll())
     assert (offsets.metadata.generation, offsets.metadata.member_id, offsets.offsets) == (1, "m-1", {T0: (1, "")})
     assert consumer.group_metadata() == offsets.metadata
+
+
+def test_a_rebalance_under_way_does_not_abort_what_is_still_held() -> None:
+    room = ClassicRoom()
+    consumer = room.cooperative(enable_auto_commit=False)
+    consumer.poll(100)
+    room.world.fault(Method.JOIN_GROUP, Fault.SILENT)
+    room.group.rebalance()
+    room.world.pause(10)
+    consumer.poll(10)
+    room.topic.append(0, b"a")
+    offsets = consumer.transaction_offsets(consumer.poll(1_000))
+    assert room.world.requests(Method.JOIN_GROUP)[-1].member_id == "m-1"
+    assert (offsets.metadata.generation, offsets.offsets) == (1, {T0: (1, "")})

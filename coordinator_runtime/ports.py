@@ -177,6 +177,35 @@ class PartitionSequences(Protocol):
         ...
 
 
+class PartitionWrite(Protocol):
+    """What a Transact appends to one partition, checked as far as that goes without looking at the partition. Its
+    refusals name it."""
+
+    @property
+    def ordinal(self) -> int: ...
+
+    def append(self) -> Operation:
+        """Appends it; the partition is in the transaction by now, which ends later. The reply is the offset of the
+        transaction's first record there."""
+        ...
+
+    def append_and_end(self, marker: Marker) -> Operation:
+        """Appends it and ends the transaction, with nothing in between. The same reply."""
+        ...
+
+
+class GroupWrite(Protocol):
+    """Offsets that a Transact brings for one group. Its refusals name it."""
+
+    @property
+    def group_id(self) -> str: ...
+
+    def keep(self, last_csn: int) -> Operation:
+        """Keeps them until the transaction ends, in which the group is by now: a marker with a greater number than
+        this settles them. No reply."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class OpenInPartition:
     """A transaction with records in a partition and no marker yet, as the partition knows it."""

@@ -42,6 +42,7 @@ from coordinator_server.shard_events import ShardObserver
 from coordinator_server.shard_servicer import ShardServicer
 from coordinator_server.transport import Dispatcher
 from group_coordinator.committed.participant import GroupMarkers, OffsetsOfTopics
+from group_coordinator.committed.transacted import TransactedGroups
 from group_coordinator.loading import GroupRouter, groups_kind, send_members_away_with_their_shard
 from group_coordinator.news import News
 from group_coordinator.parts import GroupSurroundings, group_servicers
@@ -54,6 +55,7 @@ from partition_log.open_transactions import PartitionTransactions
 from partition_log.service import LogService
 from partition_log.servicer import LogServicer
 from partition_log.topics import TopicService, TopicUsers
+from partition_log.transacted import TransactedBatches
 from txn_coordinator.administration import TransactionAdministration
 from txn_coordinator.counters import COUNTERS
 from txn_coordinator.hanging import HangingTransactions
@@ -68,6 +70,7 @@ from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.owners import ProducerOwners
 from txn_coordinator.service import TransactionService
 from txn_coordinator.servicer import NodeAddress, TransactionServicer
+from txn_coordinator.transact_servicer import TransactParts, TransactServicer
 from txn_coordinator.verifier import CoordinatorVerifier
 
 SERVICES = (
@@ -189,6 +192,10 @@ async def load(server: Server, config: Config, address: Address) -> int:
         new_topic_id=new_uuid,
     )
     log = LogService(runtime, server.store, directory, verifier=verifier, authorizer=authorizer, limits=limits)
+    transact_parts = TransactParts(
+        TransactedBatches(server.store, directory, authorizer, limits),
+        TransactedGroups(GroupRouter(shard_count), directory, authorizer),
+    )
     transaction_servicer = TransactionServicer(
         transactions,
         catalog=directory,
@@ -213,6 +220,7 @@ async def load(server: Server, config: Config, address: Address) -> int:
     server.dispatcher.open(
         [
             transaction_servicer,
+            TransactServicer(transactions, transact_parts, authorizer),
             LogServicer(topics, log, foreign_markers),
             AdminServicer(limits, administration),
             ShardServicer(loader, authorizer),

@@ -251,15 +251,17 @@ class _Verification:
         """Whether the states of a transactional id follow each other as the table of legal steps says."""
         if row.shard.coordinator is not Coordinator.TRANSACTIONS or row.record_type != TRANSACTION_TYPE:
             return
-        transaction = None if row.value is None else stored.transaction_of(row.record_type, row.key, row.value)
-        state = None if transaction is None else transaction.state
         before = states.get(row.key)
-        if before is not None and state is not None and state not in LEGAL_STEPS[before]:
-            check.violated(
-                f"{_shard(row.shard)}: {_key(row.key)} went from {before.api_name} to {state.api_name} in log row"
-                f" {row.offset}, which is no legal step"
-            )
-        states[row.key] = state
+        if row.value is None:
+            states[row.key] = None
+            return
+        for state in stored.states_in(row.record_type, row.key, row.value):
+            if before is not None and state not in LEGAL_STEPS[before]:
+                check.violated(
+                    f"{_shard(row.shard)}: {_key(row.key)} went from {before.api_name} to {state.api_name} in log row"
+                    f" {row.offset}, which is no legal step"
+                )
+            states[row.key] = before = state
 
     def _check_outcomes(self, check: Check) -> None:
         decided: dict[int, _Decided] = {}
@@ -326,8 +328,8 @@ class _Verification:
         """Every decided outcome that the history still tells of, and those of now."""
         for row in stored.history_rows(self._rows, Coordinator.TRANSACTIONS):
             if row.value is not None:
-                found = stored.transaction_of(row.record_type, row.key, row.value)
-                if found is not None and found.state in PREPARED:
+                found = stored.decided_in(row.record_type, row.key, row.value)
+                if found is not None:
                     yield found
         yield from (found for found in stored.transactions(self._rows) if found.state in PREPARED)
 

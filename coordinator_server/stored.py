@@ -23,7 +23,7 @@ from partition_log.catalog.state import CATALOG_KEY
 from partition_log.state import EndedTransaction, PartitionHead, ProducerEntry
 from txn_coordinator.codec import TransactionCodec
 from txn_coordinator.records import TransactionChanged
-from txn_coordinator.state import Transaction
+from txn_coordinator.state import PREPARED, Transaction, TransactionState
 
 _STATE_KEY: Final = struct.Struct(">BHB")
 _LOG_KEY: Final = struct.Struct(">BHQ")
@@ -141,6 +141,27 @@ def transaction_of(record_type: int, key: bytes, value: bytes) -> Transaction | 
     """The transaction in a row of the TRANSACTIONS shards; None for a row of another kind."""
     record = TransactionCodec().decode(record_type, key, value)
     return record.transaction if isinstance(record, TransactionChanged) else None
+
+
+def states_in(record_type: int, key: bytes, value: bytes) -> list[TransactionState]:
+    """The states that a row of the TRANSACTIONS shards tells, in order. That of a Transact tells the state that it led
+    to, and stands for those on the way: the opening has no row, and neither has the decision where it is complete."""
+    record = TransactionCodec().decode(record_type, key, value)
+    assert isinstance(record, TransactionChanged), "asked of a row of a transactional id"
+    states = [record.transaction.state]
+    if record.prepared is not None:
+        states.insert(0, record.prepared.state)
+    if record.transaction.transact_id and states[0] in PREPARED:
+        states.insert(0, TransactionState.ONGOING)
+    return states
+
+
+def decided_in(record_type: int, key: bytes, value: bytes) -> Transaction | None:
+    """The Prepare state that a row of the TRANSACTIONS shards has, or stands for; None for all others."""
+    record = TransactionCodec().decode(record_type, key, value)
+    if not isinstance(record, TransactionChanged):
+        return None
+    return record.transaction if record.transaction.state in PREPARED else record.prepared
 
 
 def transactions(rows: StoredRows) -> Iterator[Transaction]:

@@ -75,13 +75,14 @@ def _produce_item(item: log_pb2.PartitionBatch) -> ProduceItem:
     batch = item.batch
     name = partition_name(item.topic, item.topic_id, item.partition)
     try:
-        header: BatchHeader | Refused = _client_header(batch)
+        header: BatchHeader | Refused = client_header(batch)
     except Refused as refusal:
         header = refusal
     return ProduceItem(name, header, batch.payload, batch.crc32c if batch.HasField("crc32c") else None)
 
 
-def _client_header(batch: log_pb2.RecordBatch) -> BatchHeader:
+def client_header(batch: log_pb2.RecordBatch) -> BatchHeader:
+    """The header of a batch that a client sends, unchecked but for what has no value here. Raises Refused."""
     if batch.encoding == log_pb2.ENCODING_UNSPECIFIED and not batch.is_control:
         raise Refused(ErrorCode.INVALID_RECORD, "the batch does not say how its payload is encoded; name the encoding")
     if not 0 <= batch.timestamp_type < len(_TIMESTAMP_TYPES):

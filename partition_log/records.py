@@ -60,6 +60,21 @@ class MarkerAppended:
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionAppended:
+    """Batches of a client and the marker that ends their transaction are in the log, one right behind the other."""
+
+    ordinal: int
+    batches: tuple[tuple[int, bytes], ...]
+    """Last offset and stored form of each, the marker being the last one."""
+    head: PartitionHead
+    producer_id: int
+    producer: ProducerEntry
+    ended: EndedTransaction
+    indexed: tuple[tuple[TimeIndexEntry, int], ...] = ()
+    """With the number of markers in the log up to the end of each stretch."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerSealed:
     """A producer's open transaction takes no more records."""
 
@@ -99,6 +114,7 @@ LogRecord = (
     | PartitionDeleted
     | BatchAppended
     | MarkerAppended
+    | TransactionAppended
     | ProducerSealed
     | ProducersForgotten
     | PartitionRestored

@@ -26,8 +26,9 @@ from partition_log.records import (
     ProducerRestored,
     ProducerSealed,
     ProducersForgotten,
+    TransactionAppended,
 )
-from partition_log.state import EMPTY_HEAD, PartitionHead, TimeIndexEntry
+from partition_log.state import EMPTY_HEAD, EndedTransaction, TimeIndexEntry
 
 _FAMILIES: Final = (Family.PARTITIONS, Family.LOG, Family.TIME_INDEX, Family.PRODUCERS, Family.OUTCOMES)
 
@@ -46,6 +47,8 @@ class LogRows:
                 _stage_batch(value, staged)
             case MarkerAppended():
                 _stage_marker(value, staged)
+            case TransactionAppended():
+                _stage_transaction(value, staged)
             case ProducerSealed(ordinal, producer_id, producer):
                 key = codec.producer_key(ordinal, producer_id)
                 staged.put(Family.PRODUCERS, key, codec.encode_producer(producer))
@@ -76,7 +79,7 @@ def _stage_batch(record: BatchAppended, staged: StagedRows) -> None:
         key = codec.producer_key(ordinal, record.producer_id)
         staged.put(Family.PRODUCERS, key, codec.encode_producer(record.producer))
     if record.indexed is not None:
-        _stage_index(ordinal, record.indexed, record.head, staged)
+        _stage_index(ordinal, record.indexed, record.head.counted.markers, staged)
 
 
 def _stage_marker(record: MarkerAppended, staged: StagedRows) -> None:
@@ -85,12 +88,27 @@ def _stage_marker(record: MarkerAppended, staged: StagedRows) -> None:
     staged.put(Family.PARTITIONS, codec.partition_key(ordinal), codec.encode_head(record.head))
     producer_key = codec.producer_key(ordinal, record.producer_id)
     staged.put(Family.PRODUCERS, producer_key, codec.encode_producer(record.producer))
-    ended = record.ended
-    if ended is not None:
-        key = codec.outcome_key(ordinal, ended.outcome, ended.producer_id, ended.marker_offset)
-        staged.put(Family.OUTCOMES, key, codec.encode_outcome(ended))
+    if record.ended is not None:
+        _stage_outcome(ordinal, record.ended, staged)
     if record.indexed is not None:
-        _stage_index(ordinal, record.indexed, record.head, staged)
+        _stage_index(ordinal, record.indexed, record.head.counted.markers, staged)
+
+
+def _stage_transaction(record: TransactionAppended, staged: StagedRows) -> None:
+    ordinal = record.ordinal
+    for last_offset, batch in record.batches:
+        staged.put(Family.LOG, codec.log_key(ordinal, last_offset), batch)
+    staged.put(Family.PARTITIONS, codec.partition_key(ordinal), codec.encode_head(record.head))
+    producer_key = codec.producer_key(ordinal, record.producer_id)
+    staged.put(Family.PRODUCERS, producer_key, codec.encode_producer(record.producer))
+    _stage_outcome(ordinal, record.ended, staged)
+    for entry, markers in record.indexed:
+        _stage_index(ordinal, entry, markers, staged)
+
+
+def _stage_outcome(ordinal: int, ended: EndedTransaction, staged: StagedRows) -> None:
+    key = codec.outcome_key(ordinal, ended.outcome, ended.producer_id, ended.marker_offset)
+    staged.put(Family.OUTCOMES, key, codec.encode_outcome(ended))
 
 
 def _stage_forgotten(record: ProducersForgotten, staged: StagedRows) -> None:
@@ -100,11 +118,11 @@ def _stage_forgotten(record: ProducersForgotten, staged: StagedRows) -> None:
         staged.delete(Family.PRODUCERS, codec.producer_key(ordinal, producer_id))
 
 
-def _stage_index(ordinal: int, entry: TimeIndexEntry, head: PartitionHead, staged: StagedRows) -> None:
+def _stage_index(ordinal: int, entry: TimeIndexEntry, markers: int, staged: StagedRows) -> None:
     key = codec.time_index_key(ordinal, entry.max_timestamp_ms, entry.last_offset)
     staged.put(Family.TIME_INDEX, key, codec.encode_time_index(entry))
-    markers = codec.encode_marker_count(head.counted.markers)
-    staged.put(Family.PARTITIONS, codec.stretch_key(ordinal, entry.last_offset), markers)
+    stretch_key = codec.stretch_key(ordinal, entry.last_offset)
+    staged.put(Family.PARTITIONS, stretch_key, codec.encode_marker_count(markers))
 
 
 def _load_producers(store: Store, ordinal: int) -> Iterator[ProducerRestored]:

@@ -217,6 +217,17 @@ def entry_after_append(
     )
 
 
+def opened_in(entry: ProducerEntry | None) -> OpenTransaction:
+    """The open transaction of a producer that has just appended to it. Raises Refused DUPLICATE_SEQUENCE_NUMBER where
+    all of that was in the log before, and not in a transaction."""
+    if entry is None or entry.open_transaction is None:
+        raise Refused(
+            ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+            "these sequence numbers are in the log already, outside of the transaction: send each batch once",
+        )
+    return entry.open_transaction
+
+
 def judge_marker(entry: ProducerEntry | None, marker: Marker, *, forgotten_csn: int) -> MarkerVerdict:
     """Whether a marker is appended. One for an unknown producer is: it may be all that fences a late batch. Unless the
     producer may have been forgotten with this very marker, whose csn is then `forgotten_csn` at most: there is nothing

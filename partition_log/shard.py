@@ -7,7 +7,7 @@ in for records and markers alike, so the order of the log is the order of the de
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
@@ -16,12 +16,10 @@ from coordinator_protocol.batch import (
     NO_PRODUCER_ID,
     NO_TIMESTAMP_MS,
     BatchHeader,
-    Encoding,
-    encode_batch,
     with_base_offset,
 )
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
+from coordinator_protocol.marker import Marker, Outcome
 from coordinator_protocol.quick import quick
 from coordinator_runtime.decision import Decision, Operation, Record, ShardKey, Turn
 from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
@@ -29,6 +27,7 @@ from coordinator_runtime.ports import OpenInPartition
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
 from partition_log.events import MarkerFromOutside, PartitionGrew, ProducersExpired
+from partition_log.growth import Growth, control_batch
 from partition_log.records import (
     BatchAppended,
     LogRecord,
@@ -39,6 +38,7 @@ from partition_log.records import (
     ProducerRestored,
     ProducerSealed,
     ProducersForgotten,
+    TransactionAppended,
 )
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.state import (
@@ -155,16 +155,19 @@ class LogShard:
     def decide_append(self, append: Append, turn: Turn) -> Decision:
         """Append a client's batch. The reply is Appended. Raises Refused as `rules.judge_append`, and
         UNKNOWN_TOPIC_OR_PARTITION."""
-        partition, head = self._partition(append.ordinal), self._heads.get(append.ordinal)
-        if partition is None or head is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _UNKNOWN)
+        partition, head = self._known(append.ordinal)
         batch = append.header
         entry = None if batch.producer_id == NO_PRODUCER_ID else partition.producers.get(batch.producer_id)
         verdict = rules.judge_append(
             entry, batch, is_admitted=append.is_admitted, log_start_offset=head.log_start_offset
         )
         if verdict is AppendVerdict.APPEND:
-            return self._append(append, partition, head, entry, turn)
+            record = self._appended(append, head, entry, turn)
+            return Decision(
+                reply=Appended(record.last_offset - batch.record_count + 1, head.log_start_offset),
+                records=(Record(self.key, record),),
+                events=(PartitionGrew(append.ordinal, batch.record_count, len(append.encoded)),),
+            )
         if isinstance(verdict, CachedBatch):
             return Decision(reply=Appended(verdict.base_offset, head.log_start_offset, is_duplicate=True))
         assert append.admission is not None, "a transactional batch comes with its admission"
@@ -172,9 +175,7 @@ class LogShard:
         again = Operation(self.key, lambda shard, later: shard.decide_append(admitted, later))
         return Decision(joins=(append.admission(), again))
 
-    def _append(
-        self, append: Append, partition: _Partition, head: PartitionHead, entry: ProducerEntry | None, turn: Turn
-    ) -> Decision:
+    def _appended(self, append: Append, head: PartitionHead, entry: ProducerEntry | None, turn: Turn) -> BatchAppended:
         batch, base_offset = append.header, head.log_end_offset
         producer: ProducerEntry | None = None
         opens = False
@@ -195,7 +196,7 @@ class LogShard:
             head.log_start_offset,
             end_offset,
             # With a transaction open the bound stands still; one that opens now does so exactly at the bound.
-            head.last_stable_offset if opens or partition.ongoing else end_offset,
+            head.last_stable_offset if opens or head.open_transactions else end_offset,
             head.open_transactions + opens,
             head.last_abort_offset,
             index,
@@ -203,7 +204,7 @@ class LogShard:
             head.forgotten,
             head.counted,
         )
-        record = BatchAppended(
+        return BatchAppended(
             append.ordinal,
             end_offset - 1,
             with_base_offset(append.encoded, base_offset),
@@ -212,11 +213,44 @@ class LogShard:
             producer,
             indexed,
         )
-        return Decision(
-            reply=Appended(base_offset, head.log_start_offset),
-            records=(Record(self.key, record),),
-            events=(PartitionGrew(append.ordinal, batch.record_count, len(append.encoded)),),
-        )
+
+    def decide_append_all(self, appends: Sequence[Append], turn: Turn) -> Decision:
+        """Append batches of one transaction, in which the partition is, one behind the other; at least one. The reply
+        is the offset of the transaction's first record here. Raises Refused as `decide_append`, and
+        DUPLICATE_SEQUENCE_NUMBER for what was appended before outside of the transaction."""
+        ordinal = appends[0].ordinal
+        partition, head = self._known(ordinal)
+        entry = partition.producers.get(appends[0].header.producer_id)
+        records: list[Record] = []
+        events: list[PartitionGrew] = []
+        for append in appends:
+            batch = append.header
+            verdict = rules.judge_append(entry, batch, is_admitted=True, log_start_offset=head.log_start_offset)
+            if isinstance(verdict, CachedBatch):
+                continue
+            record = self._appended(append, head, entry, turn)
+            head, entry = record.head, record.producer
+            records.append(Record(self.key, record))
+            events.append(PartitionGrew(ordinal, batch.record_count, len(append.encoded)))
+        return Decision(reply=rules.opened_in(entry).first_offset, records=tuple(records), events=tuple(events))
+
+    def decide_append_and_end(self, appends: Sequence[Append], marker: Marker, turn: Turn) -> Decision:
+        """The same, with the end of the transaction in the same step and the same record. Raises Refused as
+        `decide_marker`, too."""
+        ordinal = appends[0].ordinal
+        partition, head = self._known(ordinal)
+        entry = partition.producers.get(marker.producer_id)
+        growth = Growth(head, entry, self._config, turn.now_ms)
+        for append in appends:
+            growth.append(append.header, append.encoded)
+        ended = growth.end(marker)
+        first_unstable = _first_unstable_without(partition, ended, growth.end_offset)
+        record = growth.record(ordinal, ended, first_unstable)
+        sizes = [len(batch) for _last_offset, batch in record.batches]
+        events = [PartitionGrew(ordinal, 1, sizes[-1], marker.outcome)]
+        if growth.record_count:
+            events.insert(0, PartitionGrew(ordinal, growth.record_count, sum(sizes[:-1])))
+        return Decision(reply=ended.first_offset, records=(Record(self.key, record),), events=tuple(events))
 
     def decide_marker(self, ordinal: int, marker: Marker, turn: Turn) -> Decision:
         """End a transaction in a partition. No reply; success for a partition that was deleted, because what the marker
@@ -235,7 +269,7 @@ class LogShard:
             ended = EndedTransaction(
                 marker.producer_id, marker.txn_epoch, opened.first_offset, offset, marker.outcome, marker.csn
             )
-        batch = _control_batch(marker, offset, turn.now_ms)
+        batch = control_batch(marker, offset, turn.now_ms)
         index, indexed = rules.index_after(
             head.index,
             last_offset=offset,
@@ -341,7 +375,7 @@ class LogShard:
 
     def replay(self, value: LogRecord) -> None:
         match value:
-            case BatchAppended() | MarkerAppended():
+            case BatchAppended() | MarkerAppended() | TransactionAppended():
                 self._replay_appended(value)
             case PartitionCreated(ordinal):
                 self._put(ordinal, EMPTY_HEAD)
@@ -357,7 +391,7 @@ class LogShard:
                 self._heads.remove(ordinal)
                 self._partitions.remove(ordinal)
 
-    def _replay_appended(self, value: BatchAppended | MarkerAppended) -> None:
+    def _replay_appended(self, value: BatchAppended | MarkerAppended | TransactionAppended) -> None:
         before, head = self._heads.get(value.ordinal), value.head
         partition = self._existing(value.ordinal)
         assert before is not None, f"partition {value.ordinal} has no head"
@@ -384,6 +418,12 @@ class LogShard:
             partition.ongoing.put(is_open.first_offset, is_open)
         partition.producers.put(producer_id, producer)
 
+    def _known(self, ordinal: int) -> tuple[_Partition, PartitionHead]:
+        partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
+        if partition is None or head is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _UNKNOWN)
+        return partition, head
+
     def _partition(self, ordinal: int) -> _Partition | None:
         return self._partitions.get(ordinal)
 
@@ -399,18 +439,3 @@ def _first_unstable_without(partition: _Partition, ended: EndedTransaction | Non
         if ended is None or still_open.first_offset != ended.first_offset:
             return still_open.first_offset
     return end_offset
-
-
-def _control_batch(marker: Marker, offset: int, now_ms: int) -> bytes:
-    header = BatchHeader(
-        base_offset=offset,
-        record_count=1,
-        base_timestamp_ms=now_ms,
-        max_timestamp_ms=now_ms,
-        producer_id=marker.producer_id,
-        producer_epoch=marker.txn_epoch,
-        encoding=Encoding.CONTROL,
-        is_transactional=True,
-        is_control=True,
-    )
-    return encode_batch(header, encode_marker_payload(marker))

@@ -10,6 +10,7 @@ from coordinator_api.storage.v1 import transaction_pb2 as storage
 from coordinator_runtime.rows import EncodedRecord
 from txn_coordinator.records import (
     CsnGiven,
+    Decided,
     ProducerIdBlockTaken,
     ProducerIdGiven,
     TransactionChanged,
@@ -35,12 +36,18 @@ class TransactionCodec:
         if isinstance(value, TransactionForgotten):
             return EncodedRecord(TRANSACTION_TYPE, value.transactional_id.encode(), None)
         transaction = value.transaction
-        return EncodedRecord(TRANSACTION_TYPE, transaction.transactional_id.encode(), _encode(transaction))
+        return EncodedRecord(
+            TRANSACTION_TYPE, transaction.transactional_id.encode(), _encode(transaction, value.decided)
+        )
 
     def decode(self, record_type: int, key: bytes, value: bytes) -> TransactionChanged | None:
         if record_type != TRANSACTION_TYPE:
             return None
-        return TransactionChanged(_decode(key.decode(), storage.TransactionValue.FromString(value)))
+        stored = storage.TransactionValue.FromString(value)
+        decided = None
+        if stored.HasField("decided"):
+            decided = Decided(frozenset(stored.decided.partitions), frozenset(stored.decided.groups))
+        return TransactionChanged(_decode(key.decode(), stored), decided)
 
 
 class CountersCodec:
@@ -74,10 +81,10 @@ def decode_unowned_marker(key: bytes) -> UnownedMarkerWritten:
     return UnownedMarkerWritten(csn, ordinal, producer_id)
 
 
-def _encode(transaction: Transaction) -> bytes:
+def _encode(transaction: Transaction, decided: Decided | None) -> bytes:
     init = transaction.init
     ongoing = None if init is None else init.ongoing
-    return storage.TransactionValue(
+    value = storage.TransactionValue(
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
         last_producer_epoch=transaction.last_producer_epoch,
@@ -100,7 +107,13 @@ def _encode(transaction: Transaction) -> bytes:
         prepared_ms=transaction.prepared_ms,
         init_ongoing_producer_id=None if ongoing is None else ongoing.producer_id,
         init_ongoing_producer_epoch=None if ongoing is None else ongoing.producer_epoch,
-    ).SerializeToString()
+        transact_id=transaction.transact_id,
+    )
+    if decided is not None:
+        value.decided.partitions.extend(sorted(decided.partitions))
+        value.decided.groups.extend(sorted(decided.groups))
+        value.decided.SetInParent()
+    return value.SerializeToString()
 
 
 def _decode(transactional_id: str, value: storage.TransactionValue) -> Transaction:
@@ -132,4 +145,5 @@ def _decode(transactional_id: str, value: storage.TransactionValue) -> Transacti
         init=init,
         cause=value.cause,
         prepared_ms=value.prepared_ms if value.HasField("prepared_ms") else None,
+        transact_id=value.transact_id,
     )

@@ -85,7 +85,7 @@ class _Search:
         self._limit = limit
         self._end_offset = rows.history_end(shard)
         self._stop_offset = max(0, self._end_offset - ROWS_MAX)
-        self._found: list[HistoryRow] = []
+        self._found: list[Snapshot] = []
         self._reply: Pending[History] = Pending()
 
     def start(self) -> Pending[History]:
@@ -97,7 +97,7 @@ class _Search:
         for row in self._rows.history_backwards(
             self._store, self._shard, self._key, start_offset=start_offset, end_offset=self._end_offset
         ):
-            self._found.append(row)
+            self._found.extend(snapshots_in(row))
             # One more than wanted: who was fenced by the oldest step can only be said beside the one before.
             if len(self._found) > self._limit:
                 break
@@ -112,21 +112,28 @@ class _Search:
         return len(self._found) <= self._limit and self._end_offset == 0
 
 
-def steps_of(newest_first: Sequence[HistoryRow], limit: int) -> list[Step]:
-    """Rows as steps; one more row than the limit says what came before the last of them."""
+Snapshot = tuple[HistoryRow, Transaction | None]
+"""One state of an id, and the row that tells it. None: the id was forgotten."""
+
+
+def snapshots_in(row: HistoryRow) -> list[Snapshot]:
+    """The states that a row tells, the newest first: one, or two where the decision has no row of its own."""
+    if row.value is None:
+        return [(row, None)]
+    assert isinstance(row.value, TransactionChanged), "the history of an id holds its snapshots and tombstones"
+    found: list[Snapshot] = [(row, row.value.transaction)]
+    if row.value.prepared is not None:
+        found.append((row, row.value.prepared))
+    return found
+
+
+def steps_of(newest_first: Sequence[Snapshot], limit: int) -> list[Step]:
+    """States as steps; one more than the limit says what came before the last of them."""
     steps: list[Step] = []
-    for at, row in enumerate(newest_first[:limit]):
-        after = _transaction(row)
-        before = _transaction(newest_first[at + 1]) if at + 1 < len(newest_first) else None
+    for at, (row, after) in enumerate(newest_first[:limit]):
+        before = newest_first[at + 1][1] if at + 1 < len(newest_first) else None
         steps.append(Step(after, row.wall_ms, row.client_id, row.host, row.cause, _fenced(before, after, row.cause)))
     return steps
-
-
-def _transaction(row: HistoryRow) -> Transaction | None:
-    if row.value is None:
-        return None
-    assert isinstance(row.value, TransactionChanged), "the history of an id holds its snapshots and tombstones"
-    return row.value.transaction
 
 
 _ON_ITS_OWN_BEHALF: Final = frozenset({"client", "add"})

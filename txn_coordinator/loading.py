@@ -51,7 +51,7 @@ def transactions_kind(runtime: Runtime, *, markers: MarkerPort, config: Transact
             two_phase=config.two_phase,
         )
         shard.expiration_ms = config.transactional_id_expiration_ms
-        shard.is_served = runtime.table.is_serving
+        shard.outcomes.is_served = runtime.table.is_serving
         return shard
 
     return ShardKind(

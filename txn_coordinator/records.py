@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coordinator_protocol.quick import quick
-from txn_coordinator.state import Transaction
+from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Transaction, TransactionState
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What a Prepare state says of a transaction and a Complete state does not."""
+
+    partitions: frozenset[int]
+    groups: frozenset[str]
 
 
 @quick
@@ -14,6 +23,28 @@ class TransactionChanged:
     """The newest snapshot of a transactional id (TRANSACTIONS shards)."""
 
     transaction: Transaction
+    decided: Decided | None = None
+    """In a Complete state that was reached in one operation, without a record of PREPARE: what that would have said."""
+
+    @property
+    def prepared(self) -> Transaction | None:
+        """The state that decided the outcome, where this record stands for it."""
+        after, decided = self.transaction, self.decided
+        if decided is None:
+            return None
+        has_rotated = after.prev_producer_id != NO_PRODUCER_ID
+        is_commit = after.state is TransactionState.COMPLETE_COMMIT
+        return replace(
+            after,
+            state=TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT,
+            producer_id=after.prev_producer_id if has_rotated else after.producer_id,
+            producer_epoch=after.last_producer_epoch + 1,
+            next_producer_id=after.producer_id if has_rotated else NO_PRODUCER_ID,
+            next_producer_epoch=after.producer_epoch if has_rotated else NO_EPOCH,
+            txn_epoch=after.last_producer_epoch,
+            partitions=decided.partitions,
+            groups=decided.groups,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_protocol.quick import quick
 from txn_coordinator.state import (
+    COMPLETE,
     IDLE,
     NO_EPOCH,
     NO_PRODUCER_ID,
@@ -128,6 +129,7 @@ def initialise(
         client_txn_version=request.client_txn_version,
         init=InitAnswer(request.request_id, Identity(producer_id, epoch)),
         cause="init",
+        transact_id=b"",
     )
 
 
@@ -298,6 +300,7 @@ def add(
         last_update_ms=now_ms,
         client_txn_version=client_txn_version,
         cause="add",
+        transact_id=b"",
     )
 
 
@@ -357,33 +360,20 @@ def end(current: Transaction, request: EndRequest) -> EndVerdict:
         return EndVerdict.PREPARE
     if current.state is not TransactionState.EMPTY and current.outcome is request.outcome:
         return EndVerdict.REPEATED
-    raise _nothing_to_end(current, request)
+    raise _nothing_to_end(current, request.outcome)
 
 
 def _end_v2(current: Transaction, request: EndRequest) -> EndVerdict:
     check_not_prepared(current)
     shown = request.identity
-    client = current.client_identity
-    # Only the client on whose behalf the epoch was bumped may ask again: for a new instance `last_producer_epoch` is
-    # erased, so an older holder can never take the new one's outcome for its own (spec transactions 3.2).
-    is_last = shown.producer_epoch == current.last_producer_epoch
-    is_overflow_retry = is_last and current.prev_producer_id == shown.producer_id and current.producer_epoch == 0
-    if shown.producer_id not in (client.producer_id, current.producer_id) and not is_overflow_retry:
-        raise _wrong_producer_id(current, shown)
-    is_complete = current.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
-    is_current = shown == client
-    is_retry = is_overflow_retry or (
-        is_last and shown.producer_id == current.producer_id and current.producer_epoch == shown.producer_epoch + 1
-    )
-    if not is_current and not (is_complete and is_retry):
-        raise _fenced(current, shown)
+    is_retry = _is_end_retry(current, shown)
     if current.state is TransactionState.ONGOING:
         return EndVerdict.PREPARE
-    if is_current:
+    if not is_retry:
         if request.outcome is Outcome.ABORT:
             # The client does not know whether anything was added: an empty abort, with a bump.
             return EndVerdict.PREPARE
-        raise _nothing_to_end(current, request)
+        raise _nothing_to_end(current, request.outcome)
     if current.outcome is request.outcome:
         return EndVerdict.REPEATED
     if current.outcome is Outcome.ABORT:
@@ -393,7 +383,82 @@ def _end_v2(current: Transaction, request: EndRequest) -> EndVerdict:
             ErrorCode.PRODUCER_FENCED,
             f"the transaction was aborted meanwhile (cause: {current.cause}); it can no longer be committed",
         )
-    raise _nothing_to_end(current, request)
+    raise _nothing_to_end(current, request.outcome)
+
+
+def _is_end_retry(current: Transaction, shown: Identity) -> bool:
+    """True for the identity of the transaction that ended last, shown by its owner (a bump-retry or an overflow-retry),
+    False for the current one. Raises Refused for all others.
+
+    Only the client on whose behalf the epoch was bumped may ask again: for a new instance `last_producer_epoch` is
+    erased, so an older holder can never take the new one's outcome for its own (spec transactions 3.2)."""
+    client = current.client_identity
+    if shown == client:
+        return False
+    is_last = shown.producer_epoch == current.last_producer_epoch
+    is_overflow_retry = is_last and current.prev_producer_id == shown.producer_id and current.producer_epoch == 0
+    if shown.producer_id not in (client.producer_id, current.producer_id) and not is_overflow_retry:
+        raise _wrong_producer_id(current, shown)
+    is_bump_retry = (
+        is_last and shown.producer_id == current.producer_id and current.producer_epoch == shown.producer_epoch + 1
+    )
+    if current.state in COMPLETE and (is_overflow_retry or is_bump_retry):
+        return True
+    raise _fenced(current, shown)
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class TransactRequest:
+    """Transact, its arguments checked, without what it writes."""
+
+    transactional_id: str
+    identity: Identity
+    outcome: Outcome
+    request_id: bytes
+    additions: Additions = Additions()
+
+
+def transact(current: Transaction, request: TransactRequest, *, now_ms: int, limits: Limits) -> Transaction | None:
+    """The transaction with all that the request brings, whose outcome is to be decided next. None when this very
+    request was answered before: it gets the same answer and changes nothing (design 6). Without additions it is judged
+    as EndTxn is.
+
+    Raises Refused as `add`; INVALID_PRODUCER_EPOCH where the server aborted the transaction meanwhile,
+    INVALID_TXN_STATE where it has ended otherwise, INVALID_REQUEST for the request id of the transaction before."""
+    check_not_prepared(current)
+    is_known = current.transact_id == request.request_id
+    if _is_end_retry(current, request.identity):
+        if is_known and current.outcome is request.outcome:
+            return None
+        raise _ended_otherwise(current, request)
+    if is_known:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"the transaction of {current.transactional_id!a} before this one was ended under the same request_id; "
+            "every transaction needs its own, and only its retries have it too",
+        )
+    if request.additions.partitions or request.additions.groups:
+        added = add(current, request.identity, request.additions, now_ms=now_ms, limits=limits, client_txn_version=2)
+        return current if added is None else added
+    if current.state is not TransactionState.ONGOING and request.outcome is Outcome.COMMIT:
+        raise _nothing_to_end(current, request.outcome)
+    return current
+
+
+def _ended_otherwise(current: Transaction, request: TransactRequest) -> Refused:
+    if current.outcome is Outcome.ABORT and not current.transact_id:
+        # KIP-588: the producer can go on, once it has heard that with the EndTxn that this code asks for.
+        return Refused(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"the transaction was aborted meanwhile (cause: {current.cause}), nothing was written: abort it, which "
+            "tells the identity to go on with",
+        )
+    return Refused(
+        ErrorCode.INVALID_TXN_STATE,
+        f"the transaction of {current.transactional_id!a} with epoch {request.identity.producer_epoch} was ended by "
+        f"another request ({current.outcome.name.lower()}); nothing was written",
+    )
 
 
 @quick
@@ -405,6 +470,8 @@ class Ending:
     bumps_epoch: bool
     """True for clients of version 2, and for every abort by the server: the next transaction has a new epoch."""
     cause: str
+    transact_id: bytes = b""
+    """Of the Transact that asks for it."""
 
 
 def prepare(
@@ -437,6 +504,7 @@ def prepare(
         txn_epoch=current.producer_epoch,
         csn=csn,
         cause=ending.cause,
+        transact_id=ending.transact_id,
         **changes,
     )
 
@@ -479,10 +547,10 @@ def is_due(current: Transaction, *, identity: Identity, start_ms: int) -> bool:
     return current.state is TransactionState.ONGOING and current.identity == identity and current.start_ms == start_ms
 
 
-def _nothing_to_end(current: Transaction, request: EndRequest) -> Refused:
+def _nothing_to_end(current: Transaction, outcome: Outcome) -> Refused:
     return Refused(
         ErrorCode.INVALID_TXN_STATE,
-        f"cannot {request.outcome.name.lower()}: no transaction of {current.transactional_id!r} is open "
+        f"cannot {outcome.name.lower()}: no transaction of {current.transactional_id!r} is open "
         f"(state {current.state.api_name})",
     )
 

@@ -21,7 +21,8 @@ from coordinator_runtime.runtime import Runtime
 from txn_coordinator import rules
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.marker_sender import MarkerSender
-from txn_coordinator.shard import AbortStarted, Ended, Initialised, TransactionShard, park_key
+from txn_coordinator.outcomes import Ended, Transacted, park_key
+from txn_coordinator.shard import AbortStarted, Initialised, Transact, TransactionShard
 from txn_coordinator.state import IDLE, Identity, Transaction, TransactionState
 
 OPEN = frozenset(TransactionState) - IDLE
@@ -180,6 +181,15 @@ class TransactionService:
 
         operation = Operation(self.shard_key(request.transactional_id), decide)
         return self._write(operation, request.transactional_id, context, is_urgent=True)
+
+    def transact(self, transact: Transact, context: CallContext) -> Pending[Transacted]:
+        """A whole transaction, with its outcome, in one operation."""
+        transactional_id = transact.request.transactional_id
+
+        def decide(shard: TransactionShard, turn: Turn) -> Decision:
+            return shard.decide_transact(transact, turn)
+
+        return self._write(Operation(self.shard_key(transactional_id), decide), transactional_id, context)
 
     def describe(self, transactional_id: str) -> Transaction:
         """The durable state of an id; in a Prepare state only with the partitions that have no marker yet.

@@ -1,22 +1,19 @@
 """One shard of transactional ids: looks up, asks the rules, and says what follows.
 
-Every `decide_*` method is the body of an operation: it changes nothing and returns a Decision. A decided outcome
-follows one of two paths with the same steps (design 5):
-- fused: PREPARE, a marker in every participant, COMPLETE, all joined in this operation and this batch;
-- split: PREPARE alone; once it is durable the marker sender writes the markers, and then COMPLETE.
+Every `decide_*` method is the body of an operation: it changes nothing and returns a Decision. How an outcome is
+decided and carried out is in `outcomes`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import islice
 from typing import Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
-from coordinator_protocol.marker import Marker, Outcome
+from coordinator_protocol.marker import Outcome
 from coordinator_protocol.quick import quick
 from coordinator_runtime.decision import (
     ArmTimer,
@@ -28,7 +25,6 @@ from coordinator_runtime.decision import (
     ShardEpoch,
     ShardKey,
     Turn,
-    Unpark,
 )
 from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
 from coordinator_runtime.ports import MarkerPort
@@ -36,28 +32,22 @@ from coordinator_runtime.timeline import Journal, TimelineMap
 from txn_coordinator import rules
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.events import TransactionExpired, TransactionStepped
+from txn_coordinator.outcomes import (
+    Allocation,
+    Contribution,
+    Outcomes,
+    changed,
+    decide_complete,
+    timer_key,
+)
+from txn_coordinator.outcomes import Ended as Ended
+from txn_coordinator.outcomes import SendMarkers as SendMarkers
+from txn_coordinator.outcomes import Transacted as Transacted
+from txn_coordinator.outcomes import TwoPhase as TwoPhase
+from txn_coordinator.outcomes import complete_operation as complete_operation
+from txn_coordinator.outcomes import park_key as park_key
 from txn_coordinator.records import TransactionChanged, TransactionForgotten
 from txn_coordinator.state import IDLE, PREPARED, Identity, Transaction, TransactionState
-
-
-class TwoPhase(StrEnum):
-    """How an outcome travels from PREPARE to COMPLETE."""
-
-    FUSED = "fused"
-    """In one batch where all participants are local and few enough: one flush per commit."""
-    SPLIT = "split"
-    """In three: needed for participants elsewhere, and to watch the phases."""
-
-
-@dataclass(frozen=True, slots=True)
-class SendMarkers:
-    """Effect: PREPARE is durable; every participant must get the marker, then the id its COMPLETE."""
-
-    shard: ShardKey
-    transactional_id: str
-    marker: Marker
-    partitions: frozenset[int]
-    groups: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +67,13 @@ class Initialised:
 
 @quick
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """Reply to EndTxn: the outcome is durable."""
+class Transact:
+    """A whole transaction in one request."""
 
-    next_identity: Identity
-    csn: int
+    request: rules.TransactRequest
+    contribution: Contribution
+    refusal: Operation | None = None
+    """Refuses the request unless it is a repetition: what it wants to write to does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +105,6 @@ class FenceBegun:
     acted: Acted
 
 
-def park_key(transactional_id: str) -> tuple[str, str]:
-    """What calls that meet a transaction being completed wait for."""
-    return ("transaction", transactional_id)
-
-
 _TIMEOUT_CAUSE: Final = "timeout"
 ADMIN_CAUSE: Final = "admin"
 """Of an abort that an administrator asked for."""
@@ -142,20 +129,22 @@ class TransactionShard:
         two_phase: TwoPhase,
     ) -> None:
         self.key = key
-        self.coordinator_epoch = 0
+        self.outcomes = Outcomes(key, counters=counters, markers=markers, limits=limits, two_phase=two_phase)
         self._counters = counters
         self._markers = markers
         self._limits = limits
-        self._two_phase = two_phase
         self.expiration_ms = EXPIRATION_MS
         """After how long an idle id is forgotten."""
-        self.is_served: Callable[[ShardKey], bool] = lambda _key: True
-        """Whether a shard serves here at this moment, so that an operation on it can be joined."""
         self._transactions: TimelineMap[str, Transaction] = TimelineMap(journal)
         self._ids: TimelineMap[int, str] = TimelineMap(journal)
         """Transactional ids by producer id."""
 
     # Reading
+
+    @property
+    def coordinator_epoch(self) -> int:
+        """How often the shard was opened; markers carry it."""
+        return self.outcomes.coordinator_epoch
 
     def durable(self, transactional_id: str) -> Transaction | None:
         return self._transactions.durable(transactional_id)
@@ -199,7 +188,7 @@ class TransactionShard:
         `may_abort_and_init`, and if the abort can be fused, the initialisation is joined to it. Otherwise the reply is
         AbortStarted."""
         current = self._transactions.get(request.transactional_id)
-        allocation = _Allocation(self._counters)
+        allocation = Allocation(self._counters)
         known = current
         if current is None:
             current = Transaction(
@@ -223,16 +212,16 @@ class TransactionShard:
         )
         return Decision(
             reply=Initialised(initialised.identity),
-            records=(*allocation.records, self._changed(initialised)),
+            records=(*allocation.records, changed(self.key, initialised)),
             events=(TransactionStepped(known, initialised),),
         )
 
     def _keep(self, current: Transaction, request: rules.InitRequest, turn: Turn) -> Decision:
-        allocation = _Allocation(self._counters)
+        allocation = Allocation(self._counters)
         kept = rules.keep(current, request, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take)
         return Decision(
             reply=Initialised(kept.client_identity, kept.identity),
-            records=(*allocation.records, self._changed(kept)),
+            records=(*allocation.records, changed(self.key, kept)),
             joins=self._seals(kept),
             effects=self._disarm(kept),
             events=(TransactionStepped(current, kept),),
@@ -245,7 +234,7 @@ class TransactionShard:
         ending = _abort("fence" if request.expected is None else "client")
         again = Operation(self.key, lambda shard, later: shard.decide_init(request, later, may_abort_and_init=False))
         then = (again,) if may_abort_and_init else ()
-        return self._decide_outcome(current, ending, turn, reply=AbortStarted(), then=then)
+        return self.outcomes.decide(current, ending, turn, reply=AbortStarted(), then=then)
 
     def decide_add(
         self,
@@ -273,7 +262,7 @@ class TransactionShard:
             effects = (self._timeout_of(added, delay_ms=added.txn_timeout_ms),)
         return Decision(
             reply=True,
-            records=(self._changed(added),),
+            records=(changed(self.key, added),),
             effects=effects,
             events=(TransactionStepped(current, added),),
         )
@@ -317,7 +306,7 @@ class TransactionShard:
             return Decision(reply=current.identity)
         return Decision(
             reply=promised.identity,
-            records=(self._changed(promised),),
+            records=(changed(self.key, promised),),
             joins=(*checks, *self._seals(promised)),
             effects=self._disarm(promised),
             events=(TransactionStepped(current, promised),),
@@ -329,7 +318,19 @@ class TransactionShard:
         if rules.end(current, request) is rules.EndVerdict.REPEATED:
             return Decision(reply=Ended(current.identity, current.csn))
         ending = rules.Ending(request.outcome, bumps_epoch=request.client_txn_version >= 2, cause="client")
-        return self._decide_outcome(current, ending, turn, checks=checks)
+        return self.outcomes.decide(current, ending, turn, checks=checks)
+
+    def decide_transact(self, transact: Transact, turn: Turn) -> Decision:
+        """Transact. The reply is Transacted."""
+        request = transact.request
+        current = self._known(request.transactional_id, request.identity)
+        opened = rules.transact(current, request, now_ms=turn.now_ms, limits=self._limits)
+        if opened is None:
+            return Decision(reply=Transacted(Ended(current.identity, current.csn), None))
+        if transact.refusal is not None:
+            return Decision(joins=(transact.refusal,))
+        ending = rules.Ending(request.outcome, bumps_epoch=True, cause="client", transact_id=request.request_id)
+        return self.outcomes.decide_with(current, opened, ending, transact.contribution, turn)
 
     def decide_abort(
         self, transactional_id: str, identity: Identity, start_ms: int, turn: Turn, *, cause: str
@@ -342,7 +343,7 @@ class TransactionShard:
             return Decision()
         if current.is_promised and cause != ADMIN_CAUSE:
             return Decision()
-        return replace(self._decide_outcome(current, _abort(cause), turn), reply=None)
+        return replace(self.outcomes.decide(current, _abort(cause), turn), reply=None)
 
     def decide_admin_abort(self, transactional_id: str, asked: Asked, turn: Turn) -> Decision:
         """Abort the open transaction, whatever it waits for. The reply is Acted."""
@@ -350,7 +351,7 @@ class TransactionShard:
         rules.check_open(current)
         if asked.dry_run:
             return Decision(reply=Acted.to(current))
-        return self._decide_outcome(current, _abort(ADMIN_CAUSE), turn, reply=Acted.to(current))
+        return self.outcomes.decide(current, _abort(ADMIN_CAUSE), turn, reply=Acted.to(current))
 
     def decide_fence(
         self, transactional_id: str, asked: Asked, turn: Turn, *, may_abort_and_fence: bool, begun: Acted | None = None
@@ -366,12 +367,12 @@ class TransactionShard:
         if current.state is TransactionState.ONGOING:
             again = fence_operation(self.key, transactional_id, replace(asked, older_than_ms=None), begun=acted)
             then = (again,) if may_abort_and_fence else ()
-            return self._decide_outcome(current, _abort(ADMIN_CAUSE), turn, reply=FenceBegun(acted), then=then)
-        allocation = _Allocation(self._counters)
+            return self.outcomes.decide(current, _abort(ADMIN_CAUSE), turn, reply=FenceBegun(acted), then=then)
+        allocation = Allocation(self._counters)
         fenced = rules.fence(current, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take)
         return Decision(
             reply=acted,
-            records=(*allocation.records, self._changed(fenced)),
+            records=(*allocation.records, changed(self.key, fenced)),
             events=(TransactionStepped(current, fenced),),
         )
 
@@ -390,12 +391,7 @@ class TransactionShard:
         current = self._transactions.get(transactional_id)
         if current is None or current.state not in PREPARED or current.csn != csn:
             return Decision()
-        completed = rules.complete(current, now_ms=turn.now_ms)
-        return Decision(
-            records=(self._changed(completed),),
-            effects=(Unpark(park_key(transactional_id)),),
-            events=(TransactionStepped(current, completed),),
-        )
+        return decide_complete(current, self.key, turn)
 
     def decide_expire(self, turn: Turn, progress: Progress = START) -> Decision:
         """Forget ids that were idle for too long, and look again when the next one may be due (spec transactions 5)."""
@@ -409,49 +405,6 @@ class TransactionShard:
             effects=(next_sweep(_EXPIRATION_TIMER, self.key, found),),
             events=tuple(TransactionExpired(each) for each in found.expired),
         )
-
-    def _decide_outcome(
-        self,
-        current: Transaction,
-        ending: rules.Ending,
-        turn: Turn,
-        *,
-        checks: tuple[Operation, ...] = (),
-        reply: object | None = None,
-        then: tuple[Operation, ...] = (),
-    ) -> Decision:
-        """PREPARE, and what follows from it. The only place where an outcome is decided. `then` is joined at the end,
-        and replies, if all of that is done in this operation."""
-        allocation = _Allocation(self._counters)
-        csn, csn_given = self._counters.next_csn()
-        prepared = rules.prepare(
-            current, ending, csn=csn, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take
-        )
-        # The client's next identity is that of the planned COMPLETE record, never the fencing epoch (KAFKA-18660).
-        planned = rules.complete(prepared, now_ms=turn.now_ms)
-        decision = Decision(
-            reply=Ended(planned.identity, csn) if reply is None else reply,
-            records=(*allocation.records, csn_given, self._changed(prepared)),
-            joins=checks,
-            effects=(CancelTimer(_timer_key(current.transactional_id)),),
-            events=(TransactionStepped(current, prepared),),
-        )
-        markers = self._joinable_markers(prepared)
-        if markers is None:
-            return replace(decision, effects=(*decision.effects, self._send_markers(prepared)))
-        completed = complete_operation(self.key, prepared.transactional_id, prepared.csn)
-        return replace(decision, joins=(*checks, *markers, completed, *then))
-
-    def _joinable_markers(self, prepared: Transaction) -> list[Operation] | None:
-        """The markers of a transaction that can be finished in the operation that decides it; None for one that must
-        be finished later, step by step. All shards of a runtime share its commit groups, so those that serve here are
-        one atomic domain; one that does not serve gets its marker when it is back (design 5)."""
-        if self._two_phase is not TwoPhase.FUSED or prepared.participant_count > self._limits.fused_participants_max:
-            return None
-        marker = rules.marker_of(prepared, self.coordinator_epoch)
-        markers = [self._markers.partition_marker(ordinal, marker) for ordinal in sorted(prepared.partitions)]
-        markers.extend(self._markers.group_marker(group, marker) for group in sorted(prepared.groups))
-        return markers if all(self.is_served(each.shard) for each in markers) else None
 
     # Changing
 
@@ -467,7 +420,7 @@ class TransactionShard:
                 self._forget_producer_id(self._transactions.get(transactional_id))
                 self._transactions.remove(transactional_id)
             case ShardEpoch(coordinator_epoch=coordinator_epoch):
-                self.coordinator_epoch = coordinator_epoch
+                self.outcomes.coordinator_epoch = coordinator_epoch
 
     def on_loaded(self, turn: Turn) -> Decision:
         """Open transactions go on, their timeout counted from their stored start, if they have one; decided ones are
@@ -478,7 +431,7 @@ class TransactionShard:
                 left_ms = transaction.start_ms + transaction.txn_timeout_ms - turn.now_ms
                 effects.append(self._timeout_of(transaction, delay_ms=min(max(left_ms, 0), transaction.txn_timeout_ms)))
             elif transaction.state in PREPARED:
-                effects.append(self._send_markers(transaction))
+                effects.append(self.outcomes.send_markers(transaction))
         return Decision(effects=tuple(effects))
 
     # Helpers
@@ -496,13 +449,6 @@ class TransactionShard:
             )
         return current
 
-    def _changed(self, transaction: Transaction) -> Record:
-        return Record(self.key, TransactionChanged(transaction), cause=transaction.cause)
-
-    def _send_markers(self, prepared: Transaction) -> SendMarkers:
-        marker = rules.marker_of(prepared, self.coordinator_epoch)
-        return SendMarkers(self.key, prepared.transactional_id, marker, prepared.partitions, prepared.groups)
-
     def _seals(self, transaction: Transaction) -> tuple[Operation, ...]:
         """Partitions know the open transaction by its identity alone, and would take records of a zombie that shows
         it."""
@@ -511,25 +457,12 @@ class TransactionShard:
         )
 
     def _disarm(self, transaction: Transaction) -> tuple[Effect, ...]:
-        return (CancelTimer(_timer_key(transaction.transactional_id)),) if transaction.is_promised else ()
+        return (CancelTimer(timer_key(transaction.transactional_id)),) if transaction.is_promised else ()
 
     def _timeout_of(self, transaction: Transaction, *, delay_ms: int) -> ArmTimer:
         operation = abort_operation(self.key, transaction, cause=_TIMEOUT_CAUSE)
         # One more millisecond: the deadline itself still belongs to the client (strictly later, spec transactions 5).
-        return ArmTimer(_timer_key(transaction.transactional_id), delay_ms + 1, operation)
-
-
-class _Allocation:
-    """Producer ids that one decision takes, with the records that make them taken. At most one is ever needed."""
-
-    def __init__(self, counters: CountersShard) -> None:
-        self._counters = counters
-        self.records: tuple[Record, ...] = ()
-
-    def take(self) -> int:
-        assert not self.records, "one decision needs at most one producer id"
-        producer_id, self.records = self._counters.next_producer_id()
-        return producer_id
+        return ArmTimer(timer_key(transaction.transactional_id), delay_ms + 1, operation)
 
 
 def abort_operation(key: ShardKey, transaction: Transaction, *, cause: str) -> Operation:
@@ -557,15 +490,6 @@ def fence_operation(
     )
 
 
-def complete_operation(key: ShardKey, transactional_id: str, csn: int) -> Operation:
-    """COMPLETE for the outcome `csn`, once every marker is written."""
-    return Operation(key, lambda shard, turn: shard.decide_complete(transactional_id, csn, turn))
-
-
 def _abort(cause: str) -> rules.Ending:
     """An abort by the server."""
     return rules.Ending(Outcome.ABORT, bumps_epoch=True, cause=cause)
-
-
-def _timer_key(transactional_id: str) -> tuple[str, str]:
-    return ("transaction_timeout", transactional_id)

@@ -59,6 +59,9 @@ IDLE: Final = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMI
 PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 """The outcome is decided, markers are under way."""
 
+COMPLETE: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
+"""A transaction ended, and no other has opened since."""
+
 LEGAL_STEPS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
     TransactionState.EMPTY: frozenset(
         {TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_ABORT}
@@ -130,6 +133,8 @@ class Transaction:
     """Why the last step was taken."""
     prepared_ms: int | None = None
     """When PrepareTransaction closed the open transaction; None = it did not."""
+    transact_id: bytes = b""
+    """In Prepare and Complete states: request id of the Transact that decided the outcome; empty = it was none."""
 
     @property
     def identity(self) -> Identity:

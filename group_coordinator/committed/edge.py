@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from coordinator_api.v1 import group_pb2
+from coordinator_api.v1 import group_pb2, transaction_pb2
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
 from coordinator_runtime.edge import answer, partition_name, partition_names, set_error
 from coordinator_runtime.pending import Pending
@@ -54,7 +54,14 @@ def txn_offset_commit(message: group_pb2.TxnOffsetCommitRequest) -> TxnOffsetCom
     return TxnOffsetCommit(message.group_id, _committer(message), _named_offsets(message.topics), membership)
 
 
-def _committer(message: group_pb2.OffsetCommitRequest | group_pb2.TxnOffsetCommitRequest) -> Committer:
+def transacted_offsets(message: transaction_pb2.TransactOffsets, membership: Membership) -> TxnOffsetCommit:
+    """Raises Refused as `offset_commit`."""
+    return TxnOffsetCommit(message.group_id, _committer(message), _named_offsets(message.topics), membership)
+
+
+def _committer(
+    message: group_pb2.OffsetCommitRequest | group_pb2.TxnOffsetCommitRequest | transaction_pb2.TransactOffsets,
+) -> Committer:
     is_member = message.HasField("generation_id_or_member_epoch")
     return Committer(
         message.member_id,

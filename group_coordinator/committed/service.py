@@ -34,6 +34,7 @@ from group_coordinator.committed.decisions import (
     decide_txn_commit,
     read_durable,
 )
+from group_coordinator.committed.placing import Placing
 from group_coordinator.committed.requests import (
     FetchedGroup,
     FetchedOffset,
@@ -67,7 +68,7 @@ class OffsetService:
     ) -> None:
         self._runtime = runtime
         self._router = router
-        self._catalog = catalog
+        self._placing = Placing(catalog, authorizer)
         self._verifier = verifier
         self._authorizer = authorizer
 
@@ -78,7 +79,7 @@ class OffsetService:
         `decisions.decide_commit`."""
         require(self._authorizer, context, Permission.READ, ResourceType.GROUP, commit.group_id)
         check_group_id(commit.group_id)
-        placed = self._place([named.name for named in commit.offsets], Permission.READ, context)
+        placed = self._placing.place([named.name for named in commit.offsets], Permission.READ, context)
         decide = _waiting_for_catalog(placed, lambda shard, turn: decide_commit(shard, commit, placed, turn))
         return self._runtime.write(Operation(self._router.shard_key(commit.group_id), decide), context)
 
@@ -95,7 +96,7 @@ class OffsetService:
         check_transactional_id(transactional_id)
         check_group_id(group_id)
         names = [named.name for named in commit.offsets]
-        placed = self._place(names, Permission.READ, context)
+        placed = self._placing.place(names, Permission.READ, context)
         refusals = tuple(each for each in placed if isinstance(each, Refused))
         if len(refusals) == len(placed):
             # Nothing is left to be kept, so the transaction is not touched.
@@ -103,7 +104,7 @@ class OffsetService:
 
         def keep(last_csn: int) -> Decision:
             # Once more, because the call may have waited: a topic that is gone by now must get no offsets.
-            now_placed = self._place(names, Permission.READ, context)
+            now_placed = self._placing.place(names, Permission.READ, context)
             decide = _waiting_for_catalog(
                 now_placed, lambda shard, turn: decide_txn_commit(shard, commit, now_placed, last_csn, turn)
             )
@@ -124,7 +125,7 @@ class OffsetService:
         try:
             require(self._authorizer, context, Permission.DESCRIBE, ResourceType.GROUP, fetch.group_id)
             check_group_id(fetch.group_id)
-            placed = None if fetch.names is None else self._place(fetch.names, Permission.DESCRIBE, context)
+            placed = None if fetch.names is None else self._placing.place(fetch.names, Permission.DESCRIBE, context)
             read = self._read_stable if require_stable else self._read_durable
             found = read(fetch, placed, context)
         except Refused as refusal:
@@ -172,26 +173,9 @@ class OffsetService:
         `decisions.decide_delete`."""
         require(self._authorizer, context, Permission.DELETE, ResourceType.GROUP, group_id)
         check_group_id(group_id)
-        placed = self._place(names, Permission.READ, context)
+        placed = self._placing.place(names, Permission.READ, context)
         decide = _waiting_for_catalog(placed, lambda shard, _turn: decide_delete(shard, group_id, placed))
         return self._runtime.write(Operation(self._router.shard_key(group_id), decide), context)
-
-    def _place(
-        self, names: Sequence[PartitionName], permission: Permission, context: CallContext
-    ) -> tuple[Placed, ...]:
-        return tuple(self._place_one(name, permission, context) for name in names)
-
-    def _place_one(self, name: PartitionName, permission: Permission, context: CallContext) -> Placed:
-        # Asked by name first, so that who may not see a topic does not learn whether it exists.
-        try:
-            if name.topic:
-                require(self._authorizer, context, permission, ResourceType.TOPIC, name.topic)
-            ref = self._catalog.resolve(*name)
-            if not name.topic:
-                require(self._authorizer, context, permission, ResourceType.TOPIC, ref.topic)
-        except Refused as refusal:
-            return refusal
-        return ref
 
     def _when_catalog_durable(self, reply: ReplyT) -> Pending[ReplyT]:
         nothing: Pending[None] = self._runtime.write(_WAIT_FOR_CATALOG, is_urgent=True)

@@ -9,6 +9,7 @@ pasting. A line is a verb and its arguments; `key=value` and single words after 
     produce p1 t-0 a b             append the records a and b
     offset p1 group 7              put a group's offset of t-0 into the transaction (of=t-1: of another partition)
     end p1 commit                  EndTxn
+    transact p1 commit t-0 a b , t-1 c   a whole transaction (offset=group:7: with a group's offset of t-0)
     prepare p1                     PrepareTransaction
     cancel p1                      p1 gives its last call up
     flush, flush 1, seal           make durable what is staged; its first group; end a turn of the loop
@@ -32,16 +33,17 @@ and `keep` at init: enable_2pc and keep_prepared.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from coordinator_api.v1 import transaction_pb2
 from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from partition_log.requests import ProduceResult
 from partition_log.state import Isolation, ProducerEntry
-from tests.harness.world import LogEntry, World
+from tests.harness.world import LogEntry, TransactContents, World
 from txn_coordinator.shard import Ended, Initialised
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction
 
@@ -94,6 +96,8 @@ class Script:
     def __init__(self, world: World) -> None:
         self.world = world
         self.producers: dict[str, Producer] = {}
+        self.transacts = 0
+        """How many Transacts named themselves, because the script did not."""
         self._said: list[str] = []
 
     def run(self, text: str) -> list[str]:
@@ -260,6 +264,51 @@ def _end(script: Script, line: Line) -> None:
     script.ask(producer.name, line, producer.last_call, tell)
 
 
+def _transact(script: Script, line: Line) -> None:
+    producer = script.producer(line)
+    _, outcome, *words = line.words
+    batches = []
+    sequences = dict(producer.sequences)
+    for partition, *values in _split(words):
+        sequence = int(line.options.get("seq", sequences.get(partition, 0)))
+        sequences[partition] = sequence + len(values)
+        batches.append((partition, values, sequence))
+    offsets = []
+    if "offset" in line.options:
+        group, offset = line.options["offset"].split(":")
+        offsets.append((group, "t-0", int(offset)))
+    context = script.context(line, producer)
+    if not context.request_id:
+        script.transacts += 1
+        context = replace(context, request_id=b"%016d" % script.transacts)
+    producer.last_call = script.world.transact(
+        producer.transactional_id,
+        producer.shown(line),
+        TransactContents(batches, offsets),
+        Outcome[outcome.upper()],
+        context,
+    )
+
+    def tell(response: transaction_pb2.TransactResponse) -> str:
+        following = Identity(response.producer_id, response.producer_epoch)
+        producer.become(following)
+        written = "".join(f", {each.topic}-{each.partition} at {each.first_offset}" for each in response.results)
+        return f"ok, csn {response.csn}, next {_shown(following)}{written}"
+
+    script.ask(producer.name, line, producer.last_call, tell)
+
+
+def _split(words: Sequence[str]) -> list[list[str]]:
+    """The words between commas."""
+    parts: list[list[str]] = [[]]
+    for word in words:
+        if word == ",":
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    return [part for part in parts if part]
+
+
 def _cancel(script: Script, line: Line) -> None:
     reply = script.producer(line).last_call
     assert reply is not None, "nothing to give up"
@@ -366,6 +415,7 @@ VERBS: Final[dict[str, Callable[[Script, Line], None]]] = {
     "produce": _produce,
     "prepare": _prepare,
     "end": _end,
+    "transact": _transact,
     "cancel": _cancel,
     "flush": _flush,
     "seal": _seal,

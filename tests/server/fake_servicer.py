@@ -62,6 +62,11 @@ class FakeTransactionServicer:
     ) -> Pending[transaction_pb2.AddOffsetsToTxnResponse]:
         return settled(transaction_pb2.AddOffsetsToTxnResponse())
 
+    def Transact(
+        self, request: transaction_pb2.TransactRequest, context: CallContext
+    ) -> Pending[transaction_pb2.TransactResponse]:
+        return settled(transaction_pb2.TransactResponse())
+
     def PrepareTransaction(
         self, request: transaction_pb2.PrepareTransactionRequest, context: CallContext
     ) -> Pending[transaction_pb2.PrepareTransactionResponse]:

@@ -29,6 +29,7 @@ from partition_log.shard import LogShard
 from partition_log.state import Isolation, PartitionHead
 from txn_coordinator import codec, rules, state
 from txn_coordinator.counters import CountersShard
+from txn_coordinator.outcomes import Outcomes
 from txn_coordinator.records import ProducerIdBlockTaken
 from txn_coordinator.shard import SendMarkers, TransactionShard, TwoPhase
 from txn_coordinator.state import NO_EPOCH, Transaction, TransactionState
@@ -335,7 +336,7 @@ SPECIFIED = (
     Mutant(
         "time_out_what_is_decided",
         "a timeout aborts a commit that is decided",
-        ((rules, "is_due", _due_when_decided), (TransactionShard, "_decide_outcome", _without_cancelled_timer)),
+        ((rules, "is_due", _due_when_decided), (Outcomes, "decide", _without_cancelled_timer)),
         _SPLIT | {"tick_weight": 20.0, "flush_weight": 2.0, "steps": 600},
         ((state, "LEGAL_STEPS", _LOOSE_STEPS),),
     ),

@@ -5,6 +5,8 @@ Transactions: identity with epoch fencing, membership, and the two-phase end."""
 
 from collections import abc as _abc
 from coordinator_api.v1 import common_pb2 as _common_pb2
+from coordinator_api.v1 import group_pb2 as _group_pb2
+from coordinator_api.v1 import log_pb2 as _log_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -695,6 +697,179 @@ class EndTxnResponse(_message.Message):
 Global___EndTxnResponse: _TypeAlias = EndTxnResponse  # noqa: Y015
 
 @_typing.final
+class TransactRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    BATCHES_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    COMMITTED_FIELD_NUMBER: _builtins.int
+    transactional_id: _builtins.str
+    producer_id: _builtins.int
+    """What the last InitProducerId, EndTxn or Transact answered."""
+    producer_epoch: _builtins.int
+    committed: _builtins.bool
+    """True = commit, false = abort."""
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader:
+        """request_id is required (INVALID_REQUEST without): the same for every attempt, so that an attempt whose answer was lost
+        can be made again. It is remembered until the id's next transaction opens, or its next InitProducerId. Another
+        request_id for a transaction that has ended is refused: INVALID_TXN_STATE after a commit, INVALID_PRODUCER_EPOCH
+        where the server aborted (a timeout, say): then EndTxn with an abort tells the identity to go on with.
+        """
+
+    @_builtins.property
+    def batches(self) -> _containers.RepeatedCompositeFieldContainer[_log_pb2.PartitionBatch]:
+        """Records for the partitions of the transaction. Several batches for one partition are appended in the order given, with
+        nothing in between. In each batch producer_id, producer_epoch and is_transactional may be left out, being those of
+        the request; base_sequence is required as in Produce. A batch that a Produce of the same transaction appended before
+        is recognised, and not appended again.
+        """
+
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactOffsets]:
+        """Offsets that show when the transaction commits, as in TxnOffsetCommit. A group may be named once."""
+
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        transactional_id: _builtins.str = ...,
+        producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+        batches: _abc.Iterable[_log_pb2.PartitionBatch] | None = ...,
+        groups: _abc.Iterable[Global___TransactOffsets] | None = ...,
+        committed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "committed", b"committed", "groups", b"groups", "header", b"header", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "transactional_id", b"transactional_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactRequest: _TypeAlias = TransactRequest  # noqa: Y015
+
+@_typing.final
+class TransactOffsets(_message.Message):
+    """Offsets of one group; the fields mean what they mean in TxnOffsetCommitRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    GENERATION_ID_OR_MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
+    MEMBER_ID_FIELD_NUMBER: _builtins.int
+    GROUP_INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    generation_id_or_member_epoch: _builtins.int
+    member_id: _builtins.str
+    group_instance_id: _builtins.str
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[_group_pb2.TopicOffsets]: ...
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.str = ...,
+        generation_id_or_member_epoch: _builtins.int | None = ...,
+        member_id: _builtins.str = ...,
+        group_instance_id: _builtins.str | None = ...,
+        topics: _abc.Iterable[_group_pb2.TopicOffsets] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_generation_id_or_member_epoch", b"_generation_id_or_member_epoch", "_group_instance_id", b"_group_instance_id", "generation_id_or_member_epoch", b"generation_id_or_member_epoch", "group_instance_id", b"group_instance_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_generation_id_or_member_epoch", b"_generation_id_or_member_epoch", "_group_instance_id", b"_group_instance_id", "generation_id_or_member_epoch", b"generation_id_or_member_epoch", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_id", b"member_id", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__generation_id_or_member_epoch: _TypeAlias = _typing.Literal["generation_id_or_member_epoch"]  # noqa: Y015
+    _WhichOneofArgType__generation_id_or_member_epoch: _TypeAlias = _typing.Literal["_generation_id_or_member_epoch", b"_generation_id_or_member_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__group_instance_id: _TypeAlias = _typing.Literal["group_instance_id"]  # noqa: Y015
+    _WhichOneofArgType__group_instance_id: _TypeAlias = _typing.Literal["_group_instance_id", b"_group_instance_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__generation_id_or_member_epoch) -> _WhichOneofReturnType__generation_id_or_member_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__group_instance_id) -> _WhichOneofReturnType__group_instance_id | None: ...
+
+Global___TransactOffsets: _TypeAlias = TransactOffsets  # noqa: Y015
+
+@_typing.final
+class TransactResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    CSN_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    producer_id: _builtins.int
+    """Identity for the NEXT transaction. Meaningful only without an error, as all that follows."""
+    producer_epoch: _builtins.int
+    csn: _builtins.int
+    """Commit sequence number: orders all outcomes of this server."""
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactResult]:
+        """One per batch, in the order sent."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+        csn: _builtins.int = ...,
+        results: _abc.Iterable[Global___TransactResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["csn", b"csn", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "results", b"results", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactResponse: _TypeAlias = TransactResponse  # noqa: Y015
+
+@_typing.final
+class TransactResult(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    topic_id: _builtins.bytes
+    partition: _builtins.int
+    first_offset: _builtins.int
+    """Offset of the transaction's FIRST record in the partition. Of a transaction that is all in one request, the records of
+    a partition follow each other from there on. -1: the answer is repeated, and the topic was deleted meanwhile.
+    """
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        topic_id: _builtins.bytes = ...,
+        partition: _builtins.int = ...,
+        first_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offset", b"first_offset", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactResult: _TypeAlias = TransactResult  # noqa: Y015
+
+@_typing.final
 class DescribeTransactionsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -894,8 +1069,8 @@ class TransactionStep(_message.Message):
     state: _builtins.str
     """The state that it led to; names as in TransactionDescription, and Dead: the id was forgotten."""
     cause: _builtins.str
-    """Why: init, add, client (EndTxn, or InitProducerId of the client itself), fence (a newer instance), timeout, admin,
-    topic_deleted, prepare, keep, expire.
+    """Why: init, add, client (EndTxn, Transact, or InitProducerId of the client itself), fence (a newer instance), timeout,
+    admin, topic_deleted, prepare, keep, expire.
     """
     client_id: _builtins.str
     """Who asked for it. Both empty: the server by itself."""

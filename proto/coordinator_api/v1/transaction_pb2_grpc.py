@@ -64,6 +64,11 @@ class TransactionServiceStub(object):
                 request_serializer=coordinator__api_dot_v1_dot_transaction__pb2.EndTxnRequest.SerializeToString,
                 response_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.EndTxnResponse.FromString,
                 _registered_method=True)
+        self.Transact = channel.unary_unary(
+                '/coordinator_api.v1.TransactionService/Transact',
+                request_serializer=coordinator__api_dot_v1_dot_transaction__pb2.TransactRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.TransactResponse.FromString,
+                _registered_method=True)
         self.DescribeTransactions = channel.unary_unary(
                 '/coordinator_api.v1.TransactionService/DescribeTransactions',
                 request_serializer=coordinator__api_dot_v1_dot_transaction__pb2.DescribeTransactionsRequest.SerializeToString,
@@ -129,6 +134,18 @@ class TransactionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Transact(self, request, context):
+        """A transaction in one request: appends batches to several partitions, takes offsets of groups in, and commits or
+        aborts, all of it or nothing. What is refused anywhere refuses the whole request; the message then names the
+        partition or the group, nothing was written, and a transaction that was open is as open as before. Also ends a
+        transaction that Produce or TxnOffsetCommit opened before; without batches and groups it does what EndTxn does.
+        Repeated under the same request_id it is answered as the first time. Clients of version 2 only
+        (UNSUPPORTED_VERSION).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeTransactions(self, request, context):
         """State of transactional ids by name.
         """
@@ -175,6 +192,11 @@ def add_TransactionServiceServicer_to_server(servicer, server):
                     servicer.EndTxn,
                     request_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.EndTxnRequest.FromString,
                     response_serializer=coordinator__api_dot_v1_dot_transaction__pb2.EndTxnResponse.SerializeToString,
+            ),
+            'Transact': grpc.unary_unary_rpc_method_handler(
+                    servicer.Transact,
+                    request_deserializer=coordinator__api_dot_v1_dot_transaction__pb2.TransactRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_transaction__pb2.TransactResponse.SerializeToString,
             ),
             'DescribeTransactions': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeTransactions,
@@ -349,6 +371,33 @@ class TransactionService(object):
             '/coordinator_api.v1.TransactionService/EndTxn',
             coordinator__api_dot_v1_dot_transaction__pb2.EndTxnRequest.SerializeToString,
             coordinator__api_dot_v1_dot_transaction__pb2.EndTxnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Transact(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.TransactionService/Transact',
+            coordinator__api_dot_v1_dot_transaction__pb2.TransactRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_transaction__pb2.TransactResponse.FromString,
             options,
             channel_credentials,
             insecure,

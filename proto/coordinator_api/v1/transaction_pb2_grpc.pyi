@@ -55,6 +55,14 @@ class TransactionServiceStub:
     """
     EndTxn: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.EndTxnRequest, _transaction_pb2.EndTxnResponse]
     """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change."""
+    Transact: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.TransactRequest, _transaction_pb2.TransactResponse]
+    """A transaction in one request: appends batches to several partitions, takes offsets of groups in, and commits or
+    aborts, all of it or nothing. What is refused anywhere refuses the whole request; the message then names the
+    partition or the group, nothing was written, and a transaction that was open is as open as before. Also ends a
+    transaction that Produce or TxnOffsetCommit opened before; without batches and groups it does what EndTxn does.
+    Repeated under the same request_id it is answered as the first time. Clients of version 2 only
+    (UNSUPPORTED_VERSION).
+    """
     DescribeTransactions: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.DescribeTransactionsRequest, _transaction_pb2.DescribeTransactionsResponse]
     """State of transactional ids by name."""
     ListTransactions: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.ListTransactionsRequest, _transaction_pb2.ListTransactionsResponse]
@@ -87,6 +95,14 @@ class TransactionServiceAsyncStub(TransactionServiceStub):
     """
     EndTxn: _aio.UnaryUnaryMultiCallable[_transaction_pb2.EndTxnRequest, _transaction_pb2.EndTxnResponse]  # type: ignore[assignment]
     """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change."""
+    Transact: _aio.UnaryUnaryMultiCallable[_transaction_pb2.TransactRequest, _transaction_pb2.TransactResponse]  # type: ignore[assignment]
+    """A transaction in one request: appends batches to several partitions, takes offsets of groups in, and commits or
+    aborts, all of it or nothing. What is refused anywhere refuses the whole request; the message then names the
+    partition or the group, nothing was written, and a transaction that was open is as open as before. Also ends a
+    transaction that Produce or TxnOffsetCommit opened before; without batches and groups it does what EndTxn does.
+    Repeated under the same request_id it is answered as the first time. Clients of version 2 only
+    (UNSUPPORTED_VERSION).
+    """
     DescribeTransactions: _aio.UnaryUnaryMultiCallable[_transaction_pb2.DescribeTransactionsRequest, _transaction_pb2.DescribeTransactionsResponse]  # type: ignore[assignment]
     """State of transactional ids by name."""
     ListTransactions: _aio.UnaryUnaryMultiCallable[_transaction_pb2.ListTransactionsRequest, _transaction_pb2.ListTransactionsResponse]  # type: ignore[assignment]
@@ -152,6 +168,20 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_pb2.EndTxnResponse, _abc.Awaitable[_transaction_pb2.EndTxnResponse]]:
         """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change."""
+
+    @_abc_1.abstractmethod
+    def Transact(
+        self,
+        request: _transaction_pb2.TransactRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_transaction_pb2.TransactResponse, _abc.Awaitable[_transaction_pb2.TransactResponse]]:
+        """A transaction in one request: appends batches to several partitions, takes offsets of groups in, and commits or
+        aborts, all of it or nothing. What is refused anywhere refuses the whole request; the message then names the
+        partition or the group, nothing was written, and a transaction that was open is as open as before. Also ends a
+        transaction that Produce or TxnOffsetCommit opened before; without batches and groups it does what EndTxn does.
+        Repeated under the same request_id it is answered as the first time. Clients of version 2 only
+        (UNSUPPORTED_VERSION).
+        """
 
     @_abc_1.abstractmethod
     def DescribeTransactions(

@@ -46,6 +46,8 @@ class TransactionValue(_message.Message):
     PREPARED_MS_FIELD_NUMBER: _builtins.int
     INIT_ONGOING_PRODUCER_ID_FIELD_NUMBER: _builtins.int
     INIT_ONGOING_PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    TRANSACT_ID_FIELD_NUMBER: _builtins.int
+    DECIDED_FIELD_NUMBER: _builtins.int
     producer_id: _builtins.int
     producer_epoch: _builtins.int
     last_producer_epoch: _builtins.int
@@ -79,6 +81,8 @@ class TransactionValue(_message.Message):
     init_ongoing_producer_id: _builtins.int
     """The open transaction that the last InitProducerId kept and answered; absent = none."""
     init_ongoing_producer_epoch: _builtins.int
+    transact_id: _builtins.bytes
+    """Prepare and Complete states: request id of the Transact that decided the outcome; empty = it was none."""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Partition ordinals."""
@@ -86,6 +90,12 @@ class TransactionValue(_message.Message):
     @_builtins.property
     def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Groups whose offsets are in the transaction."""
+
+    @_builtins.property
+    def decided(self) -> Global___DecidedTransaction:
+        """Complete states that Transact reached in one operation, without a Prepare state of their own: what was decided.
+        Absent = the Prepare state before says it. Only the history uses it.
+        """
 
     def __init__(
         self,
@@ -112,10 +122,12 @@ class TransactionValue(_message.Message):
         prepared_ms: _builtins.int | None = ...,
         init_ongoing_producer_id: _builtins.int | None = ...,
         init_ongoing_producer_epoch: _builtins.int | None = ...,
+        transact_id: _builtins.bytes = ...,
+        decided: Global___DecidedTransaction | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch", "_init_ongoing_producer_id", b"_init_ongoing_producer_id", "_prepared_ms", b"_prepared_ms", "init_ongoing_producer_epoch", b"init_ongoing_producer_epoch", "init_ongoing_producer_id", b"init_ongoing_producer_id", "prepared_ms", b"prepared_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch", "_init_ongoing_producer_id", b"_init_ongoing_producer_id", "_prepared_ms", b"_prepared_ms", "decided", b"decided", "init_ongoing_producer_epoch", b"init_ongoing_producer_epoch", "init_ongoing_producer_id", b"init_ongoing_producer_id", "prepared_ms", b"prepared_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch", "_init_ongoing_producer_id", b"_init_ongoing_producer_id", "_prepared_ms", b"_prepared_ms", "cause", b"cause", "client_txn_version", b"client_txn_version", "csn", b"csn", "groups", b"groups", "init_ongoing_producer_epoch", b"init_ongoing_producer_epoch", "init_ongoing_producer_id", b"init_ongoing_producer_id", "init_producer_epoch", b"init_producer_epoch", "init_producer_id", b"init_producer_id", "init_request_id", b"init_request_id", "last_producer_epoch", b"last_producer_epoch", "last_update_ms", b"last_update_ms", "next_producer_epoch", b"next_producer_epoch", "next_producer_id", b"next_producer_id", "partitions", b"partitions", "prepared_ms", b"prepared_ms", "prev_producer_id", b"prev_producer_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "start_ms", b"start_ms", "state", b"state", "txn_epoch", b"txn_epoch", "txn_timeout_ms", b"txn_timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch", "_init_ongoing_producer_id", b"_init_ongoing_producer_id", "_prepared_ms", b"_prepared_ms", "cause", b"cause", "client_txn_version", b"client_txn_version", "csn", b"csn", "decided", b"decided", "groups", b"groups", "init_ongoing_producer_epoch", b"init_ongoing_producer_epoch", "init_ongoing_producer_id", b"init_ongoing_producer_id", "init_producer_epoch", b"init_producer_epoch", "init_producer_id", b"init_producer_id", "init_request_id", b"init_request_id", "last_producer_epoch", b"last_producer_epoch", "last_update_ms", b"last_update_ms", "next_producer_epoch", b"next_producer_epoch", "next_producer_id", b"next_producer_id", "partitions", b"partitions", "prepared_ms", b"prepared_ms", "prev_producer_id", b"prev_producer_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "start_ms", b"start_ms", "state", b"state", "transact_id", b"transact_id", "txn_epoch", b"txn_epoch", "txn_timeout_ms", b"txn_timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__init_ongoing_producer_epoch: _TypeAlias = _typing.Literal["init_ongoing_producer_epoch"]  # noqa: Y015
     _WhichOneofArgType__init_ongoing_producer_epoch: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch"]  # noqa: Y015
@@ -131,6 +143,36 @@ class TransactionValue(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__prepared_ms) -> _WhichOneofReturnType__prepared_ms | None: ...
 
 Global___TransactionValue: _TypeAlias = TransactionValue  # noqa: Y015
+
+@_typing.final
+class DecidedTransaction(_message.Message):
+    """What a Prepare state says and a Complete state does not. The rest is the same, or follows: the producer epoch is the
+    last one, the producer id the previous one where there is one.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Partition ordinals."""
+
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[_builtins.int] | None = ...,
+        groups: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DecidedTransaction: _TypeAlias = DecidedTransaction  # noqa: Y015
 
 @_typing.final
 class CsnValue(_message.Message):

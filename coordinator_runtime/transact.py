@@ -1,0 +1,57 @@
+"""What a Transact writes, on its way from the messages of the request to the parts that write it.
+
+The transaction coordinator takes the request; the partition log and the group coordinator each read their own messages
+in it, once, and hand back what the decision joins. They meet here because they may not know each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from coordinator_api.v1 import log_pb2, transaction_pb2
+from coordinator_protocol.marker import Outcome
+from coordinator_protocol.quick import quick
+from coordinator_runtime.decision import Operation
+from coordinator_runtime.ports import CallContext, GroupWrite, Membership, PartitionName, PartitionWrite
+
+NO_OFFSET = -1
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class PlacedBatches:
+    """The batches of a request, by partition."""
+
+    names: Sequence[PartitionName]
+    """Of each batch, as the answer calls it."""
+    places: Sequence[int]
+    """Of each batch: which of `partitions` it is in; -1 = it has no place."""
+    partitions: Sequence[PartitionWrite]
+    refusal: Operation | None = None
+    """Refuses as the first batch that has no place, once it is durable that it has none."""
+
+
+class TransactedPartitions(Protocol):
+    """The partition log's part. Refusals name the partition."""
+
+    def place(
+        self, batches: Iterable[log_pb2.PartitionBatch], membership: Membership, context: CallContext
+    ) -> PlacedBatches:
+        """Raises Refused for a batch that no partition would take, and for one that the caller may not write."""
+        ...
+
+    def first_offset(self, ordinal: int, producer_id: int, outcome: Outcome, csn: int) -> int:
+        """Where the records of an ended transaction begin in a partition, from durable state; -1 = there are none."""
+        ...
+
+
+class TransactedOffsets(Protocol):
+    """The group coordinator's part. Refusals name the group."""
+
+    def place(
+        self, groups: Iterable[transaction_pb2.TransactOffsets], membership: Membership, context: CallContext
+    ) -> Sequence[GroupWrite]:
+        """Raises Refused for what no group would take, and for groups and topics that the caller may not use."""
+        ...

@@ -1,0 +1,105 @@
+"""Offsets of whole transactions: read once, then kept inside the decision on their outcome.
+
+Source: design 6 (`Transact`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NoReturn
+
+from coordinator_api.v1 import transaction_pb2
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.names import check_group_id
+from coordinator_runtime.authorization import require
+from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
+from coordinator_runtime.ports import Authorizer, CallContext, Membership, Permission, ResourceType, TopicCatalog
+from group_coordinator.committed.decisions import decide_txn_commit
+from group_coordinator.committed.edge import transacted_offsets
+from group_coordinator.committed.placing import Placing
+from group_coordinator.committed.requests import Placed, TxnOffsetCommit
+from group_coordinator.loading import GroupRouter
+from group_coordinator.shard import GroupShard
+
+_CATALOG = ShardKey(Coordinator.CATALOG, 0)
+
+
+class OffsetsWrite:
+    """The offsets of one request for one group. Implements `coordinator_runtime.ports.GroupWrite`."""
+
+    __slots__ = ("_commit", "_place", "_shard", "group_id")
+
+    def __init__(self, shard: ShardKey, commit: TxnOffsetCommit, place: Callable[[], Sequence[Placed]]) -> None:
+        self._shard = shard
+        self._commit = commit
+        self._place = place
+        self.group_id = commit.group_id
+
+    def keep(self, last_csn: int) -> Operation:
+        """Keeps them until a marker with a greater number settles them."""
+
+        def decide(shard: GroupShard, turn: Turn) -> Decision:
+            try:
+                return self._decide(shard, last_csn, turn)
+            except Refused as refusal:
+                raise _of_group(self.group_id, refusal) from refusal
+
+        return Operation(self._shard, decide)
+
+    def _decide(self, shard: GroupShard, last_csn: int, turn: Turn) -> Decision:
+        commit = self._commit
+        # Placed here, because the call may have waited: a topic that is gone by now must get no offsets.
+        placed = self._place()
+        missing = next((each for each in placed if isinstance(each, Refused)), None)
+        if missing is not None:
+            return Decision(joins=(_refusal_by_catalog(_of_group(self.group_id, missing)),))
+        decision = decide_txn_commit(shard, commit, placed, last_csn, turn)
+        refusal = next((each for each in decision.reply if each is not None), None)
+        if refusal is not None:
+            raise refusal
+        # The reply of the operation is made of others.
+        return replace(decision, reply=None)
+
+
+class TransactedGroups:
+    """Implements `coordinator_runtime.transact.TransactedOffsets`."""
+
+    def __init__(self, router: GroupRouter, catalog: TopicCatalog, authorizer: Authorizer) -> None:
+        self._router = router
+        self._placing = Placing(catalog, authorizer)
+        self._authorizer = authorizer
+
+    def place(
+        self, groups: Iterable[transaction_pb2.TransactOffsets], membership: Membership, context: CallContext
+    ) -> Sequence[OffsetsWrite]:
+        """Raises Refused: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_REQUEST."""
+        writes: dict[str, OffsetsWrite] = {}
+        for message in groups:
+            group_id = message.group_id
+            check_group_id(group_id)
+            require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
+            if group_id in writes:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"group {group_id!a} is named twice; name it once")
+            try:
+                commit = transacted_offsets(message, membership)
+            except Refused as refusal:
+                raise _of_group(group_id, refusal) from refusal
+            names = [named.name for named in commit.offsets]
+            place = partial(self._placing.place, names, Permission.READ, context)
+            writes[group_id] = OffsetsWrite(self._router.shard_key(group_id), commit, place)
+        return list(writes.values())
+
+
+def _of_group(group_id: str, refusal: Refused) -> Refused:
+    return Refused(refusal.code, f"group {group_id!a}: {refusal.message}")
+
+
+def _refusal_by_catalog(refusal: Refused) -> Operation:
+    """Refuses no sooner than the catalog is durable as it is now."""
+
+    def refuse(_catalog: object, _turn: Turn) -> NoReturn:
+        raise refusal
+
+    return Operation(_CATALOG, refuse)

@@ -1,0 +1,251 @@
+"""How an outcome is decided, and how it gets from PREPARE to COMPLETE. Nobody else decides one (promise 3).
+
+A decided outcome follows one of two paths with the same steps (design 5):
+- fused: PREPARE, a marker in every participant, COMPLETE, all joined in this operation and this batch;
+- split: PREPARE alone; once it is durable the marker sender writes the markers, and then COMPLETE.
+
+A Transact brings what it writes along: in the fused path each partition appends the batches and ends the transaction in
+one step, and the id goes from where it was to COMPLETE in one record, which tells what PREPARE would have said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from coordinator_protocol.limits import Limits
+from coordinator_protocol.marker import Marker
+from coordinator_protocol.quick import quick
+from coordinator_runtime.decision import CancelTimer, Decision, Effect, Operation, Record, ShardKey, Turn, Unpark
+from coordinator_runtime.ports import GroupWrite, MarkerPort, PartitionWrite
+from txn_coordinator import rules
+from txn_coordinator.counters import CountersShard
+from txn_coordinator.events import TransactionStepped
+from txn_coordinator.records import Decided, TransactionChanged
+from txn_coordinator.state import Identity, Transaction, TransactionState
+
+
+class TwoPhase(StrEnum):
+    """How an outcome travels from PREPARE to COMPLETE."""
+
+    FUSED = "fused"
+    """In one batch where all participants are local and few enough: one flush per commit."""
+    SPLIT = "split"
+    """In three: needed for participants elsewhere, and to watch the phases."""
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class SendMarkers:
+    """Effect: PREPARE is durable; every participant must get the marker, then the id its COMPLETE."""
+
+    shard: ShardKey
+    transactional_id: str
+    marker: Marker
+    partitions: frozenset[int]
+    groups: frozenset[str]
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Reply to EndTxn: the outcome is durable."""
+
+    next_identity: Identity
+    csn: int
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What a Transact writes, besides the outcome."""
+
+    partitions: Sequence[PartitionWrite] = ()
+    groups: Sequence[GroupWrite] = ()
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Transacted:
+    """Reply to Transact."""
+
+    ended: Ended
+    first_offsets: Sequence[int] | None
+    """Of the transaction in each partition that was written to, in that order; None = this is a repetition, and the
+    log knows."""
+
+
+class Allocation:
+    """Producer ids that one decision takes, with the records that make them taken. At most one is ever needed."""
+
+    def __init__(self, counters: CountersShard) -> None:
+        self._counters = counters
+        self.records: tuple[Record, ...] = ()
+
+    def take(self) -> int:
+        """The next one."""
+        assert not self.records, "one decision needs at most one producer id"
+        producer_id, self.records = self._counters.next_producer_id()
+        return producer_id
+
+
+class Outcomes:
+    """Decides outcomes of transactions of one shard."""
+
+    def __init__(
+        self, key: ShardKey, *, counters: CountersShard, markers: MarkerPort, limits: Limits, two_phase: TwoPhase
+    ) -> None:
+        self._key = key
+        self._counters = counters
+        self._markers = markers
+        self._limits = limits
+        self._two_phase = two_phase
+        self.coordinator_epoch = 0
+        self.is_served: Callable[[ShardKey], bool] = lambda _key: True
+        """Whether a shard serves here at this moment, so that an operation on it can be joined."""
+
+    def decide(
+        self,
+        current: Transaction,
+        ending: rules.Ending,
+        turn: Turn,
+        *,
+        checks: tuple[Operation, ...] = (),
+        reply: object | None = None,
+        then: tuple[Operation, ...] = (),
+    ) -> Decision:
+        """PREPARE, and what follows from it. `checks` are joined first. `then` is joined at the end, and replies, if
+        all of that is done in this operation."""
+        prepared, planned, records = self._prepare(current, ending, turn)
+        decision = Decision(
+            reply=Ended(planned.identity, planned.csn) if reply is None else reply,
+            records=(*records, changed(self._key, prepared)),
+            joins=checks,
+            effects=(CancelTimer(timer_key(current.transactional_id)),),
+            events=(TransactionStepped(current, prepared),),
+        )
+        markers = self._joinable_markers(prepared)
+        if markers is None:
+            return replace(decision, effects=(*decision.effects, self.send_markers(prepared)))
+        completed = complete_operation(self._key, prepared.transactional_id, prepared.csn)
+        return replace(decision, joins=(*checks, *markers, completed, *then))
+
+    def decide_with(
+        self, current: Transaction, opened: Transaction, ending: rules.Ending, contribution: Contribution, turn: Turn
+    ) -> Decision:
+        """The same with all that a Transact brings; `opened` is the transaction with it. The reply is Transacted."""
+        prepared, planned, records = self._prepare(opened, ending, turn)
+        ended = Ended(planned.identity, planned.csn)
+        written = len(contribution.partitions)
+
+        def combine(replies: Sequence[Any]) -> Transacted:
+            return Transacted(ended, replies[:written])
+
+        events: tuple[object, ...] = (TransactionStepped(opened, prepared),)
+        if opened is not current:
+            events = (TransactionStepped(current, opened), *events)
+        effects: tuple[Effect, ...] = ()
+        if current.state is TransactionState.ONGOING:
+            effects = (CancelTimer(timer_key(current.transactional_id)),)
+        kept = [write.keep(current.csn) for write in contribution.groups]
+        ends = self._joinable_ends(prepared, contribution, kept)
+        if ends is None:
+            return Decision(
+                records=(*records, changed(self._key, prepared)),
+                joins=(*(write.append() for write in contribution.partitions), *kept),
+                effects=(*effects, self.send_markers(prepared)),
+                events=events,
+                combine=combine,
+            )
+        decided = Decided(prepared.partitions, prepared.groups)
+        completed = Record(self._key, TransactionChanged(planned, decided), cause=planned.cause)
+        return Decision(
+            records=(*records, completed),
+            joins=ends,
+            effects=effects,
+            events=(*events, TransactionStepped(prepared, planned)),
+            combine=combine,
+        )
+
+    def _prepare(
+        self, current: Transaction, ending: rules.Ending, turn: Turn
+    ) -> tuple[Transaction, Transaction, tuple[Record, ...]]:
+        """The decided transaction, what it will be when it is complete, and what deciding takes from the counters."""
+        allocation = Allocation(self._counters)
+        csn, csn_given = self._counters.next_csn()
+        prepared = rules.prepare(
+            current, ending, csn=csn, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take
+        )
+        # The client's next identity is that of the planned COMPLETE record, never the fencing epoch (KAFKA-18660).
+        planned = rules.complete(prepared, now_ms=turn.now_ms)
+        return prepared, planned, (*allocation.records, csn_given)
+
+    def _joinable_markers(self, prepared: Transaction) -> list[Operation] | None:
+        """The markers of a transaction that can be finished in the operation that decides it; None for one that must
+        be finished later, step by step. All shards of a runtime share its commit groups, so those that serve here are
+        one atomic domain; one that does not serve gets its marker when it is back (design 5)."""
+        if not self._may_fuse(prepared):
+            return None
+        marker = rules.marker_of(prepared, self.coordinator_epoch)
+        markers = [self._markers.partition_marker(ordinal, marker) for ordinal in sorted(prepared.partitions)]
+        markers.extend(self._markers.group_marker(group, marker) for group in sorted(prepared.groups))
+        return markers if self._are_served(markers) else None
+
+    def _joinable_ends(
+        self, prepared: Transaction, contribution: Contribution, kept: Sequence[Operation]
+    ) -> tuple[Operation, ...] | None:
+        """The same with the writes, which come first and end what they write to."""
+        if not self._may_fuse(prepared):
+            return None
+        marker = rules.marker_of(prepared, self.coordinator_epoch)
+        writes = contribution.partitions
+        ends = [write.append_and_end(marker) for write in writes]
+        ends.extend(kept)
+        if len(writes) < len(prepared.partitions):
+            others = prepared.partitions.difference(write.ordinal for write in writes)
+            ends.extend(self._markers.partition_marker(ordinal, marker) for ordinal in sorted(others))
+        ends.extend(self._markers.group_marker(group, marker) for group in sorted(prepared.groups))
+        return tuple(ends) if self._are_served(ends) else None
+
+    def _may_fuse(self, prepared: Transaction) -> bool:
+        return self._two_phase is TwoPhase.FUSED and prepared.participant_count <= self._limits.fused_participants_max
+
+    def _are_served(self, operations: Sequence[Operation]) -> bool:
+        return all(self.is_served(each.shard) for each in operations)
+
+    def send_markers(self, prepared: Transaction) -> SendMarkers:
+        """What is owed for a decided transaction."""
+        marker = rules.marker_of(prepared, self.coordinator_epoch)
+        return SendMarkers(self._key, prepared.transactional_id, marker, prepared.partitions, prepared.groups)
+
+
+def decide_complete(current: Transaction, key: ShardKey, turn: Turn) -> Decision:
+    """Every participant has its marker: COMPLETE."""
+    completed = rules.complete(current, now_ms=turn.now_ms)
+    return Decision(
+        records=(changed(key, completed),),
+        effects=(Unpark(park_key(current.transactional_id)),),
+        events=(TransactionStepped(current, completed),),
+    )
+
+
+def complete_operation(key: ShardKey, transactional_id: str, csn: int) -> Operation:
+    """COMPLETE for the outcome `csn`, once every marker is written."""
+    return Operation(key, lambda shard, turn: shard.decide_complete(transactional_id, csn, turn))
+
+
+def changed(key: ShardKey, transaction: Transaction) -> Record:
+    """The record of a step."""
+    return Record(key, TransactionChanged(transaction), cause=transaction.cause)
+
+
+def park_key(transactional_id: str) -> tuple[str, str]:
+    """What calls that meet a transaction being completed wait for."""
+    return ("transaction", transactional_id)
+
+
+def timer_key(transactional_id: str) -> tuple[str, str]:
+    """Under which the timeout of an open transaction is armed."""
+    return ("transaction_timeout", transactional_id)

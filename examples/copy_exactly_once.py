@@ -63,6 +63,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--protocol", default="classic", choices=("classic", "consumer"), help="of the group (default: %(default)s)"
     )
+    parser.add_argument(
+        "--timeout-ms",
+        type=int,
+        default=10_000,
+        help="of a transaction: who takes over from a process that hangs waits at most so long (default: %(default)s)",
+    )
     parser.add_argument("--batch", type=int, default=200, help="most records in a transaction (default: %(default)s)")
     parser.add_argument(
         "--flights",
@@ -103,7 +109,7 @@ def copy(options: argparse.Namespace) -> int:
             enable_auto_commit=False,
             max_poll_records=options.batch,
         ) as consumer,
-        Producer(options.server, transactional_id=options.name) as producer,
+        Producer(options.server, transactional_id=options.name, transaction_timeout_ms=options.timeout_ms) as producer,
     ):
         # First of all: what an earlier process of this name left open is aborted now, and it can write no more.
         producer.init()

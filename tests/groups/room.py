@@ -14,10 +14,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from coordinator_api.v1 import group_pb2
-from coordinator_protocol.errors import Method
 from coordinator_protocol.limits import Limits
-from coordinator_runtime.edge import answer, call_context
 from coordinator_runtime.late_answers import WAITING_MAX, LateAnswers
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import AllowAll, Authorizer, CallContext
@@ -35,6 +32,7 @@ from partition_log.markers import PartitionMarkers
 from partition_log.open_transactions import PartitionTransactions
 from partition_log.service import LogService
 from partition_log.topics import TopicService, TopicUsers
+from tests.harness.group_wire import GroupWire
 from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
 from tests.harness.memory_store import MemoryStore
@@ -49,12 +47,6 @@ SHARD_COUNT = 2
 
 KAFKA = GroupConfig(initial_rebalance_delay_ms=3_000, session_timeout_ms_min=1, consumer_assignment_interval_ms=0)
 """As the acceptance cases of spec/groups-cases.md have it."""
-
-_RESPONSES = {
-    method.input_type.full_name: (Method(method.name), method.output_type)
-    for service in group_pb2.DESCRIPTOR.services_by_name.values()
-    for method in service.methods
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +98,7 @@ class Inside:
         self.answers = LateAnswers(runtime, waiting_max=options.waiting_max)
         self.news = News(runtime)
         send_members_away_with_their_shard(self.driver.loader, router, self.answers, self.news)
-        self.servicers = group_servicers(
+        servicers = group_servicers(
             GroupSurroundings(
                 runtime=runtime,
                 router=router,
@@ -121,6 +113,7 @@ class Inside:
                 assignors=options.assignors,
             )
         )
+        self.wire = GroupWire(servicers)
         self._topic_number = 0
         self.topics = TopicService(
             runtime,
@@ -153,15 +146,7 @@ class GroupRoom:
 
     def call(self, request: Message, context: CallContext | None = None) -> Pending[Any]:
         """Ask with a request of GroupService; the Pending response has error fields, as on the wire."""
-        method, output = _RESPONSES[request.DESCRIPTOR.full_name]
-        (serve,) = (found for each in self.inside.servicers if (found := getattr(each, method, None)) is not None)
-        response_type = getattr(group_pb2, output.name)
-        known = context or CallContext(host="/127.0.0.1")
-
-        def use_case() -> Pending[Any]:
-            return serve(request, call_context(request.header, known, method))  # type: ignore[attr-defined,no-any-return]  # field 1
-
-        return answer(method, response_type, use_case)
+        return self.inside.wire.call(request, context)
 
     def told(self, request: Message) -> Any:
         """The response after one flush; the call must not wait for anything else."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from coordinator_api.storage.v1 import runtime_pb2
+from coordinator_api.v1 import group_pb2, log_pb2, transaction_pb2
 from coordinator_protocol.batch import BatchHeader, Encoding, payload_of
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Marker, MarkerPayload, Outcome, decode_marker_payload
@@ -24,6 +25,7 @@ from coordinator_runtime.store import Family, Store, StoreFailed
 from coordinator_server.markers import LocalMarkers
 from group_coordinator.committed.participant import GroupMarkers, OffsetsOfTopics
 from group_coordinator.committed.service import OffsetService
+from group_coordinator.committed.transacted import TransactedGroups
 from group_coordinator.config import GroupConfig
 from group_coordinator.loading import GroupRouter, groups_kind
 from partition_log.catalog.directory import TopicDirectory
@@ -44,6 +46,7 @@ from partition_log.service import LogService
 from partition_log.shard import LogShard
 from partition_log.state import PRODUCER_EXPIRATION_MS, Isolation, PartitionConfig, PartitionHead, ProducerEntry
 from partition_log.topics import TopicService, TopicUsers
+from partition_log.transacted import TransactedBatches
 from tests.harness.calls import called
 from tests.harness.calls import partition_name as partition_name
 from tests.harness.group_calls import ANYBODY, GroupCalls
@@ -64,6 +67,7 @@ from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.service import EndTxn, PrepareTransaction, TransactionService
 from txn_coordinator.shard import EXPIRATION_MS, Ended, Initialised, TransactionShard, TwoPhase
 from txn_coordinator.state import Identity, Transaction
+from txn_coordinator.transact_servicer import TransactParts, TransactServicer
 from txn_coordinator.verifier import CoordinatorVerifier
 
 T = TypeVar("T")
@@ -87,6 +91,16 @@ class WorldOptions:
 
     def limits(self) -> Limits:
         return Limits(producer_epoch_max=self.producer_epoch_max)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactContents:
+    """What a Transact brings."""
+
+    batches: Sequence[tuple[str, Sequence[str], int]] = ()
+    """Partition, values and first sequence of each."""
+    offsets: Sequence[tuple[str, str, int]] = ()
+    """Group, partition and offset."""
 
 
 class Shelf(Protocol):
@@ -190,6 +204,11 @@ class Inside:
         self.transactions = TransactionService(
             runtime, limits=limits, shard_count=options.shard_count, sender=self.sender, sequences=partition_markers
         )
+        parts = TransactParts(
+            TransactedBatches(store, self.directory, AllowAll(), limits),
+            TransactedGroups(router, self.directory, AllowAll()),
+        )
+        self.transact_servicer = TransactServicer(self.transactions, parts, AllowAll())
         verifier = CoordinatorVerifier(runtime, self.transactions.shard_key)
         self.log = LogService(runtime, store, self.directory, verifier=verifier, authorizer=AllowAll(), limits=limits)
         offsets = OffsetService(runtime, router, catalog=self.directory, verifier=verifier, authorizer=AllowAll())
@@ -446,6 +465,25 @@ class World:
 
         return called(call)
 
+    def transact(
+        self,
+        transactional_id: str,
+        identity: Identity,
+        contents: TransactContents,
+        outcome: Outcome,
+        context: CallContext = ANYBODY,
+    ) -> Pending[transaction_pb2.TransactResponse]:
+        """A whole transaction, through its servicer, as it comes from the wire."""
+        request = transaction_pb2.TransactRequest(
+            transactional_id=transactional_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            batches=[_partition_batch(*batch, self.clock.wall_ms()) for batch in contents.batches],
+            groups=[_group_offset(*offset) for offset in contents.offsets],
+            committed=outcome is Outcome.COMMIT,
+        )
+        return called(lambda: self.inside.transact_servicer.Transact(request, context))
+
     def read(
         self,
         partition: str,
@@ -524,6 +562,26 @@ def _check_history(store: Store) -> None:
 
 def _identity_of(initialised: Initialised) -> Identity:
     return initialised.identity
+
+
+def _partition_batch(partition: str, values: Sequence[str], sequence: int, now_ms: int) -> log_pb2.PartitionBatch:
+    name = partition_name(partition)
+    batch = log_pb2.RecordBatch(
+        record_count=len(values),
+        base_timestamp_ms=now_ms,
+        max_timestamp_ms=now_ms,
+        base_sequence=sequence,
+        encoding=log_pb2.ENCODING_RECORDS_V1,
+        payload=" ".join(values).encode(),
+    )
+    return log_pb2.PartitionBatch(topic=name.topic, partition=name.partition, batch=batch)
+
+
+def _group_offset(group: str, partition: str, offset: int) -> transaction_pb2.TransactOffsets:
+    name = partition_name(partition)
+    committed = group_pb2.PartitionOffset(partition=name.partition, committed_offset=offset)
+    topic = group_pb2.TopicOffsets(topic=name.topic, partitions=[committed])
+    return transaction_pb2.TransactOffsets(group_id=group, topics=[topic])
 
 
 def _entries(header: BatchHeader, stored: bytes) -> list[LogEntry]:

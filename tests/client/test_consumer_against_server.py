@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from coordinator_client import Admin, AsyncConsumer, Consumer, Misconfigured, Producer, TopicPartition
+from coordinator_client import Abortable, Admin, AsyncConsumer, Consumer, Misconfigured, Producer, TopicPartition
+from coordinator_client.transaction_offsets import TransactionOffsets
+from coordinator_protocol.marker import Outcome
 from tests.client.consumers import Diary, poll_all, values
 from tests.harness.server_process import ServerProcess
 
@@ -151,6 +153,57 @@ def test_offsets_are_committed_by_hand_or_by_themselves(shared: ServerProcess, t
         poll_until_shared(consumer)
         append(shared, topic, 8)
         assert poll_all(consumer, 1) == [b"8"]
+
+
+@pytest.mark.parametrize(("protocol", "outcome"), [("classic", Outcome.COMMIT), ("consumer", Outcome.ABORT)])
+def test_a_successor_waits_for_the_outcome_of_its_offsets(
+    shared: ServerProcess, topic: str, protocol: str, outcome: Outcome
+) -> None:
+    sent, ends = append(shared, topic, *range(8)), {TopicPartition(topic, number): 2 for number in range(4)}
+    with Producer(shared.address, transactional_id=f"{topic}-copier") as producer:
+        first = member(shared, topic, protocol, enable_auto_commit=False)
+        poll_all(first, 8)
+        with producer.transaction() as txn:
+            txn.commit_offsets(first, ends)
+            txn.flush()
+            first.close()
+            successor = member(shared, topic, protocol, enable_auto_commit=False)
+            assert not successor.poll(1_000)
+            assert len(successor.assignment()) == 4
+            if outcome is Outcome.ABORT:
+                txn.abort()
+        again = [] if outcome is Outcome.COMMIT else sent
+        new = append(shared, topic, *range(8, 12))
+        assert Counter(poll_all(successor, len(again) + 4)) == Counter(again + new)
+        successor.close()
+
+
+@both_protocols
+def test_the_offsets_of_a_member_that_was_replaced_abort_its_transaction(
+    shared: ServerProcess, topic: str, protocol: str
+) -> None:
+    append(shared, topic, *range(8))
+    with Producer(shared.address, transactional_id=f"{topic}-copier") as producer:
+        with member(shared, topic, protocol, enable_auto_commit=False) as first:
+            poll_all(first, 8)
+            late = Late(first.transaction_offsets({TopicPartition(topic, 0): 2}))
+        with member(shared, topic, protocol, enable_auto_commit=False) as successor:
+            poll_all(successor, 8)
+            with pytest.raises(Abortable), producer.transaction() as txn:
+                txn.send(topic, b"twice")
+                txn.commit_offsets(late, None)
+            assert not successor.poll(300)
+            assert successor.committed([(topic, 0)]) == {(topic, 0): None}
+
+
+class Late:
+    """A consumer that was stopped after it was asked who commits, and does not know what happened since."""
+
+    def __init__(self, offsets: TransactionOffsets) -> None:
+        self._offsets = offsets
+
+    def transaction_offsets(self, _batch: None) -> TransactionOffsets:
+        return self._offsets
 
 
 @both_protocols

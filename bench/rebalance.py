@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import subprocess
 import sys
@@ -62,7 +63,12 @@ def _server(directory: Path) -> Iterator[str]:
     """HOST:PORT of a server on an empty directory."""
     command = [sys.executable, "-m", "coordinator_server", "serve"]
     command += ["--data-dir", str(directory / "data"), "--listen", "127.0.0.1:0"]
-    with (directory / "log").open("wb") as log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log) as server:
+    # What the user has set for his own servers is not meant for this one.
+    defaults = {name: value for name, value in os.environ.items() if not name.startswith("TXN_")}
+    with (
+        (directory / "log").open("wb") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=defaults) as server,
+    ):
         assert server.stdout is not None
         try:
             ready = _READY.search(server.stdout.readline())

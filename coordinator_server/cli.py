@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from functools import cache
 from typing import Annotated
 
 import typer
 
 from coordinator_protocol.version import VERSION
-from coordinator_server.commands import config, log, shard, store, topic
+from coordinator_server.commands import config, group, log, shard, store, topic
 from coordinator_server.commands.administration import abort, hanging
 from coordinator_server.commands.consume import consume
 from coordinator_server.commands.dev import dev
@@ -34,6 +36,7 @@ app = typer.Typer(
 app.command()(serve)
 app.command()(dev)
 app.add_typer(topic.app)
+app.add_typer(group.app)
 app.command()(produce)
 app.command()(consume)
 app.command("list")(list_transactions)
@@ -68,7 +71,7 @@ def main() -> None:
     # gRPC writes its own lines to stderr for what we report in words.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        app()
+        command_tree()()
     except CommandFailed as failure:
         _complain(failure.message)
         sys.exit(failure.status)
@@ -82,6 +85,12 @@ def main() -> None:
             f"set {TRACEBACK_VARIABLE}=1 to see where it happened"
         )
         sys.exit(ExitStatus.FAILED)
+
+
+@cache
+def command_tree() -> Callable[[], object]:
+    """All commands, read from their signatures: that takes longer than most of them, and tests run many."""
+    return typer.main.get_command(app)
 
 
 def _complain(message: str) -> None:

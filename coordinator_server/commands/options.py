@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Annotated, Final, NamedTuple
 
 import typer
@@ -24,6 +25,24 @@ def parse_duration_ms(text: str | int) -> int:
     if found is None:
         raise typer.BadParameter(f"{text!r} is no time span: write 500ms, 30s, 5m, 2h or 7d")
     return round(float(found[1]) * _UNITS_MS[found[2]])
+
+
+def utc_moment(text: str) -> datetime:
+    """A time such as 2026-11-21T08:30, UTC unless it says otherwise. Raises ValueError."""
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def parse_moment_ms(text: str | int) -> int:
+    """The same in Unix milliseconds; a default is that already. Raises BadParameter."""
+    if isinstance(text, int):
+        return text
+    try:
+        return round(utc_moment(text).timestamp() * 1000)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is no time: write one such as 2026-11-21T08:30 (UTC unless it says otherwise)"
+        ) from None
 
 
 class PartitionPlace(NamedTuple):
@@ -65,3 +84,5 @@ Patience = Annotated[
 ]
 DEFAULT_PATIENCE_MS: Final = 10_000
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and say what would be done; change nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+GroupId = Annotated[str, typer.Argument(metavar="GROUP", help="Id of the group.")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 import typer
 
@@ -24,6 +24,7 @@ from coordinator_client.reader import ReadPlan, plan_ranges
 from coordinator_client.state import TopicPartitionCount
 from coordinator_protocol.batch import HEADER_BYTES
 from coordinator_server.commands.log_rows import Fate, LoggedBatch, chosen_partitions
+from coordinator_server.commands.options import utc_moment
 from coordinator_server.commands.remote import deadlines, topic_there
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 
@@ -38,14 +39,13 @@ def parse_position(text: str) -> Position:
     if text.isascii() and text.isdigit():
         return int(text)
     try:
-        moment = datetime.fromisoformat(text)
+        return utc_moment(text)
     except ValueError:
         raise typer.BadParameter(
             f"{text!r} is no position: write earliest, latest, an offset such as 42, or a time such as"
             " 2026-11-21T08:30 (UTC unless it says otherwise)",
             param_hint="--from",
         ) from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator_server.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, DryRun, Output, Patience, Server
-from coordinator_server.exit_status import CommandFailed, ExitStatus
-from coordinator_server.output import Column, OutputFormat, Row, print_list, print_note, uuid_text
+from coordinator_server.commands.asking import make_sure
+from coordinator_server.commands.options import (
+    DEFAULT_PATIENCE_MS,
+    DEFAULT_SERVER,
+    DryRun,
+    Output,
+    Patience,
+    Server,
+    Yes,
+)
+from coordinator_server.output import Column, OutputFormat, Row, print_list, uuid_text
 
 if TYPE_CHECKING:
     from coordinator_client.admin import TopicDescription
@@ -106,7 +114,7 @@ def describe(
 @app.command()
 def delete(
     names: Names,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     dry_run: DryRun = False,
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
@@ -120,7 +128,7 @@ def delete(
         summaries = [_summary(topic) for topic in _found(connection, names, timeout_ms)]
         if not dry_run:
             if not yes:
-                _confirm(summaries)
+                make_sure(_deletions(summaries))
             for name in dict.fromkeys(names):
                 admin.delete_topic(name)
     result = "would be deleted" if dry_run else "deleted"
@@ -132,18 +140,12 @@ def delete(
     print_list([{**summary, "result": result} for summary in summaries], columns, output, empty="")
 
 
-def _confirm(summaries: list[Row]) -> None:
-    for summary in summaries:
-        print_note(
-            f"{summary['topic']}: {summary['partitions']} partitions, {summary['offsets']} offsets,"
-            f" {summary['open_transactions']} open transactions that would be aborted"
-        )
-    try:
-        is_sure = typer.confirm("Delete for good?", err=True)
-    except typer.Abort:
-        is_sure = False
-    if not is_sure:
-        raise CommandFailed(ExitStatus.USAGE, "nothing was deleted; say --yes to delete without being asked")
+def _deletions(summaries: list[Row]) -> list[str]:
+    return [
+        f"{summary['topic']}: {summary['partitions']} partitions, {summary['offsets']} offsets,"
+        f" {summary['open_transactions']} open transactions that would be aborted"
+        for summary in summaries
+    ]
 
 
 def _found(connection: Connection, names: list[str], timeout_ms: int) -> list[TopicDescription]:

@@ -86,7 +86,7 @@ def test_a_failed_command_says_what_and_ends_with_its_status(txnctl, monkeypatch
     def fail() -> None:
         raise CommandFailed(ExitStatus.STORE_REFUSED, "first line\nsecond line")
 
-    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(cli, "command_tree", lambda: fail)
     assert txnctl() == (ExitStatus.STORE_REFUSED, "", "txnctl: first line\ntxnctl: second line\n")
 
 
@@ -95,7 +95,7 @@ def test_a_defect_is_said_in_words_and_how_to_see_more(txnctl, monkeypatch: pyte
         raise KeyError("ours")
 
     monkeypatch.delenv(cli.TRACEBACK_VARIABLE, raising=False)
-    monkeypatch.setattr(cli, "app", break_down)
+    monkeypatch.setattr(cli, "command_tree", lambda: break_down)
     status, _, err = txnctl()
     assert status == ExitStatus.FAILED
     assert "a defect of txnctl, please report it: KeyError: 'ours'" in err

@@ -9,7 +9,7 @@ PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinat
 	coordinator_server coordinator_client pyspark_txnlog proto/coordinator_api scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast slow mutants lowest check fmt generate docs lock lock-upgrade venv java bench dev clean
+.PHONY: help demo test fast slow mutants lowest check fmt generate docs lock lock-upgrade venv java bench profile dev clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -75,8 +75,11 @@ venv: ## Make the virtual environment .venv, or bring it up to date with the loc
 java: ## Say whether the Java that Spark needs is there
 	@$(PYTHON) scripts/java.py && echo 'Java: OK'
 
-bench: venv ## Measure
-	@.venv/bin/python -m bench
+bench: venv ## Measure everything, with Kafka beside it where a JDK and Maven are: hours (ARGS="--quick", ARGS="transactions --kafka none")
+	@.venv/bin/python -m bench $(ARGS)
+
+profile: venv ## Say where the microseconds of a transaction go in the server, under the load of 64 producers
+	@.venv/bin/python -m bench.profile $(ARGS)
 
 dev: venv ## Run a server on a throw-away directory
 	@.venv/bin/txnctl dev

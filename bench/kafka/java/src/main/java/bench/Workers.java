@@ -40,6 +40,8 @@ final class Workers {
             Thread thread = new Thread(() -> {
                 try {
                     Worker worker = opener.open(number);
+                    // The first operation loads classes and finds coordinators, which is no part of any warm-up.
+                    worker.perform();
                     opened.countDown();
                     while (!isOver.get()) {
                         long began = System.nanoTime();
@@ -76,6 +78,7 @@ final class Workers {
         isOver.set(true);
         for (Thread thread : threads) thread.join(10_000);
         if (fatal.get() != null) throw fatal.get();
+        if (done.get() == 0) throw new IllegalStateException("no operation ended in the measured time: " + failures);
         Window.latencies(run, latencies);
         run.put("errors", failures.values().stream().mapToInt(Integer::intValue).sum());
         if (!failures.isEmpty()) run.put("error_kinds", failures.toString());

@@ -23,10 +23,11 @@ class _Armed:
 class Timers:
     """Named deadlines. Arming a name again replaces its deadline."""
 
-    __slots__ = ("_armed", "_generation", "_heap")
+    __slots__ = ("_armed", "_by_kind", "_generation", "_heap")
 
     def __init__(self) -> None:
         self._armed: dict[Hashable, _Armed] = {}
+        self._by_kind: Counter[str] = Counter()
         self._heap: list[tuple[int, int, Hashable]] = []
         self._generation = 0
 
@@ -34,24 +35,27 @@ class Timers:
         return len(self._armed)
 
     def by_kind(self) -> Mapping[str, int]:
-        """How many are armed, by the first part of their names. Looks at every one."""
-        return Counter(str(key[0] if isinstance(key, tuple) else key) for key in self._armed)
+        """How many are armed, by the first part of their names."""
+        return +self._by_kind
 
     def arm(self, key: Hashable, deadline_ms: int, action: Callable[[], None], *, owner: Hashable = None) -> None:
         """`owner`: with whom it is cancelled, see `cancel_of`."""
         self._generation += 1
+        if key not in self._armed:
+            self._by_kind[_kind(key)] += 1
         self._armed[key] = _Armed(self._generation, deadline_ms, action, owner)
         heapq.heappush(self._heap, (deadline_ms, self._generation, key))
         if len(self._heap) > 64 and len(self._heap) > 4 * len(self._armed):
             self._forget_disarmed()
 
     def cancel(self, key: Hashable) -> None:
-        self._armed.pop(key, None)
+        if self._armed.pop(key, None) is not None:
+            self._by_kind[_kind(key)] -= 1
 
     def cancel_of(self, owner: Hashable) -> None:
         """Cancel everything that this owner armed. Looks at every timer: for what happens rarely."""
         for key in [key for key, armed in self._armed.items() if armed.owner == owner]:
-            del self._armed[key]
+            self.cancel(key)
 
     def is_armed(self, key: Hashable) -> bool:
         return key in self._armed
@@ -77,10 +81,14 @@ class Timers:
             armed = self._armed.get(key)
             # An action before it may have cancelled it, or armed it anew.
             if armed is not None and armed.generation == generation:
-                del self._armed[key]
+                self.cancel(key)
                 yield armed.action
 
     def _forget_disarmed(self) -> None:
         """Keep the heap within a constant factor of what is armed: a busy server re-arms far more than it fires."""
         self._heap = [(armed.deadline_ms, armed.generation, key) for key, armed in self._armed.items()]
         heapq.heapify(self._heap)
+
+
+def _kind(key: Hashable) -> str:
+    return str(key[0] if isinstance(key, tuple) else key)

@@ -31,9 +31,11 @@ from coordinator_server.admin_servicer import Administration, AdminServicer
 from coordinator_server.admission import Admission
 from coordinator_server.config import Address, Config
 from coordinator_server.events import EventObserver
+from coordinator_server.group_events import GroupObserver
 from coordinator_server.grpc_session import SERVICE as SESSION_SERVICE
 from coordinator_server.markers import LocalMarkers
 from coordinator_server.metrics.calls import CallNumbers
+from coordinator_server.metrics.groups import GroupNumbers, measured
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.runtime import RuntimeNumbers
 from coordinator_server.metrics.snapshot import LoadedParts, MetricsConfig, ServerNumbers, Snapshots
@@ -41,6 +43,7 @@ from coordinator_server.metrics.transactions import TransactionNumbers
 from coordinator_server.shard_events import ShardObserver
 from coordinator_server.shard_servicer import ShardServicer
 from coordinator_server.transport import Dispatcher
+from group_coordinator.assignors import SERVER_ASSIGNORS
 from group_coordinator.committed.participant import GroupMarkers, OffsetsOfTopics
 from group_coordinator.committed.transacted import TransactedGroups
 from group_coordinator.loading import GroupRouter, groups_kind, send_members_away_with_their_shard
@@ -138,7 +141,7 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
     driver = LoopDriver(runtime, on_failure)
     admission = Admission(config.admission_limits(), lambda: runtime.parked_calls)
     dispatcher = Dispatcher(SERVICES, admission, clock, message_bytes_max=config.message_bytes_max)
-    numbers = ServerNumbers(TransactionNumbers(), CallNumbers(SERVICES), LogNumbers(), RuntimeNumbers())
+    numbers = ServerNumbers(TransactionNumbers(), CallNumbers(SERVICES), LogNumbers(), GroupNumbers(), RuntimeNumbers())
     runtime.on_group = numbers.runtime.group_durable
     runtime.on_wait_ended = numbers.runtime.waited
     runtime.on_defect = partial(_on_defect, numbers)
@@ -215,7 +218,8 @@ async def load(server: Server, config: Config, address: Address) -> int:
         clock=runtime.clock,
     )
 
-    loaded = LoadedParts(directory, sender, hanging)
+    answers, news = LateAnswers(runtime, waiting_max=config.group_waits_max), News(runtime)
+    loaded = LoadedParts(directory, sender, hanging, answers, news)
     shard_observer = _observe(server, loaded, log)
     server.dispatcher.open(
         [
@@ -224,7 +228,7 @@ async def load(server: Server, config: Config, address: Address) -> int:
             LogServicer(topics, log, foreign_markers),
             AdminServicer(limits, administration),
             ShardServicer(loader, authorizer),
-            *_servicers_of_groups(server, config, directory, verifier),
+            *_servicers_of_groups(server, config, loaded, verifier),
         ]
     )
     server.snapshots.loaded = loaded
@@ -245,28 +249,33 @@ async def _add_shards(server: Server, config: Config) -> tuple[TopicDirectory, L
     partition_markers = PartitionMarkers(directory)
     markers = LocalMarkers(partition_markers, GroupMarkers(GroupRouter(shard_count)))
     loader.add(partitions_kind(runtime, directory, shard_count=shard_count, config=config.partition_config()))
-    loader.add(groups_kind(runtime, topics=directory, config=config.group_config(), shard_count=shard_count))
+    loader.add(
+        groups_kind(
+            runtime,
+            topics=directory,
+            config=config.group_config(),
+            shard_count=shard_count,
+            assignors=measured(SERVER_ASSIGNORS, runtime.clock, server.snapshots.numbers.groups.computed),
+        )
+    )
     loader.add(transactions_kind(runtime, markers=markers, config=_transaction_config(config)))
     return directory, markers, partition_markers
 
 
-def _servicers_of_groups(
-    server: Server, config: Config, directory: TopicDirectory, verifier: GroupVerifier
-) -> list[object]:
+def _servicers_of_groups(server: Server, config: Config, loaded: LoadedParts, verifier: GroupVerifier) -> list[object]:
     """What serves GroupService, and sends members away when their shard leaves."""
     runtime, router = server.runtime, GroupRouter(config.shard_count)
-    answers, news = LateAnswers(runtime, waiting_max=config.group_waits_max), News(runtime)
-    send_members_away_with_their_shard(server.loader, router, answers, news)
+    send_members_away_with_their_shard(server.loader, router, loaded.answers, loaded.news)
     surroundings = GroupSurroundings(
         runtime=runtime,
         router=router,
         config=config.group_config(),
         authorizer=AllowAll(),
-        catalog=directory,
-        topics=directory,
+        catalog=loaded.directory,
+        topics=loaded.directory,
         verifier=verifier,
-        answers=answers,
-        news=news,
+        answers=loaded.answers,
+        news=loaded.news,
         worker=server.worker,
     )
     return group_servicers(surroundings)
@@ -293,7 +302,8 @@ def _observe(server: Server, loaded: LoadedParts, log: LogService) -> ShardObser
     shard_observer = ShardObserver(numbers)
     server.loader.listen(shard_observer)
     leave_markers_to_the_next_load(server.loader, loaded.sender)
-    observer = EventObserver(numbers.transactions, numbers.log, runtime.clock, loaded.directory)
+    groups = GroupObserver(numbers.groups)
+    observer = EventObserver(numbers.transactions, numbers.log, groups, clock=runtime.clock, catalog=loaded.directory)
     runtime.on_event = observer
     loaded.hanging.on_found = observer.hanging_found
 

@@ -14,6 +14,7 @@ import structlog
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.decision import ShardKey, Turn
 from coordinator_runtime.ports import TopicCatalog
+from coordinator_server.group_events import GroupObserver
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers, is_admin_fence
 from partition_log.events import MarkerFromOutside, PartitionGrew, ProducersExpired, TopicChanged
@@ -42,9 +43,18 @@ _topic_log = structlog.get_logger("topics")
 class EventObserver:
     """Hands events to the numbers and to the log."""
 
-    def __init__(self, transactions: TransactionNumbers, log: LogNumbers, clock: Clock, catalog: TopicCatalog) -> None:
+    def __init__(
+        self,
+        transactions: TransactionNumbers,
+        log: LogNumbers,
+        groups: GroupObserver,
+        *,
+        clock: Clock,
+        catalog: TopicCatalog,
+    ) -> None:
         self._transactions = transactions
         self._log_numbers = log
+        self._groups = groups
         self._clock = clock
         self._catalog = catalog
         self._is_debug = logging.getLogger("transactions").isEnabledFor(logging.DEBUG)
@@ -84,6 +94,8 @@ class EventObserver:
                 client_id=turn.client_id,
                 host=turn.host,
             )
+        else:
+            self._groups(event, turn)
 
     def hanging_found(self, hanging: Hanging) -> None:
         """An audit found a hanging transaction: there should be none, ever."""

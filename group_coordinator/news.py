@@ -68,7 +68,7 @@ class News:
             return ask()
         answer: Pending[ReplyT] = Pending()
         number = next(self._numbers)
-        timer = ("heartbeat-wait", number)
+        timer = ("heartbeat_wait", number)
 
         def leave() -> None:
             self._runtime.cancel(timer)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from coordinator_server.events import SLOW_COMMIT_MS
+from coordinator_server.group_events import SLOW_REBALANCE_MS
 from coordinator_server.metrics.families import FAMILIES, Family
 
 _SECTIONS: Final = {
     "Identity": ("txn_build_", "txn_config_"),
     "Transactions": ("txn_coordinator_",),
+    "Groups and offsets": ("txn_group_",),
     "Partitions and reads": ("txn_partition", "txn_read_"),
     "Runtime": ("txn_runtime_",),
     "Store": ("txn_store_",),
@@ -19,8 +21,8 @@ _SECTIONS: Final = {
 _HEAD: Final = """\
 # Metrics and log lines
 
-Metrics say how much and how long, never who: no label holds a transactional id, a producer or a client, of which there
-are too many. Who it was, the log says, one line per event ([below](#log-lines)).
+Metrics say how much and how long, never who: no label holds a transactional id, a producer, a group or a client, of
+which there are too many. Who it was, the log says, one line per event ([below](#log-lines)).
 
 ## How to turn them on
 
@@ -42,8 +44,8 @@ scrape_configs:
       - targets: ["127.0.0.1:9464"]
 ```
 
-Counters and histograms begin at 0 with every start of the process. What happened in a transaction is counted once it is
-durable.
+Counters and histograms begin at 0 with every start of the process. What happened in a transaction or a group is counted
+once it is durable.
 """
 
 _REMARKS: Final = """\
@@ -61,7 +63,58 @@ _REMARKS: Final = """\
   reasons. A newer instance that finds nothing open is not counted here; it is a `bump` of
   `txn_coordinator_init_total`, and a `taken_over` line in the log.
 - An error in an answer is no failed call: its request counts as `OK`, and its error in `txn_rpc_errors_total`.
+- `txn_rpc_seconds` of JoinGroup, SyncGroup and heartbeats holds the time that they wait on purpose, for other members
+  or for news. How soon a group is served is said by `txn_group_rebalance_seconds`. That of a consumer group ends when
+  its last member has taken up the new epoch, and one that keeps its partitions does so with its next heartbeat only.
+- A rebalance that a restart interrupts counts as begun, and not as completed or failed.
+- `txn_group_creations_total` minus `txn_group_deletions_total` is not `txn_group_groups`: groups that were there at the
+  start are in no counter, nor is the end of one that only had offsets when the last of them is deleted.
 """
+
+_KAFKA_HEAD: Final = """\
+## Kafka's names
+
+What dashboards for Kafka's group coordinator show, and where it is found here. A rate is `rate(...)` of a counter, an
+average `rate(..._sum) / rate(..._count)`.
+
+| there | here |
+| --- | --- |
+"""
+
+_KAFKA: Final = (
+    ("group-count, consumer-group-count, active-group-count", "`txn_group_groups` by `kind` and `state`"),
+    ("group-creation-rate", "`txn_group_creations_total`"),
+    ("group-deletion-rate", "`txn_group_deletions_total`"),
+    ("member-join-rate", "`txn_group_member_joins_total`"),
+    ("member-leave-rate", "`txn_group_member_leaves_total`"),
+    ("rebalance-rate, consumer-group-rebalance-rate", "`txn_group_rebalances_total`"),
+    ("group-completed-rebalance-rate", "`txn_group_rebalances_completed_total`"),
+    ("rebalance-failure-rate", "`txn_group_rebalances_failed_total`"),
+    ("rebalance-duration, rebalance-duration-avg", "`txn_group_rebalance_seconds`"),
+    (
+        "heartbeat-rate",
+        '`txn_rpc_requests_total{method=~"Heartbeat\\|ConsumerGroupHeartbeat"}`, errors in `txn_rpc_errors_total`',
+    ),
+    ("heartbeat-latency", "`txn_rpc_seconds` of the same methods, with the wait for news"),
+    (
+        "recordGroupJoin, recordGroupSync",
+        '`txn_rpc_requests_total{method=~"JoinGroup\\|SyncGroup"}`, errors in `txn_rpc_errors_total`',
+    ),
+    ("assignment-compute-time", "`txn_group_assignment_seconds`"),
+    ("assignment-change-rate", "`txn_group_assignment_changes_total`"),
+    ("offset-commit-rate", "`txn_group_offset_commits_total`"),
+    ("offset-expiration-rate", "`txn_group_offset_expirations_total`"),
+    ("offset-deletion-rate", "`txn_group_offset_deletions_total`"),
+    ("num-offsets", "`txn_group_offsets`"),
+    ("num-partitions by state", '`txn_runtime_shard_state{coordinator="groups"}`'),
+    ("partition-load-time", '`txn_runtime_load_seconds{coordinator="groups"}`'),
+    ("event-queue-size, event-queue-time, event-processing-time", "`txn_runtime_event_loop_lag_seconds`"),
+    ("event-purgatory-time, batch-flush-time", "`txn_runtime_flush_seconds`"),
+    ("thread-idle-ratio", "the processor time of the process: one thread decides"),
+    ("group lag", "none, it would be a label per group; ListOffsets minus OffsetFetch says it"),
+    ("share-group-*, streams-group-*", "none: there are no such groups here"),
+)
+"""Source: spec groups 8.1."""
 
 _LOG_LINES: Final = (
     ("fenced", "info", "A newer instance initialised the id; the open transaction of the other one is aborted."),
@@ -75,7 +128,7 @@ _LOG_LINES: Final = (
     (
         "coordinator_fenced",
         "error",
-        "A partition knows a later coordinator of a `shard`: no markers are sent any more.",
+        "A partition knows a later coordinator of a `shard`: it is not served here any more.",
     ),
     ("marker_from_outside", "info", "A marker that no coordinator of this server sent was written (WriteTxnMarkers)."),
     ("slow_commit", "warning", f"From the outcome until COMPLETE was durable it took {SLOW_COMMIT_MS} ms or longer."),
@@ -83,6 +136,28 @@ _LOG_LINES: Final = (
     ("topic_deleted", "info", "The same."),
     ("stepped", "debug", "Every change of state."),
     ("expired", "debug", "An id that nobody used was forgotten."),
+    ("group_created", "info", "A group that was not there; with `group_id` and `kind`, as the following."),
+    ("member_joined", "info", "A new member, or a static one that came back under a new id: `member_id`."),
+    ("member_left", "info", "It said so, or an administrator did."),
+    ("member_fenced", "info", "A newer member has its instance id. Again and again: two processes share the id."),
+    (
+        "member_removed",
+        "warning",
+        "It was silent, too slow, or found no room (`reason`: session, rebalance, sync, size); with advice.",
+    ),
+    ("rebalance_started", "info", "The group needs a new assignment, and the `cause`."),
+    ("rebalance_failed", "info", "It must begin again before the assignment was there."),
+    (
+        "rebalance_completed",
+        "info",
+        f"Every member has its part: `generation`, `members`, `elapsed_ms`. From {SLOW_REBALANCE_MS} ms on a warning.",
+    ),
+    ("group_converted", "info", "A group with members changed its protocol: `old_kind`, `new_kind`."),
+    ("group_deleted", "info", "An administrator deleted the group."),
+    ("group_expired", "info", "The group had neither members nor offsets, and was forgotten."),
+    ("offsets_expired", "info", "So many `offsets` of a group were forgotten because of their age."),
+    ("offsets_deleted", "info", "Somebody deleted so many `offsets`, or a topic that they belonged to."),
+    ("assignment_computed", "debug", "A consumer group has a target: `assignor`, `changed_members`."),
     ("loaded", "info", "All shards are loaded, but for `failed_shards`: the server takes work."),
     ("load_failed", "error", "What all shards share cannot be read; nothing was served."),
     ("shard_load_failed", "error", "A `shard` of a `coordinator` cannot be read and does not serve; the others do."),
@@ -99,7 +174,8 @@ _LOG_HEAD: Final = """\
 
 Lines go to stderr, as JSON where nobody reads along and in words in a terminal (`log_format`). Lines about transactions
 carry `transactional_id`, `producer_id`, `old_epoch`, `producer_epoch`, `old_state`, `new_state`, `cause`, and the
-`client_id` and `host` of whoever caused them (empty: the server itself). They are written once the event is durable.
+`client_id` and `host` of whoever caused them (empty: the server itself). Lines about groups carry those two as well.
+They are written once the event is durable.
 
 | event | level | meaning |
 | --- | --- | --- |
@@ -110,7 +186,8 @@ def metrics_page() -> str:
     """The text of docs/metrics.md."""
     sections = "\n".join(_section(title, prefixes) for title, prefixes in _SECTIONS.items())
     events = "".join(f"| `{event}` | {level} | {meaning} |\n" for event, level, meaning in _LOG_LINES)
-    return f"{_HEAD}\n## All metrics\n\n{sections}\n{_REMARKS}\n{_LOG_HEAD}{events}"
+    names = "".join(f"| {there} | {here} |\n" for there, here in _KAFKA)
+    return f"{_HEAD}\n## All metrics\n\n{sections}\n{_REMARKS}\n{_KAFKA_HEAD}{names}\n{_LOG_HEAD}{events}"
 
 
 def _section(title: str, prefixes: tuple[str, ...]) -> str:

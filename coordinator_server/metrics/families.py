@@ -42,6 +42,7 @@ def _histogram(name: str, labels: tuple[str, ...], meaning: str) -> Family:
 
 
 _PARTITION: Final = ("topic", "partition")
+_KIND: Final = ("kind",)
 
 FAMILIES: Final = (
     _gauge("txn_build_info", ("version", "proto", "python"), "Always 1; the labels say what runs."),
@@ -97,7 +98,8 @@ FAMILIES: Final = (
     _counter(
         "txn_coordinator_markers_total",
         ("kind", "target"),
-        "Markers written, by outcome (commit, abort) and where to (log).",
+        "Markers written, by outcome (commit, abort) and where to (log: partitions; group: groups with offsets that "
+        "waited).",
     ),
     _counter(
         "txn_coordinator_marker_retries_total", ("reason",), "Markers that were refused and sent again, by the refusal."
@@ -114,6 +116,60 @@ FAMILIES: Final = (
         "txn_coordinator_hanging",
         (),
         "Transactions open in a partition that nobody will end, as the last audit found; must stay 0.",
+    ),
+    _gauge(
+        "txn_group_groups",
+        ("kind", "state"),
+        "Groups of each kind (classic, consumer) in each state; one that only has offsets is classic and Empty.",
+    ),
+    _counter(
+        "txn_group_creations_total", _KIND, "Groups that somebody joined, or committed offsets of, for the first time."
+    ),
+    _counter(
+        "txn_group_deletions_total",
+        ("kind", "cause"),
+        "Groups that went: deleted by an administrator, or expired, with neither members nor offsets.",
+    ),
+    _counter(
+        "txn_group_converted_total", _KIND, "Groups with members that changed their protocol, by what they became."
+    ),
+    _counter("txn_group_member_joins_total", _KIND, "New members, and static ones that came back under a new id."),
+    _counter(
+        "txn_group_member_leaves_total",
+        ("kind", "reason"),
+        "Members that went. Reason: leave, session (silent), rebalance (too slow to join again or to give up "
+        "partitions), sync (never asked for its assignment), fenced (a newer one has its instance id), size (no room).",
+    ),
+    _counter("txn_group_rebalances_total", _KIND, "Rebalances that began; of consumer groups: new group epochs."),
+    _counter(
+        "txn_group_rebalances_completed_total",
+        _KIND,
+        "Rebalances after which every member had its part. In consumer groups one may end several that began.",
+    ),
+    _counter("txn_group_rebalances_failed_total", _KIND, "Rebalances that had to begin again before the assignment."),
+    _histogram("txn_group_rebalance_seconds", _KIND, "From the beginning until every member had its part."),
+    _histogram(
+        "txn_group_assignment_seconds",
+        ("assignor", "place"),
+        "Computing a target of a consumer group: on the loop, or in the worker process, with the wait for it.",
+    ),
+    _counter("txn_group_assignment_changes_total", ("assignor",), "Members whose target changed with a computation."),
+    _gauge(
+        "txn_group_waiting_calls",
+        ("reason",),
+        "Calls of members that wait: for other members (JoinGroup, SyncGroup), or for news (heartbeats).",
+    ),
+    _gauge("txn_group_offsets", (), "Partitions of groups with an offset, committed or pending."),
+    _counter("txn_group_offset_commits_total", ("type",), "Offsets committed: plain, or pending in a transaction."),
+    _counter("txn_group_offsets_settled_total", ("outcome",), "Pending offsets that a marker committed or aborted."),
+    _counter("txn_group_offset_expirations_total", (), "Offsets forgotten because of their age."),
+    _counter("txn_group_offset_deletions_total", (), "Offsets deleted by somebody, or with their topic."),
+    _gauge("txn_group_pending_offsets", (), "Offsets that wait for the end of a transaction."),
+    _gauge("txn_group_open_transactions", (), "Transactions that hold offsets of a group, once per group."),
+    _gauge(
+        "txn_group_oldest_pending_offset_age_seconds",
+        (),
+        "How long the oldest of them has held its offsets; 0 = none does. Stable fetches of those wait as long.",
     ),
     _gauge("txn_partition_high_watermark", _PARTITION, "End of the durable log."),
     _gauge("txn_partition_log_start_offset", _PARTITION, "First offset that can be read."),

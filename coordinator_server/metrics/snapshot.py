@@ -12,31 +12,49 @@ from coordinator_protocol.errors import Method
 from coordinator_protocol.version import VERSION
 from coordinator_runtime.commit_thread import CommitThread
 from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.shard_table import ShardState
 from coordinator_server.metrics.calls import CallNumbers
+from coordinator_server.metrics.groups import GroupNumbers, group_gauges
 from coordinator_server.metrics.instruments import MS
 from coordinator_server.metrics.partitions import LogNumbers, survey
 from coordinator_server.metrics.runtime import RuntimeNumbers
 from coordinator_server.metrics.samples import Snapshot, Values, single
 from coordinator_server.metrics.transactions import TransactionNumbers
+from group_coordinator.news import News
 from partition_log.catalog.directory import TopicDirectory
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.hanging import HangingTransactions
 from txn_coordinator.marker_sender import MarkerSender
 
-SERVED: Final = (Coordinator.COUNTERS, Coordinator.CATALOG, Coordinator.LOG, Coordinator.TRANSACTIONS)
+SERVED: Final = (
+    Coordinator.COUNTERS,
+    Coordinator.CATALOG,
+    Coordinator.LOG,
+    Coordinator.TRANSACTIONS,
+    Coordinator.GROUPS,
+)
 """The coordinators that this server has shards of."""
 
 TIMER_KINDS: Final = (
     "transaction_timeout",
     "transaction_expiration",
     "producer_expiration",
+    "offset_expiration",
     "audit",
     "parked",
     "fetch",
     "markers",
     "load",
+    "session",
+    "rebalance",
+    "join",
+    "sync",
+    "target",
+    "news",
+    "heartbeat_wait",
+    "regex",
 )
 
 
@@ -57,6 +75,7 @@ class ServerNumbers:
     transactions: TransactionNumbers
     calls: CallNumbers
     log: LogNumbers
+    groups: GroupNumbers
     runtime: RuntimeNumbers
 
     def met_defect(self, defect: Exception) -> None:
@@ -72,6 +91,8 @@ class LoadedParts:
     directory: TopicDirectory
     sender: MarkerSender
     hanging: HangingTransactions
+    answers: LateAnswers
+    news: News
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,9 +112,12 @@ class Snapshots:
     def __call__(self) -> Snapshot:
         now_ms = self.runtime.clock.wall_ms()
         numbers = self.numbers
+        log = numbers.log.snapshot()
         return {
             **self._identity(),
-            **numbers.log.snapshot(),
+            **log,
+            **numbers.groups.snapshot(),
+            "txn_coordinator_markers_total": {**log["txn_coordinator_markers_total"], **numbers.groups.markers()},
             **numbers.runtime.snapshot(),
             **numbers.calls.snapshot(self.calls_in_flight()),
             **self._runtime(),
@@ -132,7 +156,12 @@ class Snapshots:
 
     def _of_loaded(self, loaded: LoadedParts, now_ms: int) -> Snapshot:
         found = survey(self.runtime, loaded.directory, self.config.partitions_max)
-        return {**self._transactions(loaded, now_ms), **found.snapshot(now_ms)}
+        return {
+            **self._transactions(loaded, now_ms),
+            **found.snapshot(now_ms),
+            **group_gauges(self.runtime, now_ms),
+            "txn_group_waiting_calls": {("members",): len(loaded.answers), ("news",): len(loaded.news)},
+        }
 
     def _transactions(self, loaded: LoadedParts, now_ms: int) -> Snapshot:
         sender = loaded.sender

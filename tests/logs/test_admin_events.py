@@ -6,6 +6,8 @@ import pytest
 
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_server.events import EventObserver
+from coordinator_server.group_events import GroupObserver
+from coordinator_server.metrics.groups import GroupNumbers
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
 from partition_log.foreign_markers import MarkerRequest
@@ -23,7 +25,8 @@ class Watched(Administered):
     def watch(self) -> None:
         self.numbers = TransactionNumbers()
         self.numbers.load([])
-        observer = EventObserver(self.numbers, LogNumbers(), self.clock, self.inside.directory)
+        groups = GroupObserver(GroupNumbers())
+        observer = EventObserver(self.numbers, LogNumbers(), groups, clock=self.clock, catalog=self.inside.directory)
         self.inside.runtime.on_event = observer
         self.hanging.on_found = observer.hanging_found
         self.inside.sender.on_fenced = observer.coordinator_fenced

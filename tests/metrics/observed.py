@@ -8,6 +8,8 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.ports import CallContext
 from coordinator_server.events import EventObserver
+from coordinator_server.group_events import GroupObserver
+from coordinator_server.metrics.groups import GroupNumbers
 from coordinator_server.metrics.instruments import Histogram
 from coordinator_server.metrics.partitions import LogNumbers, Survey, survey
 from coordinator_server.metrics.samples import Sample, Snapshot
@@ -38,7 +40,13 @@ class ObservedWorld(World):
 
     def observe(self) -> None:
         """Tell an observer from now on, with the logging that is set up at this moment."""
-        self.inside.runtime.on_event = EventObserver(self.transactions, self.log, self.clock, self.inside.directory)
+        self.inside.runtime.on_event = EventObserver(
+            self.transactions,
+            self.log,
+            GroupObserver(GroupNumbers()),
+            clock=self.clock,
+            catalog=self.inside.directory,
+        )
         self.inside.log.fetcher.on_read = self.log.read
 
     # What a client does, in short

@@ -16,6 +16,7 @@ from coordinator_server.metrics.collector import SnapshotCollector, registry_of
 from coordinator_server.metrics.families import FAMILIES, Kind
 from scripts.metrics_page import metrics_page
 from tests.harness.in_process import in_process_server
+from tests.metrics.busy_groups import BusyGroups
 from tests.metrics.busy_server import EPOCH_MAX, BusyServer, Seen
 
 BY_NAME = {family.name: family for family in FAMILIES}
@@ -55,7 +56,7 @@ async def test_a_run_that_meets_everything_produces_every_metric() -> None:
     assert seen.labels("txn_coordinator_marker_retries_total") == {("INVALID_TXN_STATE",)}
     assert seen.labels("txn_coordinator_marker_alarms_total") == {("INVALID_TXN_STATE",)}
     assert seen.labels("txn_runtime_shard_state") == {
-        (coordinator, "active") for coordinator in ("counters", "catalog", "log", "transactions")
+        (coordinator, "active") for coordinator in ("counters", "catalog", "log", "transactions", "groups")
     }
     assert {kind for (kind,) in seen.labels("txn_runtime_timers")} >= {
         "transaction_timeout",
@@ -83,6 +84,13 @@ async def _run_everything(seen: Seen) -> None:
         await busy.crowd()
         await busy.bugs()
         await busy.until(lambda snapshot: bool(seen.labels("txn_runtime_event_loop_lag_seconds")))
+    async with in_process_server(group_initial_rebalance_delay_ms=1) as server:
+        groups = BusyGroups(BusyServer(server, seen))
+        await groups.rebalances()
+        await groups.offsets()
+        await groups.administration()
+    async with in_process_server(offsets_retention_ms=1, offsets_retention_check_interval_ms=1) as server:
+        await BusyGroups(BusyServer(server, seen)).forgotten()
     async with in_process_server(transactional_id_expiration_ms=1) as server:
         busy = BusyServer(server, seen)
         await busy.init("forgotten")

@@ -1,0 +1,203 @@
+"""Numbers of groups and their offsets: what happened, counted as it becomes durable, and what there is, asked of the
+shards, which keep count. On the loop thread only."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from itertools import product
+from types import MappingProxyType
+from typing import Any, Final
+
+from coordinator_protocol.assignors.values import MemberSpec, Shares, TopicSpec
+from coordinator_protocol.marker import Outcome
+from coordinator_runtime.clock import Clock
+from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.runtime import Runtime
+from coordinator_server.metrics.instruments import (
+    AGES_SECONDS,
+    MS,
+    SECONDS,
+    US,
+    Distribution,
+    Labels,
+    copies,
+    counts,
+)
+from coordinator_server.metrics.samples import Snapshot, Values, single
+from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
+from group_coordinator.classic.state import ClassicState
+from group_coordinator.committed.events import OffsetsCommitted, OffsetsDeleted, OffsetsExpired, OffsetsSettled
+from group_coordinator.consumer.events import GroupConverted, TargetComputed
+from group_coordinator.events import (
+    GroupCreated,
+    GroupRemoved,
+    LeaveReason,
+    MemberJoined,
+    MemberLeft,
+    RebalanceCompleted,
+    RebalanceFailed,
+    RebalanceStarted,
+)
+from group_coordinator.shard import GroupShard
+from group_coordinator.state import GroupKind
+
+KINDS: Final = tuple(kind.value for kind in GroupKind)
+
+STATES: Final[Mapping[GroupKind, tuple[str, ...]]] = MappingProxyType(
+    {
+        GroupKind.CLASSIC: tuple(state.value for state in ClassicState),
+        GroupKind.CONSUMER: ("Empty", "Assigning", "Reconciling", "Stable"),
+    }
+)
+
+OnComputed = Callable[[str, int], None]
+"""Is told of an assignor by name, and how many microseconds it took."""
+
+
+class GroupNumbers:
+    """What happened to groups since the process started."""
+
+    def __init__(self) -> None:
+        self._created = counts(*KINDS)
+        self._deleted: defaultdict[Labels, int] = counts(*product(KINDS, ("deleted", "expired")))
+        self._converted = counts(*KINDS)
+        self._joins = counts(*KINDS)
+        self._leaves: defaultdict[Labels, int] = counts(*product(KINDS, LeaveReason))
+        self._started = counts(*KINDS)
+        self._failed = counts(*KINDS)
+        self._rebalances = {kind: Distribution(AGES_SECONDS, MS) for kind in KINDS}
+        self._assignments: dict[Labels, Distribution] = {}
+        self._assignment_changes = counts(*SERVER_ASSIGNORS)
+        self._commits = counts("plain", "transactional")
+        self._settled = dict.fromkeys(Outcome, 0)
+        self._markers = dict.fromkeys(Outcome, 0)
+        self._offsets_expired = 0
+        self._offsets_deleted = 0
+        for assignor, place in product(SERVER_ASSIGNORS, ("loop", "worker")):
+            self._assignments[assignor, place] = Distribution(SECONDS, US)
+
+    def count(self, event: object) -> None:
+        """Something is durable. Events that are none of ours are passed over."""
+        match event:
+            case OffsetsCommitted(_, offset_count, is_transactional):
+                self._commits["transactional" if is_transactional else "plain"] += offset_count
+            case OffsetsSettled(_, offset_count, outcome):
+                self._settled[outcome] += offset_count
+                self._markers[outcome] += 1
+            case OffsetsExpired(_, offset_count):
+                self._offsets_expired += offset_count
+            case OffsetsDeleted(_, offset_count):
+                self._offsets_deleted += offset_count
+            case TargetComputed():
+                self._target_computed(event)
+            case _:
+                self._count_life(event)
+
+    def _count_life(self, event: object) -> None:
+        match event:
+            case MemberJoined(_, kind):
+                self._joins[kind] += 1
+            case MemberLeft(_, kind, _, reason):
+                self._leaves[kind, reason] += 1
+            case RebalanceStarted(_, kind):
+                self._started[kind] += 1
+            case RebalanceCompleted(_, kind, elapsed_ms=elapsed_ms):
+                self._rebalances[kind].observe(elapsed_ms)
+            case RebalanceFailed(_, kind):
+                self._failed[kind] += 1
+            case GroupCreated(_, kind):
+                self._created[kind] += 1
+            case GroupRemoved(_, kind, is_deleted):
+                self._deleted[kind, "deleted" if is_deleted else "expired"] += 1
+            case GroupConverted(_, is_upgrade):
+                self._converted[GroupKind.CONSUMER if is_upgrade else GroupKind.CLASSIC] += 1
+
+    def computed(self, assignor: str, elapsed_us: int) -> None:
+        """An assignor was asked on the loop."""
+        self._assignment(assignor, "loop").observe(elapsed_us)
+
+    def _target_computed(self, event: TargetComputed) -> None:
+        self._assignment_changes[event.assignor_name] += event.changed_members
+        if event.away_us is not None:
+            self._assignment(event.assignor_name, "worker").observe(event.away_us)
+
+    def _assignment(self, assignor: str, place: str) -> Distribution:
+        found = self._assignments.get((assignor, place))
+        if found is None:
+            found = self._assignments[assignor, place] = Distribution(SECONDS, US)
+        return found
+
+    def snapshot(self) -> Snapshot:
+        """Everything that is counted here."""
+        return {
+            "txn_group_creations_total": _by_one(self._created),
+            "txn_group_deletions_total": dict(self._deleted),
+            "txn_group_converted_total": _by_one(self._converted),
+            "txn_group_member_joins_total": _by_one(self._joins),
+            "txn_group_member_leaves_total": dict(self._leaves),
+            "txn_group_rebalances_total": _by_one(self._started),
+            "txn_group_rebalances_completed_total": {
+                (kind,): rebalances.copy().count for kind, rebalances in self._rebalances.items()
+            },
+            "txn_group_rebalances_failed_total": _by_one(self._failed),
+            "txn_group_rebalance_seconds": {
+                (kind,): rebalances.copy() for kind, rebalances in self._rebalances.items()
+            },
+            "txn_group_assignment_seconds": copies(self._assignments),
+            "txn_group_assignment_changes_total": _by_one(self._assignment_changes),
+            "txn_group_offset_commits_total": _by_one(self._commits),
+            "txn_group_offsets_settled_total": {
+                (outcome.name.lower(),): number for outcome, number in self._settled.items()
+            },
+            "txn_group_offset_expirations_total": single(self._offsets_expired),
+            "txn_group_offset_deletions_total": single(self._offsets_deleted),
+        }
+
+    def markers(self) -> Values:
+        """Markers that settled offsets, as `txn_coordinator_markers_total` has them."""
+        return {(outcome.name.lower(), "group"): number for outcome, number in self._markers.items()}
+
+
+def group_gauges(runtime: Runtime, now_ms: int) -> Snapshot:
+    """How many groups and offsets there are in the shards that serve. Looks at no group, only at transactions that hold
+    offsets open."""
+    shards: list[GroupShard] = runtime.shards(Coordinator.GROUPS)
+    groups: dict[Labels, int] = {(kind.value, state): 0 for kind, states in STATES.items() for state in states}
+    offsets = pending = 0
+    open_since_ms: list[int] = []
+    for shard in shards:
+        for standing, number in shard.standings.durable().items():
+            groups[standing.kind.value, standing.state_name] += number
+        held = shard.offsets.counts()
+        offsets += held.offsets
+        pending += held.pending_offsets
+        open_since_ms += shard.offsets.durable_open_since_ms()
+    return {
+        "txn_group_groups": groups,
+        "txn_group_offsets": single(offsets),
+        "txn_group_pending_offsets": single(pending),
+        "txn_group_open_transactions": single(len(open_since_ms)),
+        "txn_group_oldest_pending_offset_age_seconds": single(max(0, now_ms - min(open_since_ms, default=now_ms)) / MS),
+    }
+
+
+def measured(
+    assignors: Mapping[str, ServerAssignor], clock: Clock, on_computed: OnComputed
+) -> Mapping[str, ServerAssignor]:
+    """The same assignors, each of which tells how long it took. Not for another process, where nobody could be told."""
+
+    def of(name: str, assignor: ServerAssignor) -> ServerAssignor:
+        def assign(members: Mapping[str, MemberSpec[bytes]], topics: Mapping[bytes, TopicSpec]) -> Shares[bytes]:
+            began_us = clock.monotonic_us()
+            shares = assignor(members, topics)
+            on_computed(name, clock.monotonic_us() - began_us)
+            return shares
+
+        return assign
+
+    return {name: of(name, assignor) for name, assignor in assignors.items()}
+
+
+def _by_one(numbers: Mapping[Any, int]) -> Values:
+    return {(str(key),): number for key, number in numbers.items()}

@@ -1,126 +1,48 @@
-"""The way to one server: opened at the first use, never at import, one gRPC channel per process and endpoint.
+"""The way to one server: opened at the first use, never at import, and shared by all of this process that use it.
 
 A `Connection` is what producers and readers are given. Below it stands a `Transport`, which carries one attempt of one
-request; tests put a scripted one in its place.
+request: over the one session of this process at that server (`session_transport`), or as a call of its own
+(`unary_transport`). Tests put a scripted one in its place.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
-
-import grpc
+from typing import Final, Self, TypedDict, Unpack
 
 from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.clock import Clock, SystemClock
-from coordinator_client.errors import Loss, TransactionError, Verdict, misconfigured, refused_here, rejected
+from coordinator_client.errors import TransactionError, Verdict, misconfigured, refused_here, rejected
 from coordinator_client.exchange import Deadlines, Exchange
 from coordinator_client.identity import Chance, SystemChance
-from coordinator_client.loops import Loop
+from coordinator_client.loops import Loop, background_loop
 from coordinator_client.methods import ReplyT, RequestT, Rpc
+from coordinator_client.session_transport import session_transport
+from coordinator_client.transport import Transport
+from coordinator_client.unary_transport import UnaryTransport
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.limits import MEBI
 from coordinator_protocol.names import check_client_id
 
-MESSAGE_BYTES_MAX: Final = 16 * MEBI
 REQUEST_TIMEOUT_MS: Final = 30_000
 
-_CHANNEL_OPTIONS: Final = (
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    # A server that restarts should be found again soon; the default waits up to two minutes between two looks.
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.max_reconnect_backoff_ms", 500),
-    # A proxy in the environment is meant for the web, and would be asked for the loopback address too.
-    ("grpc.enable_http_proxy", 0),
-)
+SESSION: Final = "session"
+UNARY: Final = "unary"
+TRANSPORTS: Final = (SESSION, UNARY)
 
 _HOST_PORT: Final = re.compile(r"(?P<host>[^\s/:]+|\[[0-9a-fA-F:.%]+\]):(?P<port>\d{1,5})")
 _PORT_MAX: Final = 65_535
 
 
-class Call(Protocol):
-    """One attempt on its way."""
+class Surroundings(TypedDict, total=False):
+    """What a connection stands on; tests bring their own."""
 
-    def cancel(self) -> object:
-        """Stop waiting for it; the server may carry it out all the same."""
-        ...
-
-
-class Transport(Protocol):
-    """Carries one attempt of one request, and reports exactly once what became of it."""
-
-    def start(
-        self,
-        rpc: Rpc[RequestT, ReplyT],
-        request: RequestT,
-        *,
-        timeout_ms: int,
-        on_done: Callable[[ReplyT | Loss], None],
-    ) -> Call:
-        """Send it and return at once; `on_done` is called later or now, perhaps on another thread."""
-        ...
-
-    def ask(self, rpc: Rpc[RequestT, ReplyT], request: RequestT, *, timeout_ms: int) -> ReplyT | Loss:
-        """Send it and return what became of it."""
-        ...
-
-    def close(self) -> None:
-        """Let go; calls on their way may be reported as lost."""
-        ...
-
-
-class GrpcTransport:
-    """Calls over the channel that all connections of this process to one endpoint share."""
-
-    def __init__(self, endpoint: str) -> None:
-        self._endpoint = endpoint
-        self._channel = _SHARED.acquire(endpoint)
-        self._calls: dict[str, grpc.UnaryUnaryMultiCallable[Any, Any]] = {}
-
-    def start(
-        self,
-        rpc: Rpc[RequestT, ReplyT],
-        request: RequestT,
-        *,
-        timeout_ms: int,
-        on_done: Callable[[ReplyT | Loss], None],
-    ) -> Call:
-        call = self._callable(rpc).future(request, timeout=timeout_ms / 1_000)
-
-        def report(_: object) -> None:
-            # A cancelled future raises from result() and exception() alike; the status answers in every case.
-            status = call.code()
-            on_done(call.result() if status is grpc.StatusCode.OK else Loss(status.name, call.details() or ""))
-
-        call.add_done_callback(report)
-        return call
-
-    def ask(self, rpc: Rpc[RequestT, ReplyT], request: RequestT, *, timeout_ms: int) -> ReplyT | Loss:
-        try:
-            return self._callable(rpc)(request, timeout=timeout_ms / 1_000)
-        except grpc.RpcError as error:
-            status: grpc.StatusCode = error.code()
-            return Loss(status.name, error.details() or "")
-
-    def close(self) -> None:
-        self._calls.clear()
-        _SHARED.release(self._endpoint)
-
-    def _callable(self, rpc: Rpc[RequestT, ReplyT]) -> grpc.UnaryUnaryMultiCallable[RequestT, ReplyT]:
-        known = self._calls.get(rpc.method)
-        if known is None:
-            known = self._channel.unary_unary(
-                rpc.path, request_serializer=rpc.request_type.SerializeToString, response_deserializer=rpc.parse
-            )
-            self._calls[rpc.method] = known
-        return known
+    open_transport: Callable[[str], Transport]
+    clock: Clock
+    chance: Chance
+    open_loop: Callable[[], Loop]
 
 
 class Connection:
@@ -135,29 +57,35 @@ class Connection:
         endpoint: str,
         *,
         client_id: str = "",
-        open_transport: Callable[[str], Transport] = GrpcTransport,
-        clock: Clock | None = None,
-        chance: Chance | None = None,
-        open_loop: Callable[[], Loop] | None = None,
+        transport: str = SESSION,
+        **surroundings: Unpack[Surroundings],
     ) -> None:
         """Remember where the server is; nothing is opened.
 
         `endpoint` is HOST:PORT, [IPv6]:PORT or a gRPC target such as unix:PATH. `client_id` shows up in the server's
-        history. Raises: Rejected where one of them cannot be right.
+        history. `transport`: `session` (default), one stream for all producers and consumers of this process, which
+        costs a fraction; or `unary`, a call for each request, which a server without sessions gets in any case, and
+        which a process makes that was forked from one with a session.
+        Raises: Rejected or Misconfigured where one of them cannot be right.
         """
         _check_endpoint(endpoint)
+        if transport not in TRANSPORTS:
+            raise misconfigured(
+                ErrorCode.INVALID_CONFIG, f"transport is {transport!r} and must be one of {', '.join(TRANSPORTS)}"
+            )
         try:
             check_client_id(client_id)
         except Refused as why:
             raise refused_here(why) from None
         self.endpoint = endpoint
         self.client_id = client_id
-        self.clock = clock if clock is not None else SystemClock()
-        self.chance = chance if chance is not None else SystemChance()
-        self.open_loop = open_loop
+        self.clock = surroundings.get("clock") or SystemClock()
+        self.chance = surroundings.get("chance") or SystemChance()
+        self.open_loop = surroundings.get("open_loop")
         """Where consumers run; None = blocking ones in the loop thread of this process, others in their own loop."""
-        self._open_transport = open_transport
-        self._transport: Transport | None = None
+        self._is_unary = transport == UNARY
+        self._open_transport = surroundings.get("open_transport")
+        self._transports: dict[Callable[[], Loop], Transport] = {}
         self._opened_by = 0
         self._is_closed = False
 
@@ -171,30 +99,41 @@ class Connection:
 
     @property
     def transport(self) -> Transport:
-        """The transport, opened now if this is the first use in this process.
+        """As `transport_on`, for whoever blocks its thread: a session has the loop thread of this process."""
+        return self.transport_on(self.open_loop or background_loop)
+
+    def transport_on(self, open_loop: Callable[[], Loop]) -> Transport:
+        """Return the transport, opened now if this is the first use in this process. A session lives on a loop that is
+        opened so: an application with a loop of its own needs no hop to another thread.
 
         Raises: Misconfigured after a fork, Rejected after `close`.
         """
-        if self._transport is None:
+        transport = self._transports.get(open_loop)
+        if transport is None:
             if self._is_closed:
                 raise rejected(
                     ErrorCode.INVALID_REQUEST, f"the connection to {self.endpoint} is closed; open a new one"
                 )
-            self._transport = self._open_transport(self.endpoint)
-            self._opened_by = os.getpid()
-        elif self.is_of_a_parent:
+            transport = self._transports[open_loop] = self._opened(open_loop)
+        if self.is_of_a_parent:
             raise misconfigured(
                 ErrorCode.INVALID_CONFIG,
                 f"the connection to {self.endpoint} was opened by process {self._opened_by} and is used by its fork "
                 f"{os.getpid()}, where gRPC does not work; make the producer, reader or consumer inside the child "
                 "process",
             )
-        return self._transport
+        return transport
+
+    def _opened(self, open_loop: Callable[[], Loop]) -> Transport:
+        self._opened_by = self._opened_by or os.getpid()
+        if self._open_transport is not None:
+            return next(iter(self._transports.values()), None) or self._open_transport(self.endpoint)
+        return UnaryTransport(self.endpoint) if self._is_unary else session_transport(self.endpoint, open_loop)
 
     @property
     def is_of_a_parent(self) -> bool:
         """Whether it was opened before this process was forked, and so is of no use here."""
-        return self._transport is not None and self._opened_by != os.getpid()
+        return self._opened_by not in (0, os.getpid())
 
     def header(self, request_id: bytes = b"") -> RequestHeader:
         """Return the header of a request from here; only requests that change something need an id."""
@@ -234,45 +173,20 @@ class Connection:
         """Let go of the channel; later calls are refused. A fork leaves its parent's channel alone."""
         is_ours = not self.is_of_a_parent
         self._is_closed = True
-        transport, self._transport = self._transport, None
-        if transport is not None and is_ours:
-            transport.close()
+        transports, self._transports = dict.fromkeys(self._transports.values()), {}
+        self._opened_by = 0
+        for transport in transports:
+            if is_ours:
+                transport.close()
 
 
-def connection_to(server: str | Connection, *, client_id: str = "") -> tuple[Connection, bool]:
+def connection_to(
+    server: str | Connection, *, client_id: str = "", transport: str = SESSION
+) -> tuple[Connection, bool]:
     """Return a connection to the server, and whether it was made here and so must be closed here."""
     if isinstance(server, Connection):
         return server, False
-    return Connection(server, client_id=client_id), True
-
-
-class _SharedChannels:
-    """The open channels of this process, counted. A fork starts with none: its parent's are of no use to it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._channels: dict[tuple[int, str], tuple[grpc.Channel, int]] = {}
-
-    def acquire(self, endpoint: str) -> grpc.Channel:
-        key = (os.getpid(), endpoint)
-        with self._lock:
-            channel, users = self._channels.get(key, (None, 0))
-            if channel is None:
-                channel = grpc.insecure_channel(endpoint, options=_CHANNEL_OPTIONS)
-            self._channels[key] = (channel, users + 1)
-        return channel
-
-    def release(self, endpoint: str) -> None:
-        key = (os.getpid(), endpoint)
-        with self._lock:
-            channel, users = self._channels.pop(key)
-            if users > 1:
-                self._channels[key] = (channel, users - 1)
-                return
-        channel.close()
-
-
-_SHARED: Final = _SharedChannels()
+    return Connection(server, client_id=client_id, transport=transport), True
 
 
 def _check_endpoint(endpoint: str) -> None:

@@ -111,6 +111,8 @@ class Loss:
 
     status: str
     detail: str
+    is_unsent: bool = False
+    """The request never left this process, so it certainly had no effect."""
 
     def __str__(self) -> str:
         return f"{self.status}: {self.detail}" if self.detail else self.status

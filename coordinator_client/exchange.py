@@ -156,7 +156,7 @@ class Exchange(Generic[RequestT, ReplyT]):
         definite = definite_failure(self.rpc.method, loss)
         if definite is not None:
             return definite
-        if self.rpc.is_mutating:
+        if self.rpc.is_mutating and not loss.is_unsent:
             self.lost += 1
         timed_out = loss.status == "DEADLINE_EXCEEDED"
         self._cause = (ErrorCode.REQUEST_TIMED_OUT if timed_out else ErrorCode.NETWORK_EXCEPTION, str(loss))

@@ -9,7 +9,7 @@ from typing import Final, Self, TypeAlias, TypeVar, Unpack
 
 from coordinator_client.batch_reader import topic_of
 from coordinator_client.batching import TopicWriter
-from coordinator_client.connection import Call, Connection, Transport, connection_to
+from coordinator_client.connection import Connection, connection_to
 from coordinator_client.encodings import Headers, Row
 from coordinator_client.errors import Abortable, Fenced, Loss, Rejected, TransactionError, refused_here, rejected
 from coordinator_client.exchange import Deadlines
@@ -19,6 +19,7 @@ from coordinator_client.producer_config import ProducerConfig, ProducerOptions
 from coordinator_client.producer_core import ProducerCore
 from coordinator_client.state import Identity, ProducerStatus
 from coordinator_client.transaction_offsets import OffsetSource, TransactionOffsets
+from coordinator_client.transport import Call, Transport
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_topic_name
 
@@ -275,7 +276,7 @@ class Producer:
         try:
             while not self._core.is_at_rest:
                 due = self._take_due()
-                if len(due) == 1 and not self._calls:
+                if len(due) == 1 and not self._calls and self._transport.is_direct:
                     self._carry_out(due[0])
                     continue
                 self._start(due)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final, TypedDict
 
 from coordinator_client.batch_reader import isolation_level
-from coordinator_client.connection import MESSAGE_BYTES_MAX
 from coordinator_client.errors import TransactionError, misconfigured, refused_here
+from coordinator_client.transport import MESSAGE_BYTES_MAX
 from coordinator_protocol.assignors.classic import Assignor
 from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_protocol.limits import MEBI

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from coordinator_client.connection import Call, Connection, Transport
+from coordinator_client.connection import Connection
 from coordinator_client.consumer.core import ConsumerCore
 from coordinator_client.errors import Loss
 from coordinator_client.loops import Loop, Timer
 from coordinator_client.methods import Reply
+from coordinator_client.transport import Call, Transport
 
 
 class Engine:
@@ -51,7 +52,7 @@ class Engine:
         connection; whatever went wrong in the loop meanwhile.
         """
         # Before the lock: in a fork it may be held for ever by a thread that is not there.
-        transport = self._connection.transport
+        transport = self._connection.transport_on(self._open_loop)
         with self._lock:
             if self._defect is not None:
                 raise self._defect
@@ -127,7 +128,7 @@ class Engine:
                 return
             try:
                 call()
-                self._go_on(self._connection.transport)
+                self._go_on(self._connection.transport_on(self._open_loop))
             except BaseException as error:  # noqa: BLE001  nobody is here to see it: the next turn raises it
                 self._defect = error
         self._wake_user()

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from coordinator_client.admin import Admin, TopicDescription
-from coordinator_client.connection import Connection, GrpcTransport, Transport
+from coordinator_client.connection import Connection
 from coordinator_client.errors import Loss, OutcomeUnknown, Rejected, Retriable, TransactionError
 from coordinator_client.exchange import Deadlines
 from coordinator_client.methods import ReplyT, RequestT, Rpc
+from coordinator_client.transport import Transport
+from coordinator_client.unary_transport import UnaryTransport
 from coordinator_protocol.errors import ErrorCode
 from coordinator_server.commands.options import SERVER_VARIABLE
 from coordinator_server.exit_status import CommandFailed, ExitStatus
@@ -24,7 +26,7 @@ CLIENT_ID = "txnctl"
 _CONNECT_MS_MAX = 3_000
 
 
-class PrintingTransport(GrpcTransport):
+class PrintingTransport(UnaryTransport):
     """For commands that print what they read: nothing more is asked for once nobody reads stdout any more."""
 
     def ask(self, rpc: Rpc[RequestT, ReplyT], request: RequestT, *, timeout_ms: int) -> ReplyT | Loss:
@@ -33,7 +35,7 @@ class PrintingTransport(GrpcTransport):
 
 
 @contextmanager
-def connected(server: str, transport: Callable[[str], Transport] = GrpcTransport) -> Iterator[Connection]:
+def connected(server: str, transport: Callable[[str], Transport] = UnaryTransport) -> Iterator[Connection]:
     """A connection to the server, closed at the end. What fails inside is raised as CommandFailed."""
     try:
         connection = Connection(server, client_id=CLIENT_ID, open_transport=transport)

@@ -10,9 +10,9 @@ from queue import SimpleQueue
 import pytest
 
 from coordinator_client import Connection, Misconfigured, Producer, Rejected, read
-from coordinator_client.connection import _SHARED, GrpcTransport
 from coordinator_client.errors import Loss
 from coordinator_client.methods import DESCRIBE_TOPICS
+from coordinator_client.unary_transport import _SHARED, UnaryTransport
 from tests.client.world import World
 
 NOBODY = "127.0.0.1:9"
@@ -72,7 +72,7 @@ def test_a_fork_is_told_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_connections_of_one_process_to_one_endpoint_share_a_channel() -> None:
-    one, two = GrpcTransport(NOBODY), GrpcTransport(NOBODY)
+    one, two = UnaryTransport(NOBODY), UnaryTransport(NOBODY)
     assert len(_SHARED._channels) == 1
     one.close()
     loss = two.ask(DESCRIBE_TOPICS, DESCRIBE_TOPICS.request_type(), timeout_ms=2_000)
@@ -83,7 +83,7 @@ def test_connections_of_one_process_to_one_endpoint_share_a_channel() -> None:
 
 
 def test_a_loss_is_reported_to_whoever_started_the_call() -> None:
-    transport, clock = GrpcTransport(NOBODY), Connection(NOBODY).clock
+    transport, clock = UnaryTransport(NOBODY), Connection(NOBODY).clock
     inbox: SimpleQueue[object] = SimpleQueue()
     transport.start(DESCRIBE_TOPICS, DESCRIBE_TOPICS.request_type(), timeout_ms=2_000, on_done=inbox.put)
     loss = clock.take(inbox, 10_000)
@@ -106,6 +106,7 @@ def test_the_core_needs_neither_clock_nor_socket_nor_thread(module: str) -> None
         "ours = [name for name in sys.modules if name.startswith('coordinator_client.')]\n"
         "doors = {'clock', 'connection', 'identity', 'producer', 'batch_reader', 'reader', 'admin', 'loops'}\n"
         "doors |= {'consumer.engine', 'consumer.blocking', 'consumer.asynchronous'}\n"
+        "doors |= {'grpc_line', 'session_transport', 'unary_transport'}\n"
         "core = [sys.modules[name] for name in ours if name.partition('.')[2] not in doors]\n"
         "banned = {'time', 'grpc', 'threading', 'random', 'uuid', 'socket', 'asyncio', 'queue'}\n"
         "print([m.__name__ for m in core for x in vars(m).values() if getattr(x, '__name__', '') in banned])\n"
@@ -123,7 +124,7 @@ def test_importing_the_package_opens_nothing_and_loads_no_arrow() -> None:
     probe = (
         "import threading, sys\n"
         "import coordinator_client\n"
-        "from coordinator_client.connection import _SHARED\n"
+        "from coordinator_client.unary_transport import _SHARED\n"
         "print(_SHARED._channels, 'pyarrow' in sys.modules, threading.active_count())"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, env=path_of_ours())

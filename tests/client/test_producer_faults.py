@@ -11,9 +11,12 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
+import pytest
+
 from coordinator_client import Fenced, OutcomeUnknown, Producer, Recoverable, TransactionError
 from coordinator_client.state import Identity, ProducerStatus
 from coordinator_protocol.errors import Method
+from tests.client.fake_line import SessionWorld, Weather
 from tests.client.world import Fault, World
 
 SEEDS = 80
@@ -23,6 +26,7 @@ VALUE_BYTES = 1_500
 """Two or three of them fill a batch, so that partitions have several."""
 
 FAULTS = [fault for fault in Fault if fault is not Fault.NONE]
+STREAM_FAULTS = [weather for weather in Weather if weather is not Weather.NONE]
 FAULT_RATES = (0.0, 0.2, 0.6, 1.0)
 
 
@@ -47,13 +51,17 @@ class Simulation:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.world = World(seed=seed)
-        self.world.weather = self.weather
         self.fault_rate = 0.0
+        self.world = self.new_world(seed)
         self.attempts: list[Attempt] = []
         self.ends: Counter[str] = Counter()
         self.numbers = itertools.count()
         self.producer = self.new_producer()
+
+    def new_world(self, seed: int) -> World:
+        world = World(seed=seed)
+        world.weather = self.weather
+        return world
 
     def weather(self, method: Method) -> Fault:
         return self.random.choice(FAULTS) if self.random.random() < self.fault_rate else Fault.NONE
@@ -186,23 +194,36 @@ class Simulation:
         self.check()
 
 
-def explore(seed: int) -> Counter[str]:
+class SessionSimulation(Simulation):
+    """The same over a session, whose stream breaks as it likes."""
+
+    def new_world(self, seed: int) -> World:
+        world = SessionWorld(seed=seed)
+        world.line.weather = self.stream_weather
+        return world
+
+    def stream_weather(self) -> Weather:
+        return self.random.choice(STREAM_FAULTS) if self.random.random() < self.fault_rate else Weather.NONE
+
+
+def explore(seed: int, kind: type[Simulation] = Simulation) -> Counter[str]:
     """Run one seed; return how often each end was met."""
-    simulation = Simulation(seed)
+    simulation = kind(seed)
     try:
         for _ in range(STEPS):
             simulation.step()
             simulation.check()
         simulation.calm_down()
     except BaseException as error:
-        error.add_note(f"explore({seed})")
+        error.add_note(f"explore({seed}, {kind.__name__})")
         raise
     return simulation.ends
 
 
-def test_what_the_client_says_about_a_transaction_is_true_whatever_the_network_does() -> None:
+@pytest.mark.parametrize("kind", [Simulation, SessionSimulation])
+def test_what_the_client_says_about_a_transaction_is_true_whatever_the_network_does(kind: type[Simulation]) -> None:
     ends: Counter[str] = Counter()
     for seed in range(SEEDS):
-        ends += explore(seed)
+        ends += explore(seed, kind)
     for end in ("committed", "Abortable", "Fenced", "OutcomeUnknown", "Recoverable", "interrupted", "resolved True"):
         assert ends[end] > 10, f"the simulation hardly meets {end!r} any more: {ends}"

@@ -258,6 +258,10 @@ class World:
         else:
             on_done(answer)
 
+    @property
+    def is_direct(self) -> bool:
+        return True
+
     def ask(self, rpc: Any, request: Any, *, timeout_ms: int) -> Any:
         inbox: SimpleQueue[Any] = SimpleQueue()
         self.start(rpc, request, timeout_ms=timeout_ms, on_done=inbox.put)

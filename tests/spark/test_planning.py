@@ -9,7 +9,8 @@ import pytest
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1.common_pb2 import ISOLATION_LEVEL_READ_UNCOMMITTED
-from coordinator_client.connection import Call, Connection
+from coordinator_client.connection import Connection
+from coordinator_client.transport import Call
 from coordinator_protocol.errors import Method
 from pyspark_txnlog.options import ReadOptions, Topics
 from pyspark_txnlog.planning import UnknownTopic, plan_read, shared_connection

@@ -1,0 +1,148 @@
+"""One grpc.aio channel on one loop: session streams one after the other, and single calls beside them.
+
+A stream has two tasks, one that reads and one that writes, however many requests it carries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol
+
+import grpc
+from grpc import aio
+
+from coordinator_api.v1 import session_pb2
+from coordinator_client.errors import Loss
+from coordinator_client.loops import AsyncioLoop
+from coordinator_client.methods import Rpc
+from coordinator_client.transport import CHANNEL_OPTIONS
+
+SESSION_PATH: Final = f"/{session_pb2.DESCRIPTOR.services_by_name['SessionService'].full_name}/Session"
+
+_Stream = aio.StreamStreamCall[bytes, bytes]
+
+
+class StreamUser(Protocol):
+    """Whoever has a stream: knows what to send, and what to make of what comes."""
+
+    def take(self) -> bytes | None:
+        """Return the next message to send, None if there is none."""
+        ...
+
+    def on_message(self, body: bytes) -> None:
+        """Take a message. Raises: ValueError for bytes that are none; the stream then ends."""
+        ...
+
+    def on_end(self, loss: Loss) -> None:
+        """Nothing comes any more; this is the last status."""
+        ...
+
+
+class GrpcLine:
+    """See the module. Made and used in its loop only."""
+
+    def __init__(self, endpoint: str, loop: AsyncioLoop) -> None:
+        self._loop = loop.asyncio_loop
+        self._channel = aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS)
+        self._session: aio.StreamStreamMultiCallable[bytes, bytes] = self._channel.stream_stream(SESSION_PATH)
+        # The loop keeps weak references only.
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def open_stream(self, user: StreamUser) -> GrpcStream:
+        """Open a session stream."""
+        stream = GrpcStream(self._session(), user)
+        self._spawn(stream.read())
+        self._spawn(stream.write())
+        return stream
+
+    def call(
+        self,
+        rpc: Rpc[Any, Any],
+        request: Any,  # noqa: ANN401  the type is that of the procedure
+        *,
+        timeout_ms: int,
+        on_done: Callable[[Any], None],
+    ) -> asyncio.Task[None]:
+        """Make one unary call; the task can be cancelled."""
+
+        async def make() -> None:
+            try:
+                body = request.SerializeToString()
+                reply = rpc.parse(await self._channel.unary_unary(rpc.path)(body, timeout=timeout_ms / 1_000))
+            except aio.AioRpcError as error:
+                on_done(_loss_of(error))
+            except asyncio.CancelledError:
+                on_done(Loss("CANCELLED", "cancelled by the client"))
+                raise
+            else:
+                on_done(reply)
+
+        return self._spawn(make())
+
+    def close(self) -> None:
+        """Close the channel; calls on their way are reported as lost."""
+        for task in self._tasks:
+            task.cancel()
+        self._spawn(self._channel.close())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+class GrpcStream:
+    """One session stream."""
+
+    def __init__(self, call: _Stream, user: StreamUser) -> None:
+        self._call = call
+        self._user = user
+        self._is_open = True
+        self._news = asyncio.Event()
+
+    def wake(self) -> None:
+        """There may be something to take."""
+        self._news.set()
+
+    def close(self) -> None:
+        """End it without telling its user."""
+        self._is_open = False
+        self._news.set()
+        self._call.cancel()
+
+    async def read(self) -> None:
+        """Hand over what comes, until nothing comes any more."""
+        loss = Loss("UNAVAILABLE", "the server ended the session")
+        try:
+            while isinstance(body := await self._call.read(), bytes):
+                self._user.on_message(body)
+        except aio.AioRpcError as error:
+            loss = _loss_of(error)
+        except asyncio.CancelledError:
+            loss = Loss("CANCELLED", "the loop of the session ended")
+        except ValueError as error:
+            loss = Loss("INTERNAL", str(error))
+        if self._is_open:
+            self.close()
+            self._user.on_end(loss)
+
+    async def write(self) -> None:
+        """Send what there is. While one message is on its way the next one grows."""
+        while self._is_open:
+            body = self._user.take()
+            if body is None:
+                await self._news.wait()
+                self._news.clear()
+                continue
+            try:
+                await self._call.write(body)
+            except (aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError):
+                # The reader learns why, and tells.
+                return
+
+
+def _loss_of(error: aio.AioRpcError) -> Loss:
+    status: grpc.StatusCode = error.code()
+    return Loss(status.name, error.details() or "")

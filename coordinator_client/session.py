@@ -1,0 +1,222 @@
+"""Many requests on one stream: which go into the next message, and whom an answer belongs to. No clock, no socket.
+
+A message costs as much as a unary call, whatever is in it, so everything that was asked for in one turn of the loop,
+and while the last message was on its way, goes out together. Nothing is sent before the server has greeted: its hello
+says how much may be under way, and a stream that was refused has lost nothing.
+
+When a stream breaks, what it carried is lost without an answer, and whoever asked sends it again under the same request
+id; what was not sent yet certainly had no effect, and its `Loss` says so.
+
+Source: session.proto; design 6 (`Session`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from coordinator_api.v1 import session_pb2
+from coordinator_api.v1.common_pb2 import RequestHeader
+from coordinator_client.errors import Loss
+from coordinator_client.methods import Reply, Request, Rpc
+
+OPERATION_BYTES: Final = 64
+"""Upper bound of what an operation takes in a message besides its request."""
+
+_STATUS_NAMES: Final = (
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
+"""gRPC's names, by number."""
+
+_ABOUT_THE_CALLER: Final = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
+"""How a stream is refused that no other stream of the same caller would be spared."""
+
+
+_DRAINING: Final = Loss("UNAVAILABLE", "the server is shutting down", is_unsent=True)
+
+
+class Operation:
+    """One attempt of one request, from the moment it is asked for to its one report."""
+
+    __slots__ = ("_on_done", "body", "correlation_id", "ends_ms", "request", "rpc")
+
+    def __init__(self, rpc: Rpc[Any, Any], request: Request, *, ends_ms: int, on_done: Callable[[Any], None]) -> None:
+        """`ends_ms` is when the caller takes it for lost, by the clock of whoever calls `take` and `expire`."""
+        self.rpc = rpc
+        self.request = request
+        self.body = request.SerializeToString()
+        self.ends_ms = ends_ms
+        self.correlation_id = 0
+        """0 = it was not sent."""
+        self._on_done: Callable[[Any], None] | None = on_done
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was reported."""
+        return self._on_done is None
+
+    def report(self, answer: Reply | Loss) -> None:
+        """Say what became of it; only the first report counts."""
+        on_done, self._on_done = self._on_done, None
+        if on_done is not None:
+            on_done(answer)
+
+
+class Session:
+    """The operations of one process at one server, and the stream that carries them, if there is one."""
+
+    def __init__(self) -> None:
+        self._unsent: deque[Operation] = deque()
+        self._unanswered: dict[int, Operation] = {}
+        self._oversized: list[Operation] = []
+        self._cancelled: list[int] = []
+        self._last_id = 0
+        self._has_begun = False
+        self._operations_max = 0
+        self._message_bytes_max = 0
+        self.is_draining = False
+        """The server goes: it answers what it has, and takes no more."""
+
+    @property
+    def is_greeted(self) -> bool:
+        """Whether the server has answered on this stream."""
+        return self._operations_max > 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for anything."""
+        return not self._unsent and not self._unanswered
+
+    def add(self, operation: Operation) -> None:
+        """Let it be sent with the next message."""
+        if self.is_draining:
+            operation.report(_DRAINING)
+        else:
+            self._unsent.append(operation)
+
+    def cancel(self, operation: Operation) -> None:
+        """Nobody wants its answer any more: drop it, or ask the server to."""
+        if operation.is_over:
+            return
+        if self._unanswered.pop(operation.correlation_id, None) is not None:
+            self._cancelled.append(operation.correlation_id)
+        operation.report(Loss("CANCELLED", "cancelled by the client", is_unsent=not operation.correlation_id))
+
+    def take(self, now_ms: int) -> bytes | None:
+        """Return the next message, None while there is nothing to say or no room to say it in."""
+        if not self._has_begun:
+            self._has_begun = True
+            # Every operation says itself whose it is.
+            return session_pb2.SessionRequest(header=RequestHeader()).SerializeToString()
+        room = 0 if self.is_draining else self._operations_max - len(self._unanswered)
+        if not self._cancelled and (not self._unsent or room <= 0):
+            return None
+        request = session_pb2.SessionRequest(cancels=self._cancelled)
+        self._cancelled.clear()
+        add, unsent, size = request.operations.add, self._unsent, 0
+        while unsent and room > 0:
+            operation = unsent[0]
+            if operation.is_over:
+                unsent.popleft()
+                continue
+            operation_size = len(operation.body) + OPERATION_BYTES
+            if operation_size > self._message_bytes_max:
+                self._oversized.append(unsent.popleft())
+                continue
+            size += operation_size
+            if size > self._message_bytes_max:
+                break
+            unsent.popleft()
+            self._last_id += 1
+            room -= 1
+            operation.correlation_id = self._last_id
+            self._unanswered[self._last_id] = operation
+            timeout_ms = max(1, operation.ends_ms - now_ms)
+            add(correlation_id=self._last_id, method=operation.rpc.method, timeout_ms=timeout_ms, body=operation.body)
+        return request.SerializeToString() or None
+
+    def take_oversized(self) -> list[Operation]:
+        """Return what `take` found to be too large for any message: it goes another way."""
+        oversized, self._oversized = self._oversized, []
+        return oversized
+
+    def receive(self, body: bytes) -> None:
+        """Take a message of the server, and report the answers in it.
+
+        Raises: ValueError for bytes that are no message; the stream is of no use then."""
+        try:
+            response = session_pb2.SessionResponse.FromString(body)
+        except DecodeError as error:
+            raise ValueError(f"{len(body)} bytes came that are no SessionResponse: {error}") from error
+        if response.HasField("hello"):
+            self._operations_max = max(1, response.hello.operations_in_flight_max)
+            self._message_bytes_max = response.hello.message_bytes_max
+        if response.is_draining:
+            self.is_draining = True
+            self._lose_unsent(_DRAINING)
+        for result in response.results:
+            operation = self._unanswered.pop(result.correlation_id, None)
+            if operation is not None:
+                operation.report(_answer_in(operation, result))
+
+    def lose(self, loss: Loss) -> None:
+        """The stream is gone: report everything that waits, sent or not. The next one begins anew."""
+        is_about_caller = not self.is_greeted and loss.status in _ABOUT_THE_CALLER
+        self._has_begun = self.is_draining = False
+        self._operations_max = self._message_bytes_max = 0
+        self._cancelled.clear()
+        sent, self._unanswered = self._unanswered, {}
+        self._lose_unsent(Loss(loss.status if is_about_caller else "UNAVAILABLE", str(loss), is_unsent=True))
+        for operation in sent.values():
+            # Whatever ended the stream says nothing about what it carried.
+            operation.report(Loss("UNAVAILABLE", f"the session ended: {loss}"))
+
+    def take_unsent(self) -> list[Operation]:
+        """Give up what was not sent: it goes another way."""
+        unsent = [operation for operation in self._unsent if not operation.is_over]
+        self._unsent.clear()
+        return unsent
+
+    def expire(self, now_ms: int) -> None:
+        """Report what should have been answered by now; the server is asked to drop it."""
+        late = [operation for operation in self._unanswered.values() if operation.ends_ms <= now_ms]
+        for operation in late:
+            del self._unanswered[operation.correlation_id]
+            self._cancelled.append(operation.correlation_id)
+            operation.report(Loss("DEADLINE_EXCEEDED", "no answer came in time"))
+        for operation in [operation for operation in self._unsent if operation.ends_ms <= now_ms]:
+            operation.report(Loss("DEADLINE_EXCEEDED", "there was no room to send it in time", is_unsent=True))
+
+    def _lose_unsent(self, loss: Loss) -> None:
+        for operation in self.take_unsent():
+            operation.report(loss)
+
+
+def _answer_in(operation: Operation, result: session_pb2.OperationResult) -> Reply | Loss:
+    if result.status:
+        known = 0 < result.status < len(_STATUS_NAMES)
+        return Loss(_STATUS_NAMES[result.status] if known else "UNKNOWN", result.status_message)
+    try:
+        reply: Reply = operation.rpc.parse(result.body)
+    except DecodeError as error:
+        return Loss("INTERNAL", f"the answer is no reply to {operation.rpc.method}: {error}")
+    return reply

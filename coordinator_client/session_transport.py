@@ -1,0 +1,344 @@
+"""Requests over the one session that all connections of this process to one endpoint share.
+
+`start` may be called on any thread; everything else happens on the loop on which the stream lives, in plain calls. A
+stream that breaks is opened again by the next request. A server that knows no sessions is served by unary calls, from
+then on.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, Protocol
+
+from coordinator_client.clock import Clock, SystemClock
+from coordinator_client.errors import Loss
+from coordinator_client.grpc_line import GrpcLine
+from coordinator_client.loops import AsyncioLoop, Loop
+from coordinator_client.methods import ReplyT, RequestT, Rpc
+from coordinator_client.session import Operation, Session
+from coordinator_client.transport import Call, Transport
+from coordinator_client.unary_transport import UnaryTransport
+
+LOOK_MS: Final = 1_000
+"""How often is looked for requests that should have been answered: they are late by this much at most."""
+
+_CLOSED: Final = Loss("CANCELLED", "the connection was closed")
+
+
+class Stream(Protocol):
+    """One stream to the server, from `open_stream` until its user is told of its end."""
+
+    def wake(self) -> None:
+        """There may be something to take."""
+        ...
+
+    def close(self) -> None:
+        """End it; its user is told nothing more."""
+        ...
+
+
+class Line(Protocol):
+    """The way to one server, on one loop, where all of this is called."""
+
+    def open_stream(self, user: SharedSession) -> Stream:
+        """Open a session stream; `user` is asked what to send, and told what comes and how it ends."""
+        ...
+
+    def call(self, rpc: Rpc[Any, Any], request: Any, *, timeout_ms: int, on_done: Callable[[Any], None]) -> Call:  # noqa: ANN401  the type is that of the procedure
+        """Make one unary call."""
+        ...
+
+    def close(self) -> None:
+        """Let go."""
+        ...
+
+
+class _Ask(Operation):
+    """An operation that can be taken back."""
+
+    __slots__ = ("_session",)
+
+    def __init__(
+        self,
+        session: SharedSession,
+        rpc: Rpc[Any, Any],
+        request: Any,  # noqa: ANN401  the type is that of the procedure
+        *,
+        ends_ms: int,
+        on_done: Callable[[Any], None],
+    ) -> None:
+        super().__init__(rpc, request, ends_ms=ends_ms, on_done=on_done)
+        self._session = session
+
+    def cancel(self) -> None:
+        self._session.cancel(self)
+
+
+class _BulkCall:
+    """A unary call that is made on the loop, and can be taken back before and after."""
+
+    def __init__(self, loop: Loop, make: Callable[[], Call]) -> None:
+        self._loop = loop
+        self._make = make
+        self._call: Call | None = None
+        self._is_cancelled = False
+        loop.call_soon(self._start)
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+        self._loop.call_soon(self._cancel)
+
+    def _start(self) -> None:
+        self._call = self._make()
+
+    def _cancel(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+
+
+class SharedSession:
+    """The session of this process at one endpoint."""
+
+    def __init__(
+        self, loop: Loop, clock: Clock, *, open_line: Callable[[], Line], open_unary: Callable[[], Transport]
+    ) -> None:
+        """Nothing is opened before the first request. `loop` is released at the end."""
+        self._loop = loop
+        self._clock = clock
+        self._open_line = open_line
+        self._open_unary = open_unary
+        self._session = Session()
+        self._incoming: deque[Operation] = deque()
+        self._is_awake = False
+        self._has_timer = False
+        self._is_closed = False
+        self._line: Line | None = None
+        self._stream: Stream | None = None
+        self._unary: Transport | None = None
+
+    @property
+    def is_unary(self) -> bool:
+        """Whether the server turned out to know no sessions."""
+        return self._unary is not None
+
+    def start(
+        self,
+        rpc: Rpc[RequestT, ReplyT],
+        request: RequestT,
+        *,
+        timeout_ms: int,
+        on_done: Callable[[ReplyT | Loss], None],
+    ) -> Call:
+        """As `Transport.start`; `on_done` is called on the loop."""
+        if self._unary is not None:
+            return self._unary.start(rpc, request, timeout_ms=timeout_ms, on_done=on_done)
+        if rpc.is_bulk:
+            return _BulkCall(
+                self._loop, lambda: self._opened_line().call(rpc, request, timeout_ms=timeout_ms, on_done=on_done)
+            )
+        ends_ms = self._clock.monotonic_ms() + timeout_ms
+        operation = _Ask(self, rpc, request, ends_ms=ends_ms, on_done=on_done)
+        self._incoming.append(operation)
+        if not self._is_awake:
+            # Set before the call and cleared before the queue is emptied: at worst the loop looks once for nothing.
+            self._is_awake = True
+            self._loop.call_soon(self._turn)
+        return operation
+
+    def cancel(self, operation: Operation) -> None:
+        """Nobody wants the answer any more; from any thread."""
+        self._loop.call_soon(partial(self._cancel, operation))
+
+    def close(self) -> None:
+        """End the stream and release the loop; from any thread."""
+        self._loop.call_soon(self._close)
+        self._loop.release()
+
+    # What the stream asks and tells, on the loop.
+
+    def take(self) -> bytes | None:
+        """Return the next message to send."""
+        body = self._session.take(self._clock.monotonic_ms())
+        for operation in self._session.take_oversized():
+            self._call(self._opened_line().call, operation)
+        return body
+
+    def on_message(self, body: bytes) -> None:
+        """Take a message. Raises: ValueError for bytes that are none."""
+        self._session.receive(body)
+        if self._stream is not None:
+            # There is room now, perhaps for what waited.
+            self._stream.wake()
+
+    def on_end(self, loss: Loss) -> None:
+        """The stream is over; its last status was this."""
+        self._stream = None
+        if loss.status == "UNIMPLEMENTED" and not self._session.is_greeted:
+            self._unary = self._open_unary()
+            self._go_unary(self._unary)
+        else:
+            self._session.lose(loss)
+
+    def _turn(self) -> None:
+        self._is_awake = False
+        while self._incoming:
+            self._session.add(self._incoming.popleft())
+        if self._is_closed:
+            self._session.lose(_CLOSED)
+        elif self._unary is not None:
+            self._go_unary(self._unary)
+        elif self._stream is not None:
+            self._stream.wake()
+        elif not self._session.is_idle:
+            self._stream = self._opened_line().open_stream(self)
+        self._set_timer()
+
+    def _opened_line(self) -> Line:
+        if self._line is None:
+            self._line = self._open_line()
+        return self._line
+
+    def _go_unary(self, unary: Transport) -> None:
+        for operation in self._session.take_unsent():
+            self._call(unary.start, operation)
+
+    def _call(self, start: Callable[..., Call], operation: Operation) -> None:
+        timeout_ms = max(1, operation.ends_ms - self._clock.monotonic_ms())
+        start(operation.rpc, operation.request, timeout_ms=timeout_ms, on_done=operation.report)
+
+    def _cancel(self, operation: Operation) -> None:
+        self._session.cancel(operation)
+        if self._stream is not None:
+            self._stream.wake()
+
+    def _set_timer(self) -> None:
+        if not self._has_timer and not self._session.is_idle:
+            self._has_timer = True
+            self._loop.call_after(LOOK_MS, self._look)
+
+    def _look(self) -> None:
+        self._has_timer = False
+        self._session.expire(self._clock.monotonic_ms())
+        if self._stream is not None:
+            self._stream.wake()
+        self._set_timer()
+
+    def _close(self) -> None:
+        self._is_closed = True
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+        self._session.lose(_CLOSED)
+        if self._line is not None:
+            self._line.close()
+        if self._unary is not None:
+            self._unary.close()
+
+
+class SessionTransport:
+    """Requests of one connection. What blocks its thread (`ask`) goes as a unary call: tools and bulk readers need no
+    stream, and no thread beside their own."""
+
+    def __init__(self, endpoint: str, open_loop: Callable[[], Loop]) -> None:
+        self._endpoint = endpoint
+        self._open_loop = open_loop
+        self._lock = threading.Lock()
+        self._shared: SharedSession | None = None
+        self._unary: UnaryTransport | None = None
+
+    @property
+    def is_direct(self) -> bool:
+        return self._shared is not None and self._shared.is_unary
+
+    def start(
+        self,
+        rpc: Rpc[RequestT, ReplyT],
+        request: RequestT,
+        *,
+        timeout_ms: int,
+        on_done: Callable[[ReplyT | Loss], None],
+    ) -> Call:
+        shared = self._shared or self._opened()
+        return shared.start(rpc, request, timeout_ms=timeout_ms, on_done=on_done)
+
+    def ask(self, rpc: Rpc[RequestT, ReplyT], request: RequestT, *, timeout_ms: int) -> ReplyT | Loss:
+        unary = self._unary
+        if unary is None:
+            with self._lock:
+                unary = self._unary = self._unary or UnaryTransport(self._endpoint)
+        return unary.ask(rpc, request, timeout_ms=timeout_ms)
+
+    def close(self) -> None:
+        with self._lock:
+            shared, self._shared = self._shared, None
+            unary, self._unary = self._unary, None
+        if shared is not None:
+            _SHARED.release(shared)
+        if unary is not None:
+            unary.close()
+
+    def _opened(self) -> SharedSession:
+        with self._lock:
+            if self._shared is None:
+                self._shared = _SHARED.acquire(self._endpoint, self._open_loop)
+            return self._shared
+
+
+class _SharedSessions:
+    """The sessions of this process, counted: one for each endpoint and loop."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process_id = 0
+        self._sessions: dict[tuple[str, object], SharedSession] = {}
+        self._users: dict[SharedSession, int] = {}
+
+    @property
+    def is_of_a_parent(self) -> bool:
+        """Whether this process was forked from one that had a session."""
+        return self._process_id not in (0, os.getpid())
+
+    def acquire(self, endpoint: str, open_loop: Callable[[], Loop]) -> SharedSession:
+        assert not self.is_of_a_parent, "in a fork there are unary calls only"
+        with self._lock:
+            self._process_id = os.getpid()
+            loop = open_loop()
+            assert isinstance(loop, AsyncioLoop), "a stream lives on an asyncio loop"
+            key = (endpoint, loop.asyncio_loop)
+            session = self._sessions.get(key)
+            if session is None:
+                session = self._sessions[key] = SharedSession(
+                    loop,
+                    SystemClock(),
+                    open_line=lambda: GrpcLine(endpoint, loop),
+                    open_unary=lambda: UnaryTransport(endpoint),
+                )
+                self._users[session] = 0
+            else:
+                loop.release()
+            self._users[session] += 1
+            return session
+
+    def release(self, session: SharedSession) -> None:
+        with self._lock:
+            self._users[session] -= 1
+            if self._users[session]:
+                return
+            del self._users[session]
+            self._sessions = {key: known for key, known in self._sessions.items() if known is not session}
+        session.close()
+
+
+_SHARED: Final = _SharedSessions()
+
+
+def session_transport(endpoint: str, open_loop: Callable[[], Loop]) -> Transport:
+    """Return the transport over the session of this process.
+
+    In a fork of a process that had one it is unary: the threads of grpc.aio do not cross a fork, and it does not start
+    them again."""
+    return UnaryTransport(endpoint) if _SHARED.is_of_a_parent else SessionTransport(endpoint, open_loop)

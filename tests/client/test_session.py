@@ -1,0 +1,290 @@
+"""The session as a client has it: what goes together, what belongs to whom, and what a broken stream means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordinator_api.v1 import group_pb2 as group
+from coordinator_api.v1 import session_pb2
+from coordinator_api.v1 import transaction_pb2 as txn
+from coordinator_client import Connection, Misconfigured, Producer
+from coordinator_client.errors import Loss
+from coordinator_client.methods import END_TXN, FETCH, INIT_PRODUCER_ID, OFFSET_COMMIT
+from coordinator_client.session_transport import LOOK_MS
+from coordinator_protocol.errors import Method
+from tests.client.fake_line import BROKEN, SessionWorld, Weather
+from tests.client.producers import commit, producer_in
+from tests.client.world import Held
+
+INIT = txn.InitProducerIdRequest
+
+
+@pytest.fixture
+def world() -> SessionWorld:
+    return SessionWorld()
+
+
+class Asked:
+    """A request on its way, and what became of it."""
+
+    def __init__(self, world: SessionWorld, rpc: Any = INIT_PRODUCER_ID, request: Any = None, **options: Any) -> None:
+        self.answers: list[Any] = []
+        timeout_ms = options.pop("timeout_ms", 30_000)
+        self.call = world.session.start(
+            rpc, INIT() if request is None else request, timeout_ms=timeout_ms, on_done=self.answers.append
+        )
+
+    @property
+    def answer(self) -> Any:
+        (answer,) = self.answers
+        return answer
+
+
+def names(world: SessionWorld) -> list[int]:
+    """How many operations each message had."""
+    return [len(message) for message in world.line.messages]
+
+
+def test_what_is_asked_in_one_turn_goes_into_one_message(world: SessionWorld) -> None:
+    asked = [Asked(world) for _ in range(5)]
+    world.settle()
+    assert names(world) == [5]
+    assert [each.answer.producer_id for each in asked] == [101, 102, 103, 104, 105]
+
+
+def test_nothing_is_sent_before_the_server_has_greeted(world: SessionWorld) -> None:
+    world.line.refusal = Loss("UNAVAILABLE", "connection refused")
+    asked = Asked(world)
+    world.settle()
+    assert world.line.messages == []
+    assert asked.answer == Loss("UNAVAILABLE", "UNAVAILABLE: connection refused", is_unsent=True)
+
+
+def test_answers_find_their_way_in_any_order(world: SessionWorld) -> None:
+    world.line.foresee(Weather.REVERSED)
+    order: list[int] = []
+    asked = [Asked(world, request=INIT(transactional_id=name)) for name in "abc"]
+    for number, each in enumerate(asked):
+        each.answers = _Ordered(order, number)
+        each.call._on_done = each.answers.append  # type: ignore[attr-defined]
+    world.settle()
+    assert order == [2, 1, 0]
+    ids = [world.server.ids[name].producer_id for name in "abc"]
+    assert [each.answer.producer_id for each in asked] == ids
+
+
+class _Ordered(list[Any]):
+    """Answers that note when they came."""
+
+    def __init__(self, order: list[int], number: int) -> None:
+        super().__init__()
+        self._order, self._number = order, number
+
+    def append(self, answer: Any) -> None:
+        self._order.append(self._number)
+        super().append(answer)
+
+
+def test_no_more_is_under_way_than_the_server_wants(world: SessionWorld) -> None:
+    world.line.limits.operations_in_flight_max = 2
+    asked = [Asked(world) for _ in range(5)]
+    world.settle()
+    assert names(world) == [2, 2, 1]
+    assert all(each.answer.producer_id for each in asked)
+
+
+def test_a_full_window_holds_the_next_message_back_until_an_answer_comes(world: SessionWorld) -> None:
+    world.line.limits.operations_in_flight_max = 1
+    world.line.foresee(Weather.SILENT)
+    first, second = Asked(world, timeout_ms=5_000), Asked(world, timeout_ms=60_000)
+    world.pause(4_000)
+    assert names(world) == [1]
+    assert (first.answers, second.answers) == ([], [])
+    world.pause(1_000 + LOOK_MS)
+    assert first.answer.status == "DEADLINE_EXCEEDED"
+    assert second.answer.producer_id
+    assert world.line.cancels == [1]
+
+
+def test_a_message_grows_no_larger_than_the_server_takes(world: SessionWorld) -> None:
+    world.line.limits.message_bytes_max = 1_000
+    for _ in range(7):
+        Asked(world, request=INIT(transactional_id="x" * 400))
+    world.settle()
+    assert names(world) == [2, 2, 2, 1]
+    assert max(world.line.sizes) <= 1_000
+
+
+def test_what_is_too_large_for_any_message_has_a_call_of_its_own(world: SessionWorld) -> None:
+    world.line.limits.message_bytes_max = 1_000
+    large, small = Asked(world, request=INIT(transactional_id="x" * 2_000)), Asked(world)
+    world.settle()
+    assert large.answer.producer_id
+    assert small.answer.producer_id
+    assert (names(world), world.line.calls) == ([1], [Method.INIT_PRODUCER_ID])
+
+
+def test_a_fetch_has_a_call_of_its_own_so_that_nothing_waits_behind_it(world: SessionWorld) -> None:
+    held = Held()
+    world.server.handle(Method.FETCH, lambda _: held)
+    fetch = Asked(world, FETCH, FETCH.request_type())
+    other = Asked(world)
+    world.settle()
+    assert other.answer.producer_id
+    assert (world.line.calls, fetch.answers) == ([Method.FETCH], [])
+    held.give(FETCH.parse(b""))
+    world.settle()
+    assert fetch.answer == FETCH.parse(b"")
+    Asked(world, FETCH, FETCH.request_type()).call.cancel()
+
+
+def test_what_nobody_wants_any_more_is_taken_back(world: SessionWorld) -> None:
+    kept, unsent = Asked(world), Asked(world)
+    unsent.call.cancel()
+    world.settle()
+    assert names(world) == [1]
+    assert unsent.answer.is_unsent
+    assert kept.answer.producer_id
+    world.line.foresee(Weather.SILENT)
+    sent = Asked(world)
+    world.pause(10)
+    sent.call.cancel()
+    world.settle()
+    assert sent.answer == Loss("CANCELLED", "cancelled by the client")
+    assert world.line.cancels == [2]
+
+
+@pytest.mark.parametrize("weather", [Weather.LOST_MESSAGE, Weather.HALF, Weather.LOST_ANSWERS, Weather.LATE])
+def test_a_broken_stream_tells_what_was_sent_from_what_was_not(world: SessionWorld, weather: Weather) -> None:
+    world.line.limits.operations_in_flight_max = 2
+    world.line.foresee(weather)
+    asked = [Asked(world) for _ in range(3)]
+    world.settle()
+    assert [each.answer.status for each in asked] == ["UNAVAILABLE"] * 3
+    assert [each.answer.is_unsent for each in asked] == [False, False, True]
+    again = Asked(world)
+    world.settle()
+    assert again.answer.producer_id
+    assert len(world.line.streams) == 2
+
+
+def test_an_answer_that_comes_after_its_stream_broke_changes_nothing(world: SessionWorld) -> None:
+    asked = Asked(world)
+    world.pause(2)
+    (stream,) = world.line.streams
+    assert names(world) == [1]
+    stream.end()
+    stream.is_open = True
+    world.settle()
+    assert asked.answer.status == "UNAVAILABLE"
+
+
+def test_how_a_stream_ends_says_nothing_about_what_it_carried(world: SessionWorld) -> None:
+    asked = Asked(world)
+    world.pause(2)
+    world.line.streams[0].end(Loss("INVALID_ARGUMENT", "correlation id 1 belongs to another"))
+    assert asked.answer.status == "UNAVAILABLE"
+    assert "correlation id 1" in asked.answer.detail
+
+
+def test_a_caller_who_is_not_let_in_is_told_so(world: SessionWorld) -> None:
+    world.line.refusal = Loss("UNAUTHENTICATED", "who are you?")
+    with pytest.raises(Misconfigured, match="who are you"):
+        producer_in(world).init()
+
+
+def test_a_status_in_place_of_an_answer_is_a_loss(world: SessionWorld) -> None:
+    world.server.handle(Method.INIT_PRODUCER_ID, lambda _: Loss("INTERNAL", "a defect"))
+    asked = Asked(world)
+    world.settle()
+    assert asked.answer == Loss("INTERNAL", "a defect")
+
+
+def test_an_answer_that_cannot_be_read_is_a_loss(world: SessionWorld) -> None:
+    world.line.foresee(Weather.SILENT)
+    asked = Asked(world)
+    world.pause(2)
+    world.line.streams[0].say(results=[session_pb2.OperationResult(correlation_id=1, body=b"\xff\xff")])
+    world.settle()
+    assert asked.answer.status == "INTERNAL"
+
+
+def test_a_server_that_goes_answers_what_it_has_and_gets_no_more(world: SessionWorld) -> None:
+    sent = Asked(world)
+    world.pause(2)
+    (stream,) = world.line.streams
+    stream.say(is_draining=True)
+    world.pause(1)
+    late = Asked(world)
+    world.settle()
+    assert sent.answer.producer_id
+    assert late.answer.is_unsent
+    stream.end(Loss("UNAVAILABLE", "the server ended the session"))
+    after = Asked(world)
+    world.settle()
+    assert after.answer.producer_id
+    assert [len(message) for message in world.line.messages] == [1, 1]
+
+
+def test_a_server_without_sessions_gets_a_call_for_each_request(world: SessionWorld) -> None:
+    world.line.refusal = Loss("UNIMPLEMENTED", "method not found")
+    asked = [Asked(world), Asked(world)]
+    world.settle()
+    assert all(each.answer.producer_id for each in asked)
+    assert world.session.is_unary
+    with producer_in(world) as producer:
+        assert commit(producer, b"x") > 0
+    assert world.server.visible() == [b"x"]
+    assert (len(world.line.streams), world.line.messages) == (1, [])
+
+
+def test_a_closed_session_reports_what_waits(world: SessionWorld) -> None:
+    asked = Asked(world)
+    world.pause(2)
+    world.session.close()
+    world.settle()
+    assert "the connection was closed" in asked.answer.detail
+    assert world.line.is_closed
+    late = Asked(world)
+    world.settle()
+    assert late.answer.is_unsent
+
+
+@pytest.mark.parametrize("weather", [weather for weather in Weather if weather is not Weather.NONE])
+@pytest.mark.parametrize("message", range(4))
+def test_a_stream_that_breaks_in_any_operation_costs_time_and_nothing_else(
+    world: SessionWorld, weather: Weather, message: int
+) -> None:
+    """Init, produce and end; the deadline is far away."""
+    world.line.foresee(*[Weather.NONE] * message, weather)
+    with producer_in(world) as producer:
+        assert commit(producer, b"a", b"b") > 0
+        assert commit(producer, b"c") > 0
+    assert world.server.visible() == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("weather", [Weather.LOST_MESSAGE, Weather.LOST_ANSWERS, Weather.LATE])
+def test_an_offset_commit_is_reported_lost_once(world: SessionWorld, weather: Weather) -> None:
+    world.line.foresee(weather)
+    world.server.handle(Method.OFFSET_COMMIT, lambda _: group.OffsetCommitResponse())
+    asked = Asked(world, OFFSET_COMMIT, group.OffsetCommitRequest(group_id="g"))
+    world.settle()
+    assert asked.answer == Loss("UNAVAILABLE", f"the session ended: {BROKEN}")
+
+
+def test_producers_of_one_process_share_one_stream(world: SessionWorld) -> None:
+    connection = world.connection()
+    with Producer(connection, transactional_id="p") as one, Producer(connection, transactional_id="q") as two:
+        commit(one, b"1")
+        commit(two, b"2")
+    assert sorted(filter(None, world.server.visible())) == [b"1", b"2"]
+    assert len(world.line.streams) == 1
+    assert Method.END_TXN in world.methods()
+    assert END_TXN.method in {method for message in world.line.messages for method in message}
+
+
+def test_a_transport_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(Misconfigured, match="transport is 'pigeon' and must be one of session, unary"):
+        Connection("h:1", transport="pigeon")

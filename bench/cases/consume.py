@@ -9,10 +9,8 @@ from bench.arena import Arena
 from bench.case import Case, Row
 from bench.contenders import JAVA, client_settings, kafka, own
 from bench.filled import FullTopic, fill_kafka, fill_own, full_topics
+from bench.load.consume import DRIVERS
 from bench.results import ROWS_PER_SECOND, Run
-
-DRIVERS: Final = ("SDK, Arrow batches", "SDK, records")
-"""What the reader gets, by the names in `bench/load/consume.py`."""
 
 
 def rows(arena: Arena) -> list[Row]:

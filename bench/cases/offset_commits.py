@@ -8,11 +8,10 @@ from typing import Final
 from bench.arena import TOPIC, Arena
 from bench.case import Case, Row
 from bench.contenders import JAVA, kafka, own
+from bench.load.offset_commits import DRIVERS
 from bench.results import OPERATIONS_PER_SECOND, Run
 
 GROUPS: Final = 64
-DRIVERS: Final = ("SDK", "stubs")
-"""The clients, by their names in `bench/load/offset_commits.py`."""
 
 
 def rows(arena: Arena) -> list[Row]:

@@ -8,12 +8,11 @@ from typing import Final
 from bench.arena import TOPIC, Arena, create_topic
 from bench.case import Case, Row
 from bench.contenders import JAVA, client_settings, kafka, own
+from bench.load.produce import DRIVERS
 from bench.results import MEGABYTES_PER_SECOND, Run
 from bench.sizes import in_words
 from coordinator_protocol.limits import KIBI, MEBI
 
-DRIVERS: Final = ("SDK", "stubs")
-"""The clients, by their names in `bench/load/produce.py`."""
 # The largest is a little less than 1 MiB, which is what a batch may be at most, its framing included.
 _VALUE_BYTES: Final = (KIBI, 64 * KIBI, MEBI - 16 * KIBI)
 _OWN_TOPIC: Final = "produce"

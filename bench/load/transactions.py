@@ -22,6 +22,8 @@ from coordinator_client.connection import Connection
 from coordinator_client.producer import Producer
 
 PARTITIONS: Final = 3
+THREE_CALLS: Final = "stubs, three calls"
+"""AddPartitionsToTxn, Produce and EndTxn; all others add partitions with the first batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,5 +110,5 @@ def by_stubs(load: Load, *, adds_first: bool = False) -> Run:
 
 
 DRIVERS: Final[Mapping[str, Driver]] = MappingProxyType(
-    {"SDK": by_sdk, "stubs": by_stubs, "stubs, three calls": partial(by_stubs, adds_first=True)}
+    {"SDK": by_sdk, "stubs": by_stubs, THREE_CALLS: partial(by_stubs, adds_first=True)}
 )

@@ -1,0 +1,67 @@
+"""Every case has a name, rows, and both sides; nothing is started before something is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.__main__ import main
+from bench.case import FULL, QUICK, Scale
+from bench.load.transactions import DRIVERS
+from bench.registry import CASES, STORIES, known_stories
+from bench.results import Side
+from tests.bench.fakes import arena
+
+
+@pytest.mark.parametrize("scale", [QUICK, FULL], ids=["quick", "full"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_rows_of_a_case_have_both_sides_and_names_of_their_own(name: str, scale: Scale, tmp_path: Path) -> None:
+    rows = CASES[name].rows(arena(tmp_path, scale))
+    assert rows
+    labels = [row.label for row in rows]
+    assert len(labels) == len(set(labels))
+    for row in rows:
+        names = [contender.name for contender in row.contenders]
+        assert len(names) == len(set(names))
+        sides = [contender.side for contender in row.contenders]
+        assert set(sides) == {Side.OURS, Side.KAFKA}
+        assert sides == sorted(sides, key=[Side.OURS, Side.KAFKA].index), "ours come first"
+    assert list(tmp_path.iterdir()) == [], "nothing was started"
+
+
+def test_the_full_scale_has_every_row_that_is_promised(tmp_path: Path) -> None:
+    labels = {row.label for row in CASES["transactions"].rows(arena(tmp_path, FULL))}
+    assert labels == {
+        f"3 x {size}, {producers}, {outcome}"
+        for size, outcome in (("1 KiB", "commit"), ("100 B", "commit"), ("1 KiB", "abort"))
+        for producers in ("1 producer", "16 producers", "64 producers", "256 producers")
+    }
+
+
+def test_every_driver_takes_part_in_the_main_row(tmp_path: Path) -> None:
+    (main_row,) = (
+        row for row in CASES["transactions"].rows(arena(tmp_path)) if row.label == "3 x 1 KiB, 64 producers, commit"
+    )
+    assert [each.name for each in main_row.contenders if each.side is Side.OURS] == list(DRIVERS)
+
+
+def test_cases_and_stories_share_no_name() -> None:
+    assert not set(CASES) & set(STORIES)
+    assert "load_ids" in known_stories()
+
+
+def test_the_list_names_every_case(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert listed == [*CASES, *known_stories()]
+
+
+@pytest.mark.parametrize("arguments", [["transaction"], ["disk", "--kafka", "fast"]])
+def test_a_name_that_is_not_known_is_refused_with_those_that_are(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    said = capsys.readouterr().err
+    assert ("transactions" if len(arguments) == 1 else "tuned") in said

@@ -67,7 +67,11 @@ def test_a_process_publishes_what_it_does_and_what_its_store_holds(tmp_path: Pat
         found = scrape(metrics_address(server))
         assert found["txn_coordinator_transactional_ids"][""] == 1
         assert found["txn_rpc_requests_total"][labels] == 0
-        assert set(found["txn_runtime_load_seconds"]) == {"coordinator=log", "coordinator=transactions"}
+        assert set(found["txn_runtime_load_seconds"]) == {
+            "coordinator=log",
+            "coordinator=transactions",
+            "coordinator=groups",
+        }
     (loaded, again) = (event for event in events(server) if event["event"] == "loaded")
     assert (loaded["old_state"], loaded["new_state"], loaded["transactional_ids"]) == ("loading", "active", 0)
     assert again["transactional_ids"] == 1

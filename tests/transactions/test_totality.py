@@ -24,9 +24,12 @@ from tests.transactions.world_of_one import (
 )
 from txn_coordinator import rules
 from txn_coordinator.codec import TransactionCodec
+from txn_coordinator.events import TransactionStepped
+from txn_coordinator.outcomes import Contribution
 from txn_coordinator.records import TransactionChanged
-from txn_coordinator.shard import TransactionShard, TwoPhase
+from txn_coordinator.shard import Transact, TransactionShard, TwoPhase
 from txn_coordinator.state import (
+    COMPLETE,
     LEGAL_STEPS,
     NO_EPOCH,
     NO_PRODUCER_ID,
@@ -42,6 +45,8 @@ EPOCHS = st.integers(0, EXHAUSTED)
 KEEPER_PRODUCER_ID = 9
 """Of a newer instance that keeps the open transaction."""
 REFUSALS = {
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.INVALID_TXN_STATE,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -90,6 +95,7 @@ def transactions(draw: st.DrawFn) -> Transaction:
             )
         ),
         cause=draw(st.sampled_from(("init", "client", "timeout"))),
+        transact_id=draw(st.sampled_from((b"", b"t" * 16))) if state in PREPARED | COMPLETE else b"",
     )
 
 
@@ -103,7 +109,7 @@ Question = Callable[[TransactionShard], Decision]
 def questions(draw: st.DrawFn) -> Question:
     identity = draw(IDENTITIES)
     version = draw(st.sampled_from((1, 2)))
-    match draw(st.sampled_from(("end", "add", "verify", "prepare", "init", "abort", "complete"))):
+    match draw(st.sampled_from(("end", "transact", "add", "verify", "prepare", "init", "abort", "complete"))):
         case "end":
             end = rules.EndRequest(
                 transactional_id=ID,
@@ -112,6 +118,11 @@ def questions(draw: st.DrawFn) -> Question:
                 client_txn_version=version,
             )
             return lambda shard: shard.decide_end(end, TURN)
+        case "transact":
+            additions = rules.Additions(partitions=draw(st.frozensets(st.integers(0, 5))))
+            name = draw(st.sampled_from((b"t" * 16, b"u" * 16)))
+            request = rules.TransactRequest(ID, identity, draw(st.sampled_from(Outcome)), name, additions)
+            return lambda shard: shard.decide_transact(Transact(request, Contribution()), TURN)
         case "add":
             additions = rules.Additions(partitions=draw(st.frozensets(st.integers(0, 5))))
             return lambda shard: shard.decide_add(ID, identity, additions, TURN, client_txn_version=version)
@@ -148,7 +159,7 @@ def test_every_state_answers_every_request(before: Transaction, question: Questi
     after = changed(decision)
     if after is None:
         return
-    assert after.state in LEGAL_STEPS[before.state]
+    _check_steps(before, after, decision)
     _check_identity_grew(before, after)
     if before.state in PREPARED:
         assert after.outcome is before.outcome, "what is decided stays decided"
@@ -160,6 +171,16 @@ def test_every_state_answers_every_request(before: Transaction, question: Questi
     encoded = TransactionCodec().encode(TransactionChanged(after))
     assert encoded.value is not None
     assert TransactionCodec().decode(encoded.record_type, encoded.key, encoded.value) == TransactionChanged(after)
+
+
+def _check_steps(before: Transaction, after: Transaction, decision: Decision) -> None:
+    """Whatever was decided in one operation, each step of it is a legal one."""
+    steps = [event for event in decision.events if isinstance(event, TransactionStepped)]
+    assert (steps[0].before, steps[-1].after) == (before, after)
+    for step in steps:
+        assert step.before is not None
+        assert step.after.state in LEGAL_STEPS[step.before.state]
+    assert [step.after for step in steps[:-1]] == [step.before for step in steps[1:]]
 
 
 def _check_identity_grew(before: Transaction, after: Transaction) -> None:

@@ -1,0 +1,169 @@
+"""A transaction that is appended in one step leaves the partition, and the store, as if it had been appended step by
+step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator_protocol.batch import NO_TIMESTAMP_MS, BatchHeader, Encoding, encode_batch
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.marker import Marker, Outcome
+from coordinator_runtime.decision import Coordinator, Decision, ShardKey, Turn
+from coordinator_runtime.rows import StagedRows
+from coordinator_runtime.store import Mutation
+from coordinator_runtime.timeline import Journal
+from partition_log.records import PartitionCreated, TransactionAppended
+from partition_log.rows import LogRows
+from partition_log.shard import Append, LogShard
+from partition_log.state import PartitionConfig
+
+KEY = ShardKey(Coordinator.LOG, 0)
+ORDINAL = 7
+PRODUCER_ID, OTHER_PRODUCER_ID = 1, 2
+TURN = Turn(now_ms=5_000)
+
+
+class Room:
+    """One partition, and the rows that it was stored as."""
+
+    def __init__(self, config: PartitionConfig) -> None:
+        self._journal = Journal()
+        self.shard = LogShard(KEY, self._journal, config)
+        self._rows = LogRows(lambda _key: [])
+        self._staged = StagedRows()
+        self._sequences: dict[tuple[int, int], int] = {}
+        self.shard.replay(PartitionCreated(ORDINAL))
+
+    def perform(self, decide: Callable[[LogShard], Decision]) -> object:
+        """The reply, or the number of the error code."""
+        try:
+            decision = decide(self.shard)
+        except Refused as refusal:
+            return refusal.code
+        for record in decision.records:
+            self.shard.replay(record.value)
+            self._rows.stage(record, TURN, self._staged)
+        self._journal.make_durable(self._journal.position())
+        return decision.reply
+
+    def stored(self) -> list[Mutation]:
+        return sorted(self._staged.mutations(), key=repr)
+
+    def batch(self, producer_id: int, epoch: int, count: int, *, timestamp_ms: int = 1, gap: int = 0) -> Append:
+        sequence = self._sequences.get((producer_id, epoch), 0) + gap
+        self._sequences[producer_id, epoch] = sequence + count
+        header = BatchHeader(
+            base_offset=0,
+            record_count=count,
+            base_timestamp_ms=timestamp_ms,
+            max_timestamp_ms=timestamp_ms,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            encoding=Encoding.RECORDS_V1,
+            is_transactional=True,
+        )
+        return Append(ORDINAL, header, encode_batch(header, b"payload"), is_admitted=True)
+
+
+def marker(producer_id: int, epoch: int, outcome: Outcome, csn: int) -> Marker:
+    return Marker(
+        producer_id=producer_id,
+        txn_epoch=epoch,
+        next_epoch=epoch + 1,
+        coordinator_epoch=1,
+        outcome=outcome,
+        csn=csn,
+    )
+
+
+CONFIGS = st.builds(PartitionConfig, index_interval_batches=st.integers(1, 5))
+BATCHES = st.lists(st.tuples(st.integers(1, 3), st.sampled_from((NO_TIMESTAMP_MS, 1, 9))), min_size=1, max_size=3)
+TRANSACTIONS = st.lists(
+    st.tuples(BATCHES, st.sampled_from(Outcome), st.booleans(), st.booleans()), min_size=1, max_size=4
+)
+"""Of each: batches, outcome, whether its first batch was appended before, and whether somebody else opens one."""
+
+
+@given(CONFIGS, TRANSACTIONS)
+@settings(max_examples=150, deadline=None)
+def test_one_step_is_as_good_as_many(
+    config: PartitionConfig, transactions: list[tuple[list[tuple[int, int]], Outcome, bool, bool]]
+) -> None:
+    steps, at_once = Room(config), Room(config)
+    for epoch, (batches, outcome, is_open, other_opens) in enumerate(transactions):
+        appends = [steps.batch(PRODUCER_ID, epoch, count, timestamp_ms=timestamp_ms) for count, timestamp_ms in batches]
+        for room in (steps, at_once):
+            if other_opens:
+                room.perform(lambda log, append=room.batch(OTHER_PRODUCER_ID, 0, 1): log.decide_append(append, TURN))  # type: ignore[misc]
+            if is_open:
+                room.perform(lambda log, append=appends[0]: log.decide_append(append, TURN))  # type: ignore[misc]
+        ending = marker(PRODUCER_ID, epoch, outcome, csn=epoch + 1)
+        first = steps.perform(lambda log, appends=appends: log.decide_append_all(appends, TURN))  # type: ignore[misc]
+        steps.perform(lambda log, ending=ending: log.decide_marker(ORDINAL, ending, TURN))  # type: ignore[misc]
+        assert first == at_once.perform(
+            lambda log, appends=appends, ending=ending: log.decide_append_and_end(appends, ending, TURN)  # type: ignore[misc]
+        )
+        assert at_once.shard.durable_head(ORDINAL) == steps.shard.durable_head(ORDINAL)
+        assert at_once.shard.open_transactions(ORDINAL) == steps.shard.open_transactions(ORDINAL)
+        assert at_once.stored() == steps.stored()
+
+
+def test_it_is_one_record() -> None:
+    room = Room(PartitionConfig())
+    appends = [room.batch(PRODUCER_ID, 0, 2), room.batch(PRODUCER_ID, 0, 1)]
+    decision = room.shard.decide_append_and_end(appends, marker(PRODUCER_ID, 0, Outcome.COMMIT, 1), TURN)
+    (record,) = (each.value for each in decision.records)
+    assert isinstance(record, TransactionAppended)
+    assert [last_offset for last_offset, _batch in record.batches] == [1, 2, 3]
+
+
+def test_a_batch_that_does_not_follow_refuses_all_of_them() -> None:
+    for decide in (
+        lambda log, appends: log.decide_append_all(appends, TURN),
+        lambda log, appends: log.decide_append_and_end(appends, marker(PRODUCER_ID, 0, Outcome.COMMIT, 1), TURN),
+    ):
+        room = Room(PartitionConfig())
+        appends = [room.batch(PRODUCER_ID, 0, 2), room.batch(PRODUCER_ID, 0, 1, gap=3)]
+        refused = room.perform(lambda log, decide=decide, appends=appends: decide(log, appends))  # type: ignore[misc]
+        assert refused is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert room.stored() == []
+
+
+def test_a_marker_of_a_coordinator_that_was_replaced_is_refused() -> None:
+    room = Room(PartitionConfig())
+    later = Marker(
+        producer_id=PRODUCER_ID, txn_epoch=0, next_epoch=0, coordinator_epoch=2, outcome=Outcome.ABORT, csn=1
+    )
+    room.perform(lambda log: log.decide_marker(ORDINAL, later, TURN))
+    before = room.stored()
+    appends = [room.batch(PRODUCER_ID, 0, 1)]
+    refused = room.perform(
+        lambda log: log.decide_append_and_end(appends, marker(PRODUCER_ID, 0, Outcome.COMMIT, 2), TURN)
+    )
+    assert refused is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert room.stored() == before
+
+
+def test_what_was_appended_outside_of_the_transaction_is_no_part_of_it() -> None:
+    room = Room(PartitionConfig())
+    transactional = room.batch(PRODUCER_ID, 0, 1)
+    header = BatchHeader(
+        base_offset=0,
+        record_count=1,
+        base_timestamp_ms=1,
+        max_timestamp_ms=1,
+        producer_id=PRODUCER_ID,
+        producer_epoch=0,
+        base_sequence=0,
+        encoding=Encoding.RECORDS_V1,
+    )
+    plain = Append(ORDINAL, header, encode_batch(header, b"payload"))
+    room.perform(lambda log: log.decide_append(plain, TURN))
+    refused = room.perform(
+        lambda log: log.decide_append_and_end([transactional], marker(PRODUCER_ID, 0, Outcome.COMMIT, 1), TURN)
+    )
+    assert refused is ErrorCode.DUPLICATE_SEQUENCE_NUMBER

@@ -19,8 +19,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Generator, Hashable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from weakref import WeakSet
@@ -40,11 +40,19 @@ from rocksdict import (
 )
 
 from coordinator_runtime.durable_mark import DurableMark, read_mark
+from coordinator_runtime.segments import (
+    NAMED_PREFIX,
+    SegmentDamaged,
+    SegmentOptions,
+    SegmentReader,
+    SegmentWriter,
+    named_of,
+)
 from coordinator_runtime.store import CommitGroup, Family, StoreFailed, StoreRefused
 from coordinator_runtime.store_directory import DirectoryLock, StoreDirectory
 
-FORMAT_VERSION: Final = 1
-"""Grows with every change that an older program would misread."""
+FORMAT_VERSION: Final = 2
+"""Grows with every change that an older program would misread. 2: large values lie in segments."""
 
 _MEBIBYTE: Final = 1024 * 1024
 
@@ -71,6 +79,7 @@ class StoreOptions:
     wal_bytes_max: int = 256 * _MEBIBYTE
     """Size of the write-ahead log at which the family that holds its oldest part is flushed. Bounds disk and recovery
     time."""
+    segments: SegmentOptions = field(default_factory=SegmentOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +97,9 @@ class StoreStatistics:
 class _Families:
     """Reads of one open RocksDB, and the order in which to let go of it."""
 
-    def __init__(self, database: Rdict) -> None:
+    def __init__(self, database: Rdict, directory: StoreDirectory) -> None:
         self._database = database
+        self._segments = SegmentReader(directory.segments_path)
         self._path = database.path()
         self._families = [database.get_column_family(family.name) for family in Family]
         self._open_scans: WeakSet[Generator[tuple[bytes, bytes], None, None]] = WeakSet()
@@ -101,6 +111,8 @@ class _Families:
         self._check_usable()
         try:
             value: bytes | None = self._families[family].get(key)
+            if value is not None and family is Family.LOG:
+                value = self._segments.value_of(value)
         except Exception as error:
             raise self._failed(error) from error
         return value
@@ -116,6 +128,8 @@ class _Families:
         except Exception as error:
             raise self._failed(error) from error
         rows = self._rows(iterator, bounds, end)
+        if family is Family.LOG:
+            rows = self._whole(rows)
         self._open_scans.add(rows)
         return rows
 
@@ -130,6 +144,8 @@ class _Families:
         except Exception as error:
             raise self._failed(error) from error
         rows = self._rows_backwards(iterator, start)
+        if family is Family.LOG:
+            rows = self._whole(rows)
         self._open_scans.add(rows)
         return rows
 
@@ -154,6 +170,15 @@ class _Families:
         except Exception as error:
             raise self._failed(error) from error
 
+    def _whole(self, rows: Generator[tuple[bytes, bytes], None, None]) -> Generator[tuple[bytes, bytes], None, None]:
+        """The rows with the values that lie in segments."""
+        with closing(rows):
+            try:
+                for key, row in rows:
+                    yield key, self._segments.value_of(row)
+            except (OSError, SegmentDamaged) as error:
+                raise self._failed(error) from error
+
     def last(self, family: Family, prefix: bytes) -> tuple[bytes, bytes] | None:
         """Raises StoreFailed: a damaged block, or any failure before."""
         self._check_usable()
@@ -170,7 +195,9 @@ class _Families:
             if not iterator.valid():
                 return None
             key: bytes = iterator.key()
-            return (key, iterator.value()) if key.startswith(prefix) else None
+            if not key.startswith(prefix):
+                return None
+            return key, self._segments.value_of(iterator.value()) if family is Family.LOG else iterator.value()
         except Exception as error:
             raise self._failed(error) from error
 
@@ -197,6 +224,7 @@ class _Families:
         for rows in list(self._open_scans):
             rows.close()
         self._families.clear()
+        self._segments.close()
         try:
             self._database.close()
         except Exception as error:
@@ -209,7 +237,7 @@ class ReadOnlyStore(_Families):
     """The store of a stopped server, for tools that look and change nothing. Made by `open_read_only`."""
 
     def __init__(self, database: Rdict, directory: StoreDirectory, lock: DirectoryLock) -> None:
-        super().__init__(database)
+        super().__init__(database, directory)
         self._lock = lock
         self.directory: Final = directory.path
         self.shard_count: Final = self._number(_SHARD_COUNT_KEY) or 0
@@ -236,8 +264,17 @@ class ReadOnlyStore(_Families):
 class RocksStore(_Families):
     """The store port on RocksDB. Made by `open_store`."""
 
-    def __init__(self, database: Rdict, lock: DirectoryLock, durable_mark: DurableMark, path: Path) -> None:
-        super().__init__(database)
+    def __init__(
+        self,
+        database: Rdict,
+        lock: DirectoryLock,
+        durable_mark: DurableMark,
+        directory: StoreDirectory,
+        options: SegmentOptions,
+    ) -> None:
+        super().__init__(database, directory)
+        named = self.scan(Family.META, NAMED_PREFIX, _after_prefix(NAMED_PREFIX) or b"")
+        self._large = SegmentWriter(directory.segments_path, [named_of(key) for key, _ in named], options)
         self._handles = [database.get_column_family_handle(family.name) for family in Family]
         self._lock = lock
         self._version = self._number(_GROUP_VERSION_KEY) or 0
@@ -246,7 +283,7 @@ class RocksStore(_Families):
         # A stalled write would hold the interpreter, so that the whole process stands still. Let it fail and ask again.
         self._no_slowdown = WriteOptions()
         self._no_slowdown.no_slowdown = True
-        self.directory: Final = path
+        self.directory: Final = directory.path
         self.durable_mark: Final = durable_mark
         """Written by the commit thread after a sync, never by `sync` itself: replies do not wait for it."""
 
@@ -260,7 +297,8 @@ class RocksStore(_Families):
         for expected, group in enumerate(groups, self._version + 1):
             assert group.version == expected, f"group {group.version} was handed over where {expected} is next"
         try:
-            while not self._written(self._batch(groups)):
+            placed = self._large.place(groups)
+            while not self._written(self._batch(placed)):
                 self._write_stalls += 1
                 if self._closing.wait(_STALL_PAUSE_SECONDS):
                     raise TimeoutError("closed while RocksDB was stalled")
@@ -301,6 +339,8 @@ class RocksStore(_Families):
         self._check_usable()
         try:
             self._database.flush_wal(True)
+            for segment in self._large.take_unused():
+                self._segments.delete(segment)
         except Exception as error:
             raise self._failed(error) from error
 
@@ -340,6 +380,7 @@ class RocksStore(_Families):
             last.callback(self._lock.release)
             last.callback(self.durable_mark.close)
             last.callback(self._release)
+            last.callback(self._large.close)
             last.callback(self._handles.clear)
             if self._failure is None:
                 self.sync()
@@ -359,6 +400,7 @@ def open_store(
 
     Raises StoreRefused: in use, newer format, another shard count, damaged, or (unless `accept_data_loss`) less in it
     than had been reported durable."""
+    options = options or StoreOptions()
     directory = StoreDirectory(Path(path))
     directory.create()
     with ExitStack() as undo:
@@ -383,8 +425,8 @@ def open_store(
             # Before RocksDB makes or changes anything, so that no store ever stands there without a mark.
             durable_mark.write(recovered)
             directory.sync()
-        database = _open_for_writing(directory, options or StoreOptions(), None if found else shard_count)
-        store = RocksStore(database, lock, durable_mark, directory.path)
+        database = _open_for_writing(directory, options, found, shard_count)
+        store = RocksStore(database, lock, durable_mark, directory, options.segments)
         undo.pop_all()
         return store
 
@@ -410,6 +452,7 @@ def open_read_only(path: Path | str) -> ReadOnlyStore:
 class _Found:
     """What a store says about itself before it is opened."""
 
+    format_version: int
     shard_count: int
     version: int
 
@@ -435,7 +478,7 @@ def _inspect(directory: StoreDirectory) -> _Found | None:
             f"the store in {directory.path} has format {format_version}, this program knows formats up to"
             f" {FORMAT_VERSION}: use the version that wrote it, or a later one"
         )
-    return _Found(shard_count, version) if format_version else None
+    return _Found(format_version, shard_count, version) if format_version else None
 
 
 def _loss(directory: StoreDirectory, recovered: int) -> str | None:
@@ -465,20 +508,23 @@ def _open_for_reading(directory: StoreDirectory, families: Sequence[Family]) -> 
     return _open_rocksdb(directory, options, {family.name: Options(raw_mode=True) for family in families}, access)
 
 
-def _open_for_writing(directory: StoreDirectory, options: StoreOptions, new_shard_count: int | None) -> Rdict:
-    """Open RocksDB; for a new store, `new_shard_count` says what it is made with."""
+def _open_for_writing(
+    directory: StoreDirectory, options: StoreOptions, found: _Found | None, shard_count: int
+) -> Rdict:
+    """Open RocksDB, and write down what the store is if that is new."""
     cache = Cache(options.block_cache_bytes)
     families = {family.name: _family_options(family, options, cache) for family in Family}
     database = _open_rocksdb(directory, _database_options(options), families, AccessType.read_write())
-    if new_shard_count is not None:
-        try:
-            meta = database.get_column_family(Family.META.name)
-            meta.put(_SHARD_COUNT_KEY, _stored_number(new_shard_count))
+    try:
+        meta = database.get_column_family(Family.META.name)
+        if found is None:
+            meta.put(_SHARD_COUNT_KEY, _stored_number(shard_count))
+        if found is None or found.format_version != FORMAT_VERSION:
             # The format says that a store is finished, so it comes last.
             meta.put(_FORMAT_VERSION_KEY, _stored_number(FORMAT_VERSION))
             database.flush_wal(True)
-        except Exception as error:
-            raise StoreFailed(f"the new store in {directory.path} could not be written: {error}") from error
+    except Exception as error:
+        raise StoreFailed(f"the store in {directory.path} could not be written: {error}") from error
     return database
 
 

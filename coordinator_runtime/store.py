@@ -25,7 +25,8 @@ class Family(IntEnum):
     """Names of single values: format version, shard count, group version, producer-id block end, csn."""
     LOG = 1
     """(partition ordinal u32, last offset u64) -> 64-byte batch header and payload. The LAST offset is in the key, so
-    that one forward seek to an offset lands on the batch that holds it."""
+    that one forward seek to an offset lands on the batch that holds it. A value never begins with 0xFF, so that a store
+    may mark what it keeps elsewhere."""
     TIME_INDEX = 2
     """(partition ordinal u32, running max timestamp + 1 u64, last offset u64) -> first offset of the stretch u64."""
     PRODUCERS = 3

@@ -3,6 +3,7 @@
 <dir>/LOCK           held with flock by the one process that may write; says who that is
 <dir>/durable_mark   see `coordinator_runtime.durable_mark`
 <dir>/store/         RocksDB's own files
+<dir>/segments/      see `coordinator_runtime.segments`
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ class StoreDirectory:
     @property
     def store_path(self) -> Path:
         return self.path / "store"
+
+    @property
+    def segments_path(self) -> Path:
+        return self.path / "segments"
 
     def holds_store(self) -> bool:
         """Whether a store was made here. RocksDB writes CURRENT last when it creates its files."""

@@ -25,6 +25,7 @@ from pydantic_settings import (
 from coordinator_protocol.limits import EPOCH_MAX, MEBI, Limits
 from coordinator_runtime.rocks import StoreOptions
 from coordinator_runtime.runtime import RuntimeLimits
+from coordinator_runtime.segments import SegmentOptions
 from coordinator_server.admission import AdmissionLimits
 from coordinator_server.logs import LogFormat, LogLevel
 from coordinator_server.unix_socket import check_unix_address, is_unix
@@ -276,6 +277,10 @@ class Config(BaseSettings):
     wal_bytes_max: Positive = 256 * MEBI
     """Size at which the store's write-ahead log is trimmed. Too small: many small files. Too large: slower recovery."""
 
+    large_batch_bytes_min: Positive = MEBI // 32
+    """Size from which a batch lies in a segment file beside the store's tables. Too small: two flushes for every commit.
+    Too large: the store copies much, and holds up everybody while it does."""
+
     metrics_listen: AddressText | None = None
     """HOST:PORT where Prometheus finds /metrics, over HTTP on a thread of its own; port 0 takes a free one. Not set: no
     metrics. They name topics, so treat them as you treat the data."""
@@ -370,6 +375,7 @@ class Config(BaseSettings):
             write_buffer_bytes=self.write_buffer_bytes,
             block_cache_bytes=self.block_cache_bytes,
             wal_bytes_max=self.wal_bytes_max,
+            segments=SegmentOptions(value_bytes_min=self.large_batch_bytes_min),
         )
 
 

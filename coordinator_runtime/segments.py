@@ -1,0 +1,270 @@
+"""Segment files: where the large values of the log lie, beside RocksDB and not in it.
+
+RocksDB copies a value of 64 KiB for 110 us, several times over its life, and holds the interpreter meanwhile; to append
+it to a plain file takes a third of that and holds nobody up. So the row of a large value holds a reference, and the
+value is in a file that is only ever appended to.
+
+A value is on disk before the row that names it is written. So every reference leads somewhere, whatever crashed when.
+What no row names is garbage at the end of a file: every start begins a new file, and nobody looks there.
+
+A file is deleted once every partition with values in it is: META says which those are, so no log is ever searched.
+
+Source: design 5 (payload segments); spec log-and-runtime 5.5.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from coordinator_protocol.checksum import crc32c
+from coordinator_runtime.store import CommitGroup, Family, Mutation
+
+_TAG: Final = b"\xff"
+"""First byte of a reference. A value of the log starts with its offset, whose first byte is below 0x80."""
+
+NAMED_PREFIX: Final = b"segment/"
+
+_REFERENCE: Final = struct.Struct(">cIQII")
+_NAMED: Final = struct.Struct(">II")
+_PARTITION_BYTES: Final = 4
+"""A key of the log starts with the ordinal of its partition."""
+
+_BUFFERS_MAX: Final = 512
+"""Per write: the system takes 1,024 at most."""
+_OPEN_FILES_MAX: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentOptions:
+    """What goes into segments."""
+
+    value_bytes_min: int = 32 * 1024
+    """Size from which a value of the log goes into a segment. Too small: a second flush for every group. Too large:
+    RocksDB copies much, and holds up everybody while it does."""
+    segment_bytes_max: int = 256 * 1024 * 1024
+    """Size beyond which the next segment is begun; the room of deleted topics comes back by whole segments."""
+
+
+class Reference(NamedTuple):
+    """Where a value lies."""
+
+    segment: int
+    offset: int
+    length: int
+    crc: int
+    """CRC-32C of the value."""
+
+    def encode(self) -> bytes:
+        return _REFERENCE.pack(_TAG, *self)
+
+    @staticmethod
+    def decode(row: bytes) -> Reference:
+        return Reference(*_REFERENCE.unpack(row)[1:])
+
+
+class SegmentDamaged(Exception):
+    """A value is not where its row says, or is not what was written."""
+
+
+class SegmentReader:
+    """Values by their references. Any thread, but `close`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._files: OrderedDict[int, int] = OrderedDict()
+        """Descriptors by segment, the most recently used last."""
+        self._lock = threading.Lock()
+        """A file may be deleted on the commit thread while the loop reads another one."""
+
+    def value_of(self, row: bytes) -> bytes:
+        """The value that a row of the log holds or refers to. Raises SegmentDamaged, OSError."""
+        if row[:1] != _TAG:
+            return row
+        reference = Reference.decode(row)
+        with self._lock:
+            value = os.pread(self._descriptor(reference.segment), reference.length, reference.offset)
+        if len(value) != reference.length or crc32c(value) != reference.crc:
+            raise SegmentDamaged(
+                f"{segment_path(self._path, reference.segment)} does not hold what was written at byte"
+                f" {reference.offset} ({reference.length} bytes)"
+            )
+        return value
+
+    def _descriptor(self, segment: int) -> int:
+        descriptor = self._files.get(segment)
+        if descriptor is None:
+            descriptor = os.open(segment_path(self._path, segment), os.O_RDONLY | os.O_CLOEXEC)
+            self._files[segment] = descriptor
+            if len(self._files) > _OPEN_FILES_MAX:
+                os.close(self._files.popitem(last=False)[1])
+        else:
+            self._files.move_to_end(segment)
+        return descriptor
+
+    def delete(self, segment: int) -> None:
+        """Give the room of a segment back that no row names, and no reader is at. Raises OSError."""
+        with self._lock:
+            descriptor = self._files.pop(segment, None)
+            if descriptor is not None:
+                os.close(descriptor)
+        segment_path(self._path, segment).unlink()
+
+    def close(self) -> None:
+        """Idempotent."""
+        while self._files:
+            os.close(self._files.popitem()[1])
+
+
+class SegmentWriter:
+    """Puts large values into segments, and knows which partitions have values where. The commit thread only."""
+
+    def __init__(self, path: Path, named: Iterable[tuple[int, int]], options: SegmentOptions) -> None:
+        """`named`: segment and partition of every reference. Deletes files that none of them names."""
+        self._path = path
+        self._options = options
+        self._partitions: defaultdict[int, set[int]] = defaultdict(set)
+        for segment, partition in named:
+            self._partitions[segment].add(partition)
+        on_disk = _segments_in(path)
+        for segment in on_disk - self._partitions.keys():
+            segment_path(path, segment).unlink()
+        self._segment = max(on_disk | self._partitions.keys(), default=0)
+        self._file: int | None = None
+        self._end = 0
+        self._may_have_unused = False
+
+    def place(self, groups: Sequence[CommitGroup]) -> Sequence[CommitGroup]:
+        """The groups as they go into RocksDB, with references to values that are on disk when this returns. Other
+        threads run meanwhile. Raises OSError."""
+        if all(group.size_bytes < self._options.value_bytes_min and not group.deleted_ranges for group in groups):
+            return groups
+        found = [
+            (number, position)
+            for number, group in enumerate(groups)
+            for position, (family, _key, value) in enumerate(group.mutations)
+            if family is Family.LOG and value is not None and len(value) >= self._options.value_bytes_min
+        ]
+        mutations = [[*group.mutations] for group in groups]
+        references = self._append([mutations[number][position][2] or b"" for number, position in found])
+        for (number, position), reference in zip(found, references, strict=True):
+            key = mutations[number][position][1]
+            mutations[number][position] = (Family.LOG, key, reference.encode())
+            mutations[number] += self._note(reference.segment, _partition_of(key))
+        for number, group in enumerate(groups):
+            for family, start, end in group.deleted_ranges:
+                if family is Family.LOG:
+                    mutations[number] += self._drop(_partition_of(start), _partition_of(end))
+        return [replace(group, mutations=each) for group, each in zip(groups, mutations, strict=True)]
+
+    def take_unused(self) -> list[int]:
+        """Segments that no row names any more; the caller deletes them once that is durable. Not the one that is being
+        written."""
+        if not self._may_have_unused:
+            return []
+        self._may_have_unused = False
+        unused = [
+            segment
+            for segment, partitions in self._partitions.items()
+            if not partitions and (segment != self._segment or self._file is None)
+        ]
+        for segment in unused:
+            del self._partitions[segment]
+        return unused
+
+    def _append(self, values: Sequence[bytes]) -> list[Reference]:
+        if not values:
+            return []
+        if self._file is None or self._end >= self._options.segment_bytes_max:
+            self._begin_segment()
+        assert self._file is not None, "a segment was begun"
+        references = []
+        for value in values:
+            references.append(Reference(self._segment, self._end, len(value), crc32c(value)))
+            self._end += len(value)
+        for first in range(0, len(values), _BUFFERS_MAX):
+            _write_all(self._file, values[first : first + _BUFFERS_MAX])
+        os.fdatasync(self._file)
+        return references
+
+    def _note(self, segment: int, partition: int) -> list[Mutation]:
+        """A row of this partition names the segment: what must be stored, if that is new."""
+        if partition in self._partitions[segment]:
+            return []
+        self._partitions[segment].add(partition)
+        return [(Family.META, named_key(segment, partition), b"")]
+
+    def _drop(self, first_partition: int, end_partition: int) -> list[Mutation]:
+        """No row of these partitions is left."""
+        dropped = [
+            (segment, partition)
+            for segment, partitions in self._partitions.items()
+            for partition in partitions
+            if first_partition <= partition < end_partition
+        ]
+        for segment, partition in dropped:
+            self._partitions[segment].discard(partition)
+        self._may_have_unused |= bool(dropped)
+        return [(Family.META, named_key(segment, partition), None) for segment, partition in dropped]
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _begin_segment(self) -> None:
+        self.close()
+        self._may_have_unused = True
+        self._segment += 1
+        self._end = 0
+        self._path.mkdir(exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        self._file = os.open(segment_path(self._path, self._segment), flags, 0o644)
+        # A name that is lost in a power cut would lose all that is in the file.
+        for directory in (self._path, self._path.parent):
+            descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def named_key(segment: int, partition: int) -> bytes:
+    """Key in META of the fact that rows of a partition name a segment."""
+    return NAMED_PREFIX + _NAMED.pack(segment, partition)
+
+
+def named_of(key: bytes) -> tuple[int, int]:
+    """Segment and partition of such a key."""
+    segment, partition = _NAMED.unpack(key[len(NAMED_PREFIX) :])
+    return segment, partition
+
+
+def _partition_of(key: bytes) -> int:
+    return int.from_bytes(key[:_PARTITION_BYTES], "big")
+
+
+def segment_path(path: Path, segment: int) -> Path:
+    """The file of a segment."""
+    return path / f"{segment:010}.segment"
+
+
+def _segments_in(path: Path) -> set[int]:
+    return {int(file.stem) for file in path.glob("*.segment")}
+
+
+def _write_all(file: int, buffers: Sequence[bytes]) -> None:
+    """`writev` may write less than it was given."""
+    left = sum(map(len, buffers))
+    written = os.writev(file, buffers)
+    if written < left:
+        rest = memoryview(b"".join(buffers))
+        while written < left:
+            written += os.write(file, rest[written:])

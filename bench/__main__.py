@@ -23,7 +23,7 @@ from typing import Final
 
 from bench.arena import Arena
 from bench.case import FLUSHED, FULL, QUICK
-from bench.kafka.settings import PROFILES
+from bench.kafka.settings import HEAP, KAFKA_VERSION, PROFILES
 from bench.machine import machine, versions
 from bench.registry import CASES, known_stories, tell
 from bench.report import Report, as_json, markdown
@@ -92,7 +92,12 @@ def _stories(names: Sequence[str]) -> dict[str, str]:
 
 def _settings(arena: Arena) -> dict[str, str]:
     found = {"our server": f"defaults; {FLUSHED}"}
-    return found | {f"Kafka, {profile.name}": profile.in_words for profile in arena.profiles}
+    found |= {f"Kafka {KAFKA_VERSION}, {profile.name}": profile.in_words for profile in arena.profiles}
+    if arena.profiles:
+        found["side by side"] = (
+            f"contenders take turns, all servers stay up; each idle broker (heap {HEAP}) takes 3-4 %"
+        )
+    return found
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from bench.case import Scale
-from bench.programs import output_of, run_of_output
-from bench.results import CannotRun, LoadFailed, Run
+from bench.programs import begin, output_of, run_of_output
+from bench.results import CannotRun, Run
 from bench.server import OwnServer
 from coordinator_client.admin import Admin
 
@@ -115,9 +115,9 @@ class Arena:
         return run_of_output(output_of(command, f"the load program {program}", environment))
 
     def begin_load(self, program: str, server: OwnServer, **settings: object) -> subprocess.Popen[str]:
-        """Start a load program that waits for a line on its standard input."""
+        """Start a load program that waits for a line on its standard input. Raises: LoadFailed."""
         command, environment = load_command(program, {**of_server(server), **settings})
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        return begin(command, environment)
 
     def close(self) -> None:
         """End every shared server."""
@@ -142,15 +142,13 @@ def load_command(
     return [interpreter, "-m", "bench.load", program, json.dumps(settings)], environment
 
 
-def finish(process: subprocess.Popen[str], line: str) -> Run:
-    """Give a waiting load program its line, and return what it measured. Raises: LoadFailed."""
-    printed, _ = process.communicate(f"{line}\n", timeout=300)
-    if process.returncode:
-        raise LoadFailed(f"a load program ended with {process.returncode}: {printed.strip()[-200:]}")
-    return run_of_output(printed)
-
-
 def create_topic(server: OwnServer, topic: str) -> None:
     """Make a topic of three partitions."""
     with Admin(server.endpoint, client_id="bench") as admin:
         admin.create_topic(topic, PARTITIONS)
+
+
+def delete_topic(server: OwnServer, topic: str) -> None:
+    """Remove a topic with its records."""
+    with Admin(server.endpoint, client_id="bench") as admin:
+        admin.delete_topic(topic)

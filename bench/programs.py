@@ -9,7 +9,10 @@ from typing import Final
 
 from bench.results import LoadFailed, Run
 
+READY: Final = "ready"
+"""What a load program prints that then waits for a line on its standard input."""
 _LOAD_S_MAX: Final = 900
+_PROBE_S_MAX: Final = 300
 
 
 def output_of(command: Sequence[str], what: str, environment: Mapping[str, str] | None = None) -> str:
@@ -32,3 +35,28 @@ def run_of_output(printed: str) -> Run:
         return Run.from_fields(json.loads(lines[-1]))
     except (IndexError, ValueError):
         raise LoadFailed(f"a load program printed {lines[-1:]} instead of its figures") from None
+
+
+def begin(command: Sequence[str], environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    """Start a load program that waits for a line on its standard input, and return once it does. Raises: LoadFailed."""
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None, "its output was asked for"
+    said = process.stdout.readline().strip()
+    if said != READY:
+        process.kill()
+        process.communicate()
+        raise LoadFailed(f"a load program said {said!r} instead of being ready")
+    return process
+
+
+def finish(process: subprocess.Popen[str], line: str) -> Run:
+    """Give a waiting load program its line, and return what it measured. Raises: LoadFailed."""
+    try:
+        printed, _ = process.communicate(f"{line}\n", timeout=_PROBE_S_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise LoadFailed(f"a load program took longer than {_PROBE_S_MAX} s") from None
+    if process.returncode:
+        raise LoadFailed(f"a load program ended with {process.returncode}: {printed.strip()[-200:]}")
+    return run_of_output(printed)

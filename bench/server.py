@@ -62,7 +62,7 @@ class OwnServer:
         started_ms = time.time_ns() // 1_000_000
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=environment
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=environment, process_group=0
             )
         return started_ms
 

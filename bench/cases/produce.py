@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from itertools import count
+from typing import TYPE_CHECKING, Final
 
-from bench.arena import TOPIC, Arena, create_topic
+from bench.arena import Arena, create_topic, delete_topic
 from bench.case import Case, Row
 from bench.contenders import JAVA, client_settings, kafka, own
 from bench.load.produce import DRIVERS
@@ -13,9 +14,12 @@ from bench.results import MEGABYTES_PER_SECOND, Run
 from bench.sizes import in_words
 from coordinator_protocol.limits import KIBI, MEBI
 
+if TYPE_CHECKING:
+    from bench.kafka.broker import Broker
+
 # The largest is a little less than 1 MiB, which is what a batch may be at most, its framing included.
 _VALUE_BYTES: Final = (KIBI, 64 * KIBI, MEBI - 16 * KIBI)
-_OWN_TOPIC: Final = "produce"
+_TOPIC_NUMBERS: Final = count()
 
 
 def rows(arena: Arena) -> list[Row]:
@@ -24,36 +28,45 @@ def rows(arena: Arena) -> list[Row]:
 
 
 def _row(arena: Arena, value_bytes: int) -> Row:
-    scale = arena.scale
-
-    def measure_own(driver: str) -> Run:
-        server = arena.own()
-        arena.once("ours", f"topic {_OWN_TOPIC}", lambda: create_topic(server, _OWN_TOPIC))
-        run = arena.load(
-            "produce",
-            server,
-            driver=driver,
-            value_bytes=value_bytes,
-            topic=_OWN_TOPIC,
-            warm_up_s=scale.warm_up_s,
-            measured_s=scale.measured_s,
-        )
-        return run.scaled(value_bytes / 1e6)
-
-    ours = [own(driver, partial(measure_own, driver)) for driver in DRIVERS]
-    theirs = kafka(
-        arena,
-        JAVA,
-        lambda broker: broker.load(
-            "produce",
-            bytes=value_bytes,
-            topic=TOPIC,
-            client=client_settings(broker.profile.producer),
-            warm_up=scale.warm_up_s,
-            measured=scale.measured_s,
-        ).scaled(value_bytes / 1e6),
-    )
+    ours = [own(driver, partial(_measure_own, arena, value_bytes, driver)) for driver in DRIVERS]
+    theirs = kafka(arena, JAVA, partial(_measure_kafka, arena, value_bytes))
     return Row(f"records of {in_words(value_bytes)}", MEGABYTES_PER_SECOND, [*ours, *theirs])
+
+
+def _measure_own(arena: Arena, value_bytes: int, driver: str) -> Run:
+    server, topic = arena.own(), _new_topic()
+    create_topic(server, topic)
+    run = arena.load(
+        "produce",
+        server,
+        driver=driver,
+        value_bytes=value_bytes,
+        topic=topic,
+        warm_up_s=arena.scale.warm_up_s,
+        measured_s=arena.scale.measured_s,
+    )
+    delete_topic(server, topic)
+    return run.scaled(value_bytes / 1e6)
+
+
+def _measure_kafka(arena: Arena, value_bytes: int, broker: Broker) -> Run:
+    topic = _new_topic()
+    broker.create_topic(topic)
+    run = broker.load(
+        "produce",
+        bytes=value_bytes,
+        topic=topic,
+        client=client_settings(broker.profile.producer),
+        warm_up=arena.scale.warm_up_s,
+        measured=arena.scale.measured_s,
+    )
+    broker.delete_topic(topic)
+    return run.scaled(value_bytes / 1e6)
+
+
+def _new_topic() -> str:
+    """Each measurement has a topic of its own, which is deleted after it: all of them together would fill a disk."""
+    return f"produce-{next(_TOPIC_NUMBERS)}"
 
 
 CASE: Final = Case("produce", "idempotent records, MB per second, by size", rows)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from bench.arena import TOPIC, Arena, create_topic, finish
+from bench.arena import TOPIC, Arena, create_topic
 from bench.case import Case, Row
 from bench.contenders import RAW, kafka_alone, own
+from bench.programs import finish
 from bench.results import MILLISECONDS, Run
 
 if TYPE_CHECKING:

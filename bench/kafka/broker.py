@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import random
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +15,7 @@ from typing import Final
 
 from bench.kafka.settings import JVM_OPTIONS, ONE_NODE, Profile
 from bench.kafka.toolchain import Toolchain
-from bench.programs import output_of, run_of_output
+from bench.programs import begin, output_of, run_of_output
 from bench.results import LoadFailed, Run
 from bench.server import last_words
 
@@ -108,15 +107,17 @@ class Broker:
         """Make a topic of three partitions."""
         self._run("topic", {"topic": topic})
 
+    def delete_topic(self, topic: str) -> None:
+        """Remove a topic with its records."""
+        self._run("delete-topic", {"topic": topic})
+
     def load(self, program: str, **options: object) -> Run:
         """Run a load program and return what it measured. Raises: LoadFailed."""
         return run_of_output(self._run(program, options))
 
     def begin_load(self, program: str, **options: object) -> subprocess.Popen[str]:
-        """Start a load program that waits for a line on its standard input."""
-        return subprocess.Popen(
-            self._command(program, options), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        """Start a load program that waits for a line on its standard input. Raises: LoadFailed."""
+        return begin(self._command(program, options))
 
     def _run(self, program: str, options: Mapping[str, object]) -> str:
         return output_of(self._command(program, options), f"the load program {program} for Kafka")
@@ -157,12 +158,6 @@ class Broker:
         # A cluster id that begins with a dash would be taken for an option without the sign of equality.
         command += [f"--cluster-id={cluster_id}", "--config", str(self._settings_file)]
         output_of([*command, "--feature", "transaction.version=2"], "formatting a directory for Kafka")
-
-
-def remove(broker: Broker) -> None:
-    """Kill it and remove its data."""
-    broker.kill()
-    shutil.rmtree(broker.data_dir, ignore_errors=True)
 
 
 def _text(value: object) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+KAFKA_VERSION: Final = "4.3.1"
+"""As in `java/pom.xml`."""
 HEAP: Final = "1g"
 JVM_OPTIONS: Final = (
     # As Kafka's own start script does.

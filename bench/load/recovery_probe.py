@@ -14,6 +14,7 @@ from typing import Final
 import grpc
 
 from bench.load.stubs import Refusal, checked
+from bench.programs import READY
 from bench.results import LoadFailed, Run
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_api.v1.transaction_pb2_grpc import TransactionServiceStub
@@ -43,6 +44,7 @@ def measure(load: Load) -> Run:
     request = txn.EndTxnRequest(
         transactional_id=transactional_id, producer_id=int(producer_id), producer_epoch=int(epoch), committed=True
     )
+    print(READY, flush=True)
     started_s = int(sys.stdin.readline()) / 1_000
     with grpc.insecure_channel(load.endpoint, options=_OPTIONS) as channel:
         end = TransactionServiceStub(channel).EndTxn

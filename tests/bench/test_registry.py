@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+import bench
 from bench.__main__ import main
 from bench.case import FULL, QUICK, Scale
+from bench.kafka.settings import KAFKA_VERSION
 from bench.load.transactions import DRIVERS
 from bench.registry import CASES, STORIES, known_stories
 from bench.results import Side
@@ -44,6 +46,11 @@ def test_every_driver_takes_part_in_the_main_row(tmp_path: Path) -> None:
         row for row in CASES["transactions"].rows(arena(tmp_path)) if row.label == "3 x 1 KiB, 64 producers, commit"
     )
     assert [each.name for each in main_row.contenders if each.side is Side.OURS] == list(DRIVERS)
+
+
+def test_the_version_of_kafka_in_the_head_is_the_one_that_is_built() -> None:
+    pom = (Path(bench.__file__).parent / "kafka" / "java" / "pom.xml").read_text()
+    assert f"<kafka.version>{KAFKA_VERSION}</kafka.version>" in pom
 
 
 def test_cases_and_stories_share_no_name() -> None:

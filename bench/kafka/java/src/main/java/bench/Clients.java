@@ -34,6 +34,12 @@ final class Clients {
         }
     }
 
+    static void deleteTopic(Options options) throws Exception {
+        try (Admin admin = Admin.create(options.client())) {
+            admin.deleteTopics(List.of(options.text("topic"))).all().get();
+        }
+    }
+
     /** One record to each partition, then a commit or an abort. */
     static Map<String, Object> transactions(Options options) throws Exception {
         byte[] value = options.value();

@@ -6,6 +6,7 @@ public final class Main {
         Options options = new Options(arguments, 1);
         switch (arguments[0]) {
             case "topic" -> Clients.createTopic(options);
+            case "delete-topic" -> Clients.deleteTopic(options);
             case "transactions" -> Window.print(Clients.transactions(options));
             case "produce" -> Window.print(Clients.produce(options));
             case "fill" -> Window.print(Clients.fill(options));

@@ -41,6 +41,7 @@ import org.apache.kafka.common.requests.RequestHeader;
 /** Requests over blocking sockets, one connection per producer and no client state: what the broker itself costs. */
 final class Raw {
     private static final int TIMEOUT_MS = 600_000;
+    private static final int PATIENCE_MS = 180_000;
 
     static Map<String, Object> initProducerIds(Options options) throws Exception {
         String prefix = "new-" + System.nanoTime() + '-';
@@ -93,8 +94,9 @@ final class Raw {
         Identity identity = new Identity(note[0]);
         identity.producerId = Long.parseLong(note[1]);
         identity.epoch = Short.parseShort(note[2]);
+        System.out.println("ready");
         long started = Long.parseLong(new BufferedReader(new InputStreamReader(System.in)).readLine().trim());
-        while (System.currentTimeMillis() - started < 180_000) {
+        while (System.currentTimeMillis() - started < PATIENCE_MS) {
             try (Connection connection = new Connection(options.bootstrap())) {
                 connection.end(identity, true);
                 Map<String, Object> run = new HashMap<>();

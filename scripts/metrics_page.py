@@ -112,6 +112,10 @@ _KAFKA: Final = (
     ("event-purgatory-time, batch-flush-time", "`txn_runtime_flush_seconds`"),
     ("thread-idle-ratio", "the processor time of the process: one thread decides"),
     ("group lag", "none, it would be a label per group; ListOffsets minus OffsetFetch says it"),
+    (
+        "of consumers: heartbeat-response-time, join-time, sync-time, commit-latency",
+        "none, those are of the clients; `txn_rpc_seconds` is the part of the server",
+    ),
     ("share-group-*, streams-group-*", "none: there are no such groups here"),
 )
 """Source: spec groups 8.1."""

@@ -157,7 +157,8 @@ FAMILIES: Final = (
     _gauge(
         "txn_group_waiting_calls",
         ("reason",),
-        "Calls of members that wait: for other members (JoinGroup, SyncGroup), or for news (heartbeats).",
+        "Calls of members that wait: for other members (JoinGroup, SyncGroup), or for news (heartbeats); of each at "
+        "most `group_waits_max`.",
     ),
     _gauge("txn_group_offsets", (), "Partitions of groups with an offset, committed or pending."),
     _counter("txn_group_offset_commits_total", ("type",), "Offsets committed: plain, or pending in a transaction."),

@@ -29,6 +29,7 @@ from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.classic.state import ClassicState
 from group_coordinator.committed.events import OffsetsCommitted, OffsetsDeleted, OffsetsExpired, OffsetsSettled
 from group_coordinator.consumer.events import GroupConverted, TargetComputed
+from group_coordinator.consumer.state import GroupState
 from group_coordinator.events import (
     GroupCreated,
     GroupRemoved,
@@ -47,7 +48,7 @@ KINDS: Final = tuple(kind.value for kind in GroupKind)
 STATES: Final[Mapping[GroupKind, tuple[str, ...]]] = MappingProxyType(
     {
         GroupKind.CLASSIC: tuple(state.value for state in ClassicState),
-        GroupKind.CONSUMER: ("Empty", "Assigning", "Reconciling", "Stable"),
+        GroupKind.CONSUMER: tuple(state.value for state in GroupState),
     }
 )
 

@@ -25,6 +25,7 @@ from group_coordinator.consumer.state import (
     ConsumerMember,
     CurrentAssignment,
     Epochs,
+    GroupState,
     Held,
     MemberState,
     ResolvedRegex,
@@ -93,12 +94,13 @@ class ConsumerGroup:
     def state_name(self) -> str:
         """Durable: Empty, Assigning, Reconciling or Stable (spec groups 3.1)."""
         assignments = (view.assignment for view in self.durable_members())
-        return rules.state_name(self.durable_epochs(), assignments)
+        return rules.group_state(self.durable_epochs(), assignments).value
 
     @property
     def live_state_name(self) -> str:
         epochs = self.epochs
-        return rules.counted_state_name(epochs, len(self.members), self._settled.live(epochs.assignment_epoch))
+        settled = self._settled.live(epochs.assignment_epoch)
+        return rules.counted_group_state(epochs, len(self.members), settled).value
 
     @property
     def is_empty(self) -> bool:
@@ -172,7 +174,7 @@ class ConsumerGroup:
         settled = self._settled.live(epochs.assignment_epoch)
         settled -= rules.is_settled(self.assignment(member_id), epochs)
         settled += rules.is_settled(after, epochs)
-        return rules.counted_state_name(epochs, len(self.members), settled) == "Stable"
+        return rules.counted_group_state(epochs, len(self.members), settled) is GroupState.STABLE
 
     def assignment(self, member_id: str) -> CurrentAssignment:
         return self.assignments.get(member_id) or NOT_YET

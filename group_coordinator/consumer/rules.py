@@ -21,6 +21,7 @@ from group_coordinator.consumer.state import (
     ConsumerMember,
     CurrentAssignment,
     Epochs,
+    GroupState,
     Held,
     MemberState,
     Owned,
@@ -28,10 +29,10 @@ from group_coordinator.consumer.state import (
 from group_coordinator.state import Committer, PartitionKey
 
 
-def state_name(epochs: Epochs, assignments: Iterable[CurrentAssignment]) -> str:
-    """As lists show it; never stored (spec groups 3.1)."""
+def group_state(epochs: Epochs, assignments: Iterable[CurrentAssignment]) -> GroupState:
+    """Source: spec groups 3.1."""
     members = list(assignments)
-    return counted_state_name(epochs, len(members), sum(is_settled(each, epochs) for each in members))
+    return counted_group_state(epochs, len(members), sum(is_settled(each, epochs) for each in members))
 
 
 def is_settled(assignment: CurrentAssignment, epochs: Epochs) -> bool:
@@ -39,13 +40,13 @@ def is_settled(assignment: CurrentAssignment, epochs: Epochs) -> bool:
     return assignment.state is MemberState.STABLE and assignment.member_epoch == epochs.assignment_epoch
 
 
-def counted_state_name(epochs: Epochs, members: int, settled: int) -> str:
+def counted_group_state(epochs: Epochs, members: int, settled: int) -> GroupState:
     """The same for whoever knows how many members there are, and how many are settled."""
     if not members:
-        return "Empty"
+        return GroupState.EMPTY
     if epochs.group_epoch > epochs.assignment_epoch:
-        return "Assigning"
-    return "Stable" if settled == members else "Reconciling"
+        return GroupState.ASSIGNING
+    return GroupState.STABLE if settled == members else GroupState.RECONCILING
 
 
 # Who may speak

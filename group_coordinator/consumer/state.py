@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Final
 
 from coordinator_protocol.assignors.values import Share
@@ -34,6 +34,18 @@ Owned = Mapping[bytes, frozenset[int]]
 
 NONE_OF_TOPIC: Final[Mapping[int, int]] = {}
 NO_SHARE: Final[Share[bytes]] = {}
+
+
+class GroupState(StrEnum):
+    """States of a group, as users see and filter by them. Never stored: they follow from the members (spec groups
+    3.1)."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    """There is no target for the group epoch yet."""
+    RECONCILING = "Reconciling"
+    """Somebody does not hold what the target gives it."""
+    STABLE = "Stable"
 
 
 class MemberState(IntEnum):

@@ -152,6 +152,7 @@ class TestTheHeap:
                     del model[key_due]
             assert fired == expected
             assert len(timers) == len(model)
+            assert timers.by_kind() == {str(key): 1 for key in model}
             assert timers.next_deadline_ms() == min((deadline for deadline, _ in model.values()), default=None)
 
     def test_rearming_for_ever_does_not_grow_the_heap(self) -> None:

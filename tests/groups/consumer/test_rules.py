@@ -12,7 +12,7 @@ import pytest
 from coordinator_protocol.errors import ErrorCode, Refused
 from group_coordinator.administration.rules import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, altered
 from group_coordinator.config import GroupConfig
-from group_coordinator.consumer.rules import Destination, check_commit, check_epoch, check_fetch, reconcile, state_name
+from group_coordinator.consumer.rules import Destination, check_commit, check_epoch, check_fetch, group_state, reconcile
 from group_coordinator.consumer.state import (
     ClassicMetadata,
     ConsumerMember,
@@ -199,7 +199,7 @@ def test_who_reads_offsets_is_at_its_epoch(member: ConsumerMember | None, epoch:
     ],
 )
 def test_the_state_follows_from_the_epochs(epochs: Epochs, members: list[CurrentAssignment], expected: str) -> None:
-    assert state_name(epochs, members) == expected
+    assert group_state(epochs, members) == expected
 
 
 @pytest.mark.parametrize(

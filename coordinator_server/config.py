@@ -278,8 +278,8 @@ class Config(BaseSettings):
     """Size at which the store's write-ahead log is trimmed. Too small: many small files. Too large: slower recovery."""
 
     large_batch_bytes_min: Positive = MEBI // 32
-    """Size from which a batch lies in a segment file beside the store's tables. Too small: two flushes for every commit.
-    Too large: the store copies much, and holds up everybody while it does."""
+    """Size from which a batch lies in a segment file beside the store's tables. Too small: two flushes for every
+    commit. Too large: the store copies much, and holds up everybody while it does."""
 
     metrics_listen: AddressText | None = None
     """HOST:PORT where Prometheus finds /metrics, over HTTP on a thread of its own; port 0 takes a free one. Not set: no

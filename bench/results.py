@@ -35,6 +35,7 @@ class Unit:
 TRANSACTIONS_PER_SECOND: Final = Unit("txn/s")
 OPERATIONS_PER_SECOND: Final = Unit("ops/s")
 MEGABYTES_PER_SECOND: Final = Unit("MB/s")
+RECORDS_PER_SECOND: Final = Unit("records/s")
 ROWS_PER_SECOND: Final = Unit("rows/s")
 MILLISECONDS: Final = Unit("ms", is_less_better=True)
 MEBIBYTES: Final = Unit("MiB", is_less_better=True)

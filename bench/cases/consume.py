@@ -10,7 +10,7 @@ from bench.case import Case, Row
 from bench.contenders import JAVA, client_settings, kafka, own
 from bench.filled import FullTopic, fill_kafka, fill_own, full_topics
 from bench.load.consume import DRIVERS
-from bench.results import ROWS_PER_SECOND, Run
+from bench.results import RECORDS_PER_SECOND, Run
 
 
 def rows(arena: Arena) -> list[Row]:
@@ -31,7 +31,7 @@ def _row(arena: Arena, topic: FullTopic) -> Row:
             "consume", topic=topic.name, bytes=topic.value_bytes, client=client_settings(broker.profile.consumer)
         ),
     )
-    return Row(topic.label, ROWS_PER_SECOND, [*ours, *theirs])
+    return Row(topic.label, RECORDS_PER_SECOND, [*ours, *theirs])
 
 
 CASE: Final = Case("consume", "committed records read per second, by size", rows)

@@ -383,9 +383,10 @@ def known_subscriptions(group: ClassicGroup) -> frozenset[str] | None:
     if not group.uses_consumer_protocol:
         return None
     topics: set[str] = set()
-    for member in group.members.values():
+    # Most members of a group say the same, byte for byte.
+    for metadata in {member.metadata(group.protocol_name) for member in group.members.values()}:
         try:
-            topics |= subscribed_topics(member.metadata(group.protocol_name))
+            topics |= subscribed_topics(metadata)
         except Refused:
             # Not our format: the group then counts as subscribed to everything (spec groups 2.4.4), so that none of its
             # offsets is taken away.

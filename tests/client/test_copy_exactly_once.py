@@ -21,9 +21,9 @@ from tests.harness.flights import require_flights
 from tests.harness.server_process import ServerProcess
 
 PROGRAM = ROOT / "examples" / "copy_exactly_once.py"
-FLIGHTS = 1_200
-KILLS = 15
-KILLS_OF_SERVER = frozenset({9})
+FLIGHTS = 1_000
+KILLS = 12
+KILLS_OF_SERVER = frozenset({7})
 """After which kills of a copier the server is killed too."""
 LOOKS_MAX = 10_000
 

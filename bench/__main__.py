@@ -23,7 +23,7 @@ from typing import Final
 
 from bench.arena import Arena
 from bench.case import FLUSHED, FULL, QUICK
-from bench.kafka.settings import HEAP, KAFKA_VERSION, PROFILES
+from bench.kafka.settings import HEAP, PROFILES
 from bench.machine import machine, versions
 from bench.registry import CASES, known_stories, tell
 from bench.report import Report, as_json, markdown
@@ -71,7 +71,7 @@ def _measure(asked: argparse.Namespace, directory: Path) -> Report:
             _say("interrupted; what was measured follows")
     return Report(
         machine=machine(directory),
-        versions=versions(),
+        versions=versions() | arena.versions(),
         settings=_settings(arena),
         command=f"python -m bench {shlex.join(sys.argv[1:])}".rstrip(),
         began=began,
@@ -92,7 +92,7 @@ def _stories(names: Sequence[str]) -> dict[str, str]:
 
 def _settings(arena: Arena) -> dict[str, str]:
     found = {"our server": f"defaults; {FLUSHED}"}
-    found |= {f"Kafka {KAFKA_VERSION}, {profile.name}": profile.in_words for profile in arena.profiles}
+    found |= {f"Kafka, {profile.name}": profile.in_words for profile in arena.profiles}
     if arena.profiles:
         found["side by side"] = (
             f"contenders take turns, all servers stay up; each idle broker (heap {HEAP}) takes 3-4 %"

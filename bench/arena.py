@@ -93,6 +93,13 @@ class Arena:
             raise self._toolchain
         return self._toolchain
 
+    def versions(self) -> dict[str, str]:
+        """What Kafka runs on; nothing where it takes no part or cannot."""
+        try:
+            return self.toolchain().versions() if self.profiles else {}
+        except CannotRun:
+            return {}
+
     def once(self, server: str, what: str, prepare: Callable[[], T]) -> T:
         """Prepare something on a shared server at its first use, such as a full topic. Raises: what `prepare` does."""
         key = (server, what)

@@ -9,6 +9,8 @@ from typing import Final
 
 KAFKA_VERSION: Final = "4.3.1"
 """As in `java/pom.xml`."""
+SPARK_VERSION: Final = "4.2.0"
+"""As in `spark/`: the newest for which Spark's Kafka source could be had."""
 HEAP: Final = "1g"
 JVM_OPTIONS: Final = (
     # As Kafka's own start script does.

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from bench.kafka.settings import KAFKA_VERSION, SPARK_VERSION
 from bench.results import CannotRun
 
 _HERE: Final = Path(__file__).parent
@@ -35,6 +36,15 @@ class Toolchain:
     @property
     def java(self) -> Path:
         return self.java_home / "bin" / "java"
+
+    def versions(self) -> dict[str, str]:
+        """What Kafka runs on, for the head."""
+        said = subprocess.run([str(self.java), "-version"], capture_output=True, text=True, check=False)
+        return {
+            "JDK": (said.stderr or said.stdout).partition("\n")[0],
+            "Kafka": KAFKA_VERSION,
+            "Kafka's Spark": SPARK_VERSION,
+        }
 
     def load_programs(self) -> Path:
         """The directory with `lib` (broker and clients) and `classes`, built if it is not there. Raises: CannotRun."""

@@ -9,7 +9,7 @@ import pytest
 import bench
 from bench.__main__ import main
 from bench.case import FULL, QUICK, Scale
-from bench.kafka.settings import KAFKA_VERSION
+from bench.kafka.settings import KAFKA_VERSION, SPARK_VERSION
 from bench.load.transactions import DRIVERS
 from bench.registry import CASES, STORIES, known_stories
 from bench.results import Side
@@ -48,9 +48,11 @@ def test_every_driver_takes_part_in_the_main_row(tmp_path: Path) -> None:
     assert [each.name for each in main_row.contenders if each.side is Side.OURS] == list(DRIVERS)
 
 
-def test_the_version_of_kafka_in_the_head_is_the_one_that_is_built() -> None:
-    pom = (Path(bench.__file__).parent / "kafka" / "java" / "pom.xml").read_text()
-    assert f"<kafka.version>{KAFKA_VERSION}</kafka.version>" in pom
+def test_the_versions_in_the_head_are_those_that_are_built() -> None:
+    folder = Path(bench.__file__).parent / "kafka"
+    assert f"<kafka.version>{KAFKA_VERSION}</kafka.version>" in (folder / "java" / "pom.xml").read_text()
+    assert f"<spark.version>{SPARK_VERSION}</spark.version>" in (folder / "spark" / "pom.xml").read_text()
+    assert f"pyspark=={SPARK_VERSION}" in (folder / "spark" / "requirements.txt").read_text()
 
 
 def test_cases_and_stories_share_no_name() -> None:

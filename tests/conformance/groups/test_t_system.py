@@ -1,11 +1,11 @@
-"""T. System properties: what holds whatever members do, and however many they are."""
+"""T. System properties: what holds whatever members do, and however many they are. Case 350 is in `test_t_load.py`."""
 
 from __future__ import annotations
 
 import pytest
 
 from coordinator_protocol.errors import ErrorCode
-from tests.conformance.groups.cases import case, still_open
+from tests.conformance.groups.cases import case
 from tests.groups.classic.members import OK, ClassicRoom, code
 from tests.groups.classic.test_churn import Churn
 from tests.groups.consumer.members import ConsumerRoom
@@ -104,6 +104,3 @@ def test_one_who_never_gives_up_holds_up_nobody_but_for_what_it_holds() -> None:
     room.quiet(*crowd)
     assert sum(len(member.assigned) for member in crowd) == CROWD
     assert {len(member.assigned) for member in crowd} == {1, 2}
-
-
-still_open(350, "a load of a thousand groups is measured in a real process; the test that does it is being written")

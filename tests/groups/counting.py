@@ -18,13 +18,14 @@ def check_counts(room: GroupRoom) -> None:
         counted.update(
             {(standing.kind.value, standing.state_name): n for standing, n in shard.standings.durable().items()}
         )
-        held = waiting = 0
+        held = waiting = open_transactions = 0
         for group_id in shard.offsets.durable_group_ids():
             offsets = shard.offsets.of(group_id)
             pending = offsets.durable_pending()
             committed = {partition for partition, _offset in offsets.committed.durable_items()}
             held += len(committed | {partition for _producer, partition, _pending in pending})
             waiting += len(pending)
-        assert shard.offsets.counts()[:2] == (held, waiting)
+            open_transactions += len({producer for producer, _partition, _pending in pending})
+        assert shard.offsets.counts() == (held, waiting, open_transactions)
     listed = room.call(group_pb2.ListGroupsRequest()).result().groups
     assert counted == Counter((group.group_type, group.group_state) for group in listed)

@@ -60,6 +60,14 @@ class TestClassic:
         assert room.non_zero("rebalances_total") == {CLASSIC: 3}
         assert room.non_zero("rebalances_completed_total") == {CLASSIC: 1}
 
+    def test_a_group_that_had_members_is_deleted(self, room: ObservedGroups) -> None:
+        for member in room.pair():
+            member.leaves()
+        assert room.non_zero("groups") == {("classic", "Empty"): 1}
+        room.deletes_group()
+        assert room.non_zero("groups") == {}
+        assert room.non_zero("deletions_total") == {("classic", "deleted"): 1}
+
     def test_nothing_is_counted_before_it_is_durable(self, room: ObservedGroups) -> None:
         room.commit({"foo-0": 1})
         assert (room.non_zero("creations_total"), room.non_zero("groups"), room.value("offsets")) == ({}, {}, 0)
@@ -147,6 +155,17 @@ class TestConsumer:
         assert room.non_zero("rebalances_total") == {CONSUMER: 3}
         assert room.non_zero("rebalances_completed_total") == {CONSUMER: 2}
         assert room.histogram("rebalance_seconds", "consumer").total == 2.0
+
+    def test_a_classic_member_comes_back_under_its_static_name(self, room: ObservedGroups) -> None:
+        (modern,) = room.stable(room.member())
+        old, new = room.classic("i"), room.classic("i")
+        old.joins()
+        room.quiet(modern)
+        old.joins()
+        assert room.non_zero("groups") == {("consumer", "Stable"): 1}
+        new.joins()
+        assert room.non_zero("member_leaves_total") == {("consumer", "fenced"): 1}
+        assert room.non_zero("groups") == {("consumer", "Stable"): 1}
 
     def test_the_last_one_goes(self, room: ObservedGroups) -> None:
         (member,) = room.stable(room.member())

@@ -78,7 +78,13 @@ class Arena:
         """A broker on a new directory, not started, which the caller ends. Raises: CannotRun."""
         from bench.kafka.broker import Broker
 
-        return Broker(self.toolchain(), profile, self.scratch(f"kafka-{profile.name}"))
+        toolchain = self.toolchain()
+        try:
+            return Broker(toolchain, profile, self.scratch(f"kafka-{profile.name}"))
+        except CannotRun as problem:
+            # What cannot be built now cannot be built for the next contender either, and trying takes minutes.
+            self._toolchain = problem
+            raise
 
     def toolchain(self) -> Toolchain:
         """JDK and Maven, looked for once. Raises: CannotRun."""

@@ -1,0 +1,69 @@
+"""What is missing on a machine is found once, and said in words that help."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from bench.kafka.settings import PROFILES
+from bench.registry import CASES
+from bench.results import CannotRun, Side
+from bench.runner import measure
+from tests.bench.fakes import arena
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine whose search path holds one folder, still empty."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+@pytest.mark.usefixtures("bare")
+def test_without_maven_kafka_cannot_take_part(tmp_path: Path) -> None:
+    with pytest.raises(CannotRun, match="no Maven"):
+        arena(tmp_path).new_broker(PROFILES["stock"])
+
+
+def test_without_a_compiler_kafka_cannot_take_part(bare: Path, tmp_path: Path) -> None:
+    program(bare, "mvn", "exit 0")
+    with pytest.raises(CannotRun, match="no JDK"):
+        arena(tmp_path).new_broker(PROFILES["stock"])
+
+
+def test_a_build_that_fails_is_not_tried_again_for_the_next_contender(bare: Path, tmp_path: Path) -> None:
+    program(bare, "javac", "exit 0")
+    program(bare, "mvn", f"echo again >> {tmp_path}/tries; echo cannot resolve; exit 1")
+    made = arena(tmp_path)
+    for profile in made.profiles:
+        with pytest.raises(CannotRun, match="cannot resolve"):
+            made.broker(profile)
+    assert (tmp_path / "tries").read_text() == "again\n"
+    assert made.versions() == {}
+
+
+def test_what_both_sides_need_once_is_prepared_once(tmp_path: Path) -> None:
+    made, numbers = arena(tmp_path), count()
+    assert [made.once("ours", "a topic", lambda: next(numbers)) for _ in range(2)] == [0, 0]
+    assert made.once("ours", "another", lambda: next(numbers)) == 1
+
+
+@pytest.mark.usefixtures("bare")
+def test_kafka_in_every_profile_says_why_it_could_not_run(tmp_path: Path) -> None:
+    (row,) = CASES["disk"].rows(arena(tmp_path))
+    theirs = replace(row, contenders=[each for each in row.contenders if each.side is Side.KAFKA])
+    results = list(measure({"disk": [theirs]}, 1, lambda _: None))
+    assert [result.contender for result in results] == ["raw, stock", "raw, tuned"]
+    assert all(result.problem.startswith("no Maven") and not result.is_failure for result in results)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tests.simulation.history import SHARED_GROUP, Answer, Entry, History, Identity, OffsetRead, Op, Read
 
 _FOR_EVER = 1 << 60
+_ENDS = ("end", "transact")
 
 
 class Violation(AssertionError):
@@ -315,7 +316,7 @@ class Auditor:
                 owner.setdefault(op.granted, op.instance) == op.instance,
                 f"P4: {op.granted} belongs to {owner[op.granted]} and was given away again: {op}",
             )
-            if op.kind == "end":
+            if op.kind in _ENDS:
                 assert op.identity is not None
                 _require(op.granted > op.identity, f"P5: the next identity is not greater: {op}")
         inits = sorted((op for op in self._grants() if op.kind == "init"), key=_completion)
@@ -358,11 +359,20 @@ class Auditor:
                         not is_kept or answer.base_offset in (first.base_offset, -1),
                         f"P9: {first}, then {answer}: {op}",
                     )
-                elif op.kind == "end" and op.version == 2:
+                elif op.kind in _ENDS and op.version == 2:
                     _require(answer.csn == first.csn, f"P9: {first}, then {answer}: {op}")
+                    _require(self._are_same_offsets(op, first, answer), f"P9: {first}, then {answer}: {op}")
                 elif op.kind == "init" and op.request_id and not self._was_initialised_between(op, first, answer):
                     same = (answer.granted, answer.ongoing) == (first.granted, first.ongoing)
                     _require(same, f"P9: {first}, then {answer}: {op}")
+
+    def _are_same_offsets(self, op: Op, first: Answer, then: Answer) -> bool:
+        """A partition that was deleted meanwhile is answered with -1."""
+        batches = [part for part in op.parts if part.kind == "produce"]
+        return all(
+            before == after or (after == -1 and part.partition not in self._history.final_raw)
+            for part, before, after in zip(batches, first.first_offsets, then.first_offsets, strict=True)
+        )
 
     def _was_initialised_between(self, op: Op, first: Answer, then: Answer) -> bool:
         """Another request initialised the id, or may have: then the first answer is not remembered any more."""
@@ -404,7 +414,7 @@ def _transactions(ops: Iterable[Op]) -> dict[int, _Transaction]:
                     txn.acked[value] = (op.partition, op.base_offset + distance)
         elif op.kind == "offset":
             txn.offsets.append(op)
-        elif op.kind == "end":
+        elif op.kind in _ENDS:
             (txn.commits if op.outcome == "commit" else txn.aborts).append(op)
     return found
 

@@ -35,6 +35,9 @@ class Numbers:
 class Instance:
     """One process of a client."""
 
+    transact_share = 0.0
+    """How often it ends a transaction with a Transact that brings something along."""
+
     def __init__(
         self, name: str, transactional_id: str, version: int, *, chance: Random, history: History, numbers: Numbers
     ) -> None:
@@ -56,6 +59,8 @@ class Instance:
         self._added: set[str] = set()
         self._written: dict[str, int] = {}
         """Last sequence acknowledged in this transaction, by partition."""
+        self._asked: set[str] = set()
+        """Partitions that a batch was sent to in this transaction, whatever became of it."""
         self._has_work = False
         """Something was acknowledged in this transaction."""
         self._has_asked = False
@@ -69,6 +74,8 @@ class Instance:
             return self._init(now)
         if not self._transaction:
             self._begin()
+        if not self._must_abort and self.version == 2 and self._chance.random() < self.transact_share:
+            return self._transact(partitions, now)
         if self._must_abort or (self._steps_left <= 0 and self._chance.random() < 0.2):
             return self._end("abort", now)
         if self._steps_left <= 0:
@@ -84,16 +91,21 @@ class Instance:
         self._has_asked = False
         self._added.clear()
         self._written.clear()
+        self._asked.clear()
 
     def _work(self, partitions: list[str], now: int) -> Op:
         self._has_asked = True
         partition = self._chance.choice(partitions)
         if self._chance.random() < 0.15:
-            self._numbers.offsets += 1
-            return self._op("offset", now, offset=self._numbers.offsets, group=self._group())
+            return self._offset(now)
         if partition not in self._added and (self.version == 1 or self._chance.random() < 0.2):
             return self._op("add", now, partition=partition)
+        self._asked.add(partition)
         return self._produce(partition, now)
+
+    def _offset(self, now: int) -> Op:
+        self._numbers.offsets += 1
+        return self._op("offset", now, offset=self._numbers.offsets, group=self._group())
 
     def _group(self) -> str:
         """One that all commit to, or one that nobody else will ever touch."""
@@ -132,6 +144,22 @@ class Instance:
             return None
         claims = outcome == "commit" and self._chance.random() < 0.3
         return self._op("end", now, outcome=outcome, last_sequences=tuple(self._written.items()) if claims else ())
+
+    def _transact(self, partitions: list[str], now: int) -> Op:
+        """End the transaction whatever is left to do, and bring one or several batches, and perhaps an offset."""
+        self._numbers.requests += 1
+        count = self._chance.randrange(1, len(partitions) + 1)
+        batches = [self._produce(partition, now) for partition in self._chance.sample(partitions, count)]
+        parts = [*batches, self._offset(now)] if self._chance.random() < 0.3 else batches
+        op = self._op(
+            "transact",
+            now,
+            outcome="abort" if self._chance.random() < 0.15 else "commit",
+            request_id=b"%016d" % self._numbers.requests,
+            parts=parts,
+        )
+        self._has_asked = True
+        return op
 
     def _zombie_request(self, partitions: list[str], now: int) -> Op | None:
         if self.identity is None:
@@ -178,6 +206,9 @@ class Instance:
             self._on_done(op)
         elif op.kind == "end":
             self._on_end_refused(op)
+        elif op.kind == "transact" and op.result == "PRODUCER_FENCED":
+            # The coordinator itself says so: another instance has taken over.
+            self._on_end_refused(op)
         elif op.result in ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"):
             # A newer instance or a timeout: the coordinator, asked to abort, knows which.
             self._must_abort = True
@@ -214,6 +245,11 @@ class Instance:
                 self._written[op.partition] = self._sequences[op.partition] - 1
             case "offset":
                 self._has_work = True
+            case "transact":
+                self._place(op)
+                self._finish()
+                assert op.granted is not None
+                self._become(op.granted)
             case _:
                 # What was given up may still be on its way. A new epoch keeps it out; version 1 must ask for one.
                 self._must_recover = self._must_abort and self.version == 1
@@ -221,11 +257,21 @@ class Instance:
                 if op.granted is not None:
                     self._become(op.granted)
 
+    def _place(self, op: Op) -> None:
+        """Where its batches lie: at the beginning of the transaction, where it alone wrote to the partition."""
+        batches = [part for part in op.parts if part.kind == "produce"]
+        for part, first_offset in zip(batches, op.first_offsets, strict=True):
+            part.base_offset = -1 if part.partition in self._asked else first_offset
+
     def _on_end_refused(self, op: Op) -> None:
-        if op.outcome == "commit" and self.version == 2 and op.result == "PRODUCER_FENCED":
+        if op.kind == "end" and op.outcome == "commit" and self.version == 2 and op.result == "PRODUCER_FENCED":
             # A timeout, perhaps: then an abort is answered with the epoch to go on with.
             self._must_abort = True
-        elif op.outcome == "commit" and op.result in ("TRANSACTION_ABORTABLE", "UNKNOWN_TOPIC_OR_PARTITION"):
+        elif (
+            op.kind == "end"
+            and op.outcome == "commit"
+            and op.result in ("TRANSACTION_ABORTABLE", "UNKNOWN_TOPIC_OR_PARTITION")
+        ):
             self._must_abort = True
         elif self._may_recover(op):
             self._finish()

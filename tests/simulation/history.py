@@ -23,6 +23,8 @@ class Answer:
     base_offset: int = -1
     csn: int = 0
     ongoing: Identity | None = None
+    first_offsets: tuple[int, ...] = ()
+    """Of a transact: where its transaction begins in the partition of each batch."""
 
 
 @dataclass(slots=True)
@@ -31,7 +33,7 @@ class Op:
 
     number: int
     kind: str
-    """init, add, produce, offset, prepare or end"""
+    """init, add, produce, offset, prepare, end or transact"""
     instance: str
     transactional_id: str
     version: int
@@ -69,12 +71,22 @@ class Op:
     ongoing: Identity | None = None
     """Of an init: the identity of the open transaction that was kept."""
     base_offset: int = -1
+    first_offsets: tuple[int, ...] = ()
     is_duplicate: bool = False
     csn: int = 0
     answered: int = 0
     """How many copies were answered, refusals included."""
     answers: list[Answer] = field(default_factory=list)
     """Every success that the server sent for it, those that nobody received too."""
+    parts: list[Op] = field(default_factory=list)
+    """Of a transact: the batches and offsets that it brings, each as the request that it could have been. They travel,
+    are taken and are refused with it."""
+
+    def share(self) -> None:
+        """What happened to it happened to its parts."""
+        for part in self.parts:
+            part.deliveries, part.answered, part.last_seen_at = self.deliveries, self.answered, self.last_seen_at
+            part.completed_at, part.result = self.completed_at, self.result
 
     @property
     def is_ok(self) -> bool:

@@ -22,11 +22,13 @@ from group_coordinator.committed import participant
 from group_coordinator.committed import rules as offset_rules
 from group_coordinator.committed.offsets import GroupOffsets, Offsets
 from group_coordinator.committed.participant import GroupMarkers
+from group_coordinator.committed.transacted import OffsetsWrite
 from partition_log import rules as log_rules
 from partition_log.markers import PartitionMarkers
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.shard import LogShard
 from partition_log.state import Isolation, PartitionHead
+from partition_log.transacted import BatchWrite
 from txn_coordinator import codec, rules, state
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.outcomes import Outcomes
@@ -157,8 +159,25 @@ def _forget_timeouts(on_loaded: Any, shard: TransactionShard, turn: Any) -> Deci
     return Decision(effects=tuple(effect for effect in decision.effects if not isinstance(effect, ArmTimer)))
 
 
-def _store_no_last_epoch(encode: Any, transaction: Transaction) -> Any:
-    return encode(replace(transaction, last_producer_epoch=NO_EPOCH))
+def _store_no_last_epoch(encode: Any, transaction: Transaction, *args: Any) -> Any:
+    return encode(replace(transaction, last_producer_epoch=NO_EPOCH), *args)
+
+
+def _swallow_refusal(decide: Any, *args: Any) -> Any:
+    try:
+        return decide(*args)
+    except Refused:
+        return Decision(reply=0)
+
+
+def _keep_no_offsets(keep: Any, write: Any, last_csn: int) -> Any:
+    return replace(keep(write, last_csn), decide=lambda _shard, _turn: Decision())
+
+
+def _answer_whoever_ended(transact: Any, current: Transaction, request: rules.TransactRequest, **kwargs: Any) -> Any:
+    if current.state in state.COMPLETE and request.identity.producer_epoch < current.producer_epoch:
+        return None
+    return transact(current, request, **kwargs)
 
 
 def _start_blocks_anew(replay: Any, counters: CountersShard, value: Any) -> None:
@@ -275,6 +294,7 @@ def _repeat_the_marker(judge: Any, entry: Any, marker: Any, **kwargs: Any) -> An
 
 
 _SPLIT = {"two_phase": TwoPhase.SPLIT}
+_TRANSACTING = {"transact_share": 0.7, "version_1_share": 0.0}
 _MOVING = {"shard_weight": 3.0}
 _FEW_EPOCHS = {"epoch_max": 3}
 _CRASHING = {"crash_weight": 4.0}
@@ -337,7 +357,7 @@ SPECIFIED = (
         "time_out_what_is_decided",
         "a timeout aborts a commit that is decided",
         ((rules, "is_due", _due_when_decided), (Outcomes, "decide", _without_cancelled_timer)),
-        _SPLIT | {"tick_weight": 20.0, "flush_weight": 2.0, "steps": 600},
+        _SPLIT | {"tick_weight": 20.0, "flush_weight": 2.0, "steps": 600, "transact_share": 0.0},
         ((state, "LEGAL_STEPS", _LOOSE_STEPS),),
     ),
 )
@@ -393,6 +413,27 @@ MUTANTS = (
         "no_marker_for_one",
         "one partition never gets its marker",
         ((PartitionMarkers, "partition_marker", _no_marker_for_one),),
+    ),
+    Mutant(
+        "transact_swallows_a_refusal",
+        "a Transact whose batch is refused by a partition commits without it",
+        (
+            (BatchWrite, "_decide_append", _swallow_refusal),
+            (BatchWrite, "_decide_append_and_end", _swallow_refusal),
+        ),
+        _TRANSACTING,
+    ),
+    Mutant(
+        "transact_forgets_offsets",
+        "the offsets of a Transact are lost",
+        ((OffsetsWrite, "keep", _keep_no_offsets),),
+        _TRANSACTING,
+    ),
+    Mutant(
+        "transact_answers_anybody",
+        "an old name is answered with the outcome of another transaction",
+        ((rules, "transact", _answer_whoever_ended),),
+        _TRANSACTING,
     ),
     Mutant("no_group_marker", "groups never get their marker", ((GroupMarkers, "group_marker", _no_group_marker),)),
     Mutant(

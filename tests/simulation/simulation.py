@@ -13,6 +13,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from coordinator_api.v1 import transaction_pb2
 from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_protocol.marker import Marker, Outcome
@@ -22,7 +23,7 @@ from coordinator_runtime.runtime import RuntimeLimits
 from partition_log.catalog.rules import NewTopic
 from partition_log.requests import ProduceResult
 from partition_log.state import PRODUCER_EXPIRATION_MS, Isolation
-from tests.harness.world import LogEntry, Reading, Shelf, World, WorldOptions
+from tests.harness.world import LogEntry, Reading, Shelf, TransactContents, World, WorldOptions
 from tests.simulation import history as plain
 from tests.simulation import shards
 from tests.simulation.clients import Instance, Numbers
@@ -61,6 +62,8 @@ class Options:
     """After how long partitions forget idle producers."""
     shard_weight: float
     """How often a shard leaves or is loaded."""
+    transact_share: float
+    """How often a client of version 2 ends its transaction at once, with all that is left to write."""
 
     @classmethod
     def of(cls, seed: int) -> Options:
@@ -82,6 +85,7 @@ class Options:
             participant_ids=chance.choice((0, 0, 1, 2)),
             producer_expiration_ms=chance.choice((PRODUCER_EXPIRATION_MS, PRODUCER_EXPIRATION_MS, 500, 3_000)),
             shard_weight=chance.choice((0.0, 0.0, 0.5, 3.0)),
+            transact_share=chance.choice((0.0, 0.2, 0.7)),
         )
 
 
@@ -182,6 +186,7 @@ class Simulation:
         op, life = message.op, self.world.lives
         op.deliveries += 1
         op.last_seen_at = self._now
+        op.share()
         reply = self._call(op)
 
         def on_settled(settled: Pending[Any]) -> None:
@@ -197,6 +202,7 @@ class Simulation:
                 _receive(op, answer)
                 op.completed_at = self._now
                 self._answers.append(op)
+            op.share()
 
         reply.on_settled(on_settled)
         self._calls.append(reply)
@@ -221,6 +227,10 @@ class Simulation:
         match op.kind:
             case "add":
                 return world.add(op.transactional_id, identity, [op.partition], context)
+            case "transact":
+                return world.transact(
+                    op.transactional_id, identity, _contents(op), Outcome[op.outcome.upper()], context
+                )
             case "prepare":
                 return world.prepare(op.transactional_id, identity, context).map(lambda _token: True)
             case "offset":
@@ -249,6 +259,7 @@ class Simulation:
         if not instance.on_answer(op):
             op.completed_at = None
             op.result = ""
+            op.share()
             self._wire.append(_Message(op))
         elif op.version == 1:
             # A request of version 1 that arrives late enough to meet the next transaction is taken for one of it: what
@@ -289,6 +300,7 @@ class Simulation:
         else:
             version = 1 if self._chance.random() < self.options.version_1_share else 2
             instance = Instance(name, transactional_id, version, **known)
+            instance.transact_share = self.options.transact_share
         self._instances.append(instance)
         return instance
 
@@ -499,6 +511,7 @@ class Simulation:
                 assert not instance.is_dead, f"{op} fences the only producer there is"
                 return
             op.completed_at = None
+            op.share()
         raise AssertionError(f"{op} is not served")
 
     def _look(self) -> None:
@@ -520,6 +533,10 @@ def _answer_of(op: Op, settled: Pending[Any], now: int) -> Answer | str:
         return error.code.name
     if isinstance(answer, Identity):
         return Answer(now, _plain_identity(answer))
+    if isinstance(answer, transaction_pb2.TransactResponse):
+        first_offsets = tuple(result.first_offset for result in answer.results)
+        granted = (answer.producer_id, answer.producer_epoch)
+        return Answer(now, granted, csn=answer.csn, first_offsets=first_offsets)
     if isinstance(answer, Initialised):
         ongoing = None if answer.ongoing is None else _plain_identity(answer.ongoing)
         return Answer(now, _plain_identity(answer.identity), ongoing=ongoing)
@@ -534,6 +551,12 @@ def _answer_of(op: Op, settled: Pending[Any], now: int) -> Answer | str:
     return Answer(now)
 
 
+def _contents(op: Op) -> TransactContents:
+    batches = [(part.partition, part.values, part.sequence) for part in op.parts if part.kind == "produce"]
+    offsets = [(part.group, "t-0", part.offset) for part in op.parts if part.kind == "offset"]
+    return TransactContents(batches, offsets)
+
+
 def _plain_identity(identity: Identity) -> plain.Identity:
     return (identity.producer_id, identity.producer_epoch)
 
@@ -544,7 +567,7 @@ def _receive(op: Op, answer: Answer | str) -> None:
         op.result = answer
     else:
         op.result, op.granted, op.ongoing = "ok", answer.granted, answer.ongoing
-        op.base_offset, op.csn = answer.base_offset, answer.csn
+        op.base_offset, op.first_offsets, op.csn = answer.base_offset, answer.first_offsets, answer.csn
 
 
 def _plain(entry: LogEntry) -> Entry:

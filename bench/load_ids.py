@@ -24,8 +24,8 @@ from coordinator_runtime.decision import Coordinator, Record, ShardKey, Turn
 from coordinator_runtime.rows import StagedRows, StateRows
 from coordinator_runtime.store import CommitGroup
 from coordinator_server.build import build, load
-from coordinator_server.collector import loading_for_good
 from coordinator_server.config import Address, Config
+from coordinator_server.memory import loading_for_good
 from coordinator_server.process import open_rocks_store
 from txn_coordinator.codec import TransactionCodec
 from txn_coordinator.records import TransactionChanged

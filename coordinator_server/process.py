@@ -22,11 +22,11 @@ from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_runtime.rocks import open_store
 from coordinator_runtime.store import StoreFailed, StoreRefused
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
-from coordinator_server.collector import loading_for_good
 from coordinator_server.config import Address, Config, parse_address, parse_listen
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.grpc_transport import AddressRefused, GrpcOptions, GrpcTransport
 from coordinator_server.logs import configure_logs
+from coordinator_server.memory import keep_freed_memory, loading_for_good
 from coordinator_server.metrics.collector import SnapshotCollector, registry_of
 from coordinator_server.metrics.endpoint import MetricsEndpoint, serve_metrics
 from coordinator_server.metrics.loop_lag import LoopLag
@@ -71,6 +71,7 @@ def run(config: Config, announce: Announce, opener: StoreOpener = open_rocks_sto
             "the server does not run with python -O: its assertions keep a defect from becoming wrong data",
         )
     configure_logs(config.log_format, config.log_level)
+    keep_freed_memory()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_live(config, announce, opener))
 

@@ -6,21 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from grpc import aio
 
+from bench.load.asking import Asker, SessionAsker, UnaryAsker
 from bench.load.stubs import checked, new_prefix, open_channel
 from bench.load.workers import Span, run_as_tasks, run_in_threads
 from bench.results import Run
 from coordinator_api.v1 import group_pb2 as group
-from coordinator_api.v1.group_pb2_grpc import GroupServiceStub
 from coordinator_client.connection import Connection
 from coordinator_client.consumer.blocking import Consumer
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
-
-if TYPE_CHECKING:
-    from coordinator_api.v1.group_pb2_grpc import GroupServiceAsyncStub
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,28 +70,35 @@ def by_sdk(load: Load) -> Run:
         return run_in_threads(openers, load.span, load.server_process_id)
 
 
-class _StubGroup:
+class _EncodedGroup:
     """The same request again and again, with a higher offset."""
 
-    def __init__(self, channel: aio.Channel, group_id: str, topic: str) -> None:
-        self._groups: GroupServiceAsyncStub = GroupServiceStub(channel)
+    def __init__(self, asker: Asker, group_id: str, topic: str) -> None:
+        self._asker = asker
         partition = group.PartitionOffset(partition=0, committed_offset=0)
         offsets = group.TopicOffsets(topic=topic, partitions=[partition])
         self._request = group.OffsetCommitRequest(group_id=group_id, topics=[offsets])
 
     async def perform(self) -> None:
         self._request.topics[0].partitions[0].committed_offset += 1
-        checked(checked(await self._groups.OffsetCommit(self._request)).results[0])
+        answer = await self._asker.ask("OffsetCommit", self._request.SerializeToString())
+        checked(checked(group.OffsetCommitResponse.FromString(answer)).results[0])
 
 
-def by_stubs(load: Load) -> Run:
-    """Unary stubs on one loop, over one channel."""
+def by_encoded_requests(load: Load, *, asker_on: Callable[[aio.Channel], Asker]) -> Run:
+    """Encoded requests on one loop, as unary calls or over one session."""
 
-    def groups() -> list[_StubGroup]:
-        channel, prefix = open_channel(load.endpoint), new_prefix("group")
-        return [_StubGroup(channel, f"{prefix}{number}", load.topic) for number in range(load.groups)]
+    def groups() -> list[_EncodedGroup]:
+        asker, prefix = asker_on(open_channel(load.endpoint)), new_prefix("group")
+        return [_EncodedGroup(asker, f"{prefix}{number}", load.topic) for number in range(load.groups)]
 
     return run_as_tasks(groups, load.span, load.server_process_id)
 
 
-DRIVERS: Final[Mapping[str, Driver]] = MappingProxyType({"SDK": by_sdk, "stubs": by_stubs})
+DRIVERS: Final[Mapping[str, Driver]] = MappingProxyType(
+    {
+        "SDK": by_sdk,
+        "stubs": partial(by_encoded_requests, asker_on=UnaryAsker),
+        "session": partial(by_encoded_requests, asker_on=SessionAsker),
+    }
+)

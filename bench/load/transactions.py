@@ -15,7 +15,9 @@ from typing import Final
 
 from grpc import aio
 
+from bench.load.asking import Asker, SessionAsker, UnaryAsker
 from bench.load.stubs import StubProducer, new_prefix, open_channel
+from bench.load.transact import TransactProducer, transact_request
 from bench.load.workers import Span, run_as_tasks, run_in_threads
 from bench.results import Run
 from coordinator_client.connection import Connection
@@ -109,6 +111,32 @@ def by_stubs(load: Load, *, adds_first: bool = False) -> Run:
     return run_as_tasks(producers, load.span, load.server_process_id)
 
 
+def by_transact(load: Load, *, asker_on: Callable[[aio.Channel], Asker]) -> Run:
+    """One Transact for each transaction, as unary calls or over one session."""
+
+    def producers() -> list[TransactProducer]:
+        asker, prefix = asker_on(open_channel(load.endpoint)), new_prefix("transact")
+        requests = (
+            transact_request(
+                f"{prefix}{number}",
+                load.topic,
+                range(PARTITIONS),
+                value_bytes=load.value_bytes,
+                committed=load.committed,
+            )
+            for number in range(load.producers)
+        )
+        return [TransactProducer(asker, request) for request in requests]
+
+    return run_as_tasks(producers, load.span, load.server_process_id)
+
+
 DRIVERS: Final[Mapping[str, Driver]] = MappingProxyType(
-    {"SDK": by_sdk, "stubs": by_stubs, THREE_CALLS: partial(by_stubs, adds_first=True)}
+    {
+        "SDK": by_sdk,
+        "stubs": by_stubs,
+        THREE_CALLS: partial(by_stubs, adds_first=True),
+        "stubs, Transact": partial(by_transact, asker_on=UnaryAsker),
+        "session, Transact": partial(by_transact, asker_on=SessionAsker),
+    }
 )

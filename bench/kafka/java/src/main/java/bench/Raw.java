@@ -42,8 +42,10 @@ import org.apache.kafka.common.requests.RequestHeader;
 final class Raw {
     private static final int TIMEOUT_MS = 600_000;
     private static final int PATIENCE_MS = 180_000;
+    private static final int WAITS_MAX = 30_000;
 
     static Map<String, Object> initProducerIds(Options options) throws Exception {
+        makeTopicOfStates(options);
         String prefix = "new-" + System.nanoTime() + '-';
         AtomicLong numbers = new AtomicLong();
         return Workers.run(options.number("in-flight"), options, number -> {
@@ -54,6 +56,7 @@ final class Raw {
 
     /** Produce to all partitions and EndTxn: the two requests of the protocol's second version. */
     static Map<String, Object> transactions(Options options) throws Exception {
+        makeTopicOfStates(options);
         byte[] value = options.value();
         String topic = options.text("topic"), prefix = "raw-" + System.nanoTime() + '-';
         boolean committed = options.flag("committed");
@@ -70,10 +73,7 @@ final class Raw {
     /** Leaves many ids and some open transactions; notes the open ones: id, producer id, epoch. */
     static Map<String, Object> open(Options options) throws Exception {
         int ids = options.number("ids"), open = options.number("open");
-        // FindCoordinator makes the topic of the transactions' states.
-        try (Admin admin = Admin.create(options.client())) {
-            admin.fenceProducers(List.of("create-state-topic")).all().get();
-        }
+        makeTopicOfStates(options);
         List<String> notes = new ArrayList<>();
         Window window = new Window(options.brokerProcess());
         try (Connection connection = new Connection(options.bootstrap())) {
@@ -110,6 +110,13 @@ final class Raw {
         throw new IllegalStateException("no commit worked for three minutes");
     }
 
+    /** FindCoordinator, which nothing here sends, makes the topic of the transactions' states. */
+    private static void makeTopicOfStates(Options options) throws Exception {
+        try (Admin admin = Admin.create(options.client())) {
+            admin.fenceProducers(List.of("bench-makes-topic-of-states")).all().get();
+        }
+    }
+
     private interface Step {
         void perform() throws Exception;
     }
@@ -136,7 +143,7 @@ final class Raw {
         private final Socket socket;
         private final DataInputStream in;
         private final OutputStream out;
-        private int correlation;
+        private int correlation, waits;
 
         Connection(String bootstrap) throws IOException {
             String[] address = bootstrap.split(":");
@@ -193,12 +200,14 @@ final class Raw {
         }
 
         /** Whether to ask again: the markers of the transaction before are not written yet, or a shard is loading. */
-        private static boolean passes(Errors error) throws InterruptedException {
+        private boolean passes(Errors error) throws InterruptedException {
             switch (error) {
                 case NONE:
+                    waits = 0;
                     return false;
                 case CONCURRENT_TRANSACTIONS, NOT_ENOUGH_REPLICAS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE,
                         COORDINATOR_LOAD_IN_PROGRESS:
+                    if (++waits > WAITS_MAX) throw error.exception();
                     Thread.sleep(1);
                     return true;
                 default:

@@ -45,7 +45,7 @@ def count_records(store: Store, ordinal: int, head: PartitionHead, start_offset:
         return Counted(next_offset=start)
     budget.batches -= SEEK_COST_BATCHES
     # Aborted records lie before their marker, so behind the newest one there are none.
-    read_end = min(max(head.counted.from_offset, min(head.last_abort_offset + 1, stable)), end)
+    read_end = min(max(head.counted.from_offset, min(head.last_abort_offset, stable)), end)
     read = _count_each(store, ordinal, head, (start, read_end), budget)
     at = read.next_offset
     if at < read_end:

@@ -9,6 +9,7 @@ Source: spec groups 3.12, 4.3, 4.6, 4.8; spec ecosystem 8, rows 1, 30 and 31; KI
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
@@ -16,7 +17,14 @@ from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.batch_reader import isolation_level
 from coordinator_client.connection import Connection
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
-from coordinator_client.errors import Rejected, TransactionError, Verdict, refused_here, rejected
+from coordinator_client.errors import (
+    OutcomeUnknown,
+    Rejected,
+    TransactionError,
+    Verdict,
+    refused_here,
+    rejected,
+)
 from coordinator_client.exchange import Deadlines
 from coordinator_client.group_messages import described_classic, described_consumer, group_offset, topic_partitions
 from coordinator_client.group_state import (
@@ -114,7 +122,7 @@ class GroupCalls:
         for found in self._fetch_offsets(group_id, require_stable=True):
             if found.pending:
                 known = offsets.get(found.partition)
-                offsets[found.partition] = found if known is None else _with_pending(known, found)
+                offsets[found.partition] = found if known is None else replace(known, pending=found.pending)
         return [offsets[name] for name in sorted(offsets)]
 
     def _fetch_offsets(self, group_id: str, *, require_stable: bool) -> list[GroupOffset]:
@@ -236,10 +244,12 @@ class GroupCalls:
         fill_topics(request.topics, wanted, {})
         try:
             self._connection.ask(OFFSET_COMMIT, request, deadlines=self._deadlines, items=lambda reply: reply.results)
+        except OutcomeUnknown as error:
+            error.action = "Do it again: it does no harm twice."
+            raise
         except TransactionError as error:
             if error.code == ErrorCode.UNKNOWN_MEMBER_ID:
                 raise _in_use(group_id) from error
-            error.action = "Do it again: it does no harm twice."
             raise
 
     def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
@@ -293,15 +303,6 @@ def _added(known: RecordCount | None, result: log.CountResult) -> RecordCount:
         log_start_offset=result.log_start_offset,
         last_stable_offset=result.last_stable_offset,
         high_watermark=result.high_watermark,
-    )
-
-
-def _with_pending(known: GroupOffset, found: GroupOffset) -> GroupOffset:
-    return GroupOffset(
-        partition=known.partition,
-        committed=known.committed,
-        commit_timestamp_ms=known.commit_timestamp_ms,
-        pending=found.pending,
     )
 
 

@@ -140,9 +140,10 @@ class Accumulator:
         """Take records for this topic from now on."""
         self._writers[topic.name] = TopicWriter(topic, first=first)
 
-    def forget(self, topic: str) -> None:
-        """Ask for the topic's partitions anew before the next record: it may have been deleted or created again."""
-        self._writers.pop(topic, None)
+    def forget(self, *topics: str) -> None:
+        """Ask for the topics' partitions anew before the next record: they may have been deleted or created again."""
+        for topic in topics:
+            self._writers.pop(topic, None)
 
     def append(self, writer: TopicWriter, row: Row, partition: int | None) -> bool:
         """Take a record; return whether a batch became full and can be sent.
@@ -179,6 +180,12 @@ class Accumulator:
     def has_ready(self) -> bool:
         """Whether a batch can be sent now."""
         return bool(self._ready)
+
+    def is_one_request(self, bytes_max: int) -> bool:
+        """Whether everything that waits is cut, one batch for each partition, and fits."""
+        if self._open or self.buffered_bytes + BATCH_OVERHEAD_BYTES * len(self._ready) > bytes_max:
+            return False
+        return all(len(queue.sealed) == 1 for queue in self._ready)
 
     def take(self, identity: Identity) -> list[SealedBatch]:
         """Return the batches of the next request, stamped: at most one of each partition that waits for no answer."""

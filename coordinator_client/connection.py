@@ -21,16 +21,13 @@ from coordinator_client.identity import Chance, SystemChance
 from coordinator_client.loops import Loop, background_loop
 from coordinator_client.methods import ReplyT, RequestT, Rpc
 from coordinator_client.session_transport import session_transport
-from coordinator_client.transport import Transport
+from coordinator_client.transport import SESSION, UNARY, Transport, check_transport
 from coordinator_client.unary_transport import UnaryTransport
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_client_id
 
 REQUEST_TIMEOUT_MS: Final = 30_000
 
-SESSION: Final = "session"
-UNARY: Final = "unary"
-TRANSPORTS: Final = (SESSION, UNARY)
 
 _HOST_PORT: Final = re.compile(r"(?P<host>[^\s/:]+|\[[0-9a-fA-F:.%]+\]):(?P<port>\d{1,5})")
 _PORT_MAX: Final = 65_535
@@ -69,10 +66,7 @@ class Connection:
         Raises: Rejected or Misconfigured where one of them cannot be right.
         """
         _check_endpoint(endpoint)
-        if transport not in TRANSPORTS:
-            raise misconfigured(
-                ErrorCode.INVALID_CONFIG, f"transport is {transport!r} and must be one of {', '.join(TRANSPORTS)}"
-            )
+        check_transport(transport)
         try:
             check_client_id(client_id)
         except Refused as why:

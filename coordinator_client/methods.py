@@ -74,6 +74,7 @@ INIT_PRODUCER_ID: Final = Rpc(
 PREPARE_TRANSACTION: Final = Rpc(
     Method.PREPARE_TRANSACTION, _TXN, txn.PrepareTransactionRequest, txn.PrepareTransactionResponse.FromString
 )
+TRANSACT: Final = Rpc(Method.TRANSACT, _TXN, txn.TransactRequest, txn.TransactResponse.FromString)
 END_TXN: Final = Rpc(Method.END_TXN, _TXN, txn.EndTxnRequest, txn.EndTxnResponse.FromString)
 DESCRIBE_TRANSACTIONS: Final = Rpc(
     Method.DESCRIBE_TRANSACTIONS, _TXN, txn.DescribeTransactionsRequest, txn.DescribeTransactionsResponse.FromString

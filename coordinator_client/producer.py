@@ -45,7 +45,7 @@ class Producer:
         Raises: Rejected or Misconfigured for a wrong one.
         """
         config = ProducerConfig(**options)
-        self._connection, self._is_own = connection_to(endpoint, client_id=config.client_id)
+        self._connection, self._is_own = connection_to(endpoint, client_id=config.client_id, transport=config.transport)
         self._clock = self._connection.clock
         self._deadlines = Deadlines(total_ms=config.delivery_timeout_ms)
         plan = config.core_plan(client_id=self._connection.client_id)
@@ -209,7 +209,6 @@ class Producer:
 
     def _commit_offsets(self, offsets: TransactionOffsets) -> None:
         self._core.commit_offsets(offsets)
-        # Sent now: the membership they rest on is that of this moment.
         self._pump()
 
     def _learn(self, topic: str) -> TopicWriter:

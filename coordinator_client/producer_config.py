@@ -10,6 +10,7 @@ from coordinator_client.encodings import COMPRESSION_NAMES, ENCODING_NAMES
 from coordinator_client.errors import TransactionError, misconfigured, refused_here
 from coordinator_client.exchange import Deadlines
 from coordinator_client.sending import CorePlan
+from coordinator_client.transport import SESSION, check_transport
 from coordinator_protocol.batch import Encoding
 from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_protocol.limits import KIBI, MEBI, Limits
@@ -17,6 +18,8 @@ from coordinator_protocol.names import check_transactional_id
 
 _LIMITS = Limits()
 BATCH_BYTES_MIN = 4 * KIBI
+TRANSACT_BYTES_MAX = 768 * KIBI
+"""So that it fits into a message of a session with everything around it."""
 
 
 class ProducerOptions(TypedDict, total=False):
@@ -30,7 +33,9 @@ class ProducerOptions(TypedDict, total=False):
     compression: str
     batch_bytes: int
     buffer_bytes: int
+    transact_bytes: int
     client_id: str
+    transport: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +73,16 @@ class ProducerConfig:
     buffer_bytes: int = 32 * MEBI
     """Once this much waits for the server, `send` waits too. Default 32 MiB."""
 
+    transact_bytes: int = 256 * KIBI
+    """A transaction up to this size waits for its commit and goes to the server in one request, with one flush; a
+    larger one is sent as batches fill. Default 262,144, at most 786,432. 0: every transaction is sent in parts."""
+
     client_id: str = ""
     """Name of the program in the server's history. Default: the connection's."""
+
+    transport: str = SESSION
+    """`session` (default): over the one stream of this process; `unary`: a call for each request. Only where the
+    producer makes its own connection (see `Connection`)."""
 
     def __post_init__(self) -> None:
         if self.transactional_id is not None:
@@ -90,6 +103,9 @@ class ProducerConfig:
             raise _wrong("batch_bytes", self.batch_bytes, between)
         if self.buffer_bytes < self.batch_bytes:
             raise _wrong("buffer_bytes", self.buffer_bytes, f"must be at least batch_bytes, {self.batch_bytes}")
+        if not 0 <= self.transact_bytes <= TRANSACT_BYTES_MAX:
+            raise _wrong("transact_bytes", self.transact_bytes, f"must be between 0 and {TRANSACT_BYTES_MAX}")
+        check_transport(self.transport)
         if ENCODING_NAMES[self.encoding] is Encoding.ARROW_V1:
             # Said here, where the setting is, and not when the first batch is full.
             import coordinator_client.arrow_encoding as _needed  # noqa: F401
@@ -110,6 +126,7 @@ class ProducerConfig:
             ),
             deadlines=Deadlines(total_ms=self.delivery_timeout_ms),
             buffer_bytes_max=self.buffer_bytes,
+            transact_bytes=self.transact_bytes,
         )
 
     def _check_times(self) -> None:

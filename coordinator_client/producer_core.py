@@ -4,15 +4,17 @@ A shell sets a goal (`begin`, `flush`, `commit`, ...), then repeats three steps 
 `transmissions` returns, wait for an answer or until `wake_ms`, hand the answer to `on_answer`. `take_result` then says
 how the goal ended. Records are taken in between with `append`.
 
-The rules, each with its test: - A commit waits for every batch. If one failed, EndTxn is not sent; the transaction is
-aborted and the first failure is the result (KAFKA-9279). - EndTxn names the last sequence of every partition, so the
-server commits nothing it does not hold (design 6). - The answer to EndTxn is the identity for the next transaction
-(KIP-890, transaction version 2). - A commit that is answered "fenced" is followed by one abort: if that succeeds, it
-was the server itself that had aborted the transaction (its timeout), and the producer goes on; else a newer producer
-runs (spec transactions 2.6). - A transaction that nothing was sent for ends without a request. Nothing at all is sent
-once the producer is fenced. - A lost answer is asked for again with the same request until the deadline. After that
-the outcome is unknown: a commit stays open until `resolve` asks again; an abort is sent again before the next
-transaction.
+The rules, each with its test:
+- What a transaction sends waits for its commit while it fits into one Transact, which is then all of it.
+- Else a commit waits for every batch. If one failed, EndTxn is not sent; the transaction is aborted and the first
+  failure is the result (KAFKA-9279).
+- EndTxn names the last sequence of every partition, so the server commits nothing it does not hold (design 6).
+- The answer to a commit is the identity for the next transaction (KIP-890, transaction version 2).
+- A commit that is answered "fenced" is followed by one abort: if that succeeds, it was the server itself that had
+  aborted the transaction (its timeout), and the producer goes on; else a newer producer runs (spec transactions 2.6).
+- A transaction that nothing was sent for ends without a request. Nothing at all is sent once the producer is fenced.
+- A lost answer is asked for again with the same request until the deadline. After that the outcome is unknown: a commit
+  stays open until `resolve` asks again; an abort is sent again before the next transaction.
 """
 
 from __future__ import annotations
@@ -21,20 +23,13 @@ from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.batching import SealedBatch, TopicWriter
 from coordinator_client.encodings import Row
-from coordinator_client.errors import (
-    Fenced,
-    Loss,
-    OutcomeUnknown,
-    TransactionError,
-    failure,
-    failure_of,
-    rejected,
-)
+from coordinator_client.ending import Ending, EndReply, EndRequest, identity_in
+from coordinator_client.errors import Fenced, Loss, OutcomeUnknown, TransactionError, failure, failure_of, rejected
 from coordinator_client.exchange import Exchange
 from coordinator_client.flights import Flights, Transmission
 from coordinator_client.identity import Chance
-from coordinator_client.methods import END_TXN, INIT_PRODUCER_ID, PREPARE_TRANSACTION, Reply
-from coordinator_client.producer_requests import end_request, init_request, prepare_request
+from coordinator_client.methods import INIT_PRODUCER_ID, PREPARE_TRANSACTION, Reply
+from coordinator_client.producer_requests import end_request, init_request, prepare_request, transact_request
 from coordinator_client.rules import (
     TOPIC_GONE,
     AfterEnd,
@@ -79,8 +74,7 @@ class ProducerCore:
         self._is_transaction_sent = False
         self._expected: Identity | None = None
         self._init_request: txn.InitProducerIdRequest | None = None
-        self._end_request: txn.EndTxnRequest | None = None
-        self._is_end_lost = False
+        self._ending: Ending | None = None
         self._fatal: TransactionError | None = None
 
     @property
@@ -105,8 +99,13 @@ class ProducerCore:
 
     @property
     def _is_asking(self) -> bool:
-        """Whether the abort under way is there to find out who set the newer epoch that a commit met."""
-        return self.status is _S.ABORTING and isinstance(self.failure, Fenced)
+        """Whether the abort under way is there to find out what became of a commit that was refused."""
+        failed = self.failure
+        return (
+            self.status is _S.ABORTING
+            and failed is not None
+            and (isinstance(failed, Fenced) or failed.may_have_committed)
+        )
 
     def init(self) -> None:
         """Goal: an identity. For a transactional id this fences every earlier producer, and aborts what it left
@@ -184,7 +183,8 @@ class ProducerCore:
             self._step(_S.MUST_ABORT)
         elif self.status in (_S.COMMITTING, _S.ABORTING):
             self._flights.cancel_all()
-            self._is_end_lost = True
+            assert self._ending is not None, "an end that is under way was begun"
+            self._ending.is_lost = True
 
     def close(self) -> None:
         """Send nothing any more."""
@@ -327,10 +327,12 @@ class ProducerCore:
                 self._finish(self.failure)
 
     def _advance_commit(self, now_ms: int) -> None:
-        if self.status is _S.IN_TRANSACTION and self._sender.is_drained:
-            if self._is_transaction_sent:
+        if self.status is _S.IN_TRANSACTION:
+            if not self._is_transaction_sent and self._sender.is_one_request:
+                self._start_transact(now_ms)
+            elif self._sender.is_drained and self._is_transaction_sent:
                 self._start_end(committed=True, now_ms=now_ms)
-            else:
+            elif self._sender.is_drained:
                 self._step(_S.READY)
         match self.status:
             case _S.READY:
@@ -351,6 +353,7 @@ class ProducerCore:
                 if self._is_transaction_sent:
                     self._start_end(committed=False, now_ms=now_ms)
                 else:
+                    self._sender.waiting.restart_sequences()
                     self._step(_S.READY)
                     self._finish_abort()
             case _S.ABORTING:
@@ -365,6 +368,9 @@ class ProducerCore:
 
     def _send(self, now_ms: int) -> None:
         if self.status not in (_S.IN_TRANSACTION, _S.READY) or not self._sender.has_ready:
+            return
+        if self._goal is None and not self._is_transaction_sent and not self._sender.waiting.has_ready:
+            # Offsets alone wait for the commit: they may go with everything else.
             return
         assert self.identity is not None, "a producer that may send has an identity"
         self._is_transaction_sent = True
@@ -447,36 +453,49 @@ class ProducerCore:
     def _start_end(self, *, committed: bool, now_ms: int) -> None:
         assert self.identity is not None, "a transaction was sent, so there is an identity"
         sent = None if self.prepared is not None else self._sender.waiting
-        self._end_request = end_request(self._plan, self._header(), self.identity, committed=committed, sent=sent)
-        self._is_end_lost = False
-        self._step(_S.COMMITTING if committed else _S.ABORTING)
+        request = end_request(self._plan, self._header(), self.identity, committed=committed, sent=sent)
+        self._begin_end(request, now_ms)
+
+    def _start_transact(self, now_ms: int) -> None:
+        assert self.identity is not None, "a transaction is open, so there is an identity"
+        self._is_transaction_sent = True
+        batches, offsets = self._sender.take_all(self.identity)
+        self._begin_end(transact_request(self._plan, self._header(), self.identity, batches, offsets), now_ms)
+
+    def _begin_end(self, request: EndRequest, now_ms: int) -> None:
+        self._ending = Ending(request)
+        self._step(_S.COMMITTING if request.committed else _S.ABORTING)
         self._end_again(now_ms)
 
     def _end_again(self, now_ms: int) -> None:
         """Send the end of the transaction, unless it is on its way: the same request as before, if there was one."""
         if self._flights:
             return
-        assert self._end_request is not None, "an end that is repeated was begun"
-        exchange = Exchange(END_TXN, self._end_request, deadlines=self._plan.deadlines, now_ms=now_ms)
-        self._flights.start(exchange, lambda end, _: self._ended(end, lost_attempts=exchange.lost))
+        ending = self._ending
+        assert ending is not None, "an end that is repeated was begun"
+        exchange = ending.exchange(self._plan.deadlines, now_ms)
+        self._flights.start(exchange, lambda end, _: self._ended(ending, end, lost_attempts=exchange.lost))
 
-    def _ended(self, end: txn.EndTxnResponse | TransactionError, *, lost_attempts: int) -> None:
-        self._is_end_lost = self._is_end_lost or lost_attempts > 0
-        assert self._end_request is not None, "there is no answer without a request"
-        error = end if isinstance(end, TransactionError) else failure_of(Method.END_TXN, end)
+    def _ended(self, ending: Ending, end: EndReply | TransactionError, *, lost_attempts: int) -> None:
+        error = ending.failure(end, lost_attempts=lost_attempts)
         what = ErrorClass.NONE if error is None else error.error_class
-        if self._end_request.committed:
-            self._after_commit(after_commit(what), error)
-        else:
+        if not ending.committed:
             self._after_abort(after_abort(what), error)
-        if error is None and isinstance(end, txn.EndTxnResponse):
+        else:
+            if error is not None:
+                error.may_have_committed = ending.is_lost
+                self._is_transaction_sent = ending.leaves_something(error)
+                if error.code in TOPIC_GONE:
+                    self._sender.waiting.forget(*ending.topics)
+            self._after_commit(after_commit(what), error)
+        if error is None and not isinstance(end, TransactionError):
             self.csn = end.csn
-            if end.HasField("producer_id") and end.HasField("producer_epoch"):
-                self._adopt(Identity(end.producer_id, end.producer_epoch))
+            self._sender.drop()
+            identity = identity_in(end)
+            if identity is not None:
+                self._adopt(identity)
 
     def _after_commit(self, after: AfterEnd, error: TransactionError | None) -> None:
-        if error is not None:
-            error.may_have_committed = self._is_end_lost
         match after:
             case AfterEnd.DONE:
                 self._step(_S.READY)
@@ -522,12 +541,9 @@ class ProducerCore:
     def _after_aborted(self, error: TransactionError | None) -> None:
         """End the goal the abort was for. BEGIN goes on by itself; an abort nobody confirmed is due before the next."""
         if error is not None:
-            error.action = "Nothing is visible; the server aborts the transaction at its timeout at the latest."
-            if self._plan.two_phase_commit or self._goal is Goal.PREPARE:
-                error.action = "Nothing is visible; the next transaction of this transactional id ends it first."
-            if self.failure is not None and self._goal in (Goal.PREPARE, Goal.COMMIT, Goal.RESOLVE):
-                error = unconfirmed_abort(self.failure, error)
-            self._finish(error)
+            has_timeout = not self._plan.two_phase_commit and self._goal is not Goal.PREPARE
+            is_of_commit = self._goal in (Goal.PREPARE, Goal.COMMIT, Goal.RESOLVE)
+            self._finish(unconfirmed_abort(error, self.failure if is_of_commit else None, has_timeout=has_timeout))
         elif self._goal is not Goal.BEGIN:
             self._finish(None if self._goal is Goal.ABORT else self.failure)
 

@@ -150,19 +150,29 @@ def aborted_by_server(fenced: TransactionError, transaction_timeout_ms: int | No
     return failure(fenced.code, _C.ABORT, f"the commit came too late: {by}")
 
 
-def unconfirmed_abort(commit: TransactionError, abort: TransactionError) -> TransactionError:
-    """Return the failure of a commit that was refused as `commit` says, and whose abort nobody confirmed.
+def unconfirmed_abort(
+    abort: TransactionError, commit: TransactionError | None, *, has_timeout: bool
+) -> TransactionError:
+    """Return the failure of an abort that nobody confirmed, and of the refused `commit` before it, if there was one.
 
     The refusal stays in front, unless the abort was to tell what the refusal means.
     """
-    if commit.error_class is not _C.FENCED:
+    then = "the next transaction of this transactional id ends it first."
+    if has_timeout:
+        then = "the server aborts the transaction at its timeout at the latest."
+    abort.action = f"Nothing is visible; {then}"
+    if commit is None:
+        return abort
+    if commit.error_class is not _C.FENCED and not commit.may_have_committed:
         commit.add_note(f"the abort that followed was not confirmed: {abort}")
         return commit
+    met, asked = "was refused", "an earlier attempt of it can still succeed"
+    if commit.error_class is _C.FENCED:
+        met, asked = "met a newer epoch", "a timeout or a newer producer set it"
     unknown = failure(
         abort.code,
         _C.UNKNOWN_OUTCOME,
-        f"the commit met a newer epoch ({commit.reason}), and what would tell a timeout from a newer producer was not "
-        f"answered: {abort.reason}",
+        f"the commit {met} ({commit.reason}), and what would tell whether {asked} was not answered: {abort.reason}",
     )
     unknown.may_have_committed = commit.may_have_committed
     return unknown

@@ -14,6 +14,7 @@ from typing import Final
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
+from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.batching import Accumulator, BatchFormat, SealedBatch
 from coordinator_client.consumer.state import NO_GENERATION
@@ -46,6 +47,8 @@ class CorePlan:
     deadlines: Deadlines
     buffer_bytes_max: int
     """Above this much waiting, a shell sends before it takes more."""
+    transact_bytes: int
+    """A transaction up to this size is one Transact; 0: never."""
 
 
 class Sender:
@@ -74,6 +77,18 @@ class Sender:
         return not self.requests_in_flight and not self.has_ready
 
     @property
+    def is_one_request(self) -> bool:
+        """Whether all that waits fits into one Transact. There must be something, and all of it must be cut."""
+        groups = {offsets.metadata.group_id for offsets in self.offsets}
+        return (
+            self._plan.transact_bytes > 0
+            and self.has_ready
+            and len(groups) == len(self.offsets)
+            and not self.requests_in_flight
+            and self.waiting.is_one_request(self._plan.transact_bytes)
+        )
+
+    @property
     def has_ready(self) -> bool:
         """Whether there is something to send."""
         return self.waiting.has_ready or bool(self.offsets)
@@ -88,6 +103,12 @@ class Sender:
                 PRODUCE, self._request(batches), deadlines=self._plan.deadlines, now_ms=now_ms
             )
             self._fly(exchange, batches)
+
+    def take_all(self, identity: Identity) -> tuple[list[SealedBatch], list[TransactionOffsets]]:
+        """Return everything that waits, for one Transact. It is let go of with `drop`, once that is answered."""
+        offsets = list(self.offsets)
+        self.offsets.clear()
+        return self.waiting.take(identity), offsets
 
     def drop(self) -> None:
         """Forget every record and every request; the flights must be cancelled with it."""
@@ -190,16 +211,22 @@ def txn_offset_commit_request(
 ) -> group.TxnOffsetCommitRequest:
     """Return the request that adds a consumer's offsets to the open transaction."""
     assert plan.transactional_id is not None, "only transactions take offsets"
-    member = offsets.metadata
     request = group.TxnOffsetCommitRequest(
         header=header,
         transactional_id=plan.transactional_id,
         producer_id=identity.producer_id,
         producer_epoch=identity.producer_epoch,
-        group_id=member.group_id,
-        generation_id_or_member_epoch=member.generation if member.generation != NO_GENERATION else None,
-        member_id=member.member_id,
-        group_instance_id=member.group_instance_id,
     )
-    fill_topics(request.topics, offsets.offsets, offsets.topic_ids)
+    fill_offsets(request, offsets)
     return request
+
+
+def fill_offsets(request: group.TxnOffsetCommitRequest | txn.TransactOffsets, offsets: TransactionOffsets) -> None:
+    """Write whose offsets they are, and which."""
+    member = offsets.metadata
+    request.group_id, request.member_id = member.group_id, member.member_id
+    if member.generation != NO_GENERATION:
+        request.generation_id_or_member_epoch = member.generation
+    if member.group_instance_id is not None:
+        request.group_instance_id = member.group_instance_id
+    fill_topics(request.topics, offsets.offsets, offsets.topic_ids)

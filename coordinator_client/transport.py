@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from coordinator_client.errors import Loss
+from coordinator_client.errors import Loss, misconfigured
 from coordinator_client.methods import ReplyT, RequestT, Rpc
+from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.limits import MEBI
+
+SESSION: Final = "session"
+UNARY: Final = "unary"
+TRANSPORTS: Final = (SESSION, UNARY)
 
 MESSAGE_BYTES_MAX: Final = 16 * MEBI
 
@@ -58,3 +63,11 @@ class Transport(Protocol):
     def close(self) -> None:
         """Let go; calls on their way may be reported as lost."""
         ...
+
+
+def check_transport(name: str) -> None:
+    """Raises: Misconfigured where there is no such way."""
+    if name not in TRANSPORTS:
+        raise misconfigured(
+            ErrorCode.INVALID_CONFIG, f"transport is {name!r} and must be one of {', '.join(TRANSPORTS)}"
+        )

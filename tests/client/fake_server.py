@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client.encodings import decode_records
@@ -46,6 +47,8 @@ class Mapping:
     open_epoch: int | None = None
     """Of the transaction that a newer instance keeps, which has the epoch `epoch`."""
     partitions: set[tuple[str, int]] = field(default_factory=set)
+    transact_id: bytes = b""
+    """Request id of the Transact that ended the last transaction."""
 
 
 class Refusal(Exception):
@@ -71,6 +74,7 @@ class FakeServer:
             Method.PRODUCE: self._produce,
             Method.PREPARE_TRANSACTION: self._prepare_transaction,
             Method.END_TXN: self._end_txn,
+            Method.TRANSACT: self._transact,
             Method.CREATE_TOPICS: self._create_topics,
             Method.DELETE_TOPICS: self._delete_topics,
         }
@@ -170,6 +174,7 @@ class FakeServer:
             mapping.state = "Empty"
         mapping.epoch += 1
         mapping.last_epoch = -1
+        mapping.transact_id = b""
         mapping.init_request = request.header.request_id
 
     def _produce(self, request: log.ProduceRequest) -> log.ProduceResponse:
@@ -199,7 +204,8 @@ class FakeServer:
             raise Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
         if batch.is_transactional:
             mapping = self.ids[request.transactional_id]
-            mapping.state = "Ongoing"
+            if mapping.state != "Ongoing":
+                mapping.state, mapping.transact_id = "Ongoing", b""
             mapping.partitions.add(place)
         result.base_offset = stored[-1].base_offset + stored[-1].count if stored else 0
         stored.append(
@@ -269,6 +275,51 @@ class FakeServer:
             self._check_last_sequences(request)
         self._finish(mapping, committed=request.committed)
         return mapping
+
+    def _transact(self, request: txn.TransactRequest) -> txn.TransactResponse:
+        reply = txn.TransactResponse()
+        mapping = self.ids.get(request.transactional_id)
+        lengths = {place: len(stored) for place, stored in self.logs.items()}
+        before = None if mapping is None else (mapping.state, set(mapping.partitions), mapping.transact_id)
+        try:
+            mapping = self._whole(mapping, request)
+        except Refusal as refusal:
+            for place, stored in self.logs.items():
+                del stored[lengths.get(place, 0) :]
+            if mapping is not None and before is not None:
+                mapping.state, mapping.partitions, mapping.transact_id = before
+            return refuse(reply, Method.TRANSACT, refusal.code)
+        reply.producer_id, reply.producer_epoch, reply.csn = mapping.producer_id, mapping.epoch, self.csn
+        return reply
+
+    def _whole(self, mapping: Mapping | None, request: txn.TransactRequest) -> Mapping:
+        if mapping is None or mapping.producer_id != request.producer_id:
+            raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if mapping.transact_id and mapping.transact_id == request.header.request_id:
+            return mapping
+        if request.producer_epoch != mapping.epoch:
+            has_committed = mapping.state == "CompleteCommit" and request.producer_epoch + 1 == mapping.epoch
+            raise Refusal(ErrorCode.INVALID_TXN_STATE if has_committed else ErrorCode.INVALID_PRODUCER_EPOCH)
+        for batch in request.batches:
+            shim = log.ProduceRequest(transactional_id=request.transactional_id)
+            self._append(shim, batch, log.ProduceResult())
+        for offsets in request.groups:
+            self._take_offsets(request, offsets)
+        self._finish(mapping, committed=request.committed)
+        mapping.transact_id = request.header.request_id
+        return mapping
+
+    def _take_offsets(self, request: txn.TransactRequest, offsets: txn.TransactOffsets) -> None:
+        commit = group.TxnOffsetCommitRequest.FromString(b"")
+        for name in ("group_id", "member_id", "generation_id_or_member_epoch", "group_instance_id"):
+            if getattr(offsets, name):
+                setattr(commit, name, getattr(offsets, name))
+        commit.transactional_id = request.transactional_id
+        commit.topics.extend(offsets.topics)
+        reply = self._handlers[Method.TXN_OFFSET_COMMIT](commit)
+        for verdict in (reply, *reply.results):
+            if verdict.error_code:
+                raise Refusal(ErrorCode(verdict.error_code))
 
     def _check_last_sequences(self, request: txn.EndTxnRequest | txn.PrepareTransactionRequest) -> None:
         for last in request.last_sequences:

@@ -222,7 +222,7 @@ def test_a_server_that_cannot_say_what_it_did_leaves_a_commit_unknown(world: Wor
 def test_a_question_that_nobody_answers_stays_open(world: World) -> None:
     """The commit met a newer epoch, and the abort that would say whose it is gets no answer."""
     producer = producer_in(world, delivery_timeout_ms=300)
-    unanswered = "what would tell a timeout from a newer producer"
+    unanswered = "what would tell whether a timeout or a newer producer set it"
     with pytest.raises(OutcomeUnknown, match=unanswered) as caught, producer.transaction() as txn:
         txn.send("t", b"a", partition=0)
         txn.flush()

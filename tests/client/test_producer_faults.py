@@ -49,6 +49,9 @@ class Left(Exception):
 class Simulation:
     """One transactional id, used by one producer after the other, over a network that fails as it likes."""
 
+    transact_bytes = 0
+    """Every transaction is sent in parts."""
+
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.fault_rate = 0.0
@@ -67,7 +70,13 @@ class Simulation:
         return self.random.choice(FAULTS) if self.random.random() < self.fault_rate else Fault.NONE
 
     def new_producer(self) -> Producer:
-        return Producer(self.world.connection(), transactional_id="p", delivery_timeout_ms=1_500, batch_bytes=4_096)
+        return Producer(
+            self.world.connection(),
+            transactional_id="p",
+            delivery_timeout_ms=1_500,
+            batch_bytes=4_096,
+            transact_bytes=self.transact_bytes,
+        )
 
     def step(self) -> None:
         self.fault_rate = self.random.choice(FAULT_RATES)
@@ -133,6 +142,7 @@ class Simulation:
                 self.rival()
             case 4:
                 self.world.interrupts[Method.END_TXN] = KeyboardInterrupt()
+                self.world.interrupts[Method.TRANSACT] = KeyboardInterrupt()
 
     def rival(self) -> None:
         self.fault_rate, rate = 0.0, self.fault_rate
@@ -206,6 +216,18 @@ class SessionSimulation(Simulation):
         return self.random.choice(STREAM_FAULTS) if self.random.random() < self.fault_rate else Weather.NONE
 
 
+class WholeSimulation(Simulation):
+    """Transactions that fit go in one request, others in parts."""
+
+    transact_bytes = 12_000
+
+
+class WholeSessionSimulation(SessionSimulation):
+    """Both."""
+
+    transact_bytes = 12_000
+
+
 def explore(seed: int, kind: type[Simulation] = Simulation) -> Counter[str]:
     """Run one seed; return how often each end was met."""
     simulation = kind(seed)
@@ -220,7 +242,7 @@ def explore(seed: int, kind: type[Simulation] = Simulation) -> Counter[str]:
     return simulation.ends
 
 
-@pytest.mark.parametrize("kind", [Simulation, SessionSimulation])
+@pytest.mark.parametrize("kind", [Simulation, SessionSimulation, WholeSimulation, WholeSessionSimulation])
 def test_what_the_client_says_about_a_transaction_is_true_whatever_the_network_does(kind: type[Simulation]) -> None:
     ends: Counter[str] = Counter()
     for seed in range(SEEDS):

@@ -1,0 +1,82 @@
+"""How a transaction was asked to end: the same request until it is answered for good, and what an answer means.
+
+A transaction ends with EndTxn, or, where nothing of it was sent before, with the one Transact that is all of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from coordinator_api.v1 import transaction_pb2 as txn
+from coordinator_client.errors import TransactionError, failure, failure_of
+from coordinator_client.exchange import Deadlines, Exchange
+from coordinator_client.methods import END_TXN, TRANSACT, Rpc
+from coordinator_client.rules import send_failure
+from coordinator_client.state import Identity
+from coordinator_protocol.errors import ErrorClass, ErrorCode
+
+EndRequest: TypeAlias = txn.EndTxnRequest | txn.TransactRequest
+EndReply: TypeAlias = txn.EndTxnResponse | txn.TransactResponse
+
+_NOTHING_CHANGED: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH})
+
+
+@dataclass(slots=True)
+class Ending:
+    """The end of one transaction."""
+
+    request: EndRequest
+    is_lost: bool = False
+    """An attempt may have been carried out without anybody having heard of it."""
+
+    @property
+    def committed(self) -> bool:
+        """What was asked for."""
+        return self.request.committed
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the request is all of the transaction, so that a refusal leaves nothing to abort."""
+        return isinstance(self.request, txn.TransactRequest)
+
+    @property
+    def topics(self) -> set[str]:
+        """Topics that a Transact writes to."""
+        return (
+            {batch.topic for batch in self.request.batches} if isinstance(self.request, txn.TransactRequest) else set()
+        )
+
+    def exchange(self, deadlines: Deadlines, now_ms: int) -> Exchange[Any, EndReply]:
+        """Return the request as one exchange more."""
+        rpc: Rpc[Any, Any] = TRANSACT if self.is_whole else END_TXN
+        return Exchange(rpc, self.request, deadlines=deadlines, now_ms=now_ms)
+
+    def failure(self, end: EndReply | TransactionError, *, lost_attempts: int) -> TransactionError | None:
+        """Return the failure that the end of an exchange stands for, None for a success."""
+        self.is_lost = self.is_lost or lost_attempts > 0
+        method = (TRANSACT if self.is_whole else END_TXN).method
+        error = end if isinstance(end, TransactionError) else failure_of(method, end)
+        if error is None or not self.is_whole:
+            return error
+        if error.code == ErrorCode.INVALID_PRODUCER_EPOCH:
+            # Transact leaves open who set the newer epoch; the abort that follows finds out, as after EndTxn.
+            return failure(error.code, ErrorClass.FENCED, error.reason)
+        if error.error_class in _NOTHING_CHANGED and not self.is_lost:
+            # Given up, and certainly never carried out: nothing is unknown, as after a send that was given up.
+            return send_failure(error, is_transactional=True)
+        return error
+
+    def leaves_something(self, error: TransactionError) -> bool:
+        """Whether an abort must follow a refusal: where an attempt may still arrive, it ends the epoch that would let
+        it in."""
+        return not self.is_whole or self.is_lost or error.error_class is ErrorClass.FENCED
+
+
+def identity_in(reply: EndReply) -> Identity | None:
+    """Return the identity for the next transaction; None where it stays."""
+    if isinstance(reply, txn.EndTxnResponse) and not (
+        reply.HasField("producer_id") and reply.HasField("producer_epoch")
+    ):
+        return None
+    return Identity(reply.producer_id, reply.producer_epoch)

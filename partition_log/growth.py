@@ -6,6 +6,8 @@ is one record.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from coordinator_protocol.batch import NO_TIMESTAMP_MS, BatchHeader, Encoding, encode_batch, with_base_offset
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from partition_log import rules
@@ -115,8 +117,14 @@ class Growth:
 
 def control_batch(marker: Marker, offset: int, now_ms: int) -> bytes:
     """The stored form of a marker at an offset."""
+    return with_base_offset(_control_batch(marker, now_ms), offset)
+
+
+# A transaction has the same marker in every partition, one after the other.
+@lru_cache(maxsize=64)
+def _control_batch(marker: Marker, now_ms: int) -> bytes:
     header = BatchHeader(
-        base_offset=offset,
+        base_offset=0,
         record_count=1,
         base_timestamp_ms=now_ms,
         max_timestamp_ms=now_ms,

@@ -59,6 +59,7 @@ class MarkerAppended:
     indexed: TimeIndexEntry | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class TransactionAppended:
     """Batches of a client and the marker that ends their transaction are in the log, one right behind the other."""

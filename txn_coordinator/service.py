@@ -13,6 +13,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.hashing import shard_of
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_transactional_id
+from coordinator_protocol.quick import quick
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
 from coordinator_runtime.patterns import Pattern
 from coordinator_runtime.pending import Pending, failed, settled
@@ -49,6 +50,7 @@ class Listing:
     unknown_states: Sequence[str]
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTxn:
     """EndTxn as the edge hands it in: the request, and what the client claims to have sent."""

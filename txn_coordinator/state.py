@@ -22,12 +22,12 @@ here, because a decision is made and replayed in one step and never pends.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from coordinator_protocol.marker import Outcome
-from coordinator_protocol.quick import quick
+from coordinator_protocol.quick import changed, quick
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
@@ -179,8 +179,8 @@ class IllegalStep(AssertionError):
         self.after = after
 
 
-def step(transaction: Transaction, to: TransactionState, **changes: Any) -> Transaction:  # noqa: ANN401  for replace
+def step(transaction: Transaction, to: TransactionState, **changes: Any) -> Transaction:  # noqa: ANN401
     """The only way to change `state`. Raises IllegalStep."""
     if to not in LEGAL_STEPS[transaction.state]:
         raise IllegalStep(transaction.state, to)
-    return replace(transaction, state=to, **changes)
+    return changed(transaction, state=to, **changes)

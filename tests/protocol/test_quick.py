@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, dataclass, field, replace
 
 import pytest
 
-from coordinator_protocol.quick import quick
+from coordinator_protocol.quick import changed, quick
 
 
 @quick
@@ -43,9 +43,7 @@ def test_arguments_defaults_and_keywords_are_those_of_the_dataclass() -> None:
     assert (Named(age=3).name, Named(age=3, name="a").name) == ("nobody", "a")
 
 
-@pytest.mark.parametrize(
-    "make", [Point, lambda: Point(1, 2, 3), lambda: Point(1, z=2), lambda: Named("a", 1)]
-)
+@pytest.mark.parametrize("make", [Point, lambda: Point(1, 2, 3), lambda: Point(1, z=2), lambda: Named("a", 1)])
 def test_wrong_arguments_are_refused(make: object) -> None:
     with pytest.raises(TypeError):
         make()  # type: ignore[operator]
@@ -92,3 +90,13 @@ def test_what_it_would_break_is_refused() -> None:
         @dataclass(frozen=True)
         class _Roomy:
             x: int
+
+
+def test_a_changed_value_is_another_one() -> None:
+    value = Named(name="a", age=1)
+    after = changed(value, age=2)
+    assert (type(after), after, value.age) == (Named, Named(name="a", age=2), 1)
+    with pytest.raises(FrozenInstanceError):
+        after.age = 3  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        changed(value, size=1)

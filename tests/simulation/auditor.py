@@ -224,13 +224,16 @@ class Auditor:
     # Groups
 
     def _check_groups(self) -> None:
-        """P11, I5 of spec groups 10.5: an offset shows if and only if the records of its transaction do."""
+        """P11, I5 of spec groups 10.5: an offset shows if and only if the records of its transaction do. I4: one that
+        was acknowledged without a transaction shows, I10: one that was refused does not."""
         for txn in self._transactions.values():
             for group in {op.group for op in txn.offsets} - {SHARED_GROUP}:
                 self._check_own_group(txn, group)
         for read in self._history.offset_reads:
             self._check_offset_read(read)
-        self._check_last_word(self._history.final_offsets[SHARED_GROUP], self._settled_commits(None), "at the end")
+        for group in {SHARED_GROUP, *(commit.group for commit in self._plain.values())}:
+            commits = self._settled_commits(group, _FOR_EVER)
+            self._check_last_word(self._history.final_offsets[group], commits, f"in {group} at the end")
 
     def _check_own_group(self, txn: _Transaction, group: str) -> None:
         """Nobody else ever touched it, so it tells exactly what became of the transaction."""
@@ -250,13 +253,16 @@ class Auditor:
 
     def _check_offset_read(self, read: OffsetRead) -> None:
         """No offset of a transaction that nobody had asked to commit; with `is_stable`, none that is out of date."""
-        if read.offset != -1 and read.offset not in self._plain:
+        if read.offset in self._plain:
+            _require(not self._plain[read.offset].is_refused, f"I10: {read} shows what was refused")
+        elif read.offset != -1:
             txn = self._offset_owner[read.offset]
             is_asked = any(op.invoked_at <= read.at for op in txn.commits)
             _require(is_asked and txn.may_be_committed and not txn.is_aborted, f"P11: {read} shows of: {_ops(txn)}")
         if not read.is_stable:
             return
-        self._check_last_word(read.offset, self._settled_commits(read), f"to {read}")
+        commits = self._settled_commits(read.group, read.invoked_at)
+        self._check_last_word(read.offset, commits, f"to {read}")
         for txn in self._transactions.values():
             is_waiting = any(
                 op.group == read.group and op.is_ok and _completion(op) < read.invoked_at for op in txn.offsets
@@ -264,23 +270,20 @@ class Auditor:
             is_open = txn.is_committed and all(op.invoked_at > read.at for op in txn.commits)
             _require(not (is_waiting and is_open), f"KIP-447: {read}, and what may change it was open: {_ops(txn)}")
 
-    def _settled_commits(self, read: OffsetRead | None) -> list[tuple[int, int]]:
-        """When it was asked for, and the offset, of every commit to the shared group that was known to be durable when
-        the read began; at the end, of all that ever were."""
-        if read is not None and read.group != SHARED_GROUP:
-            return []
-        before = read.invoked_at if read is not None else _FOR_EVER
+    def _settled_commits(self, group: str, before: int) -> list[tuple[int, int]]:
+        """When it was asked for, and the offset, of every commit to a group that many move which was known to be
+        durable before a moment."""
         found = [
             (op.invoked_at, op.offset)
             for txn in self._transactions.values()
             if any(op.is_ok and _completion(op) < before for op in txn.commits)
             for op in txn.offsets
-            if op.group == SHARED_GROUP and op.is_ok
+            if op.group == group == SHARED_GROUP and op.is_ok
         ]
         found.extend(
             (commit.invoked_at, commit.offset)
             for commit in self._plain.values()
-            if commit.answered_at is not None and commit.answered_at < before
+            if commit.group == group and commit.answered_at is not None and commit.answered_at < before
         )
         return found
 
@@ -290,6 +293,7 @@ class Auditor:
         if shown in self._plain:
             # Nobody repeats it, so it was there when it was asked for.
             last_seen_at = self._plain[shown].invoked_at
+            _require(not self._plain[shown].is_refused, f"I10: {shown} was refused and is shown {when}")
         elif shown != -1:
             (op,) = (op for op in self._offset_owner[shown].offsets if op.offset == shown)
             last_seen_at = op.last_seen_at

@@ -16,7 +16,8 @@ from io import StringIO
 
 from tests.simulation.auditor import Auditor
 from tests.simulation.mutants import MUTANTS, SPECIFIED, Mutant
-from tests.simulation.simulation import Options, Simulation
+from tests.simulation.options import Options
+from tests.simulation.simulation import Simulation
 
 SEEDS_MAX = 300
 

@@ -142,13 +142,15 @@ class Read:
 
 @dataclass(slots=True)
 class PlainCommit:
-    """An offset that somebody without a transaction committed."""
+    """An offset that somebody committed without a transaction."""
 
     group: str
     offset: int
     invoked_at: int
     answered_at: int | None = None
     """When it was acknowledged; None = it was not."""
+    is_refused: bool = False
+    """Nothing must come of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,78 +15,29 @@ from typing import Any
 
 from coordinator_api.v1 import transaction_pb2
 from coordinator_protocol.errors import CoordinatorError, Refused
-from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import RuntimeLimits
 from partition_log.catalog.rules import NewTopic
 from partition_log.requests import ProduceResult
-from partition_log.state import PRODUCER_EXPIRATION_MS, Isolation
+from partition_log.state import Isolation
 from tests.harness.world import LogEntry, Reading, Shelf, TransactContents, World, WorldOptions
 from tests.simulation import history as plain
 from tests.simulation import shards
 from tests.simulation.clients import Instance, Numbers
+from tests.simulation.groups import CONFIG as GROUP_CONFIG
+from tests.simulation.groups import Groups
 from tests.simulation.history import SHARED_GROUP, Answer, Entry, History, OffsetRead, Op, PlainCommit, Read
+from tests.simulation.options import Options
 from tests.simulation.participants import Manager, Participant
-from txn_coordinator.shard import Ended, Initialised, TwoPhase
+from txn_coordinator.shard import Ended, Initialised
 from txn_coordinator.state import Identity
 
 _TIMEOUTS_MS = (500, 2_000, 20_000)
-_CALM_MS = 100_000
+_CALM_MS = 30_000
 _REQUESTS_MAX = 300
 """What nobody needs more of once all is calm."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What one run is like; all of it drawn from its seed."""
-
-    seed: int
-    two_phase: TwoPhase
-    epoch_max: int
-    transactional_ids: int
-    partitions: int
-    steps: int
-    crash_weight: float
-    tick_weight: float
-    flush_weight: float
-    version_1_share: float
-    parked_calls_max: int
-    group_bytes_max: int
-    has_passing_topic: bool
-    """One more topic, which is deleted and made again in between."""
-    participant_ids: int
-    """Transactional ids whose transactions are decided outside."""
-    producer_expiration_ms: int
-    """After how long partitions forget idle producers."""
-    shard_weight: float
-    """How often a shard leaves or is loaded."""
-    transact_share: float
-    """How often a client of version 2 ends its transaction at once, with all that is left to write."""
-
-    @classmethod
-    def of(cls, seed: int) -> Options:
-        chance = Random(f"options {seed}")
-        return cls(
-            seed=seed,
-            two_phase=chance.choice(list(TwoPhase)),
-            epoch_max=chance.choice((2, 3, 4, 6, EPOCH_MAX)),
-            transactional_ids=chance.choice((1, 2, 3)),
-            partitions=chance.choice((1, 2, 3)),
-            steps=chance.choice((150, 300, 600)),
-            crash_weight=chance.choice((0.0, 0.5, 2.0)),
-            tick_weight=chance.choice((0.5, 3.0)),
-            flush_weight=chance.choice((4.0, 15.0)),
-            version_1_share=chance.choice((0.0, 0.0, 0.3)),
-            parked_calls_max=chance.choice((0, 2, 10_000)),
-            group_bytes_max=chance.choice((1, 1 << 20)),
-            has_passing_topic=chance.random() < 0.3,
-            participant_ids=chance.choice((0, 0, 1, 2)),
-            producer_expiration_ms=chance.choice((PRODUCER_EXPIRATION_MS, PRODUCER_EXPIRATION_MS, 500, 3_000)),
-            shard_weight=chance.choice((0.0, 0.0, 0.5, 3.0)),
-            transact_share=chance.choice((0.0, 0.2, 0.7)),
-        )
 
 
 @dataclass(slots=True)
@@ -109,6 +60,7 @@ class Simulation:
                 two_phase=options.two_phase,
                 producer_epoch_max=options.epoch_max,
                 producer_expiration_ms=options.producer_expiration_ms,
+                group_config=GROUP_CONFIG,
                 runtime_limits=RuntimeLimits(
                     group_bytes_max=options.group_bytes_max, parked_calls_max=options.parked_calls_max
                 ),
@@ -133,6 +85,9 @@ class Simulation:
         self.world.create_topic("t", options.partitions)
         if options.has_passing_topic:
             self.world.create_topic("passing", 1)
+        self._members = Groups(self.world, self._chance, self.history, self._numbers, lambda: self._now)
+        if options.member_weight:
+            self._members.gather()
 
     def run(self) -> History:
         """All of it. Raises whatever the server raises that is not a refusal."""
@@ -172,6 +127,7 @@ class Simulation:
             (self.options.crash_weight / 4 if self._disk_fails else 0, self._fail_disk),
             (self.options.shard_weight, lambda: shards.move_one(self.world, self._chance)),
             (2 * self.options.shard_weight, lambda: shards.go_on(self.world)),
+            (self.options.member_weight, self._members.step),
         ]
 
     # The network
@@ -335,7 +291,7 @@ class Simulation:
         self.world.check_replay()
         kept_groups = self._chance.randrange(self.world.undurable_groups + 1)
         self.world.crash(kept_groups=kept_groups, down_ms=self._chance.choice((0, 700)))
-        self._calls.clear()
+        self._on_restarted()
 
     def _delete_or_create(self) -> None:
         if self._chance.random() < 0.5:
@@ -347,7 +303,11 @@ class Simulation:
     def _fail_disk(self) -> None:
         self.world.check_replay()
         self.world.fail_disk(kept_groups=self._chance.randrange(self.world.undurable_groups + 1))
+        self._on_restarted()
+
+    def _on_restarted(self) -> None:
         self._calls.clear()
+        self._members.forsaken()
 
     def _late_marker(self) -> None:
         """A marker that was sent before arrives once more, much later."""
@@ -410,7 +370,8 @@ class Simulation:
 
     def _groups(self) -> list[str]:
         """All that somebody ever committed to."""
-        return sorted({SHARED_GROUP, *(op.group for op in self.history.ops if op.group)})
+        asked = {op.group for op in self.history.ops if op.group}
+        return sorted({SHARED_GROUP, *asked, *(commit.group for commit in self.history.plain_commits)})
 
     def _commit_plainly(self) -> None:
         """Somebody without a transaction moves the group that all share."""
@@ -459,10 +420,12 @@ class Simulation:
         for _ in range(2):
             self.world.tick(_CALM_MS)
             self.world.settle()
+        self._members.check_calm()
         for transactional_id in sorted(self.history.participants):
             self._recover_participant(transactional_id)
         self._note_calm()
         self._serve_everybody()
+        self._members.rest()
         self.world.check_replay()
         self._look()
 
@@ -535,8 +498,8 @@ def _answer_of(op: Op, settled: Pending[Any], now: int) -> Answer | str:
         return Answer(now, _plain_identity(answer))
     if isinstance(answer, transaction_pb2.TransactResponse):
         first_offsets = tuple(result.first_offset for result in answer.results)
-        granted = (answer.producer_id, answer.producer_epoch)
-        return Answer(now, granted, csn=answer.csn, first_offsets=first_offsets)
+        next_identity = (answer.producer_id, answer.producer_epoch)
+        return Answer(now, next_identity, csn=answer.csn, first_offsets=first_offsets)
     if isinstance(answer, Initialised):
         ongoing = None if answer.ongoing is None else _plain_identity(answer.ongoing)
         return Answer(now, _plain_identity(answer.identity), ongoing=ongoing)

@@ -13,10 +13,11 @@ from tests.harness.rocks_shelf import RocksShelf
 from tests.simulation.auditor import Auditor, Violation
 from tests.simulation.catching import catch, run
 from tests.simulation.mutants import CANARIES, MUTANTS, SPECIFIED, Mutant
-from tests.simulation.simulation import Options, Simulation
+from tests.simulation.options import Options
+from tests.simulation.simulation import Simulation
 
-FAST_SEEDS = 200
-SLOW_SEEDS = 3_000
+FAST_SEEDS = 150
+SLOW_SEEDS = 2_000
 SLOW_CHUNKS = 10
 
 

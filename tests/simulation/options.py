@@ -1,0 +1,64 @@
+"""What one run of the simulation is like; its seed says all of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from coordinator_protocol.limits import EPOCH_MAX
+from partition_log.state import PRODUCER_EXPIRATION_MS
+from txn_coordinator.shard import TwoPhase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What one run is like; all of it drawn from its seed."""
+
+    seed: int
+    two_phase: TwoPhase
+    epoch_max: int
+    transactional_ids: int
+    partitions: int
+    steps: int
+    crash_weight: float
+    tick_weight: float
+    flush_weight: float
+    version_1_share: float
+    parked_calls_max: int
+    group_bytes_max: int
+    has_passing_topic: bool
+    """One more topic, which is deleted and made again in between."""
+    participant_ids: int
+    """Transactional ids whose transactions are decided outside."""
+    producer_expiration_ms: int
+    """After how long partitions forget idle producers."""
+    shard_weight: float
+    """How often a shard leaves or is loaded."""
+    member_weight: float
+    """How often a member of a group does something."""
+    transact_share: float
+    """How often a client of version 2 ends its transaction at once, with all that is left to write."""
+
+    @classmethod
+    def of(cls, seed: int) -> Options:
+        chance = Random(f"options {seed}")
+        return cls(
+            seed=seed,
+            two_phase=chance.choice(list(TwoPhase)),
+            epoch_max=chance.choice((2, 3, 4, 6, EPOCH_MAX)),
+            transactional_ids=chance.choice((1, 2, 3)),
+            partitions=chance.choice((1, 2, 3)),
+            steps=chance.choice((150, 300, 600)),
+            crash_weight=chance.choice((0.0, 0.5, 2.0)),
+            tick_weight=chance.choice((0.5, 3.0)),
+            flush_weight=chance.choice((4.0, 15.0)),
+            version_1_share=chance.choice((0.0, 0.0, 0.3)),
+            parked_calls_max=chance.choice((0, 2, 10_000)),
+            group_bytes_max=chance.choice((1, 1 << 20)),
+            has_passing_topic=chance.random() < 0.3,
+            participant_ids=chance.choice((0, 0, 1, 2)),
+            producer_expiration_ms=chance.choice((PRODUCER_EXPIRATION_MS, PRODUCER_EXPIRATION_MS, 500, 3_000)),
+            shard_weight=chance.choice((0.0, 0.0, 0.5, 3.0)),
+            member_weight=chance.choice((0.0, 0.0, 40.0)),
+            transact_share=chance.choice((0.0, 0.2, 0.7)),
+        )

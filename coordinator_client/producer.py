@@ -7,21 +7,17 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Final, Self, TypeAlias, TypeVar, Unpack
 
-from coordinator_client.batch_reader import topic_of
-from coordinator_client.batching import TopicWriter
-from coordinator_client.connection import Connection, connection_to
-from coordinator_client.encodings import Headers, Row
-from coordinator_client.errors import Abortable, Fenced, Loss, Rejected, TransactionError, refused_here, rejected
-from coordinator_client.exchange import Deadlines
+from coordinator_client.connection import Connection
+from coordinator_client.encodings import Row
+from coordinator_client.errors import Abortable, Fenced, Loss, Rejected, TransactionError, rejected
 from coordinator_client.flights import Transmission
 from coordinator_client.methods import Reply
-from coordinator_client.producer_config import ProducerConfig, ProducerOptions
-from coordinator_client.producer_core import ProducerCore
+from coordinator_client.producer_config import ProducerOptions
+from coordinator_client.producer_shell import ProducerShell
 from coordinator_client.state import Identity, ProducerStatus
 from coordinator_client.transaction_offsets import OffsetSource, TransactionOffsets
-from coordinator_client.transport import Call, Transport
-from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.names import check_topic_name
+from coordinator_client.transport import Transport
+from coordinator_protocol.errors import ErrorCode
 
 BatchT = TypeVar("BatchT")
 _Report: TypeAlias = tuple[int, int, Reply | Loss]
@@ -30,7 +26,7 @@ _TIMESTAMP_MS_MAX: Final = 2**63 - 1
 _LONGEST_LOOK_MS: Final = 60_000
 
 
-class Producer:
+class Producer(ProducerShell):
     """Sends records, in transactions if it has a transactional id, else idempotently one by one.
 
     Nothing is opened before the first use, so a producer may be made before a fork and used after it, on one side only.
@@ -44,14 +40,8 @@ class Producer:
         `compression`, `batch_bytes`, `buffer_bytes`, `client_id` (see `ProducerConfig`).
         Raises: Rejected or Misconfigured for a wrong one.
         """
-        config = ProducerConfig(**options)
-        self._connection, self._is_own = connection_to(endpoint, client_id=config.client_id, transport=config.transport)
-        self._clock = self._connection.clock
-        self._deadlines = Deadlines(total_ms=config.delivery_timeout_ms)
-        plan = config.core_plan(client_id=self._connection.client_id)
-        self._core = ProducerCore(plan, self._connection.chance)
+        super().__init__(endpoint, **options)
         self._inbox: SimpleQueue[_Report] = SimpleQueue()
-        self._calls: dict[int, Call] = {}
         self._transport: Transport
 
     def __enter__(self) -> Self:
@@ -68,16 +58,6 @@ class Producer:
             self._close(is_patient=isinstance(error, Exception))
         except TransactionError as failed:
             error.add_note(f"closing the producer failed too: {failed}")
-
-    @property
-    def identity(self) -> Identity | None:
-        """Producer id and epoch of the current or next transaction; None before the first use."""
-        return self._core.identity
-
-    @property
-    def status(self) -> ProducerStatus:
-        """What the producer can do next."""
-        return self._core.status
 
     def init(self) -> None:
         """Get an identity now instead of at the first use.
@@ -105,10 +85,7 @@ class Producer:
 
         Raises: Rejected without a transactional id.
         """
-        if not self._core.is_transactional:
-            raise rejected(
-                ErrorCode.INVALID_REQUEST, "a producer without transactional_id has no transactions; give it one"
-            )
+        self._check_transactional()
         return Transaction(self)
 
     def send(
@@ -126,11 +103,7 @@ class Producer:
         `key` chooses the partition as Kafka does; without one, records go batch by batch to the partitions in turns.
         `timestamp_ms` is Unix milliseconds, by default now. Raises: Rejected or TypeError for a wrong call.
         """
-        if self._core.is_transactional:
-            raise rejected(
-                ErrorCode.INVALID_REQUEST,
-                "a producer with a transactional_id sends inside a transaction: `with producer.transaction() as txn`",
-            )
+        self._check_plain()
         self._take(topic, self._row(key, value, timestamp_ms, headers), partition)
 
     def flush(self) -> None:
@@ -179,28 +152,13 @@ class Producer:
             if self._is_own:
                 self._connection.close()
 
-    def _row(
-        self,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp_ms: int | None,
-        headers: Iterable[tuple[str, bytes | None]],
-    ) -> Row:
-        if value is not None and type(value) is not bytes:
-            raise _not_bytes("value", value)
-        if key is not None and type(key) is not bytes:
-            raise _not_bytes("key", key)
-        if timestamp_ms is None:
-            timestamp_ms = self._clock.wall_ms()
-        elif not 0 <= timestamp_ms <= _TIMESTAMP_MS_MAX:
-            raise rejected(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"timestamp_ms is {timestamp_ms} and must be Unix milliseconds from 0 to {_TIMESTAMP_MS_MAX}",
-            )
-        return key, value, timestamp_ms, _checked_headers(headers) if headers else ()
-
     def _take(self, topic: str, row: Row, partition: int | None) -> None:
-        writer = self._core.writer(topic) or self._learn(topic)
+        writer = self._core.writer(topic)
+        if writer is None:
+            self._learn(topic)
+            self._reach_goal()
+            writer = self._core.writer(topic)
+            assert writer is not None, "a topic that was learned has a writer"
         if self._core.append(writer, row, partition):
             self._pump()
             while self._core.is_full:
@@ -210,16 +168,6 @@ class Producer:
     def _commit_offsets(self, offsets: TransactionOffsets) -> None:
         self._core.commit_offsets(offsets)
         self._pump()
-
-    def _learn(self, topic: str) -> TopicWriter:
-        try:
-            check_topic_name(topic)
-        except Refused as why:
-            raise refused_here(why) from None
-        self._core.learn(topic_of(self._connection, topic, deadlines=self._deadlines))
-        writer = self._core.writer(topic)
-        assert writer is not None, "a topic that was learned has a writer"
-        return writer
 
     def _begin(self) -> None:
         self._core.begin()
@@ -296,7 +244,7 @@ class Producer:
 
     def _take_due(self) -> list[Transmission]:
         while (report := self._clock.take(self._inbox, 0)) is not None:
-            self._deliver(report)
+            self._deliver(*report)
         # Looked at before the core notes that an attempt starts: after a fork none can.
         self._transport = self._connection.transport
         due = self._core.transmissions(self._clock.monotonic_ms())
@@ -318,7 +266,7 @@ class Producer:
         try:
             answer = self._transport.ask(transmission.rpc, transmission.request, timeout_ms=transmission.timeout_ms)
         finally:
-            self._deliver((transmission.flight, transmission.attempt, answer))
+            self._deliver(transmission.flight, transmission.attempt, answer)
 
     def _reporter(self, transmission: Transmission) -> _Reporter:
         return _Reporter(self._inbox, transmission.flight, transmission.attempt)
@@ -330,18 +278,7 @@ class Producer:
         wait_ms = _LONGEST_LOOK_MS if wake_ms is None else max(0, wake_ms - now_ms)
         report = self._clock.take(self._inbox, wait_ms)
         if report is not None:
-            self._deliver(report)
-
-    def _deliver(self, report: _Report) -> None:
-        flight, attempt, answer = report
-        self._calls.pop(flight, None)
-        self._core.on_answer(flight, attempt, answer, self._clock.monotonic_ms())
-
-    def _cancel_given_up(self) -> None:
-        for flight in self._core.take_cancelled():
-            call = self._calls.pop(flight, None)
-            if call is not None:
-                call.cancel()
+            self._deliver(*report)
 
 
 class _Reporter:
@@ -481,28 +418,3 @@ class PreparedTransaction:
     def abort(self) -> None:
         """Roll it back. Raises: as `commit`."""
         self._producer._abort()
-
-
-def _checked_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
-    checked = tuple(headers)
-    for name, content in checked:
-        if not isinstance(name, str):
-            raise TypeError(f"the name of a header must be str, not {type(name).__name__}")
-        if not name.isascii() and not name.isprintable():
-            _check_unicode(name)
-        if content is not None and type(content) is not bytes:
-            raise _not_bytes(f"the content of the header {name!r}", content)
-    return checked
-
-
-def _check_unicode(name: str) -> None:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise rejected(
-            ErrorCode.INVALID_RECORD, f"the name of a header {name!a} is not valid Unicode: half a character"
-        ) from None
-
-
-def _not_bytes(what: str, found: object) -> TypeError:
-    return TypeError(f"{what} must be bytes or None, not {type(found).__name__}; encode it first")

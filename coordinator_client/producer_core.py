@@ -39,13 +39,14 @@ from coordinator_client.rules import (
     after_commit,
     after_offsets,
     after_send,
+    nothing_open,
     send_failure,
     still_unknown,
     unconfirmed_abort,
     unknown_commit,
 )
 from coordinator_client.sending import CorePlan, Sender
-from coordinator_client.state import Goal, Identity, ProducerStatus, TopicPartitionCount, step
+from coordinator_client.state import Goal, Identity, ProducerStatus, step
 from coordinator_client.transaction_offsets import TransactionOffsets
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 
@@ -100,12 +101,8 @@ class ProducerCore:
     @property
     def _is_asking(self) -> bool:
         """Whether the abort under way is there to find out what became of a commit that was refused."""
-        failed = self.failure
-        return (
-            self.status is _S.ABORTING
-            and failed is not None
-            and (isinstance(failed, Fenced) or failed.may_have_committed)
-        )
+        failed = self.failure if self.status is _S.ABORTING else None
+        return failed is not None and (isinstance(failed, Fenced) or failed.may_have_committed)
 
     def init(self) -> None:
         """Goal: an identity. For a transactional id this fences every earlier producer, and aborts what it left
@@ -146,7 +143,7 @@ class ProducerCore:
     def commit(self) -> None:
         """Goal: the transaction is committed; else the result says why it was aborted, or that nobody knows."""
         if self.status is _S.READY or (self.status is _S.UNINITIALISED and self.failure is None):
-            raise _nothing_open()
+            raise nothing_open()
         if self.status is _S.COMMITTING:
             raise still_unknown()
         self._sender.waiting.seal_all()
@@ -195,9 +192,14 @@ class ProducerCore:
         """Return where the records of a topic go; None: `learn` its partitions first."""
         return self._sender.waiting.writer(topic)
 
-    def learn(self, topic: TopicPartitionCount) -> None:
-        """Take records for this topic from now on."""
-        self._sender.waiting.learn(topic, first=self._chance.fraction())
+    def learn(self, topic: str, now_ms: int) -> None:
+        """Goal: the partitions of the topic are known, so that it has a writer."""
+        self._set_goal(Goal.LEARN)
+        self._sender.describe(topic, self._learned, now_ms)
+
+    def _learned(self, error: TransactionError | None) -> None:
+        if self._goal is Goal.LEARN:
+            self._finish(error)
 
     def append(self, writer: TopicWriter, row: Row, partition: int | None) -> bool:
         """Take a record; return whether something can be sent. Raises: why no record can be taken."""
@@ -262,7 +264,7 @@ class ProducerCore:
         if self.status is _S.PREPARED:
             raise rejected(ErrorCode.INVALID_TXN_STATE, "the transaction is prepared and takes no more")
         if self.status is not _S.IN_TRANSACTION:
-            raise _nothing_open()
+            raise nothing_open()
 
     def _advance(self, now_ms: int) -> None:
         """Do whatever the goal needs next and can be done without an answer."""
@@ -579,6 +581,9 @@ class ProducerCore:
 
     def _note_failure(self, error: TransactionError | None) -> None:
         assert error is not None, "a success is no failure"
+        if self.is_transactional:
+            # Whoever asks for a topic waits no longer: what was on its way is dropped with the transaction.
+            self._learned(error)
         if self.failure is None:
             self.failure = error
         else:
@@ -592,7 +597,3 @@ class ProducerCore:
 
     def _header(self) -> RequestHeader:
         return RequestHeader(client_id=self._plan.client_id, request_id=self._chance.request_id())
-
-
-def _nothing_open() -> TransactionError:
-    return rejected(ErrorCode.INVALID_TXN_STATE, "no transaction is open: use `with producer.transaction() as txn`")

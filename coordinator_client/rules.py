@@ -150,6 +150,12 @@ def aborted_by_server(fenced: TransactionError, transaction_timeout_ms: int | No
     return failure(fenced.code, _C.ABORT, f"the commit came too late: {by}")
 
 
+def nothing_open() -> TransactionError:
+    """Return the failure of a call that needs an open transaction."""
+    reason = "no transaction is open: use `with producer.transaction() as txn`"
+    return failure(ErrorCode.INVALID_TXN_STATE, _C.REJECTED, reason)
+
+
 def unconfirmed_abort(
     abort: TransactionError, commit: TransactionError | None, *, has_timeout: bool
 ) -> TransactionError:

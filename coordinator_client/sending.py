@@ -22,8 +22,8 @@ from coordinator_client.errors import TransactionError, class_of, failure, failu
 from coordinator_client.exchange import Deadlines, Exchange
 from coordinator_client.flights import Flights
 from coordinator_client.identity import Chance
-from coordinator_client.methods import PRODUCE, TXN_OFFSET_COMMIT
-from coordinator_client.state import Identity
+from coordinator_client.methods import DESCRIBE_TOPICS, PRODUCE, TXN_OFFSET_COMMIT
+from coordinator_client.state import Identity, TopicPartitionCount
 from coordinator_client.transaction_offsets import TransactionOffsets, fill_topics
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 
@@ -109,6 +109,28 @@ class Sender:
         offsets = list(self.offsets)
         self.offsets.clear()
         return self.waiting.take(identity), offsets
+
+    def describe(self, topic: str, on_end: Callable[[TransactionError | None], None], now_ms: int) -> None:
+        """Ask for the partitions of a topic, and take records for it once they are known."""
+        header = RequestHeader(client_id=self._plan.client_id)
+        exchange = Exchange(
+            DESCRIBE_TOPICS,
+            log.DescribeTopicsRequest(header=header, topics=[log.TopicName(name=topic)]),
+            deadlines=self._plan.deadlines,
+            now_ms=now_ms,
+            items=lambda reply: reply.topics,
+        )
+
+        def ended(end: log.DescribeTopicsResponse | TransactionError, _: int) -> None:
+            error = end if isinstance(end, TransactionError) else exchange.failure_of(end)
+            if error is None:
+                assert isinstance(end, log.DescribeTopicsResponse), "a failure is no reply"
+                (found,) = end.topics
+                count = TopicPartitionCount(name=topic, topic_id=found.topic_id, partition_count=len(found.partitions))
+                self.waiting.learn(count, first=self._chance.fraction())
+            on_end(error)
+
+        self._flights.start(exchange, ended)
 
     def drop(self) -> None:
         """Forget every record and every request; the flights must be cancelled with it."""

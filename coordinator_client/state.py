@@ -69,6 +69,7 @@ class Goal(Enum):
 
     INIT = auto()
     RECOVER = auto()
+    LEARN = auto()
     BEGIN = auto()
     FLUSH = auto()
     PREPARE = auto()

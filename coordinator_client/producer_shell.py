@@ -1,0 +1,116 @@
+"""What the blocking and the asyncio producer have in common: everything that needs no waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Unpack
+
+from coordinator_client.connection import Connection, connection_to
+from coordinator_client.encodings import Headers, Row
+from coordinator_client.errors import Loss, refused_here, rejected
+from coordinator_client.methods import Reply
+from coordinator_client.producer_config import ProducerConfig, ProducerOptions
+from coordinator_client.producer_core import ProducerCore
+from coordinator_client.state import Identity, ProducerStatus
+from coordinator_client.transport import Call
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.names import check_topic_name
+
+_TIMESTAMP_MS_MAX: Final = 2**63 - 1
+
+
+class ProducerShell:
+    """Base of `Producer` and `AsyncProducer`; not for applications."""
+
+    def __init__(self, endpoint: str | Connection, **options: Unpack[ProducerOptions]) -> None:
+        config = ProducerConfig(**options)
+        self._connection, self._is_own = connection_to(endpoint, client_id=config.client_id, transport=config.transport)
+        self._clock = self._connection.clock
+        self._core = ProducerCore(config.core_plan(client_id=self._connection.client_id), self._connection.chance)
+        self._calls: dict[int, Call] = {}
+
+    @property
+    def identity(self) -> Identity | None:
+        """Producer id and epoch of the current or next transaction; None before the first use."""
+        return self._core.identity
+
+    @property
+    def status(self) -> ProducerStatus:
+        """What the producer can do next."""
+        return self._core.status
+
+    def _check_transactional(self) -> None:
+        if not self._core.is_transactional:
+            raise rejected(
+                ErrorCode.INVALID_REQUEST, "a producer without transactional_id has no transactions; give it one"
+            )
+
+    def _check_plain(self) -> None:
+        if self._core.is_transactional:
+            raise rejected(
+                ErrorCode.INVALID_REQUEST,
+                "a producer with a transactional_id sends inside a transaction: `with producer.transaction() as txn`",
+            )
+
+    def _row(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int | None,
+        headers: Iterable[tuple[str, bytes | None]],
+    ) -> Row:
+        if value is not None and type(value) is not bytes:
+            raise _not_bytes("value", value)
+        if key is not None and type(key) is not bytes:
+            raise _not_bytes("key", key)
+        if timestamp_ms is None:
+            timestamp_ms = self._clock.wall_ms()
+        elif not 0 <= timestamp_ms <= _TIMESTAMP_MS_MAX:
+            raise rejected(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"timestamp_ms is {timestamp_ms} and must be Unix milliseconds from 0 to {_TIMESTAMP_MS_MAX}",
+            )
+        return key, value, timestamp_ms, _checked_headers(headers) if headers else ()
+
+    def _learn(self, topic: str) -> None:
+        """Set the goal to know the partitions of a topic. Raises: Rejected for what is no name of one."""
+        try:
+            check_topic_name(topic)
+        except Refused as why:
+            raise refused_here(why) from None
+        self._core.learn(topic, self._clock.monotonic_ms())
+
+    def _deliver(self, flight: int, attempt: int, answer: Reply | Loss) -> None:
+        self._calls.pop(flight, None)
+        self._core.on_answer(flight, attempt, answer, self._clock.monotonic_ms())
+
+    def _cancel_given_up(self) -> None:
+        for flight in self._core.take_cancelled():
+            call = self._calls.pop(flight, None)
+            if call is not None:
+                call.cancel()
+
+
+def _checked_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
+    checked = tuple(headers)
+    for name, content in checked:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a header must be str, not {type(name).__name__}")
+        if not name.isascii() and not name.isprintable():
+            _check_unicode(name)
+        if content is not None and type(content) is not bytes:
+            raise _not_bytes(f"the content of the header {name!r}", content)
+    return checked
+
+
+def _check_unicode(name: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise rejected(
+            ErrorCode.INVALID_RECORD, f"the name of a header {name!a} is not valid Unicode: half a character"
+        ) from None
+
+
+def _not_bytes(what: str, found: object) -> TypeError:
+    return TypeError(f"{what} must be bytes or None, not {type(found).__name__}; encode it first")

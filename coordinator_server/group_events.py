@@ -1,8 +1,9 @@
 """What happened to groups, told to those who count and to those who read logs.
 
 One line for everybody who joins or goes, for every rebalance that begins, fails or is over, for groups that come, go or
-change their protocol, and for offsets that are forgotten. Somebody who was put out is a warning, with what can be done
-about it: the client does not know, or does not say. Offsets that are committed have no line, there are too many.
+change their protocol, for targets that cannot be computed, and for offsets that are forgotten. Somebody who was put out
+is a warning, with what can be done about it: the client does not know, or does not say. Offsets that are committed have
+no line, there are too many.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import structlog
 from coordinator_runtime.decision import Turn
 from coordinator_server.metrics.groups import GroupNumbers
 from group_coordinator.committed.events import OffsetsDeleted, OffsetsExpired
-from group_coordinator.consumer.events import GroupConverted, TargetComputed
+from group_coordinator.consumer.events import GroupConverted, TargetComputed, TargetFailed
 from group_coordinator.events import (
     GroupCreated,
     GroupRemoved,
@@ -117,6 +118,18 @@ def _target_computed(event: TargetComputed, _turn: Turn) -> None:
     )
 
 
+def _target_failed(event: TargetFailed, _turn: Turn) -> None:
+    _log.error(
+        "assignment_failed",
+        group_id=event.group_id,
+        epoch=event.group_epoch,
+        assignor=event.assignor_name,
+        error=event.error,
+        advice="its members keep what they have, and the next heartbeat tries again: see why the assignor fails, or "
+        "let the members name another one",
+    )
+
+
 def _offsets_expired(event: OffsetsExpired, _turn: Turn) -> None:
     _log.info("offsets_expired", group_id=event.group_id, offsets=event.offset_count)
 
@@ -136,6 +149,7 @@ _LINES: Final[Mapping[type, Callable[[Any, Turn], None]]] = {
     GroupRemoved: _group_removed,
     GroupConverted: _group_converted,
     TargetComputed: _target_computed,
+    TargetFailed: _target_failed,
     OffsetsExpired: _offsets_expired,
     OffsetsDeleted: _offsets_deleted,
 }

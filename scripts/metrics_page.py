@@ -162,6 +162,7 @@ _LOG_LINES: Final = (
     ("offsets_expired", "info", "So many `offsets` of a group were forgotten because of their age."),
     ("offsets_deleted", "info", "Somebody deleted so many `offsets`, or a topic that they belonged to."),
     ("assignment_computed", "debug", "A consumer group has a target: `assignor`, `changed_members`."),
+    ("assignment_failed", "error", "An `assignor` failed on a consumer group, which keeps the target that it has."),
     ("loaded", "info", "All shards are loaded, but for `failed_shards`: the server takes work."),
     ("load_failed", "error", "What all shards share cannot be read; nothing was served."),
     ("shard_load_failed", "error", "A `shard` of a `coordinator` cannot be read and does not serve; the others do."),

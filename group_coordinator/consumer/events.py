@@ -18,6 +18,16 @@ class TargetComputed:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetFailed:
+    """The assignor failed in the other process; the group keeps the target that it has."""
+
+    group_id: str
+    group_epoch: int
+    assignor_name: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class GroupConverted:
     """A group with members changed its protocol."""
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from coordinator_protocol.errors import CoordinatorError
-from coordinator_runtime.decision import Operation
+from coordinator_runtime.decision import Operation, Turn
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.worker import Worker
@@ -25,6 +25,7 @@ from group_coordinator.consumer.assigning import (
     find_group,
     is_target_due,
 )
+from group_coordinator.consumer.events import TargetFailed
 from group_coordinator.consumer.targets import TargetResult, TargetTask, compute, target_task
 from group_coordinator.loading import GroupRouter
 from group_coordinator.shard import GroupShard
@@ -53,15 +54,18 @@ class TargetComputer:
         task = target_task(group, shard.topics, shard.config.consumer_assignors)
         began_us = self._runtime.clock.monotonic_us()
         computed = self._worker.run(_compute, (task, self._assignors[task.assignor_name]))
-        computed.on_settled(partial(self._on_computed, shard, group_id, began_us))
+        computed.on_settled(partial(self._on_computed, shard, task, began_us))
 
-    def _on_computed(self, shard: GroupShard, group_id: str, began_us: int, computed: Pending[TargetResult]) -> None:
+    def _on_computed(self, shard: GroupShard, task: TargetTask, began_us: int, computed: Pending[TargetResult]) -> None:
+        group_id = task.group_id
         self._computing.discard(group_id)
         try:
             result = computed.result()
-        except CoordinatorError:
+        except CoordinatorError as error:
             # The assignor failed, and would fail here, too. The next heartbeat asks again, of a group that may have
             # changed.
+            failed = TargetFailed(group_id, task.group_epoch, task.assignor_name, error.message)
+            self._runtime.on_event(failed, Turn(now_ms=self._runtime.clock.wall_ms()))
             return
         except Exception:  # noqa: BLE001  whatever became of the other process, the members need a target
             self._runtime.write(Operation(shard.key, partial(decide_target_here, group_id=group_id)))

@@ -139,9 +139,14 @@ def preferred_assignor(group: ConsumerGroup, assignors: tuple[str, ...]) -> str:
 
 
 def compute(task: TargetTask, assignor: ServerAssignor) -> TargetResult:
-    """Ask the assignor. Raises Refused UNKNOWN_SERVER_ERROR if it fails."""
+    """Ask the assignor. Raises Refused UNKNOWN_SERVER_ERROR if it fails, or leaves a member out."""
     try:
         shares = assignor(task.members, task.topics)
+        changed = {
+            member_id: shares[member_id]
+            for member_id, known in task.members.items()
+            if shares[member_id] != known.owned
+        }
     except Exception as error:
         # An assignor may be somebody else's code; its group fails, and nothing else does.
         raise Refused(
@@ -149,7 +154,4 @@ def compute(task: TargetTask, assignor: ServerAssignor) -> TargetResult:
             f"the assignor {task.assignor_name} failed on the group {task.group_id!a:.80}: {error!r:.300}; choose "
             "another one",
         ) from error
-    changed = {
-        member_id: shares[member_id] for member_id, member in task.members.items() if shares[member_id] != member.owned
-    }
     return TargetResult(task.group_id, task.group_epoch, task.assignor_name, changed)

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from coordinator_api.v1 import group_pb2
+from coordinator_runtime.decision import Turn
 from coordinator_runtime.ports import CallContext
-from coordinator_server.group_events import SLOW_REBALANCE_MS
+from coordinator_server.group_events import SLOW_REBALANCE_MS, GroupObserver
 from coordinator_server.logs import LogFormat, LogLevel
+from coordinator_server.metrics.groups import GroupNumbers
+from group_coordinator.consumer.events import TargetFailed
 from tests.groups.classic.members import DELAY_MS
 from tests.logs.lines import Lines
 from tests.metrics.observed_groups import ObservedGroups
@@ -152,6 +155,21 @@ def test_a_target_is_told_to_who_looks_closer(room: ObservedGroups, lines: Lines
     room.member().joins("foo")
     (computed,) = [event for event in told(lines) if event["event"] == "assignment_computed"]
     assert (computed["level"], computed["assignor"], computed["changed_members"]) == ("debug", "uniform", 1)
+
+
+def test_a_target_that_cannot_be_computed_is_an_error(lines: Lines) -> None:
+    lines.text()
+    GroupObserver(GroupNumbers())(TargetFailed("g", 3, "mine", "it failed"), Turn(now_ms=0))
+    (failed,) = told(lines)
+    assert failed == {
+        "event": "assignment_failed",
+        "level": "error",
+        "group_id": "g",
+        "epoch": 3,
+        "assignor": "mine",
+        "error": "it failed",
+        "advice": failed["advice"],
+    }
 
 
 def test_a_group_changes_its_protocol(room: ObservedGroups, lines: Lines) -> None:

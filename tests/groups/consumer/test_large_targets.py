@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator_protocol.assignors.values import Shares
 from coordinator_runtime.worker import WorkerLost
+from group_coordinator.assignors import ServerAssignor
 from group_coordinator.consumer import targets
+from group_coordinator.consumer.events import TargetFailed
 from tests.groups.consumer.members import Consumer, ConsumerRoom, all_of
 from tests.groups.room import RoomOptions
 from tests.harness.workers import HeldWorker
@@ -74,6 +77,31 @@ def test_when_the_other_process_dies_the_target_is_computed_here() -> None:
     room.settle()
     member.beats()
     assert (member.assigned, room.state()) == (all_of(foo=6), "Stable")
+
+
+def broken(_members: object, _topics: object) -> Shares[bytes]:
+    raise RuntimeError("no idea")
+
+
+def forgetful(_members: object, _topics: object) -> Shares[bytes]:
+    return {}
+
+
+@pytest.mark.parametrize(("assignor", "error"), [(broken, "no idea"), (forgetful, "KeyError")])
+def test_an_assignor_that_fails_is_named_and_the_next_heartbeat_tries_again(
+    assignor: ServerAssignor, error: str
+) -> None:
+    worker = HeldWorker()
+    room = ConsumerRoom(RoomOptions(worker=worker, assignors={"uniform": assignor}), consumer_assignors=("uniform",))
+    events: list[object] = []
+    room.inside.runtime.on_event = lambda event, _turn: events.append(event)
+    member = room.member()
+    member.joins("foo")
+    (failed,) = (event for event in events if isinstance(event, TargetFailed))
+    assert (failed.group_id, failed.group_epoch, failed.assignor_name) == ("g", 2, "uniform")
+    assert error in failed.error
+    member.beats()
+    assert (worker.done_count, member.assigned, room.state()) == (2, frozenset(), "Assigning")
 
 
 def test_a_computation_for_a_group_that_is_gone_is_forgotten() -> None:

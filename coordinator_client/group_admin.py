@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
+from typing import Final
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
@@ -54,6 +56,9 @@ from coordinator_client.offset_reset import OffsetReset, ResetTo, planned
 from coordinator_client.transaction_offsets import fill_topics
 from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_protocol.names import check_group_id
+
+_COUNTED_AT_ONCE_MAX: Final = 400
+"""Partitions in one question: about as many as the server counts before it lets others have their turn."""
 
 
 class GroupCalls:
@@ -153,17 +158,19 @@ class GroupCalls:
         counts: dict[TopicPartition, RecordCount] = {}
         missing = dict(start_offsets)
         while missing:
+            asked = list(islice(missing, _COUNTED_AT_ONCE_MAX))
             request = log.CountRecordsRequest(header=self._connection.header())
-            for (topic, partition), offset in missing.items():
-                request.partitions.add(topic=topic, partition=partition, start_offset=offset)
+            for name in asked:
+                topic, partition = name
+                request.partitions.add(topic=topic, partition=partition, start_offset=missing[name])
             reply = self._connection.ask(
                 COUNT_RECORDS,
                 request,
                 deadlines=self._deadlines,
                 items=lambda reply: _without(reply.results, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
             )
-            asked, missing = list(missing), {}
             for name, result in zip(asked, reply.results, strict=True):
+                del missing[name]
                 if result.error_code:
                     counts.pop(name, None)
                     continue

@@ -223,6 +223,16 @@ def test_a_long_count_goes_on_where_the_server_stopped(far: Admin, world: World)
     assert [asked.partitions[0].start_offset for asked in world.requests(Method.COUNT_RECORDS)] == [1, 50]
 
 
+def test_many_partitions_are_counted_in_several_questions(far: Admin, world: World) -> None:
+    world.answer(
+        Method.COUNT_RECORDS,
+        log.CountRecordsResponse(results=[log.CountResult(next_offset=1, high_watermark=1)] * 400),
+        log.CountRecordsResponse(results=[log.CountResult(next_offset=1, high_watermark=1)]),
+    )
+    assert len(far.count_records({place(f"foo-{number}"): 1 for number in range(401)})) == 401
+    assert [len(asked.partitions) for asked in world.requests(Method.COUNT_RECORDS)] == [400, 1]
+
+
 # Where they shall go on
 
 

@@ -9,7 +9,15 @@ from coordinator_protocol.limits import Limits
 from coordinator_runtime.ports import CallContext, PartitionName, Permission, ResourceType
 from coordinator_runtime.store import Family
 from partition_log.catalog.rules import NewTopic
-from partition_log.requests import FetchItem, FetchRequest, OffsetQuery, ProduceRequest, TopicName, TopicResult
+from partition_log.requests import (
+    CountQuery,
+    FetchItem,
+    FetchRequest,
+    OffsetQuery,
+    ProduceRequest,
+    TopicName,
+    TopicResult,
+)
 from tests.log.log_room import ABORT, COMMITTED, CONTEXT, TOPIC, Batch, LogRoom, code, transactional
 
 TX = transactional()
@@ -274,6 +282,9 @@ def test_every_use_of_a_topic_asks_for_its_permission(room: LogRoom) -> None:
     assert code(guarded.read(topic="secret")) is denied
     assert code(guarded.read(topic="missing")) is denied
     assert code(guarded.offsets(-1, topic="secret")[0]) is denied
+    counted = guarded.log.count_records([CountQuery(PartitionName("secret", b"", 0), 0)], CONTEXT)
+    guarded.flush()
+    assert code(counted.result()[0]) is denied
     assert code(create(guarded, NewTopic("mine", 1))[0]) is denied
     assert code(delete(guarded, TopicName(TOPIC))[0]) is denied
     assert [topic.name for topic in guarded.topics.describe_topics([], CONTEXT)] == [TOPIC]

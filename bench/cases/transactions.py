@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 from bench.arena import TOPIC, Arena
 from bench.case import Case, Contender, Row
 from bench.contenders import JAVA, RAW, kafka, own
-from bench.load.transactions import DRIVERS, THREE_CALLS
+from bench.load.transactions import DRIVERS, FALLBACKS
 from bench.results import TRANSACTIONS_PER_SECOND, Run
 from bench.sizes import in_words
 
 if TYPE_CHECKING:
     from bench.kafka.broker import Broker
 
-_THREE_CALLS_AT: Final = (64, 1_024)
-"""Producers and size of the one row in which the client makes all three calls of the old protocol."""
+_FALLBACKS_AT: Final = (64, 1_024)
+"""Producers and size of the one row with the slower ways to make requests."""
 _PROGRAMS: Final = ((JAVA, "transactions"), (RAW, "raw-transactions"))
 
 
@@ -30,8 +30,8 @@ def rows(arena: Arena) -> list[Row]:
 
 
 def _row(arena: Arena, producers: int, value_bytes: int, committed: bool) -> Row:
-    is_place_of_three = (producers, value_bytes) == _THREE_CALLS_AT and committed
-    drivers = [driver for driver in DRIVERS if driver != THREE_CALLS or is_place_of_three]
+    has_fallbacks = (producers, value_bytes) == _FALLBACKS_AT and committed
+    drivers = [driver for driver in DRIVERS if driver not in FALLBACKS or has_fallbacks]
     label = f"3 x {in_words(value_bytes)}, {producers} producer{'s' * (producers > 1)}"
     return Row(
         f"{label}, {'commit' if committed else 'abort'}",

@@ -24,8 +24,12 @@ from coordinator_client.connection import Connection
 from coordinator_client.producer import Producer
 
 PARTITIONS: Final = 3
+SDK_UNARY: Final = "SDK, unary"
+"""A call for each request instead of the session."""
 THREE_CALLS: Final = "stubs, three calls"
 """AddPartitionsToTxn, Produce and EndTxn; all others add partitions with the first batch."""
+FALLBACKS: Final = frozenset({SDK_UNARY, THREE_CALLS})
+"""What works everywhere and is not the fast way: measured in one row, for comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +91,10 @@ class SdkProducer:
         self._producer.close()
 
 
-def by_sdk(load: Load) -> Run:
+def by_sdk(load: Load, *, transport: str = "session") -> Run:
     """Producers of the SDK, each in a thread."""
     prefix = new_prefix("sdk")
-    with Connection(load.endpoint, client_id="bench") as connection:
+    with Connection(load.endpoint, client_id="bench", transport=transport) as connection:
         openers = [partial(SdkProducer, connection, load, f"{prefix}{number}") for number in range(load.producers)]
         return run_in_threads(openers, load.span, load.server_process_id)
 
@@ -134,6 +138,7 @@ def by_transact(load: Load, *, asker_on: Callable[[aio.Channel], Asker]) -> Run:
 DRIVERS: Final[Mapping[str, Driver]] = MappingProxyType(
     {
         "SDK": by_sdk,
+        SDK_UNARY: partial(by_sdk, transport="unary"),
         "stubs": by_stubs,
         THREE_CALLS: partial(by_stubs, adds_first=True),
         "stubs, Transact": partial(by_transact, asker_on=UnaryAsker),

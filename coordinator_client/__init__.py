@@ -17,6 +17,9 @@ from coordinator_client.admin import PartitionDescription as PartitionDescriptio
 from coordinator_client.admin import TopicDescription as TopicDescription
 from coordinator_client.admin import TransactionDescription as TransactionDescription
 from coordinator_client.admin import TransactionListing as TransactionListing
+from coordinator_client.async_producer import AsyncPreparedTransaction as AsyncPreparedTransaction
+from coordinator_client.async_producer import AsyncProducer as AsyncProducer
+from coordinator_client.async_producer import AsyncTransaction as AsyncTransaction
 from coordinator_client.batch_reader import BatchReader as BatchReader
 from coordinator_client.batch_reader import FetchedBatch as FetchedBatch
 from coordinator_client.batch_reader import FetchOptions as FetchOptions
@@ -68,7 +71,10 @@ __all__ = [
     "Abortable",
     "Admin",
     "AsyncConsumer",
+    "AsyncPreparedTransaction",
+    "AsyncProducer",
     "AsyncRebalanceListener",
+    "AsyncTransaction",
     "BatchReader",
     "CommitFailed",
     "Connection",

@@ -31,6 +31,11 @@ class Timer(Protocol):
 class Loop(Protocol):
     """Runs calls one at a time. A call must be short and must not raise."""
 
+    @property
+    def is_here(self) -> bool:
+        """Whether it is this thread that runs the loop."""
+        ...
+
     def call_soon(self, call: _Call) -> None:
         """Run it soon, after those before it; from any thread."""
         ...

@@ -22,7 +22,6 @@ from coordinator_protocol.errors import ErrorCode
 BatchT = TypeVar("BatchT")
 _Report: TypeAlias = tuple[int, int, Reply | Loss]
 
-_TIMESTAMP_MS_MAX: Final = 2**63 - 1
 _LONGEST_LOOK_MS: Final = 60_000
 
 

@@ -155,7 +155,10 @@ class SharedSession:
 
     def close(self) -> None:
         """End the stream and release the loop; from any thread."""
-        self._loop.call_soon(self._close)
+        if self._loop.is_here:
+            self._close()
+        else:
+            self._loop.call_soon(self._close)
         self._loop.release()
 
     # What the stream asks and tells, on the loop.

@@ -165,6 +165,10 @@ class World:
 
     # The loop.
 
+    @property
+    def is_here(self) -> bool:
+        return True
+
     def call_soon(self, call: Callable[[], None]) -> None:
         self._after(0, call)
 

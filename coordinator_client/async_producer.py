@@ -1,0 +1,386 @@
+"""The asyncio producer: the same core on the application's own loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+from types import TracebackType
+from typing import Final, Self, TypeVar, Unpack
+
+from coordinator_client.connection import Connection
+from coordinator_client.encodings import Row
+from coordinator_client.errors import Abortable, Fenced, Loss, Rejected, TransactionError, rejected
+from coordinator_client.loops import AsyncioLoop, Loop, Timer
+from coordinator_client.methods import Reply
+from coordinator_client.producer_config import ProducerOptions
+from coordinator_client.producer_shell import ProducerShell
+from coordinator_client.state import Identity, ProducerStatus
+from coordinator_client.transaction_offsets import OffsetSource, TransactionOffsets
+from coordinator_protocol.errors import ErrorCode
+
+BatchT = TypeVar("BatchT")
+
+
+class AsyncProducer(ProducerShell):
+    """`Producer` for asyncio: what waits is awaited, everything else is the same.
+
+    Its requests travel on the loop of the task that uses it first, in one session with everything else on that loop: a
+    thousand producers in a thousand tasks share messages. It belongs to one task at a time. Use it in an `async with`,
+    or call `close`.
+    """
+
+    def __init__(self, endpoint: str | Connection, **options: Unpack[ProducerOptions]) -> None:
+        """Check the settings; the server is not asked yet. Options by name: see `ProducerConfig`.
+
+        Raises: Rejected or Misconfigured for a wrong one.
+        """
+        super().__init__(endpoint, **options)
+        self._open_loop = self._connection.open_loop or AsyncioLoop
+        self._loop: Loop
+        self._has_loop = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: Timer | None = None
+        self._timer_ms = 0
+        self._defect: BaseException | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+            return
+        try:
+            # Whoever is cancelled does not want to wait for the network.
+            await self._close(is_patient=isinstance(error, Exception))
+        except TransactionError as failed:
+            error.add_note(f"closing the producer failed too: {failed}")
+
+    async def init(self) -> None:
+        """Get an identity now instead of at the first use.
+
+        With a transactional id this fences every earlier producer of that name and aborts what it left open, so a
+        process that takes over does this first. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown.
+        """
+        self._core.init()
+        await self._reach_goal()
+
+    async def recover(self) -> AsyncPreparedTransaction | None:
+        """Take the transactional id over as `init` does, but keep what an earlier producer of that name left open; see
+        `Producer.recover`."""
+        self._core.recover()
+        await self._reach_goal()
+        return None if self._core.prepared is None else AsyncPreparedTransaction(self, self._core.prepared)
+
+    def transaction(self) -> AsyncTransaction:
+        """Return a transaction for an `async with`: commits on a clean exit, aborts on any exception and lets it
+        through.
+
+        Raises: Rejected without a transactional id.
+        """
+        self._check_transactional()
+        return AsyncTransaction(self)
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Take a record outside transactions; it is in the log once `flush` or `close` returned.
+
+        `key` chooses the partition as Kafka does; without one, records go batch by batch to the partitions in turns.
+        `timestamp_ms` is Unix milliseconds, by default now. Raises: Rejected or TypeError for a wrong call.
+        """
+        self._check_plain()
+        await self._take(topic, self._row(key, value, timestamp_ms, headers), partition)
+
+    async def flush(self) -> None:
+        """Return once everything sent so far is in the log.
+
+        Raises: what became of the first record that is not, once: Rejected, Recoverable, Retriable, OutcomeUnknown,
+        Misconfigured, Fenced.
+        """
+        self._core.flush()
+        await self._reach_goal()
+
+    async def resolve_outcome(self) -> bool:
+        """Ask again what became of a commit that ended in OutcomeUnknown: True = committed, False = aborted.
+
+        The producer goes on afterwards. Raises: OutcomeUnknown if there is still no answer; Fenced where a newer
+        producer runs and the outcome can no longer be told; Rejected if nothing is unknown.
+        """
+        self._core.resolve()
+        try:
+            await self._reach_goal()
+        except (Abortable, Rejected) as error:
+            if error.may_have_committed:
+                raise
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Flush (or abort an open transaction), then let go of the connection if it was made here. Again: nothing. A
+        prepared transaction is left as it is.
+
+        Raises: as `flush`; the producer is closed all the same.
+        """
+        await self._close(is_patient=True)
+
+    async def _close(self, *, is_patient: bool) -> None:
+        status = self._core.status
+        try:
+            if is_patient and status is not ProducerStatus.CLOSED and not self._connection.is_of_a_parent:
+                if not self._core.is_transactional:
+                    await self.flush()
+                elif status in (ProducerStatus.IN_TRANSACTION, ProducerStatus.MUST_ABORT):
+                    await self._abort()
+        finally:
+            self._core.close()
+            self._cancel_given_up()
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._is_own:
+                self._connection.close()
+
+    async def _take(self, topic: str, row: Row, partition: int | None) -> None:
+        core = self._core
+        writer = core.writer(topic)
+        if writer is None:
+            self._learn(topic)
+            await self._reach_goal()
+            writer = core.writer(topic)
+            assert writer is not None, "a topic that was learned has a writer"
+        if core.append(writer, row, partition):
+            self._pump()
+            while core.is_full:
+                await self._news()
+
+    def _commit_offsets(self, offsets: TransactionOffsets) -> None:
+        self._core.commit_offsets(offsets)
+        self._pump()
+
+    async def _begin(self) -> None:
+        self._core.begin()
+        await self._reach_goal()
+
+    async def _commit(self) -> int:
+        self._core.commit()
+        try:
+            await self._reach_goal()
+        except TransactionError:
+            raise
+        except BaseException as interruption:
+            if self._core.is_unresolved:
+                interruption.add_note("The commit was interrupted: call resolve_outcome() to learn how it ended.")
+            else:
+                await self._abort_because(interruption)
+            raise
+        return self._core.csn
+
+    async def _prepare(self) -> AsyncPreparedTransaction:
+        self._core.prepare()
+        await self._reach_goal()
+        assert self._core.prepared is not None, "what was prepared has a name"
+        return AsyncPreparedTransaction(self, self._core.prepared)
+
+    async def _commit_prepared(self) -> int:
+        if self._core.is_unresolved:
+            self._core.resolve()
+        else:
+            self._core.commit()
+        await self._reach_goal()
+        return self._core.csn
+
+    async def _abort(self) -> None:
+        self._core.abort()
+        await self._reach_goal()
+
+    async def _abort_because(self, error: BaseException) -> None:
+        """Abort, and keep `error` in front: what fails now is only noted on it, unless it tells that all is over."""
+        own = self._core.failure
+        try:
+            await self._abort()
+        except Fenced as fenced:
+            if error is own:
+                # The send failed because of the rival; "repeat it in a new transaction" would be wrong advice.
+                raise
+            error.add_note(f"the abort that followed failed: {fenced}")
+        except TransactionError as failed:
+            error.add_note(f"the abort that followed failed: {failed}")
+
+    async def _reach_goal(self) -> None:
+        """Work until the core's goal is reached. Raises: what the core says it ended with."""
+        core = self._core
+        try:
+            self._pump()
+            while not core.is_at_rest:
+                await self._news()
+        except BaseException:
+            core.interrupt()
+            self._cancel_given_up()
+            raise
+        self._cancel_given_up()
+        result = core.take_result()
+        if result is not None:
+            raise result
+
+    async def _news(self) -> None:
+        """Return when the goal is reached, or there is room for more. Raises: what went wrong in the loop meanwhile."""
+        if self._defect is not None:
+            raise self._defect
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _pump(self) -> None:
+        """Start what is due, and see to it that the rest is looked at in time. Does not wait."""
+        # Looked at before the core notes that an attempt starts: after a fork none can.
+        transport = self._connection.transport_on(self._open_loop)
+        if not self._has_loop:
+            self._loop, self._has_loop = self._open_loop(), True
+        core, now_ms = self._core, self._clock.monotonic_ms()
+        for due in core.transmissions(now_ms):
+            self._calls[due.flight] = transport.start(
+                due.rpc, due.request, timeout_ms=due.timeout_ms, on_done=partial(self._report, due.flight, due.attempt)
+            )
+        self._cancel_given_up()
+        wake_ms = core.wake_ms()
+        if wake_ms is not None and (self._timer is None or wake_ms < self._timer_ms):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_ms = wake_ms
+            self._timer = self._loop.call_after(max(0, wake_ms - now_ms), self._on_time)
+
+    def _report(self, flight: int, attempt: int, answer: Reply | Loss) -> None:
+        """Take an answer: in a plain call where it comes on this loop, as those of a session do."""
+        deliver = partial(self._deliver, flight, attempt, answer)
+        if self._loop.is_here:
+            self._go_on(deliver)
+        else:
+            self._loop.call_soon(partial(self._go_on, deliver))
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self._go_on(lambda: None)
+
+    def _go_on(self, step: Callable[[], None]) -> None:
+        if self._defect is not None:
+            return
+        try:
+            step()
+            if self._core.status is not ProducerStatus.CLOSED:
+                self._pump()
+        except BaseException as error:  # noqa: BLE001  nobody is here to see it: whoever waits raises it
+            self._defect = error
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            return
+        if self._defect is not None:
+            waiter.set_exception(self._defect)
+        elif self._core.is_at_rest:
+            waiter.set_result(None)
+
+
+class AsyncTransaction:
+    """All of its records become visible together, or none ever does. Made by `AsyncProducer.transaction`, used in an
+    `async with`."""
+
+    def __init__(self, producer: AsyncProducer) -> None:
+        self._producer = producer
+        self._is_open = False
+        self.csn = 0
+        """Commit sequence number: orders all outcomes of the server. 0 until the commit is done."""
+
+    async def __aenter__(self) -> Self:
+        """Open it. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown; nothing was sent then."""
+        await self._producer._begin()
+        self._is_open = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit on a clean exit, abort otherwise; the exception of the body goes on, a failed abort noted on it.
+
+        Raises on a clean exit: Abortable (rolled back, the producer goes on), Recoverable, Fenced, Rejected,
+        Misconfigured, OutcomeUnknown (see `AsyncProducer.resolve_outcome`).
+        """
+        if not self._is_open:
+            return
+        self._is_open = False
+        if error is None:
+            self.csn = await self._producer._commit()
+        else:
+            await self._producer._abort_because(error)
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Take a record; it is durable and visible once the `async with` ended cleanly. See `Transaction.send`."""
+        self._check_open()
+        producer = self._producer
+        await producer._take(topic, producer._row(key, value, timestamp_ms, headers), partition)
+
+    def commit_offsets(self, consumer: OffsetSource[BatchT], batch: BatchT) -> None:
+        """Commit the consumer's offsets behind this batch together with the transaction, or not at all. See
+        `Transaction.commit_offsets`."""
+        self._check_open()
+        self._producer._commit_offsets(consumer.transaction_offsets(batch))
+
+    async def flush(self) -> None:
+        """Return once everything sent so far is durable, though not visible. Raises: as `send`."""
+        self._check_open()
+        await self._producer.flush()
+
+    async def prepare(self) -> AsyncPreparedTransaction:
+        """Promise that the transaction can be committed whatever crashes, and let somebody else decide whether it is.
+        See `Transaction.prepare`."""
+        self._check_open()
+        try:
+            return await self._producer._prepare()
+        finally:
+            self._is_open = self._producer.status in (ProducerStatus.IN_TRANSACTION, ProducerStatus.MUST_ABORT)
+
+    async def abort(self) -> None:
+        """Roll back now; the `async with` then ends without doing anything. Raises: Fenced, OutcomeUnknown."""
+        self._check_open()
+        self._is_open = False
+        await self._producer._abort()
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise rejected(ErrorCode.INVALID_TXN_STATE, "the transaction is over; open another one")
+
+
+class AsyncPreparedTransaction:
+    """`PreparedTransaction` for asyncio."""
+
+    def __init__(self, producer: AsyncProducer, identity: Identity) -> None:
+        self._producer = producer
+        self.identity: Final = identity
+        """Names the transaction, however often it is recovered: note it beside the decision, and look it up there."""
+
+    async def commit(self) -> int:
+        """Make its records visible, and return its commit sequence number. See `PreparedTransaction.commit`."""
+        return await self._producer._commit_prepared()
+
+    async def abort(self) -> None:
+        """Roll it back. Raises: as `commit`."""
+        await self._producer._abort()

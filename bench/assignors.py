@@ -31,10 +31,11 @@ from coordinator_runtime.ports import TopicShape
 from coordinator_runtime.timeline import Journal
 from coordinator_runtime.worker import WorkerProcess
 from group_coordinator.assignors import SERVER_ASSIGNORS
+from group_coordinator.consumer.computing import compute, compute_away
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.consumer.records import MemberChanged
 from group_coordinator.consumer.state import ConsumerMember, Subscription
-from group_coordinator.consumer.targets import TargetResult, TargetTask, compute, is_large, target_task
+from group_coordinator.consumer.targets import is_large, target_task
 
 SETS: Final = 5
 RUNS: Final = 15
@@ -170,15 +171,10 @@ async def _server_row(worker: WorkerProcess, group: ConsumerGroup, topics: _Topi
     spent_ns = []
     for _ in range(RUNS_OF_THE_LARGEST):
         start_ns = perf_counter_ns()
-        await worker.run(_computed, task)
+        await worker.run(compute_away, (task, SERVER_ASSIGNORS[assignor]))
         spent_ns.append(perf_counter_ns() - start_ns)
     is_away = "yes" if is_large(group, topics) else "no"
     return [f"{on_loop_ms:.1f}", is_away, f"{packing_ms:.1f}", f"{median(spent_ns) / 1e6:.1f}"]
-
-
-def _computed(task: TargetTask) -> TargetResult:
-    """In the other process."""
-    return compute(task, SERVER_ASSIGNORS[task.assignor_name])
 
 
 def _consumer_group(size: Size, subscriptions: Sequence[Subscription]) -> ConsumerGroup:

@@ -132,9 +132,13 @@ def run_in_threads(openers: Sequence[Callable[[], Worker]], span: Span, server_p
 
 
 def run_as_tasks(opener: Callable[[], Sequence[AsyncWorker]], span: Span, server_process_id: int) -> Run:
-    """Run the workers on one loop, in which the opener is called. Raises: what a worker could not go on after."""
+    """Run the workers on one loop, in which the opener is called. Raises: LoadFailed."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run_tasks(opener, span, server_process_id))
+        try:
+            return runner.run(_run_tasks(opener, span, server_process_id))
+        except ExceptionGroup as several:
+            first = several.exceptions[0]
+            raise (first if isinstance(first, LoadFailed) else LoadFailed(f"a worker failed: {first!r}")) from several
 
 
 async def _run_tasks(opener: Callable[[], Sequence[AsyncWorker]], span: Span, server_process_id: int) -> Run:

@@ -85,8 +85,15 @@ class WorkerProcess:
 
     def _started(self) -> ProcessPoolExecutor:
         if self._executor is None:
-            # Not forked: this process has threads, and a copy of their locks would stay locked for ever.
-            self._executor = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin)
+            # Not forked: this process has threads, and a copy of their locks would stay locked for ever. An interrupt
+            # from the terminal goes to all processes, and is the server's to answer. A function of this module would
+            # make the new process import all that this one does.
+            self._executor = ProcessPoolExecutor(
+                1,
+                mp_context=get_context("spawn"),
+                initializer=signal.signal,
+                initargs=(signal.SIGINT, signal.SIG_IGN),
+            )
         return self._executor
 
     def _drop(self) -> None:
@@ -94,8 +101,3 @@ class WorkerProcess:
         executor, self._executor = self._executor, None
         if executor is not None:
             executor.shutdown(wait=False, cancel_futures=True)
-
-
-def _begin() -> None:
-    """In the new process: an interrupt from the terminal goes to all processes, and is the server's to answer."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -25,8 +25,9 @@ from group_coordinator.consumer.assigning import (
     find_group,
     is_target_due,
 )
+from group_coordinator.consumer.computing import TargetResult, TargetTask, compute_away
 from group_coordinator.consumer.events import TargetFailed
-from group_coordinator.consumer.targets import TargetResult, TargetTask, compute, target_task
+from group_coordinator.consumer.targets import target_task
 from group_coordinator.loading import GroupRouter
 from group_coordinator.shard import GroupShard
 
@@ -53,7 +54,7 @@ class TargetComputer:
         self._computing.add(group_id)
         task = target_task(group, shard.topics, shard.config.consumer_assignors)
         began_us = self._runtime.clock.monotonic_us()
-        computed = self._worker.run(_compute, (task, self._assignors[task.assignor_name]))
+        computed = self._worker.run(compute_away, (task, self._assignors[task.assignor_name]))
         computed.on_settled(partial(self._on_computed, shard, task, began_us))
 
     def _on_computed(self, shard: GroupShard, task: TargetTask, began_us: int, computed: Pending[TargetResult]) -> None:
@@ -77,9 +78,3 @@ class TargetComputer:
     def _on_written(self, shard: GroupShard, group_id: str, written: Pending[bool]) -> None:
         if not written.result():
             self._runtime.write(assign(shard, group_id))
-
-
-def _compute(asked: tuple[TargetTask, ServerAssignor]) -> TargetResult:
-    """In the other process."""
-    task, assignor = asked
-    return compute(task, assignor)

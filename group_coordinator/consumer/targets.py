@@ -1,7 +1,7 @@
-"""What an assignor is told of a group, and what its answer means for the members.
+"""What an assignor is told of a group, and whether its work may be done on the loop.
 
 A small target is computed where it is needed, in the operation that needs it. A large one would hold up everybody on
-the loop: it is computed in another process (`target_worker`), and counts only if its group epoch still stands.
+the loop: it is computed in another process (`target_computer`), and counts only if its group epoch still stands.
 
 Source: spec groups 3.5, 5.8; design 8.
 """
@@ -9,15 +9,13 @@ Source: spec groups 3.5, 5.8; design 8.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
-from coordinator_protocol.assignors.values import MemberSpec, Share, TopicSpec
-from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.assignors.values import MemberSpec, TopicSpec
 from coordinator_runtime.ports import TopicMetadata, TopicShape
-from group_coordinator.assignors import ServerAssignor
+from group_coordinator.consumer.computing import TargetTask
 from group_coordinator.consumer.group import ConsumerGroup
 
 ON_LOOP_US_MAX: Final = 2_000
@@ -30,54 +28,6 @@ _US_PER_PARTITION: Final = 0.25
 _US_PER_PARTITION_UNEQUAL: Final = 1.0
 _US_PER_WISH_UNEQUAL: Final = 0.4
 """For each topic of each member, where members subscribe to different ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class TargetTask:
-    """Everything that a computation needs, so that it can be done anywhere."""
-
-    group_id: str
-    group_epoch: int
-    assignor_name: str
-    members: Mapping[str, MemberSpec[bytes]]
-    topics: Mapping[bytes, TopicSpec]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Plain tuples pickle several times as fast as frozen classes, and the loop stands still meanwhile.
-        members = [
-            (member_id, each.topics, each.instance_id, each.rack_id, each.owned, each.generation)
-            for member_id, each in self.members.items()
-        ]
-        topics = [(topic_id, each.partition_count, each.racks) for topic_id, each in self.topics.items()]
-        return _unpacked, (self.group_id, self.group_epoch, self.assignor_name, members, topics)
-
-
-_MemberRow = tuple[str, frozenset[bytes], str | None, str | None, Share[bytes], int]
-_TopicRow = tuple[bytes, int, tuple[frozenset[str], ...]]
-
-
-def _unpacked(
-    group_id: str, group_epoch: int, assignor_name: str, members: Iterable[_MemberRow], topics: Iterable[_TopicRow]
-) -> TargetTask:
-    specs = {
-        member_id: MemberSpec(
-            topics=wanted, instance_id=instance_id, rack_id=rack_id, owned=owned, generation=generation
-        )
-        for member_id, wanted, instance_id, rack_id, owned, generation in members
-    }
-    sizes = {topic_id: TopicSpec(partition_count, racks) for topic_id, partition_count, racks in topics}
-    return TargetTask(group_id, group_epoch, assignor_name, specs, sizes)
-
-
-@dataclass(frozen=True, slots=True)
-class TargetResult:
-    """The answer of an assignor, as far as it is new."""
-
-    group_id: str
-    group_epoch: int
-    assignor_name: str
-    changed: Mapping[str, Share[bytes]]
-    """New shares by member id; who is not here keeps its own."""
 
 
 def shapes_of(names: Iterable[str], topics: TopicMetadata) -> list[TopicShape]:
@@ -136,22 +86,3 @@ def preferred_assignor(group: ConsumerGroup, assignors: tuple[str, ...]) -> str:
     """The one that most members name, at a tie the one that is listed first; the first if nobody names any."""
     votes = Counter(member.server_assignor for member in group.members.values() if member.server_assignor is not None)
     return max(assignors, key=lambda name: (votes[name], -assignors.index(name)))
-
-
-def compute(task: TargetTask, assignor: ServerAssignor) -> TargetResult:
-    """Ask the assignor. Raises Refused UNKNOWN_SERVER_ERROR if it fails, or leaves a member out."""
-    try:
-        shares = assignor(task.members, task.topics)
-        changed = {
-            member_id: shares[member_id]
-            for member_id, known in task.members.items()
-            if shares[member_id] != known.owned
-        }
-    except Exception as error:
-        # An assignor may be somebody else's code; its group fails, and nothing else does.
-        raise Refused(
-            ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"the assignor {task.assignor_name} failed on the group {task.group_id!a:.80}: {error!r:.300}; choose "
-            "another one",
-        ) from error
-    return TargetResult(task.group_id, task.group_epoch, task.assignor_name, changed)

@@ -10,10 +10,11 @@ import pytest
 from coordinator_protocol.assignors.values import MemberSpec, TopicSpec
 from coordinator_runtime.ports import TopicShape
 from coordinator_runtime.timeline import Journal
+from group_coordinator.consumer.computing import TargetTask
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.consumer.records import MemberChanged
 from group_coordinator.consumer.state import ConsumerMember, Subscription
-from group_coordinator.consumer.targets import TargetTask, is_large
+from group_coordinator.consumer.targets import is_large
 
 
 class Topics:

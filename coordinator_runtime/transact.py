@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from coordinator_api.v1 import log_pb2, transaction_pb2
 from coordinator_protocol.marker import Outcome
 from coordinator_protocol.quick import quick
 from coordinator_runtime.decision import Operation
-from coordinator_runtime.ports import CallContext, GroupWrite, Membership, PartitionName, PartitionWrite
+from coordinator_runtime.ports import CallContext, GroupWrite, Membership, PartitionName, PartitionRef, PartitionWrite
 
-NO_OFFSET = -1
+NO_OFFSET: Final = -1
+NO_PLACE: Final = -1
 
 
 @quick
@@ -24,10 +25,10 @@ NO_OFFSET = -1
 class PlacedBatches:
     """The batches of a request, by partition."""
 
-    names: Sequence[PartitionName]
+    targets: Sequence[PartitionRef | PartitionName]
     """Of each batch, as the answer calls it."""
     places: Sequence[int]
-    """Of each batch: which of `partitions` it is in; -1 = it has no place."""
+    """Of each batch: the ordinal of the partition; NO_PLACE = it does not exist."""
     partitions: Sequence[PartitionWrite]
     refusal: Operation | None = None
     """Refuses as the first batch that has no place, once it is durable that it has none."""

@@ -83,25 +83,27 @@ def _produce_item(item: log_pb2.PartitionBatch) -> ProduceItem:
 
 def client_header(batch: log_pb2.RecordBatch) -> BatchHeader:
     """The header of a batch that a client sends, unchecked but for what has no value here. Raises Refused."""
-    if batch.encoding == log_pb2.ENCODING_UNSPECIFIED and not batch.is_control:
+    encoding, timestamp_type, is_control, has = batch.encoding, batch.timestamp_type, batch.is_control, batch.HasField
+    if not encoding and not is_control:
         raise Refused(ErrorCode.INVALID_RECORD, "the batch does not say how its payload is encoded; name the encoding")
-    if not 0 <= batch.timestamp_type < len(_TIMESTAMP_TYPES):
+    if not 0 <= timestamp_type < len(_TIMESTAMP_TYPES):
         raise Refused(
-            ErrorCode.INVALID_TIMESTAMP, f"timestamp type {batch.timestamp_type} is not known here; use CREATE_TIME"
+            ErrorCode.INVALID_TIMESTAMP, f"timestamp type {timestamp_type} is not known here; use CREATE_TIME"
         )
+    # In the order of the fields: by name it takes more than twice as long, and this is done for every batch.
     return BatchHeader(
-        base_offset=batch.base_offset,
-        record_count=batch.record_count,
-        base_timestamp_ms=batch.base_timestamp_ms,
-        max_timestamp_ms=batch.max_timestamp_ms,
-        producer_id=batch.producer_id if batch.HasField("producer_id") else NO_PRODUCER_ID,
-        producer_epoch=batch.producer_epoch if batch.HasField("producer_epoch") else NO_PRODUCER_EPOCH,
-        base_sequence=batch.base_sequence if batch.HasField("base_sequence") else NO_SEQUENCE,
-        encoding=encoding_of(batch.encoding),
-        compression=compression_of(batch.compression),
-        timestamp_type=_TIMESTAMP_TYPES[batch.timestamp_type],
-        is_transactional=batch.is_transactional,
-        is_control=batch.is_control,
+        batch.base_offset,
+        batch.record_count,
+        batch.base_timestamp_ms,
+        batch.max_timestamp_ms,
+        encoding_of(encoding),
+        batch.producer_id if has("producer_id") else NO_PRODUCER_ID,
+        batch.producer_epoch if has("producer_epoch") else NO_PRODUCER_EPOCH,
+        batch.base_sequence if has("base_sequence") else NO_SEQUENCE,
+        compression_of(batch.compression),
+        _TIMESTAMP_TYPES[timestamp_type],
+        batch.is_transactional,
+        is_control,
     )
 
 

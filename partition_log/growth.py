@@ -6,14 +6,17 @@ is one record.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from coordinator_protocol.batch import NO_TIMESTAMP_MS, BatchHeader, Encoding, encode_batch, with_base_offset
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from partition_log import rules
 from partition_log.records import TransactionAppended
+from partition_log.requests import Append
 from partition_log.rules import MarkerVerdict
 from partition_log.state import (
+    NO_OFFSET,
     CachedBatch,
     EndedTransaction,
     MarkerCount,
@@ -25,85 +28,102 @@ from partition_log.state import (
 
 
 class Growth:
-    """One transaction on its way into one partition. First `append` all, then `end`, then make the `record`."""
+    """One transaction on its way into one partition. First `append` all, then `end` makes the record."""
 
     __slots__ = (
         "_batches",
+        "_before",
         "_config",
-        "_entry",
+        "_end_offset",
         "_head",
         "_index",
         "_indexed",
         "_now_ms",
-        "_was_open",
-        "end_offset",
+        "first_offset",
         "record_count",
+        "size_bytes",
     )
 
-    def __init__(self, head: PartitionHead, entry: ProducerEntry | None, config: PartitionConfig, now_ms: int) -> None:
+    def __init__(self, head: PartitionHead, before: ProducerEntry | None, config: PartitionConfig, now_ms: int) -> None:
         self._head = head
-        self._entry = entry
+        self._before = before
         self._config = config
         self._now_ms = now_ms
-        self._was_open = entry is not None and entry.open_transaction is not None
+        opened = None if before is None else before.open_transaction
+        self.first_offset = NO_OFFSET if opened is None else opened.first_offset
+        """Of the transaction here; -1 = nothing of it is here."""
         self._index = head.index
         self._indexed: list[tuple[TimeIndexEntry, int]] = []
         self._batches: list[tuple[int, bytes]] = []
-        self.end_offset = head.log_end_offset
+        self._end_offset = head.log_end_offset
         self.record_count = 0
+        """Of clients' batches."""
+        self.size_bytes = 0
+        """The same."""
 
-    def append(self, batch: BatchHeader, encoded: bytes) -> None:
-        """Append a batch that the transaction coordinator has admitted, unless it is there already. Raises Refused as
-        `rules.judge_append`."""
-        head, base_offset = self._head, self.end_offset
-        verdict = rules.judge_append(self._entry, batch, is_admitted=True, log_start_offset=head.log_start_offset)
-        if isinstance(verdict, CachedBatch):
-            return
-        self._entry = rules.entry_after_append(
-            self._entry, batch, base_offset=base_offset, now_ms=self._now_ms, forgotten_csn=head.forgotten.csn
-        )
-        stretch = self._grow(batch.record_count, with_base_offset(encoded, base_offset), batch.max_timestamp_ms)
-        if stretch is not None:
-            self._indexed.append((stretch, head.counted.markers))
-        self.record_count += batch.record_count
+    def append_all(self, appends: Sequence[Append]) -> None:
+        """Append batches that the transaction coordinator has admitted, but for those that are there already. Raises
+        Refused as `rules.judge_append`."""
+        head, entry = self._head, self._before
+        for append in appends:
+            batch = append.header
+            verdict = rules.judge_append(entry, batch, is_admitted=True, log_start_offset=head.log_start_offset)
+            if isinstance(verdict, CachedBatch):
+                continue
+            base_offset = self._end_offset
+            if self.first_offset == NO_OFFSET:
+                self.first_offset = base_offset
+            if len(appends) > 1:
+                # Only the next batch looks at it: the end leaves nothing of it.
+                entry = rules.entry_after_append(
+                    entry, batch, base_offset=base_offset, now_ms=self._now_ms, forgotten_csn=head.forgotten.csn
+                )
+            self._grow(
+                batch.record_count, with_base_offset(append.encoded, base_offset), batch.max_timestamp_ms, markers=0
+            )
+            self.record_count += batch.record_count
+            self.size_bytes += len(append.encoded)
 
-    def end(self, marker: Marker) -> EndedTransaction:
-        """Append the marker. Raises Refused as `rules.opened_in` and `rules.judge_marker`."""
-        opened, offset = rules.opened_in(self._entry), self.end_offset
-        verdict = rules.judge_marker(self._entry, marker, forgotten_csn=self._head.forgotten.csn)
+    def end(self, ordinal: int, marker: Marker, first_unstable: int | None) -> TransactionAppended:
+        """Append the marker of the transaction, which raises the epoch. `first_unstable`: where the oldest other one
+        begins that is open; None = there is none. Raises Refused: DUPLICATE_SEQUENCE_NUMBER where all batches are in
+        the log, and not in the transaction; and as `rules.judge_marker`."""
+        head, first_offset, offset = self._head, self.first_offset, self._end_offset
+        if first_offset == NO_OFFSET:
+            raise rules.outside_of_transaction()
+        # Whatever was appended a moment ago, of the same epoch, changes nothing of how the marker is judged.
+        verdict = rules.judge_marker(self._before, marker, forgotten_csn=head.forgotten.csn)
         assert verdict is MarkerVerdict.APPEND, "the outcome of an open transaction was decided a moment ago"
+        assert marker.next_epoch > marker.txn_epoch, "nothing is left of an epoch that is over"
         # A marker is no record: to search by time must not end at one.
-        stretch = self._grow(1, control_batch(marker, offset, self._now_ms), NO_TIMESTAMP_MS)
-        if stretch is not None:
-            self._indexed.append((stretch, self._head.counted.markers + 1))
-        self._entry = rules.entry_after_marker(self._entry, marker, now_ms=self._now_ms)
-        return EndedTransaction(
-            marker.producer_id, marker.txn_epoch, opened.first_offset, offset, marker.outcome, marker.csn
-        )
-
-    def record(self, ordinal: int, ended: EndedTransaction, last_stable_offset: int) -> TransactionAppended:
-        """What became of the partition."""
-        head, producer = self._head, self._entry
-        assert producer is not None, "it ended a transaction"
-        is_aborted = ended.outcome is Outcome.ABORT
+        self._grow(1, control_batch(marker, offset, self._now_ms), NO_TIMESTAMP_MS, markers=1)
+        end_offset = offset + 1
+        was_open = self._before is not None and self._before.open_transaction is not None
+        is_aborted = marker.outcome is Outcome.ABORT
         extended = PartitionHead(
             head.log_start_offset,
-            self.end_offset,
-            last_stable_offset,
-            head.open_transactions - self._was_open,
-            ended.marker_offset if is_aborted else head.last_abort_offset,
+            end_offset,
+            end_offset if first_unstable is None else first_unstable,
+            head.open_transactions - was_open,
+            offset if is_aborted else head.last_abort_offset,
             self._index,
             head.aborted_transactions + is_aborted,
             head.forgotten,
             MarkerCount(head.counted.from_offset, head.counted.markers + 1),
         )
         return TransactionAppended(
-            ordinal, tuple(self._batches), extended, ended.producer_id, producer, ended, tuple(self._indexed)
+            ordinal,
+            tuple(self._batches),
+            extended,
+            marker.producer_id,
+            rules.entry_after_marker(None, marker, now_ms=self._now_ms),
+            EndedTransaction(marker.producer_id, marker.txn_epoch, first_offset, offset, marker.outcome, marker.csn),
+            tuple(self._indexed),
         )
 
-    def _grow(self, record_count: int, encoded: bytes, max_timestamp_ms: int) -> TimeIndexEntry | None:
-        self.end_offset += record_count
-        last_offset = self.end_offset - 1
+    def _grow(self, record_count: int, encoded: bytes, max_timestamp_ms: int, *, markers: int) -> None:
+        self._end_offset += record_count
+        last_offset = self._end_offset - 1
         self._batches.append((last_offset, encoded))
         self._index, stretch = rules.index_after(
             self._index,
@@ -112,7 +132,8 @@ class Growth:
             max_timestamp_ms=max_timestamp_ms,
             config=self._config,
         )
-        return stretch
+        if stretch is not None:
+            self._indexed.append((stretch, self._head.counted.markers + markers))
 
 
 def control_batch(marker: Marker, offset: int, now_ms: int) -> bytes:

@@ -5,11 +5,13 @@ An item that was refused carries its error and nothing else that means anything,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_protocol.quick import quick
+from coordinator_runtime.decision import Operation
 from coordinator_runtime.ports import PartitionName
 from partition_log.counting import NOTHING_COUNTED, Counted
 from partition_log.state import EndedTransaction, Isolation, PartitionHead, ProducerEntry
@@ -53,6 +55,32 @@ class ProduceItem:
     payload: bytes
     crc: int | None
     """What the client computed; None: it left that to us."""
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Append:
+    """A client's batch on its way into a partition; its shape has been checked."""
+
+    ordinal: int
+    header: BatchHeader
+    encoded: bytes
+    """Stored form, at offset 0."""
+    admission: Callable[[], Operation] | None = None
+    """Makes the operation that refuses unless the partition is, or now becomes, part of the batch's transaction. Needed
+    for transactional batches."""
+    is_admitted: bool = False
+
+
+@quick
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Reply to an append: the batch is in the log, durable."""
+
+    base_offset: int
+    log_start_offset: int
+    is_duplicate: bool = False
+    """It had been there before; nothing was written."""
 
 
 @quick

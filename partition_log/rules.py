@@ -217,15 +217,12 @@ def entry_after_append(
     )
 
 
-def opened_in(entry: ProducerEntry | None) -> OpenTransaction:
-    """The open transaction of a producer that has just appended to it. Raises Refused DUPLICATE_SEQUENCE_NUMBER where
-    all of that was in the log before, and not in a transaction."""
-    if entry is None or entry.open_transaction is None:
-        raise Refused(
-            ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
-            "these sequence numbers are in the log already, outside of the transaction: send each batch once",
-        )
-    return entry.open_transaction
+def outside_of_transaction() -> Refused:
+    """Why batches are refused that are in the log already, and not in their transaction."""
+    return Refused(
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        "these sequence numbers are in the log already, outside of the transaction: send each batch once",
+    )
 
 
 def judge_marker(entry: ProducerEntry | None, marker: Marker, *, forgotten_csn: int) -> MarkerVerdict:

@@ -7,20 +7,18 @@ in for records and markers alike, so the order of the log is the order of the de
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
 from coordinator_protocol.batch import (
     NO_PRODUCER_ID,
     NO_TIMESTAMP_MS,
-    BatchHeader,
     with_base_offset,
 )
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_protocol.quick import quick
 from coordinator_runtime.decision import Decision, Operation, Record, ShardKey, Turn
 from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
 from coordinator_runtime.ports import OpenInPartition
@@ -40,9 +38,12 @@ from partition_log.records import (
     ProducersForgotten,
     TransactionAppended,
 )
+from partition_log.requests import Append as Append
+from partition_log.requests import Appended as Appended
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.state import (
     EMPTY_HEAD,
+    NO_OFFSET,
     CachedBatch,
     EndedTransaction,
     MarkerCount,
@@ -51,32 +52,6 @@ from partition_log.state import (
     PartitionHead,
     ProducerEntry,
 )
-
-
-@quick
-@dataclass(frozen=True, slots=True)
-class Append:
-    """A client's batch on its way into a partition; its shape has been checked."""
-
-    ordinal: int
-    header: BatchHeader
-    encoded: bytes
-    """Stored form, at offset 0."""
-    admission: Callable[[], Operation] | None = None
-    """Makes the operation that refuses unless the partition is, or now becomes, part of the batch's transaction. Needed
-    for transactional batches."""
-    is_admitted: bool = False
-
-
-@quick
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """Reply to an append: the batch is in the log, durable."""
-
-    base_offset: int
-    log_start_offset: int
-    is_duplicate: bool = False
-    """It had been there before; nothing was written."""
 
 
 class _Partition:
@@ -232,25 +207,27 @@ class LogShard:
             head, entry = record.head, record.producer
             records.append(Record(self.key, record))
             events.append(PartitionGrew(ordinal, batch.record_count, len(append.encoded)))
-        return Decision(reply=rules.opened_in(entry).first_offset, records=tuple(records), events=tuple(events))
+        if entry is None or entry.open_transaction is None:
+            raise rules.outside_of_transaction()
+        return Decision(reply=entry.open_transaction.first_offset, records=tuple(records), events=tuple(events))
 
     def decide_append_and_end(self, appends: Sequence[Append], marker: Marker, turn: Turn) -> Decision:
         """The same, with the end of the transaction in the same step and the same record. Raises Refused as
         `decide_marker`, too."""
         ordinal = appends[0].ordinal
         partition, head = self._known(ordinal)
-        entry = partition.producers.get(marker.producer_id)
-        growth = Growth(head, entry, self._config, turn.now_ms)
-        for append in appends:
-            growth.append(append.header, append.encoded)
-        ended = growth.end(marker)
-        first_unstable = _first_unstable_without(partition, ended, growth.end_offset)
-        record = growth.record(ordinal, ended, first_unstable)
-        sizes = [len(batch) for _last_offset, batch in record.batches]
-        events = [PartitionGrew(ordinal, 1, sizes[-1], marker.outcome)]
-        if growth.record_count:
-            events.insert(0, PartitionGrew(ordinal, growth.record_count, sum(sizes[:-1])))
-        return Decision(reply=ended.first_offset, records=(Record(self.key, record),), events=tuple(events))
+        growth = Growth(head, partition.producers.get(marker.producer_id), self._config, turn.now_ms)
+        growth.append_all(appends)
+        record = growth.end(ordinal, marker, _first_unstable_without(partition, growth.first_offset))
+        marker_bytes = len(record.batches[-1][1])
+        return Decision(
+            reply=record.ended.first_offset,
+            records=(Record(self.key, record),),
+            events=(
+                PartitionGrew(ordinal, growth.record_count, growth.size_bytes),
+                PartitionGrew(ordinal, 1, marker_bytes, marker.outcome),
+            ),
+        )
 
     def decide_marker(self, ordinal: int, marker: Marker, turn: Turn) -> Decision:
         """End a transaction in a partition. No reply; success for a partition that was deleted, because what the marker
@@ -279,10 +256,11 @@ class LogShard:
             config=self._config,
         )
         is_aborted = ended is not None and ended.outcome is Outcome.ABORT
+        first_unstable = _first_unstable_without(partition, NO_OFFSET if ended is None else ended.first_offset)
         extended = PartitionHead(
             head.log_start_offset,
             offset + 1,
-            _first_unstable_without(partition, ended, offset + 1),
+            offset + 1 if first_unstable is None else first_unstable,
             head.open_transactions - (ended is not None),
             offset if is_aborted else head.last_abort_offset,
             index,
@@ -433,9 +411,9 @@ class LogShard:
         return partition
 
 
-def _first_unstable_without(partition: _Partition, ended: EndedTransaction | None, end_offset: int) -> int:
-    """The last stable offset once this transaction is not open any more."""
+def _first_unstable_without(partition: _Partition, first_offset: int) -> int | None:
+    """Where the oldest transaction begins that is open, this one left out; None = there is none."""
     for still_open in partition.ongoing.values():
-        if ended is None or still_open.first_offset != ended.first_offset:
+        if still_open.first_offset != first_offset:
             return still_open.first_offset
-    return end_offset
+    return None

@@ -25,9 +25,17 @@ from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import Decision, Operation, Turn
 from coordinator_runtime.edge import partition_name
-from coordinator_runtime.ports import Authorizer, CallContext, Membership, PartitionName, Permission, ResourceType
+from coordinator_runtime.ports import (
+    Authorizer,
+    CallContext,
+    Membership,
+    PartitionName,
+    PartitionRef,
+    Permission,
+    ResourceType,
+)
 from coordinator_runtime.store import Family, Store
-from coordinator_runtime.transact import NO_OFFSET, PlacedBatches
+from coordinator_runtime.transact import NO_OFFSET, NO_PLACE, PlacedBatches
 from partition_log import codec
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.state import CATALOG_KEY, PlacedPartition
@@ -40,37 +48,33 @@ _OFFSET_END = 2**64 - 1
 class BatchWrite:
     """The batches of one request for one partition. Implements `coordinator_runtime.ports.PartitionWrite`."""
 
-    __slots__ = ("_appends", "_name", "_shard", "ordinal")
+    __slots__ = ("_placed", "appends", "ordinal")
 
     def __init__(self, placed: PlacedPartition) -> None:
         self.ordinal = placed.ref.ordinal
-        self._shard = placed.shard
-        self._name = f"{placed.ref.topic}-{placed.ref.partition}"
-        self._appends: list[Append] = []
-
-    def add(self, append: Append) -> None:
-        """One more batch, behind the others."""
-        self._appends.append(append)
+        self._placed = placed
+        self.appends: list[Append] = []
+        """In the order sent."""
 
     def append(self) -> Operation:
         """Appends them; the reply is the offset of the transaction's first record in the partition."""
-        return Operation(self._shard, self._decide_append)
+        return Operation(self._placed.shard, self._decide_append)
 
     def append_and_end(self, marker: Marker) -> Operation:
         """The same, and the marker behind them."""
-        return Operation(self._shard, partial(self._decide_append_and_end, marker))
+        return Operation(self._placed.shard, partial(self._decide_append_and_end, marker))
 
     def _decide_append(self, log: LogShard, turn: Turn) -> Decision:
         try:
-            return log.decide_append_all(self._appends, turn)
+            return log.decide_append_all(self.appends, turn)
         except Refused as refusal:
-            raise _of_partition(self._name, refusal) from refusal
+            raise _of_partition(self._placed.ref, refusal) from refusal
 
     def _decide_append_and_end(self, marker: Marker, log: LogShard, turn: Turn) -> Decision:
         try:
-            return log.decide_append_and_end(self._appends, marker, turn)
+            return log.decide_append_and_end(self.appends, marker, turn)
         except Refused as refusal:
-            raise _of_partition(self._name, refusal) from refusal
+            raise _of_partition(self._placed.ref, refusal) from refusal
 
 
 class TransactedBatches:
@@ -86,28 +90,26 @@ class TransactedBatches:
         self, batches: Iterable[log_pb2.PartitionBatch], membership: Membership, context: CallContext
     ) -> PlacedBatches:
         """Raises Refused for a batch that no partition would take, and for one that the caller may not write."""
-        names: list[PartitionName] = []
+        targets: list[PartitionRef | PartitionName] = []
         places: list[int] = []
-        writes: list[BatchWrite] = []
-        place_of: dict[int, int] = {}
+        writes: dict[int, BatchWrite] = {}
         missing: Refused | None = None
         for item in batches:
-            name = partition_name(item.topic, item.topic_id, item.partition)
-            placed = self._placed(name, context)
+            placed = self._placed(item.topic, item.topic_id, item.partition, context)
             if isinstance(placed, Refused):
                 missing = missing or placed
-                names.append(name)
-                places.append(NO_OFFSET)
+                targets.append(PartitionName(item.topic, item.topic_id, item.partition))
+                places.append(NO_PLACE)
                 continue
             ref = placed.ref
-            place = place_of.setdefault(ref.ordinal, len(writes))
-            if place == len(writes):
-                writes.append(BatchWrite(placed))
-            writes[place].add(self._append(item.batch, placed, membership))
-            names.append(PartitionName(ref.topic, ref.topic_id, ref.partition))
-            places.append(place)
+            write = writes.get(ref.ordinal)
+            if write is None:
+                write = writes[ref.ordinal] = BatchWrite(placed)
+            write.appends.append(self._append(item.batch, ref, membership))
+            targets.append(ref)
+            places.append(ref.ordinal)
         refusal = None if missing is None else Operation(CATALOG_KEY, partial(_refuse, missing))
-        return PlacedBatches(names, places, writes, refusal)
+        return PlacedBatches(targets, places, list(writes.values()), refusal)
 
     def first_offset(self, ordinal: int, producer_id: int, outcome: Outcome, csn: int) -> int:
         """Where the records of an ended transaction begin in a partition, from its outcomes; -1 = there are none."""
@@ -119,26 +121,29 @@ class TransactedBatches:
                 return ended.first_offset if ended.csn == csn else NO_OFFSET
         return NO_OFFSET
 
-    def _placed(self, name: PartitionName, context: CallContext) -> PlacedPartition | Refused:
+    def _placed(self, topic: str, topic_id: bytes, partition: int, context: CallContext) -> PlacedPartition | Refused:
         """Where the partition is, or why it is nowhere: the answer to a repetition has room for that."""
+        name = partition_name(topic, topic_id, partition)
         # Asked by name first, so that who may not see a topic does not learn whether it exists.
-        if name.topic:
-            require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, name.topic)
+        if topic:
+            require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, topic)
         try:
-            placed = self._directory.place(*name)
+            placed = self._directory.place(topic, topic_id, partition)
         except Refused as refusal:
-            shown = name.topic or f"topic_id {name.topic_id.hex()}"
-            return _of_partition(f"{shown}-{name.partition}", refusal)
-        if not name.topic:
+            return _of_partition(name, refusal)
+        if not topic:
             require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, placed.ref.topic)
         return placed
 
-    def _append(self, batch: log_pb2.RecordBatch, placed: PlacedPartition, membership: Membership) -> Append:
+    def _append(self, batch: log_pb2.RecordBatch, ref: PartitionRef, membership: Membership) -> Append:
         """The batch in stored form, its checksum computed once."""
         try:
             header = client_header(batch)
-            identity = (header.producer_id, header.producer_epoch)
-            if identity != (membership.producer_id, membership.producer_epoch) or not header.is_transactional:
+            if (
+                header.producer_id != membership.producer_id
+                or header.producer_epoch != membership.producer_epoch
+                or not header.is_transactional
+            ):
                 header = _of_transaction(header, membership)
             payload = batch.payload
             check_client_batch(header, payload, crc=None, batch_bytes_max=self._batch_bytes_max)
@@ -149,8 +154,8 @@ class TransactedBatches:
                     f"the batch came with checksum {batch.crc32c:#010x}, which its bytes do not have; send it again",
                 )
         except Refused as refusal:
-            raise _of_partition(f"{placed.ref.topic}-{placed.ref.partition}", refusal) from refusal
-        return Append(placed.ref.ordinal, header, encoded, is_admitted=True)
+            raise _of_partition(ref, refusal) from refusal
+        return Append(ref.ordinal, header, encoded, None, True)
 
 
 def _of_transaction(header: BatchHeader, membership: Membership) -> BatchHeader:
@@ -170,8 +175,9 @@ def _of_transaction(header: BatchHeader, membership: Membership) -> BatchHeader:
     )
 
 
-def _of_partition(name: str, refusal: Refused) -> Refused:
-    return Refused(refusal.code, f"partition {name}: {refusal.message}")
+def _of_partition(name: PartitionRef | PartitionName, refusal: Refused) -> Refused:
+    topic = name.topic or f"topic_id {name.topic_id.hex()}"
+    return Refused(refusal.code, f"partition {topic}-{name.partition}: {refusal.message}")
 
 
 def _refuse(refusal: Refused, _catalog: object, _turn: Turn) -> NoReturn:

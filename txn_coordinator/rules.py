@@ -279,6 +279,13 @@ def add(
     be written (spec transactions 2.3)."""
     check_not_prepared(current)
     check_identity(current, identity)
+    return _with(current, additions, now_ms=now_ms, limits=limits, client_txn_version=client_txn_version)
+
+
+def _with(
+    current: Transaction, additions: Additions, *, now_ms: int, limits: Limits, client_txn_version: int
+) -> Transaction | None:
+    """The same, once it is known that the owner asks and that nothing is being completed."""
     _check_not_closed(current)
     is_open = current.state is TransactionState.ONGOING
     if is_open and additions.partitions <= current.partitions and additions.groups <= current.groups:
@@ -439,7 +446,7 @@ def transact(current: Transaction, request: TransactRequest, *, now_ms: int, lim
             "every transaction needs its own, and only its retries have it too",
         )
     if request.additions.partitions or request.additions.groups:
-        added = add(current, request.identity, request.additions, now_ms=now_ms, limits=limits, client_txn_version=2)
+        added = _with(current, request.additions, now_ms=now_ms, limits=limits, client_txn_version=2)
         return current if added is None else added
     if current.state is not TransactionState.ONGOING and request.outcome is Outcome.COMMIT:
         raise _nothing_to_end(current, request.outcome)

@@ -30,7 +30,9 @@ class TopicDirectory:
 
     def place(self, topic: str, topic_id: bytes, partition: int) -> PlacedPartition:
         """A partition with the shard of its log. Raises Refused as `resolve`."""
-        placed = self.shard.placed(partition_of(self.shard.topic(topic, topic_id), partition))
+        placed = self.shard.find(topic, topic_id, partition)
+        if placed is None:
+            partition_of(self.shard.topic(topic, topic_id), partition)
         assert placed is not None, "every partition of a topic that exists is placed"
         return placed
 

@@ -38,6 +38,14 @@ class CatalogShard:
         Raises Refused: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID."""
         return _find(name, topic_id, self._topics.get, self._names.get)
 
+    def find(self, name: str, topic_id: bytes, partition: int) -> PlacedPartition | None:
+        """The partition of this name, live; None where `topic` or `partition_of` refuses."""
+        topic = self._topics.get(name or self._names.get(topic_id) or "")
+        if topic is None or (topic_id and topic.topic_id != topic_id):
+            return None
+        ordinals = topic.partition_ordinals
+        return self._placed.get(ordinals[partition]) if 0 <= partition < len(ordinals) else None
+
     def topic_named(self, name: str) -> Topic | None:
         return self._topics.get(name)
 

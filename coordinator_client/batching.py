@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
-from coordinator_client.encodings import BATCH_OVERHEAD_BYTES, BatchStamp, Row, build_batch, row_bytes_max
+from coordinator_client.encodings import BATCH_OVERHEAD_BYTES, BatchStamp, Row, row_bytes_max, write_batch
 from coordinator_client.errors import rejected
 from coordinator_client.state import Identity, TopicPartitionCount
 from coordinator_protocol.batch import Compression, Encoding
@@ -27,6 +27,14 @@ REQUEST_BYTES_MAX: Final = 12 * MEBI
 """Payload of one Produce request; a message may have 16 MiB, and the rest is names and headers."""
 
 _KNOWN_KEYS_MAX: Final = 4_096
+
+
+class Batches(Protocol):
+    """The batches of a request."""
+
+    def add(self, *, topic: str, topic_id: bytes, partition: int) -> log.PartitionBatch:
+        """Add one, and return it to be filled."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,8 +195,9 @@ class Accumulator:
             return False
         return all(len(queue.sealed) == 1 for queue in self._ready)
 
-    def take(self, identity: Identity) -> list[SealedBatch]:
-        """Return the batches of the next request, stamped: at most one of each partition that waits for no answer."""
+    def take(self, identity: Identity, into: Batches) -> list[SealedBatch]:
+        """Return the batches of the next request, stamped and written into it: at most one of each partition that waits
+        for no answer."""
         taken: list[SealedBatch] = []
         size_bytes = 0
         for queue in list(self._ready):
@@ -196,7 +205,7 @@ class Accumulator:
             if taken and size_bytes > REQUEST_BYTES_MAX:
                 break
             del self._ready[queue]
-            taken.append(self._stamped(queue, identity))
+            taken.append(self._stamped(queue, identity, into))
         return taken
 
     def settle(self, batch: SealedBatch) -> None:
@@ -257,7 +266,7 @@ class Accumulator:
         if queue.in_flight is None:
             self._ready[queue] = None
 
-    def _stamped(self, queue: PartitionQueue, identity: Identity) -> SealedBatch:
+    def _stamped(self, queue: PartitionQueue, identity: Identity, into: Batches) -> SealedBatch:
         batch = queue.sealed.popleft()
         batch.identity, batch.base_sequence = identity, queue.next_sequence
         queue.next_sequence = add_sequence(queue.next_sequence, len(batch.rows))
@@ -269,13 +278,14 @@ class Accumulator:
             base_sequence=batch.base_sequence,
             is_transactional=self._format.is_transactional,
         )
-        batch.message = log.PartitionBatch(
-            topic=queue.topic.name,
-            topic_id=queue.topic.topic_id,
-            partition=queue.partition,
-            batch=build_batch(
-                batch.rows, encoding=self._format.encoding, compression=self._format.compression, stamp=stamp
-            ),
+        topic = queue.topic
+        batch.message = into.add(topic=topic.name, topic_id=topic.topic_id, partition=queue.partition)
+        write_batch(
+            batch.message.batch,
+            batch.rows,
+            encoding=self._format.encoding,
+            compression=self._format.compression,
+            stamp=stamp,
         )
         # From here on the message stands for the records.
         batch.rows = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import uuid
 from typing import Protocol
@@ -28,7 +29,7 @@ class SystemChance:
         self._random = random.SystemRandom()
 
     def request_id(self) -> bytes:
-        return uuid.uuid4().bytes
+        return os.urandom(16)
 
     def fraction(self) -> float:
         return self._random.random()

@@ -29,7 +29,7 @@ from coordinator_client.exchange import Exchange
 from coordinator_client.flights import Flights, Transmission
 from coordinator_client.identity import Chance
 from coordinator_client.methods import INIT_PRODUCER_ID, PREPARE_TRANSACTION, Reply
-from coordinator_client.producer_requests import end_request, init_request, prepare_request, transact_request
+from coordinator_client.producer_requests import end_request, init_request, prepare_request
 from coordinator_client.rules import (
     TOPIC_GONE,
     AfterEnd,
@@ -461,8 +461,7 @@ class ProducerCore:
     def _start_transact(self, now_ms: int) -> None:
         assert self.identity is not None, "a transaction is open, so there is an identity"
         self._is_transaction_sent = True
-        batches, offsets = self._sender.take_all(self.identity)
-        self._begin_end(transact_request(self._plan, self._header(), self.identity, batches, offsets), now_ms)
+        self._begin_end(self._sender.transact(self.identity), now_ms)
 
     def _begin_end(self, request: EndRequest, now_ms: int) -> None:
         self._ending = Ending(request)

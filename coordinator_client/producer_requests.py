@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_api.v1.common_pb2 import RequestHeader
-from coordinator_client.batching import Accumulator, SealedBatch
-from coordinator_client.sending import CorePlan, fill_offsets
+from coordinator_client.batching import Accumulator
+from coordinator_client.sending import CorePlan
 from coordinator_client.state import Identity
-from coordinator_client.transaction_offsets import TransactionOffsets
 
 
 def init_request(
@@ -40,28 +37,6 @@ def prepare_request(
         producer_epoch=identity.producer_epoch,
         last_sequences=sent.last_sequences(),
     )
-
-
-def transact_request(
-    plan: CorePlan,
-    header: RequestHeader,
-    identity: Identity,
-    batches: Sequence[SealedBatch],
-    offsets: Iterable[TransactionOffsets],
-) -> txn.TransactRequest:
-    """Write and commit a whole transaction."""
-    assert plan.transactional_id is not None, "only transactions are committed"
-    request = txn.TransactRequest(
-        header=header,
-        transactional_id=plan.transactional_id,
-        producer_id=identity.producer_id,
-        producer_epoch=identity.producer_epoch,
-        batches=[batch.message for batch in batches if batch.message is not None],
-        committed=True,
-    )
-    for each in offsets:
-        fill_offsets(request.groups.add(), each)
-    return request
 
 
 def end_request(

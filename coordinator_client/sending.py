@@ -98,17 +98,25 @@ class Sender:
         while self.offsets:
             self._send_offsets(self.offsets.popleft(), identity, now_ms)
         while self.waiting.has_ready and self.requests_in_flight < REQUESTS_IN_FLIGHT_MAX:
-            batches = self.waiting.take(identity)
-            exchange: _ProduceExchange = Exchange(
-                PRODUCE, self._request(batches), deadlines=self._plan.deadlines, now_ms=now_ms
-            )
+            request = self._request(())
+            batches = self.waiting.take(identity, request.batches)
+            exchange: _ProduceExchange = Exchange(PRODUCE, request, deadlines=self._plan.deadlines, now_ms=now_ms)
             self._fly(exchange, batches)
 
-    def take_all(self, identity: Identity) -> tuple[list[SealedBatch], list[TransactionOffsets]]:
-        """Return everything that waits, for one Transact. It is let go of with `drop`, once that is answered."""
-        offsets = list(self.offsets)
-        self.offsets.clear()
-        return self.waiting.take(identity), offsets
+    def transact(self, identity: Identity) -> txn.TransactRequest:
+        """Return everything that waits as one Transact. It is let go of with `drop`, once that is answered."""
+        assert self._plan.transactional_id is not None, "only transactions are committed"
+        request = txn.TransactRequest(
+            header=self._header(),
+            transactional_id=self._plan.transactional_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            committed=True,
+        )
+        self.waiting.take(identity, request.batches)
+        while self.offsets:
+            fill_offsets(request.groups.add(), self.offsets.popleft())
+        return request
 
     def describe(self, topic: str, on_end: Callable[[TransactionError | None], None], now_ms: int) -> None:
         """Ask for the partitions of a topic, and take records for it once they are known."""

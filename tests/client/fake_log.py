@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1.common_pb2 import ISOLATION_LEVEL_READ_COMMITTED
-from coordinator_client.encodings import BatchStamp, Row, build_batch
+from coordinator_client.encodings import BatchStamp, Row, write_batch
 from coordinator_protocol.batch import BatchHeader, Compression, Encoding, batch_crc
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
@@ -52,7 +52,8 @@ class FakeLog:
         """Lay a batch of these values down."""
         rows: list[Row] = [(None, value, 1_000 + number, ()) for number, value in enumerate(values)]
         stamp = BatchStamp(producer_id=WRITER, producer_epoch=0, base_sequence=0, is_transactional=True)
-        batch = build_batch(rows, encoding=encoding, compression=compression, stamp=stamp)
+        batch = log.RecordBatch()
+        write_batch(batch, rows, encoding=encoding, compression=compression, stamp=stamp)
         self._add(partition, batch, is_hidden=is_aborted)
 
     def end_transaction(self, partition: int, *, committed: bool) -> None:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coordinator_api.v1 import log_pb2 as log
 from coordinator_client import Producer
-from coordinator_client.batching import Accumulator, BatchFormat
+from coordinator_client.batching import Accumulator, BatchFormat, SealedBatch
 from coordinator_client.state import Identity, TopicPartitionCount
 from coordinator_protocol.batch import HEADER_BYTES, Compression, Encoding
 from coordinator_protocol.errors import Method
@@ -19,6 +20,11 @@ from tests.client.world import World
 
 ME = Identity(1, 0)
 TOPIC = TopicPartitionCount(name="t", topic_id=b"", partition_count=3)
+
+
+def take(waiting: Accumulator, identity: Identity = ME) -> list[SealedBatch]:
+    """The batches of the next request."""
+    return waiting.take(identity, log.ProduceRequest().batches)
 
 
 def accumulator(*, batch_bytes: int = 4 * KIBI, topic: TopicPartitionCount = TOPIC, first: float = 0.0) -> Accumulator:
@@ -43,7 +49,7 @@ def put(waiting: Accumulator, *, key: bytes | None = None, partition: int | None
 def placed(waiting: Accumulator) -> list[tuple[int, int]]:
     """(partition, records) of the batches that can go now."""
     waiting.seal_all()
-    return [(batch.queue.partition, batch.message.batch.record_count) for batch in waiting.take(ME) if batch.message]
+    return [(batch.queue.partition, batch.message.batch.record_count) for batch in take(waiting) if batch.message]
 
 
 @given(st.binary(max_size=20))
@@ -77,12 +83,12 @@ def test_a_batch_is_cut_before_it_grows_past_its_size() -> None:
     ]
     waiting.seal_all()
     sizes = []
-    while batches := waiting.take(ME):
+    while batches := take(waiting):
         (batch,) = batches
         assert batch.message is not None
         sizes.append((batch.base_sequence, batch.message.batch.record_count))
         assert len(batch.message.batch.payload) + HEADER_BYTES <= 4 * KIBI
-        assert waiting.take(ME) == [], "one batch of a partition at a time"
+        assert take(waiting) == [], "one batch of a partition at a time"
         waiting.settle(batch)
     assert sizes == [(0, 3), (3, 3), (6, 2)]
     assert waiting.buffered_bytes == 0
@@ -94,7 +100,7 @@ def test_a_large_record_has_a_batch_of_its_own() -> None:
         put(waiting, partition=0, size=size)
     waiting.seal_all()
     counts = []
-    while batches := waiting.take(ME):
+    while batches := take(waiting):
         counts += [batch.message.batch.record_count for batch in batches if batch.message]
         waiting.settle(batches[0])
     assert counts == [1, 1, 1]
@@ -106,7 +112,7 @@ def test_a_request_stays_below_the_limit_of_a_message() -> None:
         put(waiting, partition=partition, size=1_000_000)
     requests = []
     waiting.seal_all()
-    while batches := waiting.take(ME):
+    while batches := take(waiting):
         requests.append(sum(batch.message.ByteSize() for batch in batches if batch.message))
     assert len(requests) == 3
     assert max(requests) < 16 * MEBI
@@ -116,13 +122,13 @@ def test_sequences_begin_again_with_a_new_identity() -> None:
     waiting = accumulator()
     put(waiting, partition=0)
     waiting.seal_all()
-    (first,) = waiting.take(ME)
+    (first,) = take(waiting)
     waiting.settle(first)
     put(waiting, partition=0)
     waiting.seal_all()
     waiting.restart_sequences()
     assert waiting.last_sequences() == []
-    (second,) = waiting.take(Identity(1, 1))
+    (second,) = take(waiting, Identity(1, 1))
     assert second.base_sequence == 0
     waiting.take_back_sequence(first, Identity(1, 1))
     assert second.queue.next_sequence == 1, "a batch of the old identity says nothing about the new one"
@@ -138,13 +144,13 @@ def test_nothing_is_lost_or_counted_twice_in_any_order_of_answers(records, data:
             put(waiting, partition=partition, size=size)
         else:
             waiting.seal_all()
-        for batch in waiting.take(ME) if data.draw(st.booleans()) or partition < 0 else ():
+        for batch in take(waiting) if data.draw(st.booleans()) or partition < 0 else ():
             on_the_way.append(batch)
             sent[batch.queue.partition].append((batch.base_sequence, batch.message.batch.record_count))
         while on_the_way and data.draw(st.booleans()):
             waiting.settle(on_the_way.pop(data.draw(st.integers(0, len(on_the_way) - 1))))
     while on_the_way or waiting.has_ready:
-        for batch in waiting.take(ME):
+        for batch in take(waiting):
             on_the_way.append(batch)
             sent[batch.queue.partition].append((batch.base_sequence, batch.message.batch.record_count))
         waiting.settle(on_the_way.pop())

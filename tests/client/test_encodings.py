@@ -13,12 +13,12 @@ from coordinator_client import encodings
 from coordinator_client.encodings import (
     BATCH_OVERHEAD_BYTES,
     BatchStamp,
-    build_batch,
     checked_header,
     compress,
     decode_rows,
     row_bytes_max,
     unpack,
+    write_batch,
 )
 from coordinator_client.errors import Rejected
 from coordinator_protocol.batch import HEADER_BYTES, Compression, Encoding, check_client_batch
@@ -48,7 +48,9 @@ def encoding(request: pytest.FixtureRequest) -> Encoding:
 
 
 def a_batch(encoding: Encoding = Encoding.RECORDS_V1, rows=((b"k", b"v", 5, ()),), **options) -> log.RecordBatch:
-    return build_batch(rows, encoding=encoding, **({"compression": Compression.NONE, "stamp": STAMP} | options))
+    batch = log.RecordBatch()
+    write_batch(batch, rows, encoding=encoding, **({"compression": Compression.NONE, "stamp": STAMP} | options))
+    return batch
 
 
 def rows_of(batch: log.RecordBatch) -> list:

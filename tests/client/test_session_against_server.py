@@ -1,0 +1,140 @@
+"""The session against a real server: shared by all of a process, broken by crashes, and never carried into a fork."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coordinator_client import Admin, AsyncConsumer, AsyncProducer, Connection, Producer, read
+from coordinator_client.session_transport import _SHARED
+from tests.harness.server_process import ROOT, ServerProcess
+
+pytestmark = pytest.mark.slow
+
+FORK = """
+import os, sys
+from coordinator_client import Connection, Misconfigured, Producer
+
+def commit(producer):
+    with producer.transaction() as txn:
+        txn.send("t", b"x", partition=0)
+
+connection = Connection(sys.argv[1])
+producer = Producer(connection, transactional_id="parent")
+commit(producer)
+child = os.fork()
+if not child:
+    try:
+        commit(producer)
+    except Misconfigured as told:
+        print(told.reason.partition(";")[2])
+    with Producer(sys.argv[1], transactional_id="child") as own:
+        commit(own)
+    sys.stdout.flush()
+    os._exit(0)
+print("child ended with", os.waitpid(child, 0)[1])
+commit(producer)
+"""
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("session") / "data") as server:
+        with Admin(server.address) as admin:
+            for topic in ("t", "in", "out"):
+                admin.create_topic(topic, 3)
+        yield server
+
+
+def values(server: ServerProcess, topic: str) -> list[bytes]:
+    return sorted(record.value or b"" for record in read(topic, server.address))
+
+
+async def commit(producer: AsyncProducer, topic: str, *sent: bytes) -> None:
+    async with producer.transaction() as txn:
+        for number, value in enumerate(sent):
+            await txn.send(topic, value, partition=number % 3)
+
+
+async def test_consumers_and_producers_of_a_loop_share_one_session(shared: ServerProcess) -> None:
+    async with AsyncProducer(shared.address) as plain:
+        for number in range(9):
+            await plain.send("in", b"%d" % number, partition=number % 3)
+    with Connection(shared.address) as connection:
+        consumer = AsyncConsumer(connection, group_id="g", enable_auto_commit=False, auto_offset_reset="earliest")
+        consumer.subscribe(["in"])
+        async with consumer, AsyncProducer(connection, transactional_id="copier") as producer:
+            copied = 0
+            while copied < 9:
+                batch = await consumer.poll()
+                async with producer.transaction() as txn:
+                    for record in batch:
+                        await txn.send("out", record.value, partition=record.partition)
+                    txn.commit_offsets(consumer, batch)
+                copied += len(batch)
+            assert len(_SHARED._users) == 1
+            committed = await consumer.committed([("in", number) for number in range(3)])
+            assert [found and found.offset for found in committed.values()] == [3, 3, 3]
+    assert values(shared, "out") == [b"%d" % number for number in range(9)]
+
+
+async def test_a_crash_of_the_server_costs_the_producers_time_only(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data") as server:
+        with Admin(server.address) as admin:
+            admin.create_topic("t", 3)
+        half_done, crashed = asyncio.Semaphore(0), asyncio.Event()
+
+        async def produce(name: int) -> None:
+            async with AsyncProducer(connection, transactional_id=f"p{name}") as producer:
+                for number in range(20):
+                    await commit(producer, "t", *(b"%d-%02d-%d" % (name, number, each) for each in range(3)))
+                    if number == 9:
+                        half_done.release()
+                        await crashed.wait()
+
+        async def crash() -> None:
+            for _ in range(4):
+                await half_done.acquire()
+            crashed.set()
+            server.kill()
+            server.start()
+
+        with Connection(server.address) as connection:
+            await asyncio.gather(crash(), *(produce(name) for name in range(8)))
+        expected = [b"%d-%02d-%d" % (name, n, each) for name in range(8) for n in range(20) for each in range(3)]
+        assert values(server, "t") == sorted(expected)
+
+
+def test_unary_calls_do_the_same(shared: ServerProcess) -> None:
+    before = len(values(shared, "t"))
+    with Producer(shared.address, transactional_id="unary", transport="unary") as producer:
+        for size in (10, 300_000):
+            with producer.transaction() as txn:
+                for partition in range(3):
+                    txn.send("t", b"u" * size, partition=partition)
+        assert not _SHARED._users
+    assert len(values(shared, "t")) == before + 6
+
+
+def test_a_fork_is_told_and_makes_its_own(shared: ServerProcess) -> None:
+    before = len(values(shared, "t"))
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, shared.address],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "proto")])},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        " make the producer, reader or consumer inside the child process",
+        "child ended with 0",
+    ]
+    assert len(values(shared, "t")) == before + 3

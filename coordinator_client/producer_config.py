@@ -73,9 +73,10 @@ class ProducerConfig:
     buffer_bytes: int = 32 * MEBI
     """Once this much waits for the server, `send` waits too. Default 32 MiB."""
 
-    transact_bytes: int = 256 * KIBI
+    transact_bytes: int = 512 * KIBI
     """A transaction up to this size waits for its commit and goes to the server in one request, with one flush; a
-    larger one is sent as batches fill. Default 262,144, at most 786,432. 0: every transaction is sent in parts."""
+    larger one is sent as batches fill. Default 524,288, at most 786,432. Larger: other producers of the process wait
+    longer behind it. 0: every transaction is sent in parts."""
 
     client_id: str = ""
     """Name of the program in the server's history. Default: the connection's."""

@@ -1,7 +1,7 @@
 """The computation of a target, from values to values, wherever it is done.
 
-The worker process imports this module and what an assignor needs, and nothing else of ours: so it starts soon, and stays
-small.
+The worker process imports this module and what an assignor needs, and nothing else of ours: so it starts soon, and
+stays small.
 
 Source: spec groups 3.5; design 8.
 """

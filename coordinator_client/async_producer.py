@@ -220,7 +220,11 @@ class AsyncProducer(ProducerShell):
         """Work until the core's goal is reached. Raises: what the core says it ended with."""
         core = self._core
         try:
-            self._pump()
+            if core.is_at_rest:
+                # Reached without a request. A fork is told all the same.
+                self._connection.transport_on(self._open_loop)
+            else:
+                self._pump()
             while not core.is_at_rest:
                 await self._news()
         except BaseException:
@@ -278,7 +282,7 @@ class AsyncProducer(ProducerShell):
             return
         try:
             step()
-            if self._core.status is not ProducerStatus.CLOSED:
+            if not self._core.is_idle:
                 self._pump()
         except BaseException as error:  # noqa: BLE001  nobody is here to see it: whoever waits raises it
             self._defect = error

@@ -103,5 +103,5 @@ class Flights:
     def wake_ms(self) -> int | None:
         """When to ask for transmissions again at the latest; None while nothing is on its way."""
         return min(
-            (flight.exchange.wake_ms(grace_ms=ATTEMPT_GRACE_MS) for flight in self._flights.values()), default=None
+            [flight.exchange.wake_ms(grace_ms=ATTEMPT_GRACE_MS) for flight in self._flights.values()], default=None
         )

@@ -219,6 +219,8 @@ class Producer(ProducerShell):
 
     def _reach_goal(self) -> None:
         """Work until the core's goal is reached. Raises: what the core says it ended with."""
+        # A fork is told, even where no request is needed.
+        self._transport = self._connection.transport
         try:
             while not self._core.is_at_rest:
                 due = self._take_due()

@@ -20,7 +20,6 @@ The rules, each with its test:
 from __future__ import annotations
 
 from coordinator_api.v1 import transaction_pb2 as txn
-from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.batching import SealedBatch, TopicWriter
 from coordinator_client.encodings import Row
 from coordinator_client.ending import Ending, EndReply, EndRequest, identity_in
@@ -89,20 +88,21 @@ class ProducerCore:
         return self._goal is None
 
     @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to start and nothing to wait for."""
+        return self._goal is None and not self._flights and not self._sender.has_ready
+
+    @property
     def is_full(self) -> bool:
         """Whether enough waits to be sent before more is taken."""
         return self._sender.waiting.buffered_bytes >= self._plan.buffer_bytes_max
 
     @property
     def is_unresolved(self) -> bool:
-        """Whether a commit was sent and its outcome is not known."""
-        return self._goal is None and (self.status is _S.COMMITTING or self._is_asking)
-
-    @property
-    def _is_asking(self) -> bool:
-        """Whether the abort under way is there to find out what became of a commit that was refused."""
+        """Whether a commit was sent and its outcome is not known; an abort may have been begun to find out."""
         failed = self.failure if self.status is _S.ABORTING else None
-        return failed is not None and (isinstance(failed, Fenced) or failed.may_have_committed)
+        is_asking = failed is not None and (isinstance(failed, Fenced) or failed.may_have_committed)
+        return self._goal is None and (self.status is _S.COMMITTING or is_asking)
 
     def init(self) -> None:
         """Goal: an identity. For a transactional id this fences every earlier producer, and aborts what it left
@@ -125,6 +125,8 @@ class ProducerCore:
         if self.status in (_S.IN_TRANSACTION, _S.MUST_ABORT):
             raise rejected(ErrorCode.INVALID_TXN_STATE, "a transaction is open already; end it before the next one")
         self._set_goal(Goal.BEGIN)
+        if self.status is _S.READY:
+            self._open()
 
     def flush(self) -> None:
         """Goal: every record taken so far is in the log."""
@@ -297,13 +299,16 @@ class ProducerCore:
             case _S.UNINITIALISED:
                 self._start_init(now_ms)
             case _S.READY:
-                self._step(_S.IN_TRANSACTION)
-                self.failure, self._is_transaction_sent = None, False
-                self._finish(None)
+                self._open()
             case _S.ABORTING:
                 self._end_again(now_ms)
             case _S.COMMITTING:
                 self._finish(still_unknown())
+
+    def _open(self) -> None:
+        self._step(_S.IN_TRANSACTION)
+        self.failure, self._is_transaction_sent = None, False
+        self._finish(None)
 
     def _advance_flush(self, now_ms: int) -> None:
         if self.failure is not None and (self.is_transactional or self._sender.is_drained):
@@ -390,7 +395,7 @@ class ProducerCore:
     def _start_init(self, now_ms: int) -> None:
         keeps = self._goal is Goal.RECOVER
         if self._init_request is None or self._init_request.keep_prepared != keeps:
-            self._init_request = init_request(self._plan, self._header(), self._expected, keep_prepared=keeps)
+            self._init_request = init_request(self._plan, self._sender.header(), self._expected, keep_prepared=keeps)
         self._step(_S.INITIALISING)
         exchange = Exchange(INIT_PRODUCER_ID, self._init_request, deadlines=self._plan.deadlines, now_ms=now_ms)
         self._flights.start(exchange, self._initialised)
@@ -433,7 +438,7 @@ class ProducerCore:
 
     def _start_prepare(self, now_ms: int) -> None:
         assert self.identity is not None, "a transaction was sent, so there is an identity"
-        request = prepare_request(self._plan, self._header(), self.identity, self._sender.waiting)
+        request = prepare_request(self._plan, self._sender.header(), self.identity, self._sender.waiting)
         self._step(_S.PREPARING)
         exchange = Exchange(PREPARE_TRANSACTION, request, deadlines=self._plan.deadlines, now_ms=now_ms)
         self._flights.start(exchange, lambda end, _: self._after_prepare(end))
@@ -455,7 +460,7 @@ class ProducerCore:
     def _start_end(self, *, committed: bool, now_ms: int) -> None:
         assert self.identity is not None, "a transaction was sent, so there is an identity"
         sent = None if self.prepared is not None else self._sender.waiting
-        request = end_request(self._plan, self._header(), self.identity, committed=committed, sent=sent)
+        request = end_request(self._plan, self._sender.header(), self.identity, committed=committed, sent=sent)
         self._begin_end(request, now_ms)
 
     def _start_transact(self, now_ms: int) -> None:
@@ -593,6 +598,3 @@ class ProducerCore:
         self._fatal = error
         self._drop_sends()
         self._step(_S.CLOSED)
-
-    def _header(self) -> RequestHeader:
-        return RequestHeader(client_id=self._plan.client_id, request_id=self._chance.request_id())

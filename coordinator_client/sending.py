@@ -107,7 +107,7 @@ class Sender:
         """Return everything that waits as one Transact. It is let go of with `drop`, once that is answered."""
         assert self._plan.transactional_id is not None, "only transactions are committed"
         request = txn.TransactRequest(
-            header=self._header(),
+            header=self.header(),
             transactional_id=self._plan.transactional_id,
             producer_id=identity.producer_id,
             producer_epoch=identity.producer_epoch,
@@ -151,7 +151,7 @@ class Sender:
         self._flights.start(exchange, lambda end, now_ms: self._ended(exchange, batches, end, now_ms))
 
     def _send_offsets(self, offsets: TransactionOffsets, identity: Identity, now_ms: int) -> None:
-        request = txn_offset_commit_request(self._plan, self._header(), identity, offsets)
+        request = txn_offset_commit_request(self._plan, self.header(), identity, offsets)
         exchange = Exchange(
             TXN_OFFSET_COMMIT,
             request,
@@ -169,12 +169,13 @@ class Sender:
         self.requests_in_flight += 1
         self._flights.start(exchange, ended)
 
-    def _header(self) -> RequestHeader:
+    def header(self) -> RequestHeader:
+        """Return the header of a new request."""
         return RequestHeader(client_id=self._plan.client_id, request_id=self._chance.request_id())
 
     def _request(self, batches: Sequence[SealedBatch]) -> log.ProduceRequest:
         request = log.ProduceRequest(
-            header=self._header(),
+            header=self.header(),
             transactional_id=self._plan.transactional_id,
         )
         for batch in batches:

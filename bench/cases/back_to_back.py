@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from bench.arena import TOPIC, Arena
 from bench.case import Case, Row
 from bench.contenders import JAVA, kafka, own
+from bench.load.transactions import SDK_THREADS
 from bench.results import TRANSACTIONS_PER_SECOND, Run
 
 if TYPE_CHECKING:
@@ -19,15 +20,15 @@ _VALUE_BYTES: Final = 1_024
 def rows(arena: Arena) -> list[Row]:
     """One row: the latencies are in its columns, failures below the table."""
     label = f"{arena.scale.back_to_back_transactions:,} of 3 x 1 KiB, at most {arena.scale.back_to_back_s_max:g} s"
-    ours = own("SDK", partial(_measure_own, arena))
-    return [Row(label, TRANSACTIONS_PER_SECOND, [ours, *kafka(arena, JAVA, partial(_measure_kafka, arena))])]
+    ours = [own(driver, partial(_measure_own, arena, driver)) for driver in ("SDK", SDK_THREADS)]
+    return [Row(label, TRANSACTIONS_PER_SECOND, [*ours, *kafka(arena, JAVA, partial(_measure_kafka, arena))])]
 
 
-def _measure_own(arena: Arena) -> Run:
+def _measure_own(arena: Arena, driver: str) -> Run:
     return arena.load(
         "transactions",
         arena.own(),
-        driver="SDK",
+        driver=driver,
         producers=1,
         value_bytes=_VALUE_BYTES,
         topic=TOPIC,

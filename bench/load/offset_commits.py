@@ -12,11 +12,11 @@ from grpc import aio
 
 from bench.load.asking import Asker, SessionAsker, UnaryAsker
 from bench.load.stubs import checked, new_prefix, open_channel
-from bench.load.workers import Span, run_as_tasks, run_in_threads
+from bench.load.workers import Span, run_as_tasks
 from bench.results import Run
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_client.connection import Connection
-from coordinator_client.consumer.blocking import Consumer
+from coordinator_client.consumer.asynchronous import AsyncConsumer
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 
 
@@ -49,25 +49,24 @@ class _SdkGroup:
     """A consumer with partitions given by hand, which commits ever higher offsets of one of them."""
 
     def __init__(self, connection: Connection, group_id: str, topic: str) -> None:
-        self._consumer = Consumer(connection, group_id=group_id, enable_auto_commit=False)
+        self._consumer = AsyncConsumer(connection, group_id=group_id, enable_auto_commit=False)
         self._partition = TopicPartition(topic, 0)
         self._consumer.assign([self._partition])
         self._offset = 0
 
-    def perform(self) -> None:
+    async def perform(self) -> None:
         self._offset += 1
-        self._consumer.commit({self._partition: OffsetAndMetadata(self._offset)})
-
-    def close(self) -> None:
-        self._consumer.close()
+        await self._consumer.commit({self._partition: OffsetAndMetadata(self._offset)})
 
 
 def by_sdk(load: Load) -> Run:
-    """Consumers of the SDK, each in a thread."""
-    prefix = new_prefix("group")
-    with Connection(load.endpoint, client_id="bench") as connection:
-        openers = [partial(_SdkGroup, connection, f"{prefix}{number}", load.topic) for number in range(load.groups)]
-        return run_in_threads(openers, load.span, load.server_process_id)
+    """Asyncio consumers of the SDK on one loop, over one session."""
+
+    def groups() -> list[_SdkGroup]:
+        connection, prefix = Connection(load.endpoint, client_id="bench"), new_prefix("group")
+        return [_SdkGroup(connection, f"{prefix}{number}", load.topic) for number in range(load.groups)]
+
+    return run_as_tasks(groups, load.span, load.server_process_id)
 
 
 class _EncodedGroup:

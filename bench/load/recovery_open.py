@@ -11,8 +11,8 @@ from typing import Final
 import uvloop
 from grpc import aio
 
+from bench.load.sdk import PARTITIONS
 from bench.load.stubs import StubProducer, open_channel
-from bench.load.transactions import PARTITIONS
 from bench.results import Run
 from bench.window import Window
 

@@ -16,20 +16,21 @@ from typing import Final
 from grpc import aio
 
 from bench.load.asking import Asker, SessionAsker, UnaryAsker
+from bench.load.sdk import PARTITIONS, AsyncSdkProducer, Story, ThreadedSdkProducer
 from bench.load.stubs import StubProducer, new_prefix, open_channel
 from bench.load.transact import TransactProducer, transact_request
 from bench.load.workers import Span, run_as_tasks, run_in_threads
 from bench.results import Run
 from coordinator_client.connection import Connection
-from coordinator_client.producer import Producer
 
-PARTITIONS: Final = 3
-SDK_UNARY: Final = "SDK, unary"
-"""A call for each request instead of the session."""
+SDK_THREADS: Final = "SDK, blocking"
+"""A thread for each producer; their requests meet in the session."""
+SDK_UNARY: Final = "SDK, blocking, unary"
+"""The same with a call for each request instead of the session."""
 THREE_CALLS: Final = "stubs, three calls"
 """AddPartitionsToTxn, Produce and EndTxn; all others add partitions with the first batch."""
-FALLBACKS: Final = frozenset({SDK_UNARY, THREE_CALLS})
-"""What works everywhere and is not the fast way: measured in one row, for comparison."""
+FALLBACKS: Final = frozenset({SDK_THREADS, SDK_UNARY, THREE_CALLS})
+"""What is not the fast way for many producers: measured in one row, for comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,10 @@ class Load:
     topic: str
 
     @property
+    def story(self) -> Story:
+        return Story(self.topic, os.urandom(self.value_bytes), self.committed)
+
+    @property
     def span(self) -> Span:
         return Span(self.warm_up_s, self.measured_s, self.operations_max)
 
@@ -60,42 +65,22 @@ def measure(load: Load) -> Run:
     return DRIVERS[load.driver](load)
 
 
-class _OnPurpose(Exception):
-    """Makes a transaction abort."""
+def by_sdk(load: Load) -> Run:
+    """Asyncio producers of the SDK on one loop, over one session."""
+
+    def producers() -> list[AsyncSdkProducer]:
+        connection, prefix, story = Connection(load.endpoint, client_id="bench"), new_prefix("sdk"), load.story
+        return [AsyncSdkProducer(connection, f"{prefix}{number}", story) for number in range(load.producers)]
+
+    return run_as_tasks(producers, load.span, load.server_process_id)
 
 
-class SdkProducer:
-    """A blocking producer of the SDK; all of a process share one connection."""
-
-    def __init__(self, connection: Connection, load: Load, transactional_id: str) -> None:
-        self._producer = Producer(connection, transactional_id=transactional_id)
-        self._producer.init()
-        self._topic, self._committed = load.topic, load.committed
-        self._value = os.urandom(load.value_bytes)
-
-    def perform(self) -> None:
-        """One transaction."""
-        try:
-            with self._producer.transaction() as transaction:
-                for partition in range(PARTITIONS):
-                    transaction.send(self._topic, self._value, partition=partition)
-                if not self._committed:
-                    # Otherwise nothing would have been sent that could be aborted.
-                    transaction.flush()
-                    raise _OnPurpose
-        except _OnPurpose:
-            pass
-
-    def close(self) -> None:
-        """Let go."""
-        self._producer.close()
-
-
-def by_sdk(load: Load, *, transport: str = "session") -> Run:
-    """Producers of the SDK, each in a thread."""
-    prefix = new_prefix("sdk")
+def by_threads(load: Load, *, transport: str) -> Run:
+    """Blocking producers of the SDK, each in a thread."""
+    prefix, story = new_prefix("sdk"), load.story
     with Connection(load.endpoint, client_id="bench", transport=transport) as connection:
-        openers = [partial(SdkProducer, connection, load, f"{prefix}{number}") for number in range(load.producers)]
+        numbers = range(load.producers)
+        openers = [partial(ThreadedSdkProducer, connection, f"{prefix}{number}", story) for number in numbers]
         return run_in_threads(openers, load.span, load.server_process_id)
 
 
@@ -138,7 +123,8 @@ def by_transact(load: Load, *, asker_on: Callable[[aio.Channel], Asker]) -> Run:
 DRIVERS: Final[Mapping[str, Driver]] = MappingProxyType(
     {
         "SDK": by_sdk,
-        SDK_UNARY: partial(by_sdk, transport="unary"),
+        SDK_THREADS: partial(by_threads, transport="session"),
+        SDK_UNARY: partial(by_threads, transport="unary"),
         "stubs": by_stubs,
         THREE_CALLS: partial(by_stubs, adds_first=True),
         "stubs, Transact": partial(by_transact, asker_on=UnaryAsker),

@@ -33,6 +33,7 @@ from coordinator_protocol.batch import (
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import MEBI
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
+from coordinator_protocol.quick import quick
 from coordinator_protocol.sequences import NO_SEQUENCE
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
@@ -58,6 +59,7 @@ _GZIP: Final = 16 + zlib.MAX_WBITS
 _GZIP_LEVEL: Final = 6
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchStamp:
     """What a batch gets when it is sent for the first time, and keeps over all retries. -1 = no producer."""

@@ -15,12 +15,14 @@ from coordinator_client.errors import Loss, TransactionError
 from coordinator_client.exchange import Exchange
 from coordinator_client.identity import Chance
 from coordinator_client.methods import Reply, ReplyT, Request, RequestT, Rpc
+from coordinator_protocol.quick import quick
 
 ATTEMPT_GRACE_MS: Final = 1_000
 """A transport reports a timeout itself; one that does not, or whose report an interrupt swallowed, counts as lost after
 this."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Transmission:
     """One attempt for the shell to start now."""

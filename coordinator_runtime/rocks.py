@@ -16,7 +16,6 @@ rocksdict 0.3.29 has traps (spec log-and-runtime 5.3); `tests/store/test_rocksdi
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Generator, Hashable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -49,7 +48,7 @@ from coordinator_runtime.segments import (
     named_of,
 )
 from coordinator_runtime.store import CommitGroup, Family, StoreFailed, StoreRefused
-from coordinator_runtime.store_directory import DirectoryLock, StoreDirectory
+from coordinator_runtime.store_directory import DirectoryLock, StoreDirectory, bytes_of_files
 
 FORMAT_VERSION: Final = 2
 """Grows with every change that an older program would misread. 2: large values lie in segments."""
@@ -87,6 +86,7 @@ class StoreStatistics:
     """Sizes for the metrics page, read without locking anything out."""
 
     wal_bytes: int
+    segment_bytes: int
     sst_bytes: int
     memtable_bytes: int
     pending_compaction_bytes: int
@@ -361,7 +361,8 @@ class RocksStore(_Families):
             return sum(family.property_int_value(f"rocksdb.{name}") or 0 for family in self._families)
 
         return StoreStatistics(
-            wal_bytes=_wal_bytes(StoreDirectory(self.directory).store_path),
+            wal_bytes=bytes_of_files(StoreDirectory(self.directory).store_path, ".log"),
+            segment_bytes=bytes_of_files(StoreDirectory(self.directory).segments_path, ".segment"),
             sst_bytes=total("live-sst-files-size"),
             memtable_bytes=total("cur-size-all-mem-tables"),
             pending_compaction_bytes=total("estimate-pending-compaction-bytes"),
@@ -584,16 +585,3 @@ def _after_prefix(prefix: bytes) -> bytes | None:
 
 def _stored_number(value: int) -> bytes:
     return value.to_bytes(_NUMBER_BYTES, "big")
-
-
-def _wal_bytes(store_path: Path) -> int:
-    sizes = 0
-    with os.scandir(store_path) as entries:
-        for entry in entries:
-            if entry.name.endswith(".log"):
-                try:
-                    sizes += entry.stat().st_size
-                except FileNotFoundError:
-                    # RocksDB deleted it between the listing and now.
-                    continue
-    return sizes

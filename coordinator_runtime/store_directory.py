@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +56,20 @@ class StoreDirectory:
     def sync(self) -> None:
         """Make the names of newly created files durable. Raises OSError."""
         _sync_directory(self.path)
+
+
+def bytes_of_files(path: Path, suffix: str) -> int:
+    """Size of the files in a directory with this ending, 0 where there is no such directory."""
+    size_bytes = 0
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.name.endswith(suffix):
+                    with suppress(FileNotFoundError):  # Deleted between the listing and now.
+                        size_bytes += entry.stat().st_size
+    except FileNotFoundError:
+        return 0
+    return size_bytes
 
 
 def _sync_directory(path: Path) -> None:

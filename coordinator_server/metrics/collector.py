@@ -88,6 +88,7 @@ def _of_store(statistics: StoreStatistics) -> Snapshot:
     return {
         "txn_store_size_bytes": single(statistics.sst_bytes),
         "txn_store_wal_bytes": single(statistics.wal_bytes),
+        "txn_store_segment_bytes": single(statistics.segment_bytes),
         "txn_store_memtable_bytes": single(statistics.memtable_bytes),
         "txn_store_pending_compaction_bytes": single(statistics.pending_compaction_bytes),
         "txn_store_write_stalls_total": single(statistics.write_stalls),

@@ -214,6 +214,7 @@ FAMILIES: Final = (
     _counter("txn_store_write_bytes_total", (), "Keys and values written."),
     _gauge("txn_store_size_bytes", (), "Sorted files of the store."),
     _gauge("txn_store_wal_bytes", (), "Write-ahead log of the store."),
+    _gauge("txn_store_segment_bytes", (), "Files of large batches."),
     _gauge("txn_store_memtable_bytes", (), "Memory for what is in no sorted file yet."),
     _gauge("txn_store_pending_compaction_bytes", (), "What the store still has to compact."),
     _counter("txn_store_write_stalls_total", (), "Writes that waited because compaction lags behind."),

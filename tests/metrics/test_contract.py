@@ -21,12 +21,15 @@ from tests.metrics.busy_server import EPOCH_MAX, BusyServer, Seen
 
 BY_NAME = {family.name: family for family in FAMILIES}
 
-STATISTICS = StoreStatistics(wal_bytes=1, sst_bytes=2, memtable_bytes=3, pending_compaction_bytes=4, write_stalls=5)
+STATISTICS = StoreStatistics(
+    wal_bytes=1, segment_bytes=6, sst_bytes=2, memtable_bytes=3, pending_compaction_bytes=4, write_stalls=5
+)
 """Of a store in memory there are none; those of a real one are in test_process."""
 
 OF_STORE = {
     "txn_store_size_bytes",
     "txn_store_wal_bytes",
+    "txn_store_segment_bytes",
     "txn_store_memtable_bytes",
     "txn_store_pending_compaction_bytes",
     "txn_store_write_stalls_total",

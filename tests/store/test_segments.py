@@ -88,6 +88,12 @@ def test_tools_read_them_in_a_stopped_store(shelf: Shelf) -> None:
     looking.close()
 
 
+def test_their_size_is_told(shelf: Shelf) -> None:
+    assert shelf.store.statistics().segment_bytes == 0
+    shelf.put(1, 0)
+    assert shelf.store.statistics().segment_bytes == len(LARGE)
+
+
 def test_small_values_make_no_file(shelf: Shelf) -> None:
     shelf.commit((Family.LOG, log_key(1, 5), SMALL))
     assert shelf.files() == []

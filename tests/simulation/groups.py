@@ -95,7 +95,9 @@ class Groups:
     # What must hold
 
     def check(self) -> None:
-        """I1 of what is on disk, I2, I3; of the shards that serve."""
+        """What members found broken; I1 of what is on disk, I2, I3, of the shards that serve."""
+        if self._around.broken:
+            raise self._around.broken[0]
         consumers, classic = self._found(CONSUMER_GROUP), self._found(CLASSIC_GROUP)
         if isinstance(classic, ClassicGroup):
             _check_instances({each.member_id: each.instance_id for each in classic.members.values()})

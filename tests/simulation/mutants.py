@@ -14,15 +14,19 @@ from typing import Any
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision
+from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.parking import Parking
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.timeline import Journal, TimelineMap
+from group_coordinator.classic.state import ClassicGroup
 from group_coordinator.codec import PENDING_OFFSET, GroupCodec
 from group_coordinator.committed import participant
 from group_coordinator.committed import rules as offset_rules
 from group_coordinator.committed.offsets import GroupOffsets, Offsets
 from group_coordinator.committed.participant import GroupMarkers
 from group_coordinator.committed.transacted import OffsetsWrite
+from group_coordinator.consumer.group import ConsumerGroup
+from group_coordinator.shard import GroupShard
 from partition_log import rules as log_rules
 from partition_log.markers import PartitionMarkers
 from partition_log.rules import AppendVerdict, MarkerVerdict
@@ -254,6 +258,25 @@ def _leave_waiting(_retry: Any, _parking: Parking, _shard: Any) -> None:
     return None
 
 
+# Members of groups
+
+
+def _give_what_is_held(_owner: Any, *_where: Any) -> None:
+    return None
+
+
+def _any_member_commits(_check: Any, *_args: Any, **_kwargs: Any) -> None:
+    return None
+
+
+def _leave_members_waiting(_refuse: Any, *_args: Any) -> None:
+    return None
+
+
+def _watch_nobody(_owed: Any, *_args: Any) -> Decision:
+    return Decision()
+
+
 # The log
 
 
@@ -296,6 +319,7 @@ def _repeat_the_marker(judge: Any, entry: Any, marker: Any, **kwargs: Any) -> An
 _SPLIT = {"two_phase": TwoPhase.SPLIT}
 _TRANSACTING = {"transact_share": 0.7, "version_1_share": 0.0}
 _MOVING = {"shard_weight": 3.0}
+_GATHERED = {"member_weight": 40.0, "steps": 600}
 _FEW_EPOCHS = {"epoch_max": 3}
 _CRASHING = {"crash_weight": 4.0}
 _FORGETFUL = {"producer_expiration_ms": 500, "tick_weight": 3.0}
@@ -492,6 +516,30 @@ MUTANTS = (
         "calls wait for ever for a shard that left",
         ((Parking, "retry_all_held_up_by", _leave_waiting),),
         _SPLIT | _MOVING | {"parked_calls_max": 10_000, "flush_weight": 4.0, "steps": 600},
+    ),
+    Mutant(
+        "give_what_is_held",
+        "a member is given a partition that another one still owns",
+        ((ConsumerGroup, "owner", _give_what_is_held),),
+        _GATHERED,
+    ),
+    Mutant(
+        "any_member_commits",
+        "members of a generation that is over commit offsets",
+        ((ClassicGroup, "check_commit", _any_member_commits),),
+        _GATHERED,
+    ),
+    Mutant(
+        "leave_members_waiting",
+        "a JoinGroup waits for ever for a shard that left",
+        ((LateAnswers, "refuse_all", _leave_members_waiting),),
+        _GATHERED | _MOVING,
+    ),
+    Mutant(
+        "watch_nobody",
+        "members that died with the server stay for ever",
+        ((GroupShard, "on_loaded", _watch_nobody),),
+        _GATHERED | _CRASHING,
     ),
     Mutant("never_unpark", "parked calls are never tried again", ((Parking, "retry", _never_unpark),), _SPLIT),
     Mutant(

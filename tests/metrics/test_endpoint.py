@@ -47,7 +47,7 @@ class Scraped:
     def _statistics(self) -> StoreStatistics:
         if self.store_failure is not None:
             raise self.store_failure
-        return StoreStatistics(1, 2, 3, 4, 5, 6)
+        return StoreStatistics(1, 6, 2, 3, 4, 5)
 
     def get(self, path: str = "/metrics") -> Answer:
         """Called from another thread than the loop's."""

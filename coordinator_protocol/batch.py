@@ -49,6 +49,9 @@ _HEADER: Final = struct.Struct(">qiibIhiqqqhiiBBB")
 _BASE_OFFSET: Final = struct.Struct(">q")
 _CRC: Final = struct.Struct(">I")
 
+_COPIED_TWICE_BYTES_MAX: Final = 16_384
+"""Up to here a second copy takes less time than a view."""
+
 
 class Encoding(IntEnum):
     """How the payload is written. The server never decodes it; readers do."""
@@ -154,6 +157,8 @@ def encode_batch(header: BatchHeader, payload: bytes) -> bytes:
 
 def with_base_offset(encoded: bytes, base_offset: int) -> bytes:
     """Return the batch moved to `base_offset`, with the checksum it had; the offset lies outside the checksum."""
+    if len(encoded) <= _COPIED_TWICE_BYTES_MAX:
+        return _BASE_OFFSET.pack(base_offset) + encoded[_BASE_OFFSET.size :]
     return b"".join((_BASE_OFFSET.pack(base_offset), memoryview(encoded)[_BASE_OFFSET.size :]))
 
 

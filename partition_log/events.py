@@ -23,13 +23,16 @@ class TopicChanged:
 @quick
 @dataclass(frozen=True, slots=True)
 class PartitionGrew:
-    """A batch is durable in a partition. Told by the runtime."""
+    """Batches of a client are durable in a partition, or a marker, or both. Told by the runtime."""
 
     ordinal: int
     record_count: int
+    """Of the batches; 0 = there is only a marker."""
     size_bytes: int
+    """The same."""
     outcome: Outcome | None = None
-    """Of a marker; None for a client's batch."""
+    """Of the marker; None = there is none."""
+    marker_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

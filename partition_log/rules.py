@@ -11,7 +11,7 @@ Source: spec log-and-runtime 1.3 and 1.5, with the csn of design 6 in place of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Final
@@ -309,6 +309,32 @@ def check_last_sequence(
         f"producer {producer_id} says that it last sent sequence {last_sequence}, and the log holds {held}: a batch "
         "was lost or refused; abort the transaction and send it again",
     )
+
+
+def index_after_all(
+    index: IndexProgress, batches: Sequence[tuple[int, bytes]], timestamps_ms: Sequence[int], config: PartitionConfig
+) -> tuple[IndexProgress, Sequence[TimeIndexEntry]]:
+    """Progress of the time index after several batches, each with its last offset and its largest timestamp, and the
+    entries that they completed."""
+    size_bytes = index.size_bytes
+    for _last_offset, encoded in batches:
+        size_bytes += len(encoded)
+    batch_count = index.batch_count + len(batches)
+    if size_bytes < config.index_interval_bytes and batch_count < config.index_interval_batches:
+        newest_ms = max(index.max_timestamp_ms, *timestamps_ms)
+        return IndexProgress(index.first_offset, size_bytes, batch_count, newest_ms), ()
+    completed: list[TimeIndexEntry] = []
+    for (last_offset, encoded), timestamp_ms in zip(batches, timestamps_ms, strict=True):
+        index, entry = index_after(
+            index,
+            last_offset=last_offset,
+            size_bytes=len(encoded),
+            max_timestamp_ms=timestamp_ms,
+            config=config,
+        )
+        if entry is not None:
+            completed.append(entry)
+    return index, completed
 
 
 def index_after(

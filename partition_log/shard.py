@@ -25,7 +25,7 @@ from coordinator_runtime.ports import OpenInPartition
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
 from partition_log.events import MarkerFromOutside, PartitionGrew, ProducersExpired
-from partition_log.growth import Growth, control_batch
+from partition_log.growth import Target, control_batch, grow
 from partition_log.records import (
     BatchAppended,
     LogRecord,
@@ -216,17 +216,18 @@ class LogShard:
         `decide_marker`, too."""
         ordinal = appends[0].ordinal
         partition, head = self._known(ordinal)
-        growth = Growth(head, partition.producers.get(marker.producer_id), self._config, turn.now_ms)
-        growth.append_all(appends)
-        record = growth.end(ordinal, marker, _first_unstable_without(partition, growth.first_offset))
-        marker_bytes = len(record.batches[-1][1])
+        before = partition.producers.get(marker.producer_id)
+        opened = None if before is None else before.open_transaction
+        first_unstable = _first_unstable_without(partition, NO_OFFSET if opened is None else opened.first_offset)
+        target = Target(ordinal, head, before, first_unstable)
+        record = grow(target, appends, marker, self._config, turn.now_ms)
+        *batches, (marker_offset, marker_batch) = record.batches
+        record_count = marker_offset - head.log_end_offset
+        size_bytes = sum([len(encoded) for _last_offset, encoded in batches])
         return Decision(
             reply=record.ended.first_offset,
             records=(Record(self.key, record),),
-            events=(
-                PartitionGrew(ordinal, growth.record_count, growth.size_bytes),
-                PartitionGrew(ordinal, 1, marker_bytes, marker.outcome),
-            ),
+            events=(PartitionGrew(ordinal, record_count, size_bytes, marker.outcome, len(marker_batch)),),
         )
 
     def decide_marker(self, ordinal: int, marker: Marker, turn: Turn) -> Decision:
@@ -272,7 +273,7 @@ class LogShard:
         record = MarkerAppended(ordinal, offset, batch, extended, marker.producer_id, producer, ended, indexed)
         return Decision(
             records=(Record(self.key, record),),
-            events=(PartitionGrew(ordinal, 1, len(batch), marker.outcome),),
+            events=(PartitionGrew(ordinal, 0, 0, marker.outcome, len(batch)),),
         )
 
     def decide_marker_from_outside(self, ordinal: int, marker: Marker, check: Operation, turn: Turn) -> Decision:

@@ -206,7 +206,8 @@ class Outcomes:
         if len(writes) < len(prepared.partitions):
             others = prepared.partitions.difference(write.ordinal for write in writes)
             ends.extend(self._markers.partition_marker(ordinal, marker) for ordinal in sorted(others))
-        ends.extend(self._markers.group_marker(group, marker) for group in sorted(prepared.groups))
+        if prepared.groups:
+            ends.extend(self._markers.group_marker(group, marker) for group in sorted(prepared.groups))
         return tuple(ends) if self._are_served(ends) else None
 
     def _may_fuse(self, prepared: Transaction) -> bool:

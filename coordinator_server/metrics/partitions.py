@@ -39,15 +39,19 @@ class LogNumbers:
         self._expired_producers = 0
 
     def grew(self, topic: str, event: PartitionGrew) -> None:
-        """A batch or marker is durable."""
-        is_control = event.outcome is not None
+        """Batches, a marker, or both are durable."""
+        if event.record_count:
+            self._grew(topic, event.record_count, event.size_bytes, is_control=False)
+        if event.outcome is not None:
+            self._grew(topic, 1, event.marker_bytes, is_control=True)
+            self._markers[event.outcome] += 1
+
+    def _grew(self, topic: str, record_count: int, size_bytes: int, *, is_control: bool) -> None:
         appended = self._appended.get((topic, is_control))
         if appended is None:
             appended = self._appended[topic, is_control] = [0, 0]
-        appended[0] += event.record_count
-        appended[1] += event.size_bytes
-        if event.outcome is not None:
-            self._markers[event.outcome] += 1
+        appended[0] += record_count
+        appended[1] += size_bytes
 
     def expired(self, event: ProducersExpired) -> None:
         """A partition forgot producers that did not write."""

@@ -250,8 +250,8 @@ class AsyncProducer(ProducerShell):
         """Start what is due, and see to it that the rest is looked at in time. Does not wait."""
         # Looked at before the core notes that an attempt starts: after a fork none can.
         transport = self._connection.transport_on(self._open_loop)
-        if not self._has_loop:
-            self._loop, self._has_loop = self._open_loop(), True
+        if not self._has_loop or self._loop.is_over:
+            self._loop, self._has_loop, self._timer = self._open_loop(), True, None
         core, now_ms = self._core, self._clock.monotonic_ms()
         for due in core.transmissions(now_ms):
             self._calls[due.flight] = transport.start(

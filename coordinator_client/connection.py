@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, Self, TypedDict, Unpack
@@ -82,6 +83,7 @@ class Connection:
         self._transports: dict[Callable[[], Loop], Transport] = {}
         self._opened_by = 0
         self._is_closed = False
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -108,7 +110,9 @@ class Connection:
                 raise rejected(
                     ErrorCode.INVALID_REQUEST, f"the connection to {self.endpoint} is closed; open a new one"
                 )
-            transport = self._transports[open_loop] = self._opened(open_loop)
+            with self._lock:
+                transport = self._transports.get(open_loop) or self._opened(open_loop)
+                self._transports[open_loop] = transport
         if self.is_of_a_parent:
             raise misconfigured(
                 ErrorCode.INVALID_CONFIG,

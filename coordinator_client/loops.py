@@ -36,6 +36,11 @@ class Loop(Protocol):
         """Whether it is this thread that runs the loop."""
         ...
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it will never run anything again."""
+        ...
+
     def call_soon(self, call: _Call) -> None:
         """Run it soon, after those before it; from any thread."""
         ...
@@ -60,6 +65,11 @@ class AsyncioLoop:
     def is_here(self) -> bool:
         """Whether it is this thread that runs the loop."""
         return threading.get_ident() == self._thread_id
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it will never run anything again."""
+        return self.asyncio_loop.is_closed()
 
     def call_soon(self, call: _Call) -> None:
         # An answer may come after the application has ended its loop; then nobody waits for it.

@@ -121,6 +121,11 @@ class SharedSession:
         self._unary: Transport | None = None
 
     @property
+    def is_over(self) -> bool:
+        """Whether its loop ended, and nothing is reported any more."""
+        return self._loop.is_over
+
+    @property
     def is_unary(self) -> bool:
         """Whether the server turned out to know no sessions."""
         return self._unary is not None
@@ -155,7 +160,8 @@ class SharedSession:
 
     def close(self) -> None:
         """End the stream and release the loop; from any thread."""
-        if self._loop.is_here:
+        # Where the loop is over, all of it is gone already.
+        if self._loop.is_here and not self._loop.is_over:
             self._close()
         else:
             self._loop.call_soon(self._close)
@@ -265,7 +271,9 @@ class SessionTransport:
         timeout_ms: int,
         on_done: Callable[[ReplyT | Loss], None],
     ) -> Call:
-        shared = self._shared or self._opened()
+        shared = self._shared
+        if shared is None or shared.is_over:
+            shared = self._opened()
         return shared.start(rpc, request, timeout_ms=timeout_ms, on_done=on_done)
 
     def ask(self, rpc: Rpc[RequestT, ReplyT], request: RequestT, *, timeout_ms: int) -> ReplyT | Loss:
@@ -286,6 +294,10 @@ class SessionTransport:
 
     def _opened(self) -> SharedSession:
         with self._lock:
+            if self._shared is not None and self._shared.is_over:
+                # An application may run one asyncio loop after the other; what lived on the first one ended with it.
+                _SHARED.release(self._shared)
+                self._shared = None
             if self._shared is None:
                 self._shared = _SHARED.acquire(self._endpoint, self._open_loop)
             return self._shared

@@ -84,6 +84,16 @@ async def test_consumers_and_producers_of_a_loop_share_one_session(shared: Serve
     assert values(shared, "out") == [b"%d" % number for number in range(9)]
 
 
+def test_one_loop_after_the_other_has_a_session_of_its_own(shared: ServerProcess) -> None:
+    before = len(values(shared, "t"))
+    with Connection(shared.address) as connection:
+        producer = AsyncProducer(connection, transactional_id="restless")
+        for _ in range(3):
+            asyncio.run(commit(producer, "t", b"r"))
+    assert not _SHARED._users
+    assert len(values(shared, "t")) == before + 3
+
+
 async def test_a_crash_of_the_server_costs_the_producers_time_only(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data") as server:
         with Admin(server.address) as admin:

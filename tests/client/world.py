@@ -169,6 +169,10 @@ class World:
     def is_here(self) -> bool:
         return True
 
+    @property
+    def is_over(self) -> bool:
+        return False
+
     def call_soon(self, call: Callable[[], None]) -> None:
         self._after(0, call)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.decision import ArmTimer, CancelTimer
 from coordinator_runtime.runtime import EXPIRE_AGAIN_MS
-from coordinator_runtime.timers import Timers
+from coordinator_runtime.timers import FORGOTTEN_AT_ONCE, Timers
 from tests.runtime.ledger import Ledger, look, put, put_unless, refuse, remove
 
 
@@ -154,6 +154,19 @@ class TestTheHeap:
             assert len(timers) == len(model)
             assert timers.by_kind() == {str(key): 1 for key in model}
             assert timers.next_deadline_ms() == min((deadline for deadline, _ in model.values()), default=None)
+
+    def test_what_was_replaced_is_forgotten_some_at_a_time(self) -> None:
+        timers = Timers()
+        for deadline_ms in (1_000, 2_000):
+            for number in range(1_000):
+                timers.arm(number, deadline_ms, lambda: None)
+        looks = 0
+        while timers.next_deadline_ms() == 1_000:
+            looks += 1
+            assert [*timers.due(999)] == []
+        assert looks * FORGOTTEN_AT_ONCE <= 1_000 <= 2 * (looks + 1) * FORGOTTEN_AT_ONCE
+        assert timers.next_deadline_ms() == 2_000
+        assert len([*timers.due(2_000)]) == 1_000
 
     def test_rearming_for_ever_does_not_grow_the_heap(self) -> None:
         timers = Timers()

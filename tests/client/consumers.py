@@ -19,8 +19,8 @@ T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 class Room:
     """A topic "t" with three partitions, a group that the test leads, and a consumer."""
 
-    def __init__(self) -> None:
-        self.world = World()
+    def __init__(self, world: World | None = None) -> None:
+        self.world = World() if world is None else world
         self.topic = FakeLog(self.world, partition_count=3)
         self.topic.hold_fetches()
         self.group = FakeGroup(self.world)

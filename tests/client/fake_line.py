@@ -11,7 +11,7 @@ from coordinator_api.v1 import session_pb2
 from coordinator_client import methods
 from coordinator_client.errors import Loss
 from coordinator_client.session_transport import SharedSession
-from tests.client.world import LATE_MS, WAY_MS, FakeCall, World
+from tests.client.world import LATE_MS, WAY_MS, FakeCall, Held, World
 
 RPCS = {str(rpc.method): rpc for rpc in vars(methods).values() if isinstance(rpc, methods.Rpc)}
 BROKEN = Loss("UNAVAILABLE", "connection reset")
@@ -140,13 +140,24 @@ class FakeLine:
             self.world.call_after(WAY_MS, lambda: stream.end(refusal))
 
     def carry_out(self, operations: list[session_pb2.Operation]) -> list[session_pb2.OperationResult]:
-        return [self._answer(operation) for operation in operations]
+        results = []
+        for operation in operations:
+            rpc = RPCS[operation.method]
+            request = rpc.request_type.FromString(operation.body)
+            self.world.sent.append((rpc.method, request))
+            answer = self.world.server.answer(rpc.method, request)
+            if isinstance(answer, Held):
+                self._answer_later(operation, answer)
+            else:
+                results.append(self._result(operation, answer))
+        return results
 
-    def _answer(self, operation: session_pb2.Operation) -> session_pb2.OperationResult:
-        rpc = RPCS[operation.method]
-        request = rpc.request_type.FromString(operation.body)
-        self.world.sent.append((rpc.method, request))
-        answer = self.world.server.answer(rpc.method, request)
+    def _answer_later(self, operation: session_pb2.Operation, held: Held) -> None:
+        """On the stream that is open now; if that breaks, nobody is told."""
+        stream = self.streams[-1]
+        held.on_answer(lambda later: stream.say(results=[self._result(operation, later)]))
+
+    def _result(self, operation: session_pb2.Operation, answer: Any) -> session_pb2.OperationResult:
         if isinstance(answer, Loss):
             return session_pb2.OperationResult(
                 correlation_id=operation.correlation_id, status=13, status_message=answer.detail

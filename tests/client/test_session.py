@@ -14,7 +14,8 @@ from coordinator_client.errors import Loss
 from coordinator_client.methods import FETCH, INIT_PRODUCER_ID, OFFSET_COMMIT
 from coordinator_client.session_transport import LOOK_MS
 from coordinator_protocol.errors import Method
-from tests.client.fake_line import BROKEN, SessionWorld, Weather
+from tests.client.consumers import T0, Room, values
+from tests.client.fake_line import BROKEN, FakeLine, SessionWorld, Weather
 from tests.client.producers import commit, producer_in
 from tests.client.world import Held
 
@@ -272,6 +273,34 @@ def test_an_offset_commit_is_reported_lost_once(world: SessionWorld, weather: We
     asked = Asked(world, OFFSET_COMMIT, group.OffsetCommitRequest(group_id="g"))
     world.settle()
     assert asked.answer == Loss("UNAVAILABLE", f"the session ended: {BROKEN}")
+
+
+class SessionRoom(Room):
+    """A consumer whose heartbeats and commits go over a session."""
+
+    def __init__(self) -> None:
+        super().__init__(SessionWorld())
+
+    @property
+    def line(self) -> FakeLine:
+        assert isinstance(self.world, SessionWorld)
+        return self.world.line
+
+
+@pytest.mark.parametrize("weather", list(Weather))
+@pytest.mark.parametrize("message", range(5))
+def test_a_stream_that_breaks_costs_a_consumer_neither_its_place_nor_a_record(weather: Weather, message: int) -> None:
+    room = SessionRoom()
+    room.topic.append(0, b"a", b"b")
+    room.group.give(0)
+    room.line.foresee(*[Weather.NONE] * message, weather)
+    consumer = room.member(enable_auto_commit=False)
+    assert values(consumer.poll(100_000)) == [b"a", b"b"]
+    consumer.commit()
+    assert room.group.offsets == {T0: 2}
+    consumer.close()
+    assert {name for sent in room.line.messages for name in sent} >= {"ConsumerGroupHeartbeat", "OffsetCommit"}
+    assert set(room.line.calls) == {"Fetch"}
 
 
 def test_producers_of_one_process_share_one_stream(world: SessionWorld) -> None:

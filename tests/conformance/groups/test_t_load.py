@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -37,7 +39,7 @@ ROUNDS: Final = 3
 SESSION_MS: Final = 6_000
 """Shorter than the rounds take together: whoever is missed once too often is gone at the end."""
 DEADLINE_MS: Final = 30_000
-STEP_SECONDS: Final = 0.01
+STEP_SECONDS: Final = 0.002
 P99_MS_MAX: Final = 10
 DISTURBED_SECONDS: Final = 0.3
 """In one round. Where the machine has so much other work, times say nothing about the server."""
@@ -145,11 +147,26 @@ async def p99_of_rounds(server: ServerProcess) -> list[float]:
     return found
 
 
+@contextmanager
+def collector_at_rest() -> Iterator[None]:
+    """Here, where everything that pytest made would be looked through while answers wait to be timed."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 @case(350)
 @pytest.mark.slow
 def test_a_thousand_groups_are_heard_in_time_and_nobody_is_missed(tmp_path: Path) -> None:
     fill(tmp_path / "data")
-    with ServerProcess(tmp_path / "data") as server, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        # Everybody is answered without an error, so nobody was missed.
+    with (
+        ServerProcess(tmp_path / "data") as server,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        collector_at_rest(),
+    ):
+        # Everybody is answered without an error, so nobody was missed. In the first round a server that has just loaded
+        # still replaces what it loaded; the state is steady after that.
         p99_ms = runner.run(p99_of_rounds(server))
     assert min(p99_ms) < P99_MS_MAX, p99_ms

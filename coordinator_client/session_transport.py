@@ -147,6 +147,10 @@ class SharedSession:
             )
         ends_ms = self._clock.monotonic_ms() + timeout_ms
         operation = _Ask(self, rpc, request, ends_ms=ends_ms, on_done=on_done)
+        if self._loop.is_here:
+            self._session.add(operation)
+            self._go_on()
+            return operation
         self._incoming.append(operation)
         if not self._is_awake:
             # Set before the call and cleared before the queue is emptied: at worst the loop looks once for nothing.
@@ -196,6 +200,10 @@ class SharedSession:
         self._is_awake = False
         while self._incoming:
             self._session.add(self._incoming.popleft())
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """See to it that what waits is sent: by the stream, which takes all of it when its turn comes."""
         if self._is_closed:
             self._session.lose(_CLOSED)
         elif self._unary is not None:

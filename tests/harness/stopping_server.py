@@ -22,7 +22,7 @@ from coordinator_runtime.store import CommitGroup, Family, Store
 from coordinator_server import process
 from coordinator_server.build import OpenStore
 from coordinator_server.config import Config
-from coordinator_server.stored import transaction_of
+from coordinator_server.stored import states_in
 from tests.harness.special_server import StoreOver, serve
 from txn_coordinator.state import PREPARED, TransactionState
 
@@ -90,9 +90,7 @@ def _states_in(group: CommitGroup) -> Iterator[TransactionState]:
         if family is Family.COORDINATOR_LOG and value is not None:
             row = runtime_pb2.LogRow.FromString(value)
             if row.key == WATCHED_ID.encode():
-                found = transaction_of(row.record_type, row.key, row.value)
-                if found is not None:
-                    yield found.state
+                yield from states_in(row.record_type, row.key, row.value)
 
 
 def _markers_in(group: CommitGroup) -> Iterator[bytes]:

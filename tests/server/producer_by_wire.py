@@ -181,6 +181,40 @@ class ProducerByWire:
         )
         return self._transactions.EndTxn.future(request, timeout=DEADLINE_SECONDS)
 
+    def whole_transaction(self, values: dict[int, str], group_id: str, offset: int) -> transaction_pb2.TransactRequest:
+        """A Transact that commits a value per partition of the topic "t", and an offset."""
+        request = transaction_pb2.TransactRequest(
+            header=self._header,
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            committed=True,
+        )
+        request.header.request_id = b"a whole one" + bytes(5)
+        for partition, value in values.items():
+            batch = log_pb2.RecordBatch(
+                record_count=1,
+                base_sequence=0,
+                encoding=log_pb2.ENCODING_RECORDS_V1,
+                payload=log_pb2.Records(records=[log_pb2.Record(value=value.encode())]).SerializeToString(),
+            )
+            request.batches.add(topic="t", partition=partition, batch=batch)
+        request.groups.add(group_id=group_id).topics.add(topic="t").partitions.add(partition=0, committed_offset=offset)
+        return request
+
+    def sends(self, request: transaction_pb2.TransactRequest) -> grpc.Future:
+        """Transact, with the answer to come."""
+        return self._transactions.Transact.future(request, timeout=DEADLINE_SECONDS)
+
+    def repeats(self, request: transaction_pb2.TransactRequest) -> transaction_pb2.TransactResponse:
+        """The same, again as long as it is told to wait."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while time.monotonic() < deadline:
+            reply: transaction_pb2.TransactResponse = self.sends(request).result()
+            if reply.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+                return reply
+        raise AssertionError("told to wait for too long")
+
     def ends(self, *, committed: bool) -> list[int]:
         """EndTxn, again as long as it is told to wait. Returns the numbers that it was answered, and goes on with the
         identity of the last answer."""

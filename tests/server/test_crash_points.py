@@ -113,6 +113,50 @@ def test_a_server_that_is_killed_there_finishes_what_was_decided(crash: Crash, t
         check_that_it_goes_on(again)
 
 
+@pytest.mark.parametrize(
+    ("mode", "point", "is_answered"),
+    [
+        (SPLIT, "durable prepare", False),
+        (SPLIT, "before marker-2", True),
+        (FUSED, "before prepare", False),
+        (FUSED, "durable complete", False),
+    ],
+)
+def test_a_transact_that_is_repeated_after_a_kill_was_done_once(
+    mode: str, point: str, is_answered: bool, tmp_path: Path
+) -> None:
+    data_dir = tmp_path / "data"
+    settings = {"TXN_TWO_PHASE": mode, "TXN_GROUP_BYTES_MAX": "1"}
+    with (
+        ServerProcess(
+            data_dir, module="tests.harness.stopping_server", environment=settings | {POINT_VARIABLE: point}
+        ) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        Reader(channel).create_topic("t", 2)
+        committed_earlier(channel)
+        producer = ProducerByWire(channel, WATCHED_ID)
+        producer.init()
+        request = producer.whole_transaction({0: "a", 1: "b"}, GROUP, 7)
+        lost = producer.sends(request)
+        first = lost.result() if is_answered else None
+        server.read_until(re.compile(f"{STOPPED}{point}\n"))
+        assert lost.done() is is_answered
+        server.kill()
+
+    with ServerProcess(data_dir, environment=settings) as server, grpc.insecure_channel(server.address) as channel:
+        again = replace(producer, channel=channel)
+        repeated = again.repeats(request)
+        assert repeated.error_code == 0, repeated
+        assert first is None or repeated == first
+        assert again.repeats(request) == repeated
+        reader = Reader(channel)
+        # The first partition has the record and the marker of the earlier transaction.
+        assert [result.first_offset for result in repeated.results] == [2, 0]
+        assert [reader.read("t", partition).values for partition in (0, 1)] == [["before", "a"], ["b"]]
+        assert reader.committed(GROUP, "t", 0) == 7
+
+
 def committed_earlier(channel: grpc.Channel) -> ProducerByWire:
     """A transaction that was acknowledged before anything happened."""
     earlier = ProducerByWire(channel, "earlier")

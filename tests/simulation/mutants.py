@@ -498,6 +498,7 @@ MUTANTS = (
         "roll_nothing_back",
         "a refused operation leaves its first half behind",
         ((Journal, "roll_back", _roll_nothing_back),),
+        _TRANSACTING,
     ),
     Mutant(
         "read_what_is_live",

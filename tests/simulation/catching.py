@@ -48,7 +48,7 @@ def catch(mutant: Mutant) -> Caught:
     with mutant.applied():
         for seed in range(SEEDS_MAX):
             try:
-                run(replace(Options.of(seed), **(_WITHOUT | mutant.options)))
+                run(replace(Options.of(seed), **{**_WITHOUT, **mutant.options}))
             except AssertionError as finding:
                 return Caught(seed, finding)
     raise NotCaught(f"{mutant.name} was not caught in {SEEDS_MAX} runs: {mutant.what}")

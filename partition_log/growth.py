@@ -77,7 +77,8 @@ def grow(
     verdict_on_end = rules.judge_marker(before, marker, forgotten_csn=head.forgotten.csn)
     assert verdict_on_end is MarkerVerdict.APPEND, "the outcome of an open transaction was decided a moment ago"
     assert marker.next_epoch > marker.txn_epoch, "nothing is left of an epoch that is over"
-    batches.append((offset, control_batch(marker, offset, now_ms)))
+    control, producer = _end(marker, now_ms)
+    batches.append((offset, with_base_offset(control, offset)))
     # A marker is no record: to search by time must not end at one.
     timestamps.append(NO_TIMESTAMP_MS)
     index, stretches = rules.index_after_all(head.index, batches, timestamps, config)
@@ -99,7 +100,7 @@ def grow(
         tuple(batches),
         extended,
         marker.producer_id,
-        rules.entry_after_marker(None, marker, now_ms=now_ms),
+        producer,
         EndedTransaction(marker.producer_id, marker.txn_epoch, first_offset, offset, marker.outcome, marker.csn),
         tuple([(each, markers + (each.last_offset == offset)) for each in stretches]),
     )
@@ -107,12 +108,13 @@ def grow(
 
 def control_batch(marker: Marker, offset: int, now_ms: int) -> bytes:
     """The stored form of a marker at an offset."""
-    return with_base_offset(_control_batch(marker, now_ms), offset)
+    return with_base_offset(_end(marker, now_ms)[0], offset)
 
 
-# A transaction has the same marker in every partition, one after the other.
+# A transaction ends alike in all of its partitions, one after the other.
 @lru_cache(maxsize=64)
-def _control_batch(marker: Marker, now_ms: int) -> bytes:
+def _end(marker: Marker, now_ms: int) -> tuple[bytes, ProducerEntry]:
+    """The stored form of a marker at offset 0, and what is left of a producer whose epoch it raises."""
     header = BatchHeader(
         base_offset=0,
         record_count=1,
@@ -124,4 +126,4 @@ def _control_batch(marker: Marker, now_ms: int) -> bytes:
         is_transactional=True,
         is_control=True,
     )
-    return encode_batch(header, encode_marker_payload(marker))
+    return encode_batch(header, encode_marker_payload(marker)), rules.entry_after_marker(None, marker, now_ms=now_ms)

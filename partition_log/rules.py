@@ -91,7 +91,7 @@ def judge_append(
 
 
 def _find_duplicate(entry: ProducerEntry, batch: BatchHeader) -> CachedBatch | None:
-    if batch.producer_epoch != entry.epoch:
+    if not entry.batches or batch.producer_epoch != entry.epoch:
         return None
     base_sequence, last_sequence = batch.base_sequence, batch.last_sequence
     for cached in entry.batches:

@@ -69,13 +69,13 @@ CRASHES = (
     *_both(SPLIT, "before marker-2", True, (PREPARE, 1)),
     Crash(SPLIT, "before group", V2, COMMIT, True, ((PREPARE, 2),)),
     # All markers done, before COMPLETE.
-    *_both(SPLIT, "before complete", True, (PREPARE, 2)),
+    Crash(SPLIT, "before complete", V1, ABORT, True, ((PREPARE, 2),)),
     # After COMPLETE.
     Crash(SPLIT, "durable complete", V2, ABORT, True, ((COMPLETE, 2),)),
     # One batch: all of it or nothing. Before it is durable; after, before the answer; after the answer.
     Crash(FUSED, "before prepare", V1, COMMIT, False, ((ONGOING, 0),)),
     Crash(FUSED, "written prepare", V2, ABORT, False, ((ONGOING, 0), (COMPLETE, 2))),
-    *_both(FUSED, "durable complete", False, (COMPLETE, 2)),
+    Crash(FUSED, "durable complete", V2, COMMIT, False, ((COMPLETE, 2),)),
     Crash(FUSED, NEVER, V2, COMMIT, True, ((COMPLETE, 2),)),
 )
 

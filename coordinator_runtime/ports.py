@@ -205,6 +205,10 @@ class GroupWrite(Protocol):
         this settles them. No reply."""
         ...
 
+    def keep_and_end(self, last_csn: int, marker: Marker) -> Operation:
+        """The same, and settles all that waits in the group for the transaction. No reply."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class OpenInPartition:

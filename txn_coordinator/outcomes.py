@@ -149,12 +149,14 @@ class Outcomes:
         effects: tuple[Effect, ...] = ()
         if current.state is TransactionState.ONGOING:
             effects = (CancelTimer(timer_key(current.transactional_id)),)
-        kept = [write.keep(current.csn) for write in contribution.groups]
-        ends = self._joinable_ends(prepared, contribution, kept)
+        ends = self._joinable_ends(prepared, contribution, last_csn=current.csn)
         if ends is None:
             return Decision(
                 records=(*records, changed(self._key, prepared)),
-                joins=(*(write.append() for write in contribution.partitions), *kept),
+                joins=(
+                    *(write.append() for write in contribution.partitions),
+                    *(write.keep(current.csn) for write in contribution.groups),
+                ),
                 effects=(*effects, self.send_markers(prepared)),
                 events=events,
                 combine=combine,
@@ -194,7 +196,7 @@ class Outcomes:
         return markers if self._are_served(markers) else None
 
     def _joinable_ends(
-        self, prepared: Transaction, contribution: Contribution, kept: Sequence[Operation]
+        self, prepared: Transaction, contribution: Contribution, *, last_csn: int
     ) -> tuple[Operation, ...] | None:
         """The same with the writes, which come first and end what they write to."""
         if not self._may_fuse(prepared):
@@ -202,12 +204,13 @@ class Outcomes:
         marker = rules.marker_of(prepared, self.coordinator_epoch)
         writes = contribution.partitions
         ends = [write.append_and_end(marker) for write in writes]
-        ends.extend(kept)
+        ends.extend(write.keep_and_end(last_csn, marker) for write in contribution.groups)
         if len(writes) < len(prepared.partitions):
             others = prepared.partitions.difference(write.ordinal for write in writes)
             ends.extend(self._markers.partition_marker(ordinal, marker) for ordinal in sorted(others))
-        if prepared.groups:
-            ends.extend(self._markers.group_marker(group, marker) for group in sorted(prepared.groups))
+        if len(contribution.groups) < len(prepared.groups):
+            rest = prepared.groups.difference(write.group_id for write in contribution.groups)
+            ends.extend(self._markers.group_marker(group, marker) for group in sorted(rest))
         return tuple(ends) if self._are_served(ends) else None
 
     def _may_fuse(self, prepared: Transaction) -> bool:

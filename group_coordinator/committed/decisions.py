@@ -6,10 +6,11 @@ Source: spec groups 4.2 to 4.6; spec transactions 2.5.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_runtime.decision import Decision, Effect, Record, Turn
+from coordinator_runtime.decision import Decision, Effect, Operation, Record, Turn
 from coordinator_runtime.ports import PartitionName, PartitionRef
 from group_coordinator.committed import rules
 from group_coordinator.committed.events import OffsetsCommitted, OffsetsDeleted, OffsetsSettled
@@ -83,6 +84,34 @@ def decide_txn_commit(
         reply=results,
         records=records,
         events=_committed(shard, group_id, len(records), is_transactional=True),
+    )
+
+
+def decide_txn_commit_and_end(
+    shard: GroupShard, commit: TxnOffsetCommit, placed: Sequence[Placed], last_csn: int, marker: Marker, turn: Turn
+) -> Decision:
+    """The same, and the marker of the transaction, without the state between where nothing waits from before. The reply
+    and the refusals are those of `decide_txn_commit`."""
+    group_id, membership = commit.group_id, commit.membership
+    if shard.offsets.of(group_id).waiting(Producer(membership.producer_id, membership.producer_epoch)):
+        end = Operation(shard.key, lambda later, _turn: decide_marker(later, group_id, marker))
+        return replace(decide_txn_commit(shard, commit, placed, last_csn, turn), joins=(end,))
+    _check_commit(shard, group_id, commit.committer, placed, is_transactional=True)
+    results = _judge(shard, commit.offsets, placed)
+    position = shard.offsets.next_position
+    accepted = list(_accepted(commit.offsets, placed, results))
+    if marker.outcome is Outcome.ABORT or not accepted:
+        return Decision(reply=results)
+    return Decision(
+        reply=results,
+        records=tuple(
+            Record(shard.key, OffsetCommitted(group_id, key, _offset(named, turn.now_ms, None, position)))
+            for key, named in accepted
+        ),
+        events=(
+            *_committed(shard, group_id, len(accepted), is_transactional=True),
+            OffsetsSettled(group_id, len(accepted), marker.outcome),
+        ),
     )
 
 

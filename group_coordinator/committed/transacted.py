@@ -12,11 +12,12 @@ from typing import NoReturn
 
 from coordinator_api.v1 import transaction_pb2
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.marker import Marker
 from coordinator_protocol.names import check_group_id
 from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
 from coordinator_runtime.ports import Authorizer, CallContext, Membership, Permission, ResourceType, TopicCatalog
-from group_coordinator.committed.decisions import decide_txn_commit
+from group_coordinator.committed.decisions import decide_txn_commit, decide_txn_commit_and_end
 from group_coordinator.committed.edge import transacted_offsets
 from group_coordinator.committed.placing import Placing
 from group_coordinator.committed.requests import Placed, TxnOffsetCommit
@@ -40,22 +41,36 @@ class OffsetsWrite:
     def keep(self, last_csn: int) -> Operation:
         """Keeps them until a marker with a greater number settles them."""
 
-        def decide(shard: GroupShard, turn: Turn) -> Decision:
-            try:
-                return self._decide(shard, last_csn, turn)
-            except Refused as refusal:
-                raise _of_group(self.group_id, refusal) from refusal
+        def decide(shard: GroupShard, placed: Sequence[Placed], turn: Turn) -> Decision:
+            return decide_txn_commit(shard, self._commit, placed, last_csn, turn)
 
-        return Operation(self._shard, decide)
+        return Operation(self._shard, partial(self._decide, decide))
 
-    def _decide(self, shard: GroupShard, last_csn: int, turn: Turn) -> Decision:
-        commit = self._commit
+    def keep_and_end(self, last_csn: int, marker: Marker) -> Operation:
+        """The same, and settles all that waits in the group for the transaction."""
+
+        def decide(shard: GroupShard, placed: Sequence[Placed], turn: Turn) -> Decision:
+            return decide_txn_commit_and_end(shard, self._commit, placed, last_csn, marker, turn)
+
+        return Operation(self._shard, partial(self._decide, decide))
+
+    def _decide(
+        self, decide: Callable[[GroupShard, Sequence[Placed], Turn], Decision], shard: GroupShard, turn: Turn
+    ) -> Decision:
+        try:
+            return self._decide_placed(decide, shard, turn)
+        except Refused as refusal:
+            raise _of_group(self.group_id, refusal) from refusal
+
+    def _decide_placed(
+        self, decide: Callable[[GroupShard, Sequence[Placed], Turn], Decision], shard: GroupShard, turn: Turn
+    ) -> Decision:
         # Placed here, because the call may have waited: a topic that is gone by now must get no offsets.
         placed = self._place()
         missing = next((each for each in placed if isinstance(each, Refused)), None)
         if missing is not None:
             return Decision(joins=(_refusal_by_catalog(_of_group(self.group_id, missing)),))
-        decision = decide_txn_commit(shard, commit, placed, last_csn, turn)
+        decision = decide(shard, placed, turn)
         refusal = next((each for each in decision.reply if each is not None), None)
         if refusal is not None:
             raise refusal

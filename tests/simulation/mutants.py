@@ -174,8 +174,8 @@ def _swallow_refusal(decide: Any, *args: Any) -> Any:
         return Decision(reply=0)
 
 
-def _keep_no_offsets(keep: Any, write: Any, last_csn: int) -> Any:
-    return replace(keep(write, last_csn), decide=lambda _shard, _turn: Decision())
+def _keep_no_offsets(keep: Any, *args: Any) -> Any:
+    return replace(keep(*args), decide=lambda _shard, _turn: Decision())
 
 
 def _answer_whoever_ended(transact: Any, current: Transaction, request: rules.TransactRequest, **kwargs: Any) -> Any:
@@ -450,7 +450,7 @@ MUTANTS = (
     Mutant(
         "transact_forgets_offsets",
         "the offsets of a Transact are lost",
-        ((OffsetsWrite, "keep", _keep_no_offsets),),
+        ((OffsetsWrite, "keep", _keep_no_offsets), (OffsetsWrite, "keep_and_end", _keep_no_offsets)),
         _TRANSACTING,
     ),
     Mutant(

@@ -50,6 +50,10 @@ class Offsets:
     def keep(self, last_csn: int) -> Operation:
         return Operation(COUNTERS, lambda _shard, _turn: Decision(reply=("keep", self.group_id, last_csn)))
 
+    def keep_and_end(self, last_csn: int, marker: Marker) -> Operation:
+        reply = ("keep and end", self.group_id, last_csn, marker.csn)
+        return Operation(COUNTERS, lambda _shard, _turn: Decision(reply=reply))
+
 
 def transact(
     identity: Identity,
@@ -180,12 +184,11 @@ def test_fused_it_is_one_record_that_tells_what_prepare_would_have_told() -> Non
     assert record.decided == Decided(frozenset({1, 2, 4}), frozenset({"g"}))
     (prepared,) = (each.after for each in _steps(decision) if each.after.state is TransactionState.PREPARE_COMMIT)
     assert record.prepared == prepared
-    # What is written comes first; a partition that gets nothing new gets its marker, and the group settles last.
+    # What is written comes first; a partition that gets nothing new gets its marker.
     assert [_reply_of(join) for join in decision.joins] == [
         ("append and end", 2, 1),
         ("append and end", 4, 1),
-        ("keep", "g", 3),
-        None,
+        ("keep and end", "g", 3, 1),
         None,
     ]
     assert decision.effects == (CancelTimer(("transaction_timeout", ID)),)

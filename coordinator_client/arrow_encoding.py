@@ -20,6 +20,7 @@ except ImportError as error:
     ) from error
 
 from coordinator_client.encodings import Row, corrupt
+from coordinator_client.fetch_reply import Payload
 
 HEADER_TYPE: Final = pa.struct([pa.field("key", pa.utf8(), nullable=False), pa.field("value", pa.binary())])
 HEADERS_TYPE: Final = pa.list_(pa.field("item", HEADER_TYPE, nullable=False))
@@ -53,7 +54,7 @@ def encode_arrow(rows: Sequence[Row]) -> bytes:
     return payload
 
 
-def decode_arrow(payload: bytes, where: str) -> pa.RecordBatch:
+def decode_arrow(payload: Payload, where: str) -> pa.RecordBatch:
     """Return the columns of an unpacked Arrow v1 payload, as views of its bytes.
 
     Every offset and text in it is checked, because a wrong one would make Arrow read outside the payload.

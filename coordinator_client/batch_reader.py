@@ -22,6 +22,8 @@ from coordinator_client.connection import REQUEST_TIMEOUT_MS, Connection
 from coordinator_client.encodings import Row, checked_header, decode_rows, marker_of, unpack
 from coordinator_client.errors import TransactionError, class_of, failure, misconfigured, rejected
 from coordinator_client.exchange import PAUSE_MS_MAX, Deadlines
+from coordinator_client.fetch_ahead import FetchAhead
+from coordinator_client.fetch_reply import FetchReply, PartitionReply, Payload, WireBatch
 from coordinator_client.methods import DESCRIBE_TOPICS, FETCH, LIST_OFFSETS
 from coordinator_client.state import TopicPartitionCount
 from coordinator_protocol.batch import BatchHeader, Encoding
@@ -91,13 +93,18 @@ class FetchedBatch:
     topic: str
     partition: int
     header: BatchHeader
-    payload: bytes
-    """Unpacked."""
+    content: Payload
+    """The payload, unpacked. Of an uncompressed one a view, which keeps the whole answer it came in in memory."""
     marker: Marker | None
     first_offset: int
     """Of the first record in the range; batches come whole, so it may be above the batch's own."""
     end_offset: int
     """After the last record in the range."""
+
+    @property
+    def payload(self) -> bytes:
+        """The payload, unpacked, as bytes of its own."""
+        return bytes(self.content)
 
     @property
     def record_count(self) -> int:
@@ -113,7 +120,7 @@ class FetchedBatch:
         """Return the records in the range; none for a marker. Raises: Rejected (CORRUPT_MESSAGE)."""
         if self.marker is not None:
             return []
-        rows = decode_rows(self.payload, self.header.encoding, self.header.record_count, self.where)
+        rows = decode_rows(self.content, self.header.encoding, self.header.record_count, self.where)
         return rows[self.first_offset - self.header.base_offset : self.end_offset - self.header.base_offset]
 
     def as_arrow(self) -> pa.RecordBatch:
@@ -125,7 +132,7 @@ class FetchedBatch:
 
         if self.marker is not None or self.header.encoding is not Encoding.ARROW_V1:
             return rows_to_arrow(self.rows())
-        batch = decode_arrow(self.payload, self.where)
+        batch = decode_arrow(self.content, self.where)
         if batch.num_rows != self.header.record_count:
             raise rejected(
                 ErrorCode.CORRUPT_MESSAGE,
@@ -187,26 +194,68 @@ class BatchReader:
         cursors = [_Cursor(asked, asked.start_offset) for asked in self.ranges]
         self.positions = {(cursor.range.topic, cursor.range.partition): cursor.next_offset for cursor in cursors}
         stuck_since_ms: int | None = None
-        while cursors := [cursor for cursor in cursors if not cursor.is_over]:
-            before = sum(cursor.next_offset for cursor in cursors)
-            reply = self._fetch(cursors)
-            problem: TransactionError | None = None
-            for cursor, result in zip(cursors, reply.results, strict=True):
-                problem = self._passing_failure(cursor, result) or problem
-                if not result.error_code:
-                    yield from self._batches(cursor, result)
-            now_ms = self.connection.clock.monotonic_ms()
-            if sum(cursor.next_offset for cursor in cursors) > before:
-                stuck_since_ms = None
-            elif problem is not None or all(cursor.range.end_offset is not None for cursor in cursors):
-                stuck_since_ms = now_ms if stuck_since_ms is None else stuck_since_ms
-                if now_ms - stuck_since_ms >= self.options.patience_ms:
-                    raise problem or _out_of_reach(cursors[0], self.options.patience_ms)
-                self.connection.clock.pause(PAUSE_MS_MAX)
-            # The bytes of an answer may be used up by the first partitions; who had none comes first next time.
-            cursors = cursors[1:] + cursors[:1]
+        ahead = FetchAhead(self.connection, timeout_ms=self._attempt_ms)
+        try:
+            while cursors := [cursor for cursor in cursors if not cursor.is_over]:
+                before = sum(cursor.next_offset for cursor in cursors)
+                reply = self._fetch(cursors, ahead)
+                problem: TransactionError | None = None
+                for cursor, result in zip(cursors, reply.results, strict=True):
+                    problem = self._passing_failure(cursor, result) or problem
+                    if not result.fields.error_code:
+                        yield from self._batches(cursor, result)
+                now_ms = self.connection.clock.monotonic_ms()
+                if sum(cursor.next_offset for cursor in cursors) > before:
+                    stuck_since_ms = None
+                elif problem is not None or all(cursor.range.end_offset is not None for cursor in cursors):
+                    stuck_since_ms = now_ms if stuck_since_ms is None else stuck_since_ms
+                    if now_ms - stuck_since_ms >= self.options.patience_ms:
+                        raise problem or _out_of_reach(cursors[0], self.options.patience_ms)
+                    self.connection.clock.pause(PAUSE_MS_MAX)
+                cursors = _in_turn(cursors)
+        finally:
+            ahead.cancel()
 
-    def _fetch(self, cursors: Sequence[_Cursor]) -> log.FetchResponse:
+    @property
+    def _attempt_ms(self) -> int:
+        return self.options.wait_ms + REQUEST_TIMEOUT_MS
+
+    def _fetch(self, cursors: Sequence[_Cursor], ahead: FetchAhead) -> FetchReply:
+        """Return the answer for where the cursors stand, and have the next one fetched meanwhile if there is one."""
+        request = self._request(cursors)
+        reply = ahead.take(request)
+        if reply is None:
+            deadlines = Deadlines(total_ms=self.options.patience_ms, attempt_ms=self._attempt_ms)
+            reply = self.connection.ask(FETCH, request, deadlines=deadlines)
+        if len(reply.results) != len(cursors):
+            raise misconfigured(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"Fetch: {len(cursors)} partitions were asked for and {len(reply.results)} answered",
+            )
+        following = self._behind(cursors, reply)
+        if following:
+            ahead.start(self._request(following))
+        return reply
+
+    def _behind(self, cursors: Sequence[_Cursor], reply: FetchReply) -> list[_Cursor]:
+        """The cursors as they will stand once the answer is used up; none if it is not known what to ask next, or if
+        nothing is there yet to be asked for."""
+        if any(result.fields.error_code for result in reply.results):
+            return []
+        found = [
+            (_Cursor(cursor.range, max(cursor.next_offset, result.fields.next_offset)), self._visible_end(result))
+            for cursor, result in zip(cursors, reply.results, strict=True)
+        ]
+        has_more = any(not cursor.is_over and cursor.next_offset < end for cursor, end in found)
+        return (
+            [cursor for cursor in _in_turn([cursor for cursor, _ in found]) if not cursor.is_over] if has_more else []
+        )
+
+    def _visible_end(self, result: PartitionReply) -> int:
+        is_committed = self.options.isolation == "read_committed"
+        return result.fields.last_stable_offset if is_committed else result.fields.high_watermark
+
+    def _request(self, cursors: Sequence[_Cursor]) -> log.FetchRequest:
         request = log.FetchRequest(
             header=self.connection.header(),
             isolation_level=isolation_level(self.options.isolation),
@@ -222,43 +271,37 @@ class BatchReader:
                 fetch_offset=cursor.next_offset,
                 end_offset=cursor.range.end_offset,
             )
-        deadlines = Deadlines(total_ms=self.options.patience_ms, attempt_ms=self.options.wait_ms + REQUEST_TIMEOUT_MS)
-        reply = self.connection.ask(FETCH, request, deadlines=deadlines)
-        if len(reply.results) != len(cursors):
-            raise misconfigured(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"Fetch: {len(cursors)} partitions were asked for and {len(reply.results)} answered",
-            )
-        return reply
+        return request
 
-    def _passing_failure(self, cursor: _Cursor, result: log.FetchResult) -> TransactionError | None:
-        what = class_of(Method.FETCH, result)
+    def _passing_failure(self, cursor: _Cursor, result: PartitionReply) -> TransactionError | None:
+        fields = result.fields
+        what = class_of(Method.FETCH, fields)
         if what is ErrorClass.NONE:
             return None
         place = _place(cursor.range.topic, cursor.range.partition, cursor.next_offset)
-        error = failure(result.error_code, what, f"{Method.FETCH} {place}: {result.error_message}")
+        error = failure(fields.error_code, what, f"{Method.FETCH} {place}: {fields.error_message}")
         if what not in _NOTHING_CHANGED:
             raise error
         return error
 
-    def _batches(self, cursor: _Cursor, result: log.FetchResult) -> Iterator[FetchedBatch]:
+    def _batches(self, cursor: _Cursor, result: PartitionReply) -> Iterator[FetchedBatch]:
         topic, partition, end = cursor.range.topic, cursor.range.partition, cursor.range.end_offset
         self._note_aborted(cursor, result)
-        self.hidden.aborted += result.aborted_records_hidden
-        self.hidden.control += result.control_records_hidden
-        for message in result.batches:
-            batch = checked_batch(topic, partition, message, start_offset=cursor.next_offset, end_offset=end)
+        self.hidden.aborted += result.fields.aborted_records_hidden
+        self.hidden.control += result.fields.control_records_hidden
+        for wire in result.batches:
+            batch = checked_batch(topic, partition, wire, start_offset=cursor.next_offset, end_offset=end)
             if batch is not None:
                 self._advance(cursor, batch.end_offset)
                 yield batch
-        self._advance(cursor, result.next_offset)
+        self._advance(cursor, result.fields.next_offset)
 
     def _advance(self, cursor: _Cursor, next_offset: int) -> None:
         cursor.next_offset = max(cursor.next_offset, next_offset)
         self.positions[cursor.range.topic, cursor.range.partition] = cursor.next_offset
 
-    def _note_aborted(self, cursor: _Cursor, result: log.FetchResult) -> None:
-        for aborted in result.aborted_transactions:
+    def _note_aborted(self, cursor: _Cursor, result: PartitionReply) -> None:
+        for aborted in result.fields.aborted_transactions:
             self.aborted_transactions.add(
                 AbortedTransaction(
                     cursor.range.topic,
@@ -270,25 +313,32 @@ class BatchReader:
             )
 
 
+def _in_turn(cursors: Sequence[_Cursor]) -> list[_Cursor]:
+    """The cursors for the next answer. The bytes of one may be used up by the first partitions; who had none comes
+    first next time."""
+    return [*cursors[1:], *cursors[:1]]
+
+
 def checked_batch(
-    topic: str, partition: int, message: log.RecordBatch, *, start_offset: int, end_offset: int | None
+    topic: str, partition: int, batch: WireBatch, *, start_offset: int, end_offset: int | None
 ) -> FetchedBatch | None:
     """Return what of a batch lies in the range, unpacked; None where nothing does.
 
     Raises: Rejected (CORRUPT_MESSAGE), naming the place.
     """
-    where = _place(topic, partition, message.base_offset)
-    header = checked_header(message, where)
+    fields, payload = batch.fields, batch.payload
+    where = _place(topic, partition, fields.base_offset)
+    header = checked_header(fields, payload, where)
     first = max(header.base_offset, start_offset)
     after = header.last_offset + 1 if end_offset is None else min(header.last_offset + 1, end_offset)
     if first >= after:
         return None
-    marker = marker_of(message)
+    marker = marker_of(fields)
     return FetchedBatch(
         topic=topic,
         partition=partition,
         header=header,
-        payload=message.payload if marker is not None else unpack(message.payload, header.compression, where),
+        content=payload if marker is not None else unpack(payload, header.compression, where),
         marker=marker,
         first_offset=first,
         end_offset=after,

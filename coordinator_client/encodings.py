@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.errors import TransactionError, rejected
+from coordinator_client.fetch_reply import Payload
 from coordinator_protocol.batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -152,8 +153,8 @@ def marker_of(batch: log.RecordBatch) -> Marker | None:
     )
 
 
-def checked_header(batch: log.RecordBatch, where: str) -> BatchHeader:
-    """Return the header of a fetched batch, after its checksum was found right.
+def checked_header(batch: log.RecordBatch, payload: Payload, where: str) -> BatchHeader:
+    """Return the header of a fetched batch, after its checksum was found right. `batch` may lack the payload.
 
     Raises: Rejected (CORRUPT_MESSAGE and kin) that says where the batch stands and what is wrong.
     """
@@ -165,7 +166,7 @@ def checked_header(batch: log.RecordBatch, where: str) -> BatchHeader:
         raise corrupt(f"{where}: it came without a checksum")
     marker = marker_of(batch)
     # A control batch may come without the bytes of its marker: the fields say the same, and the checksum covers them.
-    covered = batch.payload if marker is None or batch.payload else encode_marker_payload(marker)
+    covered = payload if marker is None or payload else encode_marker_payload(marker)
     found = batch_crc(header, covered)
     if found != batch.crc32c:
         raise corrupt(f"{where}: the checksum says {batch.crc32c:#010x} and the bytes say {found:#010x}")
@@ -183,7 +184,7 @@ def compress(payload: bytes, compression: Compression) -> bytes:
     raise _unsupported(compression)
 
 
-def unpack(payload: bytes, compression: Compression, where: str) -> bytes:
+def unpack(payload: Payload, compression: Compression, where: str) -> Payload:
     """Return the payload as it was before compression.
 
     Raises: Rejected with UNSUPPORTED_COMPRESSION_TYPE, or CORRUPT_MESSAGE where the bytes are damaged, cut off, or
@@ -205,7 +206,7 @@ def unpack(payload: bytes, compression: Compression, where: str) -> bytes:
     return plain
 
 
-def decode_rows(payload: bytes, encoding: Encoding, record_count: int, where: str) -> list[Row]:
+def decode_rows(payload: Payload, encoding: Encoding, record_count: int, where: str) -> list[Row]:
     """Return the records of an unpacked payload.
 
     Raises: Rejected (CORRUPT_MESSAGE) where they are not `record_count` records of that encoding.
@@ -232,11 +233,11 @@ def encode_records(rows: Sequence[Row]) -> bytes:
     return message.SerializeToString()
 
 
-def decode_records(payload: bytes, where: str) -> list[Row]:
+def decode_records(payload: Payload, where: str) -> list[Row]:
     """Return the rows of a serialized `Records` message. Raises: Rejected (CORRUPT_MESSAGE)."""
     message = log.Records()
     try:
-        message.ParseFromString(payload)
+        message.ParseFromString(bytes(payload))
     except DecodeError as error:
         raise corrupt(f"{where}: its payload is no Records message ({error})") from None
     # Whether a field is there costs as much to ask as the field itself, and only matters where it is empty: twice as
@@ -262,7 +263,7 @@ def _encode_arrow(rows: Sequence[Row]) -> bytes:
     return encode_arrow(rows)
 
 
-def _decode_arrow(payload: bytes, where: str) -> list[Row]:
+def _decode_arrow(payload: Payload, where: str) -> list[Row]:
     from coordinator_client.arrow_encoding import arrow_rows, decode_arrow
 
     return arrow_rows(decode_arrow(payload, where))
@@ -280,6 +281,6 @@ def _unsupported(compression: Compression, where: str = "the batch") -> Transact
 _ENCODERS: Final[MappingProxyType[Encoding, Callable[[Sequence[Row]], bytes]]] = MappingProxyType(
     {Encoding.RECORDS_V1: encode_records, Encoding.ARROW_V1: _encode_arrow}
 )
-_DECODERS: Final[MappingProxyType[Encoding, Callable[[bytes, str], list[Row]]]] = MappingProxyType(
+_DECODERS: Final[MappingProxyType[Encoding, Callable[[Payload, str], list[Row]]]] = MappingProxyType(
     {Encoding.RECORDS_V1: decode_records, Encoding.ARROW_V1: _decode_arrow}
 )

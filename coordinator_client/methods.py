@@ -12,6 +12,7 @@ from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_api.v1.common_pb2 import RequestHeader
+from coordinator_client.fetch_reply import parse_fetch_reply
 from coordinator_protocol.errors import REPEATABLE_METHODS, Method
 
 
@@ -88,7 +89,7 @@ DESCRIBE_TOPICS: Final = Rpc(
     Method.DESCRIBE_TOPICS, _LOG, log.DescribeTopicsRequest, log.DescribeTopicsResponse.FromString
 )
 PRODUCE: Final = Rpc(Method.PRODUCE, _LOG, log.ProduceRequest, log.ProduceResponse.FromString)
-FETCH: Final = Rpc(Method.FETCH, _LOG, log.FetchRequest, log.FetchResponse.FromString, is_bulk=True)
+FETCH: Final = Rpc(Method.FETCH, _LOG, log.FetchRequest, parse_fetch_reply, is_bulk=True)
 LIST_OFFSETS: Final = Rpc(Method.LIST_OFFSETS, _LOG, log.ListOffsetsRequest, log.ListOffsetsResponse.FromString)
 COUNT_RECORDS: Final = Rpc(Method.COUNT_RECORDS, _LOG, log.CountRecordsRequest, log.CountRecordsResponse.FromString)
 DESCRIBE_PRODUCERS: Final = Rpc(

@@ -218,7 +218,7 @@ def payload_of(encoded: bytes | memoryview) -> memoryview:
     return memoryview(encoded)[HEADER_BYTES:]
 
 
-def batch_crc(header: BatchHeader, payload: bytes) -> int:
+def batch_crc(header: BatchHeader, payload: bytes | memoryview) -> int:
     """Return the CRC-32C a client sends with a batch; the base offset does not matter to it."""
     return crc32c(payload, crc32c(_pack_covered(header)))
 

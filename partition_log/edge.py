@@ -14,17 +14,14 @@ from google.protobuf.message import Message
 
 from coordinator_api.v1 import log_pb2
 from coordinator_protocol.batch import (
-    HEADER_BYTES,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     BatchHeader,
     TimestampType,
     compression_of,
     encoding_of,
-    stored_crc,
 )
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
-from coordinator_protocol.marker import Outcome, decode_marker_payload
 from coordinator_protocol.sequences import NO_SEQUENCE
 from coordinator_runtime.edge import partition_name, set_error
 from partition_log.catalog.rules import NewTopic
@@ -33,7 +30,6 @@ from partition_log.requests import (
     CountResult,
     FetchItem,
     FetchRequest,
-    FetchResult,
     OffsetQuery,
     OffsetResult,
     ProduceItem,
@@ -211,69 +207,6 @@ def produce_response(results: Sequence[ProduceResult]) -> log_pb2.ProduceRespons
         )
         _set_any(message, Method.PRODUCE, result.error)
     return response
-
-
-def fetch_response(results: Sequence[FetchResult]) -> log_pb2.FetchResponse:
-    """What was found in each partition."""
-    return log_pb2.FetchResponse(results=[_fetch_result(result) for result in results])
-
-
-def _fetch_result(result: FetchResult) -> log_pb2.FetchResult:
-    name, head = result.name, result.head
-    message = log_pb2.FetchResult(
-        topic=name.topic,
-        topic_id=name.topic_id,
-        partition=name.partition,
-        next_offset=result.next_offset,
-        aborted_records_hidden=result.aborted_records_hidden,
-        control_records_hidden=result.control_records_hidden,
-        aborted_transactions=[
-            log_pb2.AbortedTransaction(
-                producer_id=ended.producer_id, first_offset=ended.first_offset, marker_offset=ended.marker_offset
-            )
-            for ended in result.aborted
-        ],
-        batches=[_stored_batch(header, encoded) for header, encoded in result.batches],
-    )
-    if head is not None:
-        message.high_watermark = head.log_end_offset
-        message.last_stable_offset = head.last_stable_offset
-        message.log_start_offset = head.log_start_offset
-    _set_any(message, Method.FETCH, result.error)
-    return message
-
-
-def _stored_batch(header: BatchHeader, encoded: bytes) -> log_pb2.RecordBatch:
-    """A stored batch with the fields that it has; absent ones stay absent."""
-    has_producer = header.producer_id != NO_PRODUCER_ID
-    message = log_pb2.RecordBatch(
-        base_offset=header.base_offset,
-        record_count=header.record_count,
-        base_timestamp_ms=header.base_timestamp_ms,
-        max_timestamp_ms=header.max_timestamp_ms,
-        producer_id=header.producer_id if has_producer else None,
-        producer_epoch=header.producer_epoch if has_producer else None,
-        base_sequence=header.base_sequence if header.base_sequence != NO_SEQUENCE else None,
-        is_transactional=header.is_transactional,
-        encoding=header.encoding,  # type: ignore[arg-type]  # the numbers of these three are those of the wire
-        compression=header.compression,  # type: ignore[arg-type]
-        timestamp_type=header.timestamp_type,  # type: ignore[arg-type]
-        crc32c=stored_crc(encoded),
-        payload=encoded[HEADER_BYTES:],
-    )
-    if header.is_control:
-        marker = decode_marker_payload(message.payload)
-        message.is_control = True
-        message.marker.CopyFrom(
-            log_pb2.ControlMarker(
-                committed=marker.outcome is Outcome.COMMIT,
-                txn_epoch=marker.txn_epoch,
-                next_epoch=marker.next_epoch,
-                coordinator_epoch=marker.coordinator_epoch,
-                csn=marker.csn,
-            )
-        )
-    return message
 
 
 def list_offsets_response(results: Sequence[OffsetResult]) -> log_pb2.ListOffsetsResponse:

@@ -6,6 +6,7 @@ from coordinator_api.v1 import log_pb2
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
 from partition_log import edge, marker_edge
+from partition_log.fetch_edge import FetchAnswer
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.service import LogService
 from partition_log.topics import TopicService
@@ -40,8 +41,8 @@ class LogServicer:
     def Produce(self, request: log_pb2.ProduceRequest, context: CallContext) -> Pending[log_pb2.ProduceResponse]:
         return self._log.produce(edge.produce_request(request), context).map(edge.produce_response)
 
-    def Fetch(self, request: log_pb2.FetchRequest, context: CallContext) -> Pending[log_pb2.FetchResponse]:
-        return self._log.fetch(edge.fetch_request(request), context).map(edge.fetch_response)
+    def Fetch(self, request: log_pb2.FetchRequest, context: CallContext) -> Pending[FetchAnswer]:
+        return self._log.fetch(edge.fetch_request(request), context).map(FetchAnswer)
 
     def ListOffsets(
         self, request: log_pb2.ListOffsetsRequest, context: CallContext

@@ -14,6 +14,7 @@ from coordinator_client.consumer.desk import BACKOFF_MS_FIRST, BACKOFF_MS_MAX, D
 from coordinator_client.consumer.owned import BufferedBatch, OwnedPartition
 from coordinator_client.errors import TransactionError, class_of, failure, failure_of, misconfigured
 from coordinator_client.exchange import Deadlines, Exchange
+from coordinator_client.fetch_reply import FetchReply, PartitionReply
 from coordinator_client.methods import FETCH
 from coordinator_client.rules import TOPIC_GONE
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
@@ -105,7 +106,7 @@ class Fetcher:
             if each.is_current:
                 each.partition.is_asking = False
 
-    def _ended(self, number: int, end: log.FetchResponse | TransactionError, now_ms: int) -> None:
+    def _ended(self, number: int, end: FetchReply | TransactionError, now_ms: int) -> None:
         asked = self._flying.pop(number)
         self._free(asked)
         error = end if isinstance(end, TransactionError) else failure_of(Method.FETCH, end)
@@ -123,29 +124,32 @@ class Fetcher:
                 each.partition.retry_at_ms = now_ms + BACKOFF_MS_FIRST
                 each.partition.problem = None if error.error_class in _PASSING else error
 
-    def _take(self, partition: OwnedPartition, result: log.FetchResult, now_ms: int) -> None:
-        what = class_of(Method.FETCH, result)
+    def _take(self, partition: OwnedPartition, result: PartitionReply, now_ms: int) -> None:
+        what = class_of(Method.FETCH, result.fields)
         if what is not ErrorClass.NONE:
             self._refused(partition, result, what, now_ms)
             return
-        partition.topic_id = partition.topic_id or result.topic_id
+        partition.topic_id = partition.topic_id or result.fields.topic_id
         for batch in result.batches:
-            end_offset = batch.base_offset + batch.record_count
-            first = max(batch.base_offset, partition.fetch_offset)
+            fields = batch.fields
+            end_offset = fields.base_offset + fields.record_count
+            first = max(fields.base_offset, partition.fetch_offset)
             if first < end_offset:
-                partition.buffer.append(BufferedBatch(batch, first, end_offset, end_offset))
+                # It may wait long, and the rest of the answer must not wait with it.
+                partition.buffer.append(BufferedBatch(batch.kept(), first, end_offset, end_offset))
                 partition.fetch_offset = end_offset
-        partition.fetch_offset = max(partition.fetch_offset, result.next_offset)
+        partition.fetch_offset = max(partition.fetch_offset, result.fields.next_offset)
         if partition.buffer:
             partition.buffer[-1].after = partition.fetch_offset
         else:
             partition.position = partition.fetch_offset
 
-    def _refused(self, partition: OwnedPartition, result: log.FetchResult, what: ErrorClass, now_ms: int) -> None:
+    def _refused(self, partition: OwnedPartition, result: PartitionReply, what: ErrorClass, now_ms: int) -> None:
         reset = self._desk.config.auto_offset_reset
         topic, number = partition.name
         place = f"{topic}-{number} at offset {partition.fetch_offset}"
-        error = failure(result.error_code, what, f"{Method.FETCH} {place}: {result.error_message}")
+        fields = result.fields
+        error = failure(fields.error_code, what, f"{Method.FETCH} {place}: {fields.error_message}")
         if error.code == ErrorCode.OFFSET_OUT_OF_RANGE and reset != NEVER:
             partition.look_up(reset)
             return

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.batch_reader import checked_batch
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 from coordinator_client.encodings import Row
 from coordinator_client.errors import rejected
+from coordinator_client.fetch_reply import WireBatch
 from coordinator_client.reader import ReadRecord
 from coordinator_protocol.errors import ErrorCode
 
@@ -24,7 +24,7 @@ from coordinator_protocol.errors import ErrorCode
 class BufferedBatch:
     """A fetched batch, and what of it was not handed out yet."""
 
-    message: log.RecordBatch
+    message: WireBatch
     next_offset: int
     """Of the first record that was not handed out."""
     end_offset: int
@@ -134,7 +134,7 @@ class Slice:
         if batch.rows is None:
             checked = checked_batch(topic, number, batch.message, start_offset=0, end_offset=None)
             batch.rows = [] if checked is None else checked.rows()
-        base = batch.message.base_offset
+        base = batch.message.fields.base_offset
         rows = batch.rows[self.first_offset - base : self.end_offset - base]
         return [
             ReadRecord(topic, number, offset, timestamp_ms, key, value, headers)

@@ -102,7 +102,7 @@ class RemoteLog:
                 header=batch.header,
                 marker=batch.marker,
                 fate=self._fate(batch),
-                size_bytes=HEADER_BYTES + len(batch.payload),
+                size_bytes=HEADER_BYTES + len(batch.content),
                 first_offset=batch.first_offset,
                 records=batch.rows,
             )

@@ -120,6 +120,8 @@ class FakeLog:
             assert asked.topic_id in (TOPIC_ID, b"")
             result = reply.results.add(topic=asked.topic, partition=asked.partition, next_offset=asked.fetch_offset)
             partition = self.partitions[asked.partition]
+            result.high_watermark = partition.end
+            result.last_stable_offset = self._visible_end(asked.partition, True)
             if asked.fetch_offset > partition.end:
                 refuse(result, Method.FETCH, ErrorCode.OFFSET_OUT_OF_RANGE, "beyond the end")
                 continue

@@ -54,7 +54,7 @@ def a_batch(encoding: Encoding = Encoding.RECORDS_V1, rows=((b"k", b"v", 5, ()),
 
 
 def rows_of(batch: log.RecordBatch) -> list:
-    header = checked_header(batch, "here")
+    header = checked_header(batch, batch.payload, "here")
     return decode_rows(unpack(batch.payload, header.compression, "here"), header.encoding, header.record_count, "here")
 
 
@@ -93,7 +93,7 @@ def test_a_batch_that_was_changed_on_the_way_is_noticed(data: st.DataObject) -> 
     payload[position] ^= data.draw(st.integers(1, 255))
     batch.payload = bytes(payload)
     with pytest.raises(Rejected, match=r"t-0 at offset 9: the checksum says 0x") as caught:
-        checked_header(batch, "t-0 at offset 9")
+        checked_header(batch, batch.payload, "t-0 at offset 9")
     assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
 
 
@@ -101,14 +101,14 @@ def test_a_batch_without_a_checksum_is_refused() -> None:
     batch = a_batch()
     batch.ClearField("crc32c")
     with pytest.raises(Rejected, match="without a checksum"):
-        checked_header(batch, "here")
+        checked_header(batch, batch.payload, "here")
 
 
 def test_an_unknown_encoding_is_named() -> None:
     batch = a_batch()
     batch.encoding = 9  # type: ignore[assignment]
     with pytest.raises(Rejected, match=r"UNSUPPORTED_FOR_MESSAGE_FORMAT.*payload encoding 9"):
-        checked_header(batch, "here")
+        checked_header(batch, batch.payload, "here")
 
 
 @pytest.mark.parametrize("compression", [Compression.SNAPPY, Compression.LZ4, Compression.ZSTD])

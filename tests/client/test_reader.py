@@ -49,6 +49,42 @@ def test_every_partition_is_read_to_its_end_whoever_fills_the_answers(world: Wor
     assert found.index(b"b") < 6, "the second partition does not wait for the first to end"
 
 
+def test_the_next_answer_is_fetched_while_the_last_one_is_worked_on(world: World, topic: FakeLog) -> None:
+    for number in range(6):
+        topic.append(0, b"%d" % number)
+    connection = world.connection()
+    batches = iter(BatchReader(connection, plan_ranges(connection, "t", ReadPlan())))
+    next(batches)
+    assert [request.partitions[0].fetch_offset for request in world.requests(Method.FETCH)] == [0, 2]
+    assert sum(batch.record_count for batch in batches) == 5
+    assert len(world.requests(Method.FETCH)) == 3, "nothing is asked for behind the end, and nothing twice"
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST_REQUEST, Fault.LOST_REPLY, Fault.UNSURE, Fault.SILENT])
+def test_what_was_fetched_ahead_in_vain_is_fetched_again(world: World, topic: FakeLog, fault: Fault) -> None:
+    for number in range(6):
+        topic.append(0, b"%d" % number)
+    world.fault(Method.FETCH, Fault.NONE, fault)
+    assert values(world) == [b"%d" % number for number in range(6)]
+
+
+def test_nothing_is_fetched_ahead_where_there_is_nothing_yet(world: World, topic: FakeLog) -> None:
+    topic.append(0, b"a")
+    records = read("t", world.connection(), follow=True)
+    assert next(records).value == b"a"
+    assert len(world.requests(Method.FETCH)) == 1
+
+
+def test_a_reader_that_stops_early_takes_back_what_it_asked_for(world: World, topic: FakeLog) -> None:
+    for number in range(6):
+        topic.append(0, b"%d" % number)
+    records = read("t", world.connection())
+    next(records)
+    records.close()
+    assert world.methods()[-1] is Method.FETCH
+    assert world.calls[-1].is_cancelled
+
+
 def test_the_end_is_taken_once_so_a_read_ends_while_others_write(world: World, topic: FakeLog) -> None:
     for number in range(6):
         topic.append(0, b"%d" % number)

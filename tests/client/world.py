@@ -14,6 +14,8 @@ from enum import Enum, auto
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from google.protobuf.message import Message
+
 from coordinator_client.connection import Connection
 from coordinator_client.errors import Loss
 from coordinator_protocol.errors import ErrorCode, Method
@@ -102,6 +104,8 @@ class World:
         """What becomes of an attempt that `faults` has nothing for."""
         self.sent: list[tuple[Method, Any]] = []
         """Every attempt, in order."""
+        self.calls: list[FakeCall] = []
+        """The same, as they were started."""
         self.interrupts: dict[Method, BaseException] = {}
         """Raised in the client instead of waiting for the answer to this method."""
         self.scripted: dict[Method, deque[Any]] = {}
@@ -228,13 +232,18 @@ class World:
         queue = self.faults.get(rpc.method)
         fault = queue.popleft() if queue else self.weather(rpc.method)
         call = FakeCall(on_done)
+        self.calls.append(call)
         self._deliver(fault, rpc, copy, on_done)
         return call
 
-    def _deliver(self, fault: Fault, rpc: Any, request: Any, on_done: Callable[[Any], None]) -> None:
+    def _deliver(self, fault: Fault, rpc: Any, request: Any, report: Callable[[Any], None]) -> None:
         def carry_out() -> Any:
             queue = self.scripted.get(rpc.method)
             return queue.popleft() if queue else self.server.answer(rpc.method, request)
+
+        def on_done(answer: Any) -> None:
+            # As bytes, because the client does not read every answer into the message that it is.
+            report(rpc.parse(answer.SerializeToString()) if isinstance(answer, Message) else answer)
 
         def lose() -> None:
             on_done(Loss("UNAVAILABLE", "connection reset"))

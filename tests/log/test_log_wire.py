@@ -44,7 +44,7 @@ def call(room: LogRoom, request: Message) -> Any:
 
     pending = answer(Method(method), RESPONSES[method], serve)
     room.flush()
-    return pending.result()
+    return RESPONSES[method].FromString(pending.result().SerializeToString())
 
 
 def produced(room: LogRoom, *, transactional_id: str | None = None, **fields: Any) -> Any:

@@ -57,7 +57,7 @@ def batch(
         topic="flights",
         partition=3,
         header=header,
-        payload=ENCODERS[encoding](records),
+        content=ENCODERS[encoding](records),
         marker=None,
         first_offset=first,
         end_offset=end,
@@ -146,8 +146,8 @@ def test_narrow_columns_stop_at_many_rows() -> None:
 def test_a_large_payload_is_viewed_and_not_copied() -> None:
     large = batch(rows(1_024, size=1_000))
     (made,) = spark_batches([large], ("value",))
-    start = pa.py_buffer(large.payload).address
-    assert start <= made.column("value").buffers()[2].address < start + len(large.payload)
+    start = pa.py_buffer(large.content).address
+    assert start <= made.column("value").buffers()[2].address < start + len(large.content)
 
 
 def test_a_huge_batch_is_handed_over_in_slices() -> None:
@@ -163,7 +163,7 @@ def test_a_column_that_needs_no_payload_leaves_it_closed() -> None:
         topic=closed.topic,
         partition=closed.partition,
         header=closed.header,
-        payload=b"not opened",
+        content=b"not opened",
         marker=None,
         first_offset=5,
         end_offset=8,

@@ -1,0 +1,84 @@
+"""Answers to Fetch as they are read: small fields as messages, payloads where they lie in the bytes that came.
+
+Protobuf would copy every payload twice, out of the answer and out of the message. A view of it costs nothing, and keeps
+its whole answer in memory: who keeps payloads for long copies those that he keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from google.protobuf.message import DecodeError
+
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_protocol.wire import bytes_field, split
+
+Payload: TypeAlias = bytes | memoryview
+
+_RESULTS: Final = bytes_field(log.FetchResponse.RESULTS_FIELD_NUMBER)
+_BATCHES: Final = bytes_field(log.FetchResult.BATCHES_FIELD_NUMBER)
+_PAYLOAD: Final = bytes_field(log.RecordBatch.PAYLOAD_FIELD_NUMBER)
+
+
+@dataclass(frozen=True, slots=True)
+class WireBatch:
+    """A batch that came and was not looked into."""
+
+    fields: log.RecordBatch
+    """All but the payload."""
+    payload: Payload
+
+    def kept(self) -> WireBatch:
+        """Return it with a payload of its own, that keeps nothing else in memory."""
+        return WireBatch(self.fields, bytes(self.payload))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReply:
+    """What was found in one partition."""
+
+    fields: log.FetchResult
+    """All but the batches."""
+    batches: Sequence[WireBatch]
+
+
+@dataclass(slots=True)
+class FetchReply:
+    """A `FetchResponse`."""
+
+    error_code: int = 0
+    error_class: int = 0
+    error_message: str = ""
+    throttle_ms: int = 0
+    results: list[PartitionReply] = field(default_factory=list)
+
+
+def parse_fetch_reply(body: bytes) -> FetchReply:
+    """Return the answer with views of `body`. Raises: DecodeError where the bytes are no FetchResponse."""
+    try:
+        rest, results = split(body, 0, len(body), _RESULTS)
+        fields = log.FetchResponse.FromString(rest)
+        return FetchReply(
+            fields.error_code,
+            fields.error_class,
+            fields.error_message,
+            fields.throttle_ms,
+            [_partition(body, start, end) for start, end in results],
+        )
+    except ValueError as error:
+        raise DecodeError(f"{len(body)} bytes came that are no FetchResponse: {error}") from error
+
+
+def _partition(body: bytes, start: int, end: int) -> PartitionReply:
+    rest, batches = split(body, start, end, _BATCHES)
+    view = memoryview(body)
+    return PartitionReply(log.FetchResult.FromString(rest), [_batch(body, view, *place) for place in batches])
+
+
+def _batch(body: bytes, view: memoryview, start: int, end: int) -> WireBatch:
+    rest, payloads = split(body, start, end, _PAYLOAD)
+    # Of a field that comes twice the last one counts.
+    payload_start, payload_end = payloads[-1] if payloads else (0, 0)
+    return WireBatch(log.RecordBatch.FromString(rest), view[payload_start:payload_end])

@@ -1,0 +1,83 @@
+"""Fields of protobuf messages by hand, for the few messages that carry bytes too large to be copied.
+
+A field of bytes, or of a message, is its tag, its length and its content; a message is its fields one after the other.
+Source: protobuf's encoding guide.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_NUMBER: Final = 0
+_LENGTH_DELIMITED: Final = 2
+_MORE: Final = 0x80
+"""Set in every byte of a number but its last one; the other bits are digits."""
+_BITS: Final = 0x7F
+_FIXED_BYTES: Final = {1: 8, 5: 4}
+"""Size of a value by its wire type."""
+
+
+def bytes_field(number: int) -> bytes:
+    """Return the tag of a field of bytes."""
+    return _varint(number << 3 | _LENGTH_DELIMITED)
+
+
+def field_prefix(tag: bytes, size: int) -> bytes:
+    """Return what stands before `size` bytes of content."""
+    return tag + _varint(size)
+
+
+def split(message: bytes, start: int, end: int, tag: bytes) -> tuple[bytes, list[tuple[int, int]]]:
+    """Return the fields of the message between `start` and `end` but those with this tag, and where the content of
+    those lies.
+
+    Raises: ValueError where the bytes are no message.
+    """
+    contents: list[tuple[int, int]] = []
+    others: list[bytes] = []
+    at = began = others_from = start
+    try:
+        while at < end:
+            began = at
+            kind = message[at] & 7
+            while message[at] >= _MORE:
+                at += 1
+            at += 1
+            if kind == _NUMBER:
+                while message[at] >= _MORE:
+                    at += 1
+                at += 1
+            elif kind == _LENGTH_DELIMITED:
+                size, content = _length(message, at)
+                at = content + size
+                if message.startswith(tag, began):
+                    contents.append((content, at))
+                    others.append(message[others_from:began])
+                    others_from = at
+            else:
+                at += _FIXED_BYTES[kind]
+    except (IndexError, KeyError) as error:
+        raise ValueError(f"no field begins at byte {began}") from error
+    if at != end:
+        raise ValueError(f"the field at byte {began} goes beyond the end of its message")
+    others.append(message[others_from:end])
+    return b"".join(others), contents
+
+
+def _length(message: bytes, at: int) -> tuple[int, int]:
+    """The number that begins there, and where it ends."""
+    value = shift = 0
+    while (byte := message[at]) >= _MORE:
+        value |= (byte & _BITS) << shift
+        shift += 7
+        at += 1
+    return value | byte << shift, at + 1
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value >= _MORE:
+        encoded.append(value & _BITS | _MORE)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

@@ -428,8 +428,7 @@ class TransactRequest:
 
 def transact(current: Transaction, request: TransactRequest, *, now_ms: int, limits: Limits) -> Transaction | None:
     """The transaction with all that the request brings, whose outcome is to be decided next. None when this very
-    request was answered before: it gets the same answer and changes nothing (design 6). Without additions it is judged
-    as EndTxn is.
+    request was answered before: it gets the same answer and changes nothing (design 6).
 
     Raises Refused as `add`; INVALID_PRODUCER_EPOCH where the server aborted the transaction meanwhile,
     INVALID_TXN_STATE where it has ended otherwise, INVALID_REQUEST for the request id of the transaction before."""
@@ -448,9 +447,13 @@ def transact(current: Transaction, request: TransactRequest, *, now_ms: int, lim
     if request.additions.partitions or request.additions.groups:
         added = _with(current, request.additions, now_ms=now_ms, limits=limits, client_txn_version=2)
         return current if added is None else added
-    if current.state is not TransactionState.ONGOING and request.outcome is Outcome.COMMIT:
-        raise _nothing_to_end(current, request.outcome)
     return current
+
+
+def check_something_to_end(opened: Transaction, request: TransactRequest) -> None:
+    """Judge a Transact that adds nothing as EndTxn is judged. Raises Refused INVALID_TXN_STATE."""
+    if opened.state is not TransactionState.ONGOING and request.outcome is Outcome.COMMIT:
+        raise _nothing_to_end(opened, request.outcome)
 
 
 def _ended_otherwise(current: Transaction, request: TransactRequest) -> Refused:

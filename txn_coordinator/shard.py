@@ -329,6 +329,7 @@ class TransactionShard:
             return Decision(reply=Transacted(Ended(current.identity, current.csn), None))
         if transact.refusal is not None:
             return Decision(joins=(transact.refusal,))
+        rules.check_something_to_end(opened, request)
         ending = rules.Ending(request.outcome, bumps_epoch=True, cause="client", transact_id=request.request_id)
         return self.outcomes.decide_with(current, opened, ending, transact.contribution, turn)
 

@@ -101,6 +101,11 @@ async def test_what_is_refused_anywhere_is_refused_as_a_whole_and_named(server: 
         (lambda request: setattr(request, "transactional_id", "nobody"), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
         (lambda request: setattr(request, "producer_epoch", 9), ErrorCode.PRODUCER_FENCED),
         (lambda request: setattr(request.batches[0], "topic", "u"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        # Nothing that it names exists: not to be taken for a request without batches.
+        (
+            lambda request: (request.ClearField("groups"), setattr(request.batches[0], "topic", "u")),
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ),
         (lambda request: setattr(request.batches[0], "partition", -1), ErrorCode.INVALID_REQUEST),
         (lambda request: setattr(request.batches[0].batch, "record_count", 0), ErrorCode.INVALID_RECORD),
         (lambda request: setattr(request.batches[0].batch, "crc32c", 7), ErrorCode.CORRUPT_MESSAGE),

@@ -189,11 +189,12 @@ class Accumulator:
         """Whether a batch can be sent now."""
         return bool(self._ready)
 
-    def is_one_request(self, bytes_max: int) -> bool:
-        """Whether everything that waits is cut, one batch for each partition, and fits."""
-        if self._open or self.buffered_bytes + BATCH_OVERHEAD_BYTES * len(self._ready) > bytes_max:
+    def fits_one_request(self, bytes_max: int) -> bool:
+        """Whether everything that was not sent is cut, one batch for each partition, and no larger than this."""
+        waiting = dict.fromkeys(self._with_sealed())
+        if self._open or any(len(queue.sealed) > 1 for queue in waiting):
             return False
-        return all(len(queue.sealed) == 1 for queue in self._ready)
+        return sum(queue.sealed[0].size_bytes for queue in waiting) <= bytes_max
 
     def take(self, identity: Identity, into: Batches) -> list[SealedBatch]:
         """Return the batches of the next request, stamped and written into it: at most one of each partition that waits

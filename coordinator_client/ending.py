@@ -1,6 +1,6 @@
 """How a transaction was asked to end: the same request until it is answered for good, and what an answer means.
 
-A transaction ends with EndTxn, or, where nothing of it was sent before, with the one Transact that is all of it.
+A transaction ends with EndTxn, or with a Transact that holds what was not sent before: often all of it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ class Ending:
     """The end of one transaction."""
 
     request: EndRequest
+    is_all: bool = False
+    """The request is all of the transaction, so that a refusal leaves nothing to abort."""
     is_lost: bool = False
     """An attempt may have been carried out without anybody having heard of it."""
 
@@ -36,9 +38,8 @@ class Ending:
         return self.request.committed
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the request is all of the transaction, so that a refusal leaves nothing to abort."""
-        return isinstance(self.request, txn.TransactRequest)
+    def _rpc(self) -> Rpc[Any, Any]:
+        return TRANSACT if isinstance(self.request, txn.TransactRequest) else END_TXN
 
     @property
     def topics(self) -> set[str]:
@@ -49,15 +50,13 @@ class Ending:
 
     def exchange(self, deadlines: Deadlines, now_ms: int) -> Exchange[Any, EndReply]:
         """Return the request as one exchange more."""
-        rpc: Rpc[Any, Any] = TRANSACT if self.is_whole else END_TXN
-        return Exchange(rpc, self.request, deadlines=deadlines, now_ms=now_ms)
+        return Exchange(self._rpc, self.request, deadlines=deadlines, now_ms=now_ms)
 
     def failure(self, end: EndReply | TransactionError, *, lost_attempts: int) -> TransactionError | None:
         """Return the failure that the end of an exchange stands for, None for a success."""
         self.is_lost = self.is_lost or lost_attempts > 0
-        method = (TRANSACT if self.is_whole else END_TXN).method
-        error = end if isinstance(end, TransactionError) else failure_of(method, end)
-        if error is None or not self.is_whole:
+        error = end if isinstance(end, TransactionError) else failure_of(self._rpc.method, end)
+        if error is None or self._rpc is END_TXN:
             return error
         if error.code == ErrorCode.INVALID_PRODUCER_EPOCH:
             # Transact leaves open who set the newer epoch; the abort that follows finds out, as after EndTxn.
@@ -70,7 +69,7 @@ class Ending:
     def leaves_something(self, error: TransactionError) -> bool:
         """Whether an abort must follow a refusal: where an attempt may still arrive, it ends the epoch that would let
         it in."""
-        return not self.is_whole or self.is_lost or error.error_class is ErrorClass.FENCED
+        return not self.is_all or self.is_lost or error.error_class is ErrorClass.FENCED
 
 
 def identity_in(reply: EndReply) -> Identity | None:

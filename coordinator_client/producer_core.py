@@ -5,7 +5,7 @@ A shell sets a goal (`begin`, `flush`, `commit`, ...), then repeats three steps 
 how the goal ended. Records are taken in between with `append`.
 
 The rules, each with its test:
-- What a transaction sends waits for its commit while it fits into one Transact, which is then all of it.
+- What was not sent by the commit goes with it if it fits, in one Transact, which often is all of the transaction.
 - Else a commit waits for every batch. If one failed, EndTxn is not sent; the transaction is aborted and the first
   failure is the result (KAFKA-9279).
 - EndTxn names the last sequence of every partition, so the server commits nothing it does not hold (design 6).
@@ -335,16 +335,14 @@ class ProducerCore:
 
     def _advance_commit(self, now_ms: int) -> None:
         if self.status is _S.IN_TRANSACTION:
-            if not self._is_transaction_sent and self._sender.is_one_request:
+            if self._sender.has_ready and not self._sender.requests_in_flight and self._sender.fits_one_request:
                 self._start_transact(now_ms)
             elif self._sender.is_drained and self._is_transaction_sent:
                 self._start_end(committed=True, now_ms=now_ms)
             elif self._sender.is_drained:
                 self._step(_S.READY)
         match self.status:
-            case _S.READY:
-                self._finish(self.failure)
-            case _S.UNINITIALISED:
+            case _S.READY | _S.UNINITIALISED:
                 self._finish(self.failure)
             case _S.MUST_ABORT:
                 self._advance_abort(now_ms)
@@ -376,8 +374,9 @@ class ProducerCore:
     def _send(self, now_ms: int) -> None:
         if self.status not in (_S.IN_TRANSACTION, _S.READY) or not self._sender.has_ready:
             return
-        if self._goal is None and not self._is_transaction_sent and not self._sender.waiting.has_ready:
-            # Offsets alone wait for the commit: they may go with everything else.
+        # Offsets alone wait for the commit, and what is left at the commit goes with it.
+        is_offsets = self._goal is None and not self._is_transaction_sent and not self._sender.waiting.has_ready
+        if is_offsets or (self._goal is Goal.COMMIT and self._sender.fits_one_request):
             return
         assert self.identity is not None, "a producer that may send has an identity"
         self._is_transaction_sent = True
@@ -465,11 +464,11 @@ class ProducerCore:
 
     def _start_transact(self, now_ms: int) -> None:
         assert self.identity is not None, "a transaction is open, so there is an identity"
-        self._is_transaction_sent = True
-        self._begin_end(self._sender.transact(self.identity), now_ms)
+        is_all, self._is_transaction_sent = not self._is_transaction_sent, True
+        self._begin_end(self._sender.transact(self.identity), now_ms, is_all=is_all)
 
-    def _begin_end(self, request: EndRequest, now_ms: int) -> None:
-        self._ending = Ending(request)
+    def _begin_end(self, request: EndRequest, now_ms: int, *, is_all: bool = False) -> None:
+        self._ending = Ending(request, is_all=is_all)
         self._step(_S.COMMITTING if request.committed else _S.ABORTING)
         self._end_again(now_ms)
 
@@ -491,8 +490,8 @@ class ProducerCore:
             if error is not None:
                 error.may_have_committed = ending.is_lost
                 self._is_transaction_sent = ending.leaves_something(error)
-                if error.code in TOPIC_GONE:
-                    self._sender.waiting.forget(*ending.topics)
+                # The reason may be a topic that was deleted, now or by whoever aborted the transaction.
+                self._sender.waiting.forget(*ending.topics)
             self._after_commit(after_commit(what), error)
         if error is None and not isinstance(end, TransactionError):
             self.csn = end.csn

@@ -77,15 +77,13 @@ class Sender:
         return not self.requests_in_flight and not self.has_ready
 
     @property
-    def is_one_request(self) -> bool:
-        """Whether all that waits fits into one Transact. There must be something, and all of it must be cut."""
+    def fits_one_request(self) -> bool:
+        """Whether all that was not sent can go with the commit, in one Transact. All of it must be cut."""
         groups = {offsets.metadata.group_id for offsets in self.offsets}
         return (
             self._plan.transact_bytes > 0
-            and self.has_ready
             and len(groups) == len(self.offsets)
-            and not self.requests_in_flight
-            and self.waiting.is_one_request(self._plan.transact_bytes)
+            and self.waiting.fits_one_request(self._plan.transact_bytes)
         )
 
     @property

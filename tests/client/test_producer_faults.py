@@ -112,6 +112,7 @@ class Simulation:
             assert not is_unresolved, "a transaction was opened while the outcome of the last one was unknown"
             self.ends["committed"] += 1
             attempt.is_committed = True
+        self.world.interrupts.clear()
         assert not is_fenced or self.producer.status is ProducerStatus.CLOSED
         if not is_unresolved:
             self.attempts.append(attempt)

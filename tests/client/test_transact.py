@@ -51,12 +51,50 @@ def test_one_that_is_too_large_goes_in_parts(world: World) -> None:
     assert len(world.server.visible()) == 2
 
 
-def test_one_that_was_flushed_goes_in_parts(world: World) -> None:
-    with whole(world).transaction() as txn:
+def test_the_rest_of_one_that_was_flushed_goes_with_its_commit(world: World) -> None:
+    producer = whole(world)
+    with producer.transaction() as txn:
         txn.send("t", b"early", partition=0)
         txn.flush()
         txn.send("t", b"late", partition=0)
-    assert changing(world) == [Method.PRODUCE, Method.PRODUCE, Method.END_TXN]
+    assert changing(world) == [Method.PRODUCE, Method.TRANSACT]
+    with producer.transaction() as txn:
+        txn.send("t", b"x", partition=0)
+        txn.flush()
+    assert changing(world)[2:] == [Method.PRODUCE, Method.END_TXN]
+    assert world.server.visible() == [b"early", b"late", b"x"]
+
+
+def test_the_rest_waits_for_what_is_on_its_way(world: World) -> None:
+    producer = whole(world, batch_bytes=4_096)
+    world.fault(Method.PRODUCE, Fault.LOST_REQUEST)
+    values = [b"%d" % number * 1_500 for number in range(2)]
+    commit(producer, *values)
+    assert changing(world) == [Method.PRODUCE, Method.PRODUCE, Method.TRANSACT]
+    assert world.server.visible() == values
+
+
+def test_a_refused_rest_leaves_something_to_abort(world: World) -> None:
+    producer = whole(world)
+    world.answer(Method.TRANSACT, refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    with pytest.raises(Abortable), producer.transaction() as txn:
+        txn.send("t", b"early", partition=0)
+        txn.flush()
+        txn.send("t", b"late", partition=1)
+    assert ended(world) == [False]
+    commit(producer, b"y")
+    assert world.server.visible() == [b"y"]
+
+
+def test_a_rest_that_comes_after_the_timeout_is_no_rival(world: World) -> None:
+    producer = whole(world)
+    with pytest.raises(Abortable, match="the server had aborted the transaction"), producer.transaction() as txn:
+        txn.send("t", b"early", partition=0)
+        txn.flush()
+        txn.send("t", b"late", partition=1)
+        world.server.time_out("p")
+    commit(producer, b"y")
+    assert world.server.visible() == [b"y"]
 
 
 def test_one_that_is_left_by_an_exception_is_never_sent(world: World) -> None:
@@ -152,6 +190,15 @@ def test_that_question_stays_open_while_nobody_answers_it(world: World) -> None:
     assert not producer.resolve_outcome()
     commit(producer, b"y")
     assert world.server.visible() == [b"y"]
+
+
+def test_a_topic_of_a_refused_transaction_is_looked_up_again(world: World) -> None:
+    producer = whole(world)
+    world.answer(Method.TRANSACT, refused(ErrorCode.UNKNOWN_TOPIC_ID))
+    with pytest.raises(Abortable):
+        commit(producer, b"x")
+    commit(producer, b"y")
+    assert len(world.requests(Method.DESCRIBE_TOPICS)) == 2
 
 
 def test_a_rival_is_told_from_a_server_that_aborted(world: World) -> None:

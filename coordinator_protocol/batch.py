@@ -291,10 +291,26 @@ def check_client_batch(header: BatchHeader, payload: bytes, *, crc: int | None, 
     # Last, because it is the only check that reads the payload, and because only now every field is known to fit its
     # bytes.
     if crc is not None and crc != batch_crc(header, payload):
-        raise Refused(
-            ErrorCode.CORRUPT_MESSAGE,
-            f"the batch came with checksum {crc:#010x}, which its bytes do not have; send it again",
-        )
+        raise _wrong_crc(crc)
+
+
+def encode_client_batch(header: BatchHeader, payload: bytes, *, crc: int | None, batch_bytes_max: int) -> bytes:
+    """Return the stored form of a batch that a client may send; its checksum is computed once.
+
+    Raises: Refused as `check_client_batch`.
+    """
+    check_client_batch(header, payload, crc=None, batch_bytes_max=batch_bytes_max)
+    encoded = encode_batch(header, payload)
+    if crc is not None and crc != stored_crc(encoded):
+        raise _wrong_crc(crc)
+    return encoded
+
+
+def _wrong_crc(crc: int) -> Refused:
+    return Refused(
+        ErrorCode.CORRUPT_MESSAGE,
+        f"the batch came with checksum {crc:#010x}, which its bytes do not have; send it again",
+    )
 
 
 def _pack_covered(header: BatchHeader) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from coordinator_protocol.batch import BatchHeader, check_client_batch, encode_batch, stored_crc
+from coordinator_protocol.batch import BatchHeader, encode_client_batch
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_transactional_id
@@ -123,18 +123,11 @@ class Appender:
         return _refused(name, reply, partial(self._log_start_offset, placed))
 
     def _checked(self, item: ProduceItem) -> tuple[BatchHeader, bytes]:
-        """The batch in stored form, its checksum computed once. Raises Refused."""
+        """The batch in stored form. Raises Refused."""
         header = item.header
         if isinstance(header, Refused):
             raise header
-        check_client_batch(header, item.payload, crc=None, batch_bytes_max=self._batch_bytes_max)
-        encoded = encode_batch(header, item.payload)
-        if item.crc is not None and item.crc != stored_crc(encoded):
-            raise Refused(
-                ErrorCode.CORRUPT_MESSAGE,
-                f"the batch came with checksum {item.crc:#010x}, which its bytes do not have; send it again",
-            )
-        return header, encoded
+        return header, encode_client_batch(header, item.payload, crc=item.crc, batch_bytes_max=self._batch_bytes_max)
 
     def _log_start_offset(self, placed: PlacedPartition) -> int:
         shard: LogShard | None = self._runtime.table.find(placed.shard)

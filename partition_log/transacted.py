@@ -15,9 +15,7 @@ from coordinator_protocol.batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     BatchHeader,
-    check_client_batch,
-    encode_batch,
-    stored_crc,
+    encode_client_batch,
 )
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
@@ -136,7 +134,7 @@ class TransactedBatches:
         return placed
 
     def _append(self, batch: log_pb2.RecordBatch, ref: PartitionRef, membership: Membership) -> Append:
-        """The batch in stored form, its checksum computed once."""
+        """The batch in stored form. Raises Refused."""
         try:
             header = client_header(batch)
             if (
@@ -145,14 +143,8 @@ class TransactedBatches:
                 or not header.is_transactional
             ):
                 header = _of_transaction(header, membership)
-            payload = batch.payload
-            check_client_batch(header, payload, crc=None, batch_bytes_max=self._batch_bytes_max)
-            encoded = encode_batch(header, payload)
-            if batch.HasField("crc32c") and batch.crc32c != stored_crc(encoded):
-                raise Refused(
-                    ErrorCode.CORRUPT_MESSAGE,
-                    f"the batch came with checksum {batch.crc32c:#010x}, which its bytes do not have; send it again",
-                )
+            crc = batch.crc32c if batch.HasField("crc32c") else None
+            encoded = encode_client_batch(header, batch.payload, crc=crc, batch_bytes_max=self._batch_bytes_max)
         except Refused as refusal:
             raise _of_partition(ref, refusal) from refusal
         return Append(ref.ordinal, header, encoded, None, True)

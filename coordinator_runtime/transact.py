@@ -38,7 +38,7 @@ class TransactedPartitions(Protocol):
     """The partition log's part. Refusals name the partition."""
 
     def place(
-        self, batches: Iterable[log_pb2.PartitionBatch], membership: Membership, context: CallContext
+        self, batches: Sequence[log_pb2.PartitionBatch], membership: Membership, context: CallContext
     ) -> PlacedBatches:
         """Raises Refused for a batch that no partition would take, and for one that the caller may not write."""
         ...

@@ -5,7 +5,7 @@ Source: design 6 (`Transact`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NoReturn
@@ -83,11 +83,19 @@ class TransactedBatches:
         self._directory = directory
         self._authorizer = authorizer
         self._batch_bytes_max = limits.batch_bytes_max
+        self._batches_max = limits.partitions_per_transaction_max
 
     def place(
-        self, batches: Iterable[log_pb2.PartitionBatch], membership: Membership, context: CallContext
+        self, batches: Sequence[log_pb2.PartitionBatch], membership: Membership, context: CallContext
     ) -> PlacedBatches:
-        """Raises Refused for a batch that no partition would take, and for one that the caller may not write."""
+        """Raises Refused for a batch that no partition would take, for one that the caller may not write, and
+        INVALID_REQUEST for more batches than a transaction may have partitions."""
+        if len(batches) > self._batches_max:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"the request has {len(batches)} batches and at most {self._batches_max} are allowed: put more records "
+                "into each, or send some with Produce before",
+            )
         targets: list[PartitionRef | PartitionName] = []
         places: list[int] = []
         writes: dict[int, BatchWrite] = {}

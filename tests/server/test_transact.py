@@ -91,6 +91,15 @@ async def test_what_is_refused_anywhere_is_refused_as_a_whole_and_named(server: 
     assert (await send(request)).csn == 1
 
 
+async def test_more_batches_than_partitions_are_allowed_are_refused() -> None:
+    async with in_process_server(partitions_per_transaction_max=2) as server:
+        producer_id, epoch = await _init(server)
+        request = _transact(producer_id, epoch, b"1" * 16, {0: b"a", 1: b"b", 2: b"c"})
+        answer = await _transactions(server).Transact(request, timeout=DEADLINE_SECONDS)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        assert "3 batches" in answer.error_message
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [

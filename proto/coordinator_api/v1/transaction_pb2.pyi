@@ -726,7 +726,7 @@ class TransactRequest(_message.Message):
         """Records for the partitions of the transaction. Several batches for one partition are appended in the order given, with
         nothing in between. In each batch producer_id, producer_epoch and is_transactional may be left out, being those of
         the request; base_sequence is required as in Produce. A batch that a Produce of the same transaction appended before
-        is recognised, and not appended again.
+        is recognised, and not appended again. At most as many batches as a transaction may have partitions.
         """
 
     @_builtins.property

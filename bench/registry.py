@@ -43,6 +43,7 @@ STORIES: Final[Mapping[str, str]] = MappingProxyType(
         "load_ids": "how long a server needs to load 100,000 transactional ids",
         "assignors": "how long assignors take",
         "rebalance": "how long a group needs for a rebalance",
+        "heartbeats": "how long heartbeats of 10,000 members take",
     }
 )
 """Modules beside this one with a `main`. They take minutes, and have no quick form."""

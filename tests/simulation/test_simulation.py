@@ -16,8 +16,8 @@ from tests.simulation.mutants import CANARIES, MUTANTS, SPECIFIED, Mutant
 from tests.simulation.options import Options
 from tests.simulation.simulation import Simulation
 
-FAST_SEEDS = 150
-SLOW_SEEDS = 2_000
+FAST_SEEDS = 120
+SLOW_SEEDS = 1_500
 SLOW_CHUNKS = 10
 
 

@@ -88,6 +88,7 @@ class Session:
         self._unsent: deque[Operation] = deque()
         self._unanswered: dict[int, Operation] = {}
         self._oversized: list[Operation] = []
+        self._answers: deque[tuple[Operation, session_pb2.OperationResult]] = deque()
         self._cancelled: list[int] = []
         self._last_id = 0
         self._has_begun = False
@@ -160,7 +161,7 @@ class Session:
         return oversized
 
     def receive(self, body: bytes) -> None:
-        """Take a message of the server, and report the answers in it.
+        """Take a message of the server; the answers in it wait for `report`.
 
         Raises: ValueError for bytes that are no message; the stream is of no use then."""
         try:
@@ -176,7 +177,16 @@ class Session:
         for result in response.results:
             operation = self._unanswered.pop(result.correlation_id, None)
             if operation is not None:
-                operation.report(_answer_in(operation, result))
+                self._answers.append((operation, result))
+
+    def report(self, answers_max: int) -> bool:
+        """Report this many answers at most; return whether more wait."""
+        answers = self._answers
+        while answers and answers_max:
+            answers_max -= 1
+            operation, result = answers.popleft()
+            operation.report(_answer_in(operation, result))
+        return bool(answers)
 
     def lose(self, loss: Loss) -> None:
         """The stream is gone: report everything that waits, sent or not. The next one begins anew."""
@@ -184,6 +194,7 @@ class Session:
         self._has_begun = self.is_draining = False
         self._operations_max = self._message_bytes_max = 0
         self._cancelled.clear()
+        self.report(len(self._answers))
         sent, self._unanswered = self._unanswered, {}
         self._lose_unsent(Loss(loss.status if is_about_caller else "UNAVAILABLE", str(loss), is_unsent=True))
         for operation in sent.values():

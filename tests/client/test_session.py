@@ -12,7 +12,7 @@ from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client import Connection, Misconfigured, Producer
 from coordinator_client.errors import Loss
 from coordinator_client.methods import FETCH, INIT_PRODUCER_ID, OFFSET_COMMIT
-from coordinator_client.session_transport import LOOK_MS
+from coordinator_client.session_transport import ANSWERS_PER_TURN, LOOK_MS
 from coordinator_protocol.errors import Method
 from tests.client.consumers import T0, Room, values
 from tests.client.fake_line import BROKEN, FakeLine, SessionWorld, Weather
@@ -74,6 +74,27 @@ def test_answers_find_their_way_in_any_order(world: SessionWorld) -> None:
     assert order == [2, 1, 0]
     ids = [world.server.ids[name].producer_id for name in "abc"]
     assert [each.answer.producer_id for each in asked] == ids
+
+
+def test_many_answers_are_reported_in_turns_so_that_what_follows_from_the_first_is_sent_meanwhile(
+    world: SessionWorld,
+) -> None:
+    asked = [Asked(world) for _ in range(2 * ANSWERS_PER_TURN)]
+    follow_up: list[Asked] = []
+    asked[0].call._on_done = lambda _: follow_up.append(Asked(world))  # type: ignore[attr-defined]
+    seen: list[int] = []
+    asked[-1].call._on_done = lambda _: seen.append(len(world.line.messages))  # type: ignore[attr-defined]
+    world.settle()
+    assert names(world) == [2 * ANSWERS_PER_TURN, 1]
+    assert follow_up[0].answer.producer_id
+    assert seen == [2], "what followed from the first answer was under way when the last was reported"
+
+
+def test_answers_that_came_are_reported_though_the_stream_broke_meanwhile(world: SessionWorld) -> None:
+    asked = [Asked(world) for _ in range(2 * ANSWERS_PER_TURN)]
+    asked[0].call._on_done = lambda _: world.line.streams[0].end()  # type: ignore[attr-defined]
+    world.settle()
+    assert all(each.answer.producer_id for each in asked[1:])
 
 
 class _Ordered(list[Any]):

@@ -25,7 +25,7 @@ test: venv ## Run all tests, on the lowest supported and on the newest libraries
 	@$(PYTHON) scripts/venv.py demo
 	@$(PYTHON) scripts/java.py || true
 	@$(MAKE) lowest
-	@.venv/bin/python -m pytest
+	@.venv/bin/python -m pytest -n auto --dist loadgroup
 
 fast: venv ## Run the fast tests on all cores: no real processes, no Spark, under a minute
 	@.venv/bin/python -m pytest -n auto -m "not slow and not spark"

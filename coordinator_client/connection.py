@@ -18,10 +18,11 @@ from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.clock import Clock, SystemClock
 from coordinator_client.errors import TransactionError, Verdict, misconfigured, refused_here, rejected
 from coordinator_client.exchange import Deadlines, Exchange
+from coordinator_client.grpc_door import note_use
 from coordinator_client.identity import Chance, SystemChance
 from coordinator_client.loops import Loop, background_loop
 from coordinator_client.methods import ReplyT, RequestT, Rpc
-from coordinator_client.session_transport import session_transport
+from coordinator_client.session_transport import SessionTransport
 from coordinator_client.transport import SESSION, UNARY, Transport, check_transport
 from coordinator_client.unary_transport import UnaryTransport
 from coordinator_protocol.errors import ErrorCode, Refused
@@ -62,8 +63,7 @@ class Connection:
 
         `endpoint` is HOST:PORT, [IPv6]:PORT or a gRPC target such as unix:PATH. `client_id` shows up in the server's
         history. `transport`: `session` (default), one stream for all producers and consumers of this process, which
-        costs a fraction; or `unary`, a call for each request, which a server without sessions gets in any case, and
-        which a process makes that was forked from one with a session.
+        costs a fraction; or `unary`, a call for each request, which a server without sessions gets in any case.
         Raises: Rejected or Misconfigured where one of them cannot be right.
         """
         _check_endpoint(endpoint)
@@ -118,7 +118,7 @@ class Connection:
                 ErrorCode.INVALID_CONFIG,
                 f"the connection to {self.endpoint} was opened by process {self._opened_by} and is used by its fork "
                 f"{os.getpid()}, where gRPC does not work; make the producer, reader or consumer inside the child "
-                "process",
+                "process, and use none before the fork",
             )
         return transport
 
@@ -126,7 +126,8 @@ class Connection:
         self._opened_by = self._opened_by or os.getpid()
         if self._open_transport is not None:
             return next(iter(self._transports.values()), None) or self._open_transport(self.endpoint)
-        return UnaryTransport(self.endpoint) if self._is_unary else session_transport(self.endpoint, open_loop)
+        note_use()
+        return UnaryTransport(self.endpoint) if self._is_unary else SessionTransport(self.endpoint, open_loop)
 
     @property
     def is_of_a_parent(self) -> bool:

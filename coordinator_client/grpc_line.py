@@ -9,11 +9,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
-import grpc
-from grpc import aio
-
 from coordinator_api.v1 import session_pb2
 from coordinator_client.errors import Loss
+from coordinator_client.grpc_door import aio, grpc
 from coordinator_client.loops import AsyncioLoop
 from coordinator_client.methods import Rpc
 from coordinator_client.transport import CHANNEL_OPTIONS

@@ -7,7 +7,6 @@ then on.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -327,19 +326,11 @@ class _SharedSessions:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._process_id = 0
         self._sessions: dict[tuple[str, object], SharedSession] = {}
         self._users: dict[SharedSession, int] = {}
 
-    @property
-    def is_of_a_parent(self) -> bool:
-        """Whether this process was forked from one that had a session."""
-        return self._process_id not in (0, os.getpid())
-
     def acquire(self, endpoint: str, open_loop: Callable[[], Loop]) -> SharedSession:
-        assert not self.is_of_a_parent, "in a fork there are unary calls only"
         with self._lock:
-            self._process_id = os.getpid()
             loop = open_loop()
             assert isinstance(loop, AsyncioLoop), "a stream lives on an asyncio loop"
             key = (endpoint, loop.asyncio_loop)
@@ -368,11 +359,3 @@ class _SharedSessions:
 
 
 _SHARED: Final = _SharedSessions()
-
-
-def session_transport(endpoint: str, open_loop: Callable[[], Loop]) -> Transport:
-    """Return the transport over the session of this process.
-
-    In a fork of a process that had one it is unary: the threads of grpc.aio do not cross a fork, and it does not start
-    them again."""
-    return UnaryTransport(endpoint) if _SHARED.is_of_a_parent else SessionTransport(endpoint, open_loop)

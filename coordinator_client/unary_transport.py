@@ -8,9 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-import grpc
-
 from coordinator_client.errors import Loss
+from coordinator_client.grpc_door import grpc
 from coordinator_client.methods import ReplyT, RequestT, Rpc
 from coordinator_client.transport import CHANNEL_OPTIONS, Call
 

@@ -1,0 +1,41 @@
+"""The one door of the client to gRPC: everybody else imports it from here.
+
+gRPC does not survive a fork. Its handlers that are meant to help do nothing while any of its threads is busy, and one
+that waits for a session always is; what they leave half done crashes the child, now and then, even where it never uses
+gRPC. So they are switched off, which must happen before gRPC is loaded, and a child that wants to use it is told in
+words.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+import grpc as grpc
+from grpc import aio as aio
+
+from coordinator_client.errors import misconfigured
+from coordinator_protocol.errors import ErrorCode
+
+
+class _Use:
+    """Which process opened something of gRPC first."""
+
+    def __init__(self) -> None:
+        self.process_id = 0
+
+
+_USE = _Use()
+
+
+def note_use() -> None:
+    """Call it before anything is opened. Raises: Misconfigured in a fork of a process that had opened something."""
+    here = os.getpid()
+    first = _USE.process_id = _USE.process_id or here
+    if first != here:
+        raise misconfigured(
+            ErrorCode.INVALID_CONFIG,
+            f"process {here} was forked from {first} after that had used gRPC, which does not work in a fork: start "
+            "processes with 'spawn', or before the first producer, consumer or reader is used",
+        )

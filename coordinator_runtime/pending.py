@@ -82,9 +82,11 @@ class Pending(Generic[T]):
 
         def go_on(first: Pending[T]) -> None:
             try:
-                following.succeed(function(first.result()))
+                value = function(first.result())
             except Exception as error:  # noqa: BLE001  the error is the reply; whoever awaits it sees it
                 following.fail(error)
+            else:
+                following.succeed(value)
 
         self.on_settled(go_on)
         return following
@@ -121,9 +123,11 @@ class Pending(Generic[T]):
                 following._copy(first)
                 return
             try:
-                following.succeed(function(first._error))
+                value = function(first._error)
             except Exception as error:  # noqa: BLE001  as in `map`
                 following.fail(error)
+            else:
+                following.succeed(value)
 
         self.on_settled(go_on)
         return following
@@ -179,9 +183,11 @@ def all_of(parts: Sequence[Pending[T]]) -> Pending[list[T]]:
 
     def finish() -> None:
         try:
-            together.succeed([part.result() for part in parts])
+            values = [part.result() for part in parts]
         except Exception as error:  # noqa: BLE001  the first error is the reply
             together.fail(error)
+        else:
+            together.succeed(values)
 
     def cancel() -> None:
         for part in parts:

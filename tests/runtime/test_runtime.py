@@ -328,3 +328,17 @@ class TestLoading:
         assert ledger.first.durable() == {}
         ledger.driver.flush()
         assert ledger.first.durable() == {"b": 1}
+
+
+def test_a_defect_in_what_follows_an_answer_is_told_and_keeps_no_other_answer_back(ledger: Ledger) -> None:
+    defects: list[Exception] = []
+    ledger.runtime.on_defect = defects.append
+
+    def fail(_reply: Pending[int]) -> None:
+        raise ZeroDivisionError("our bug")
+
+    ledger.runtime.write(put("a", 1)).map(lambda number: number).on_settled(fail)
+    neighbour = ledger.runtime.write(put("b", 2))
+    ledger.driver.flush()
+    assert neighbour.result() == 2
+    assert [str(defect) for defect in defects] == ["our bug"]

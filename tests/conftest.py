@@ -16,6 +16,9 @@ java_problem_here = functools.cache(java_problem)
 _TESTS = Path(__file__).parent
 IS_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
+# As the SDK sets it when it is imported, in case something else brings gRPC in before: its handlers crash children.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 # A shell starts what it puts into the background with SIGINT ignored, and processes pass that on: the commands that the
 # tests interrupt would never hear of it. With a handler here, they start with the default.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -35,6 +35,9 @@ SCHEMA: Final = pa.schema(
 )
 """The one schema of Arrow v1. It can never change: the bytes do not name it."""
 
+_TIMES: Final = SCHEMA.get_field_index("timestamp_ms")
+_HEADERS: Final = SCHEMA.get_field_index("headers")
+
 
 def rows_to_arrow(rows: Sequence[Row]) -> pa.RecordBatch:
     """Return the rows as one record batch of `SCHEMA`."""
@@ -62,17 +65,17 @@ def decode_arrow(payload: Payload, where: str) -> pa.RecordBatch:
     """
     buffer = pa.py_buffer(payload)
     try:
-        with pa.BufferReader(buffer) as source:
-            message = pa.ipc.read_message(source)
-            is_whole = source.tell() == len(payload)
+        source = pa.BufferReader(buffer)
+        message = pa.ipc.read_message(source)
+        is_whole = source.tell() == len(payload)
         batch = pa.ipc.read_record_batch(message, SCHEMA)
         batch.validate(full=True)
     except (pa.ArrowException, EOFError, OSError, ValueError) as error:
         raise corrupt(f"{where}: its payload is no Arrow record batch of the agreed schema ({error})") from None
     if not is_whole:
         raise corrupt(f"{where}: other bytes follow its Arrow record batch")
-    headers = batch.column("headers").values
-    if batch.column("timestamp_ms").null_count or headers.null_count or headers.field("key").null_count:
+    headers = batch.column(_HEADERS).values
+    if batch.column(_TIMES).null_count or headers.null_count or (len(headers) and headers.field(0).null_count):
         # Arrow itself does not look whether a field that is declared without nulls has none.
         raise corrupt(f"{where}: some of its records lack a timestamp, or a header lacks its key")
     return batch

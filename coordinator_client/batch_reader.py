@@ -30,6 +30,7 @@ from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 from coordinator_protocol.limits import MEBI
 from coordinator_protocol.marker import Marker
+from coordinator_protocol.quick import quick
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,6 +87,7 @@ class FetchOptions:
             raise rejected(ErrorCode.INVALID_REQUEST, f"max_bytes, wait_ms and patience_ms must be positive: {self}")
 
 
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedBatch:
     """A verified batch, and the part of it that lies in the range that was asked for."""

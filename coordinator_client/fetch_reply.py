@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 from google.protobuf.message import DecodeError
 
 from coordinator_api.v1 import log_pb2 as log
+from coordinator_protocol.quick import quick
 from coordinator_protocol.wire import bytes_field, split
 
 Payload: TypeAlias = bytes | memoryview
@@ -22,6 +23,7 @@ _BATCHES: Final = bytes_field(log.FetchResult.BATCHES_FIELD_NUMBER)
 _PAYLOAD: Final = bytes_field(log.RecordBatch.PAYLOAD_FIELD_NUMBER)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class WireBatch:
     """A batch that came and was not looked into."""
@@ -35,6 +37,7 @@ class WireBatch:
         return WireBatch(self.fields, bytes(self.payload))
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class PartitionReply:
     """What was found in one partition."""

@@ -1,10 +1,8 @@
-"""How the process handles its memory: when garbage is looked for, and what is given back to the system."""
+"""How the process handles its memory: when garbage is looked for."""
 
 from __future__ import annotations
 
-import ctypes
 import gc
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -15,11 +13,6 @@ next flush and are no garbage: at Python's 700 the collector took a tenth of the
 it looks for about a millisecond at once."""
 _MIDDLE_EVERY: Final = 50
 _OLD_EVERY: Final = 100
-
-_M_TRIM_THRESHOLD: Final = -1
-_M_TOP_PAD: Final = -2
-_M_MMAP_THRESHOLD: Final = -3
-_MEBIBYTE: Final = 1024 * 1024
 
 
 @contextmanager
@@ -36,23 +29,3 @@ def loading_for_good() -> Iterator[None]:
         gc.freeze()
         gc.set_threshold(_YOUNG_OBJECTS_MAX, _MIDDLE_EVERY, _OLD_EVERY)
         gc.enable()
-
-
-def keep_freed_memory() -> bool:
-    """Let the allocator of the C library keep what large messages used, instead of giving it back and asking again:
-    each page that comes back new costs a fault, for a message of 1 MiB more than all that is done with it.
-
-    False where the C library is not glibc; then nothing is changed."""
-    if not sys.platform.startswith("linux"):
-        return False
-    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
-    if set_option is None:
-        return False
-    options = {
-        # The largest that every glibc takes.
-        _M_MMAP_THRESHOLD: 32 * _MEBIBYTE,
-        _M_TRIM_THRESHOLD: 256 * _MEBIBYTE,
-        _M_TOP_PAD: 16 * _MEBIBYTE,
-    }
-    refused = [option for option, value in options.items() if set_option(option, value) != 1]
-    return not refused

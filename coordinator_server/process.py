@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn, Protocol
 import structlog
 import uvloop
 
+from coordinator_protocol.allocation import keep_freed_memory
 from coordinator_protocol.errors import UnknownOutcome
 from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_runtime.rocks import open_store
@@ -26,7 +27,7 @@ from coordinator_server.config import Address, Config, parse_address, parse_list
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.grpc_transport import AddressRefused, GrpcOptions, GrpcTransport
 from coordinator_server.logs import configure_logs
-from coordinator_server.memory import keep_freed_memory, loading_for_good
+from coordinator_server.memory import loading_for_good
 from coordinator_server.metrics.collector import SnapshotCollector, registry_of
 from coordinator_server.metrics.endpoint import MetricsEndpoint, serve_metrics
 from coordinator_server.metrics.loop_lag import LoopLag

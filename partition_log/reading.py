@@ -124,7 +124,9 @@ class PartitionRead:
         self.next_offset = bound if self._end_offset is None else min(bound, self._end_offset)
 
     def aborted_transactions(self, head: PartitionHead) -> tuple[EndedTransaction, ...]:
-        """Aborted transactions, under the view, with records among those that were read. By first offset."""
+        """Aborted transactions, under the view, with records among those that a raw read was shown. By first offset."""
+        if not self._is_raw:
+            return ()
         found: dict[int, EndedTransaction] = {}
         producers = {
             header.producer_id for header, _encoded in self.batches if header.is_transactional and not header.is_control

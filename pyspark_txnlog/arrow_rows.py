@@ -89,7 +89,8 @@ class _Joined:
         self.row_count += batch.record_count
         if payload is not None:
             self.payloads.append(payload)
-            self.byte_count += payload.nbytes
+            # What `nbytes` says takes as long as opening the payload.
+            self.byte_count += payload.get_total_buffer_size()
 
     @property
     def is_enough(self) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from coordinator_protocol.allocation import keep_freed_memory
 from pyspark_txnlog.options import ReadOptions, Report
 from pyspark_txnlog.ranges import OffsetRange, split_ranges
 
@@ -52,6 +53,8 @@ class RangeReader(DataSourceReader):
             return iter(())
         assert isinstance(partition.value, OffsetRange), f"planned by something else: {partition!r}"
         check_dependencies()
+        # A worker of Spark does nothing else meanwhile, and would give every answer back to the system page by page.
+        keep_freed_memory()
         if self._options.report is Report.RANGES:
             return self._count(partition.value)
         return self._rows(partition.value)

@@ -45,7 +45,11 @@ def test_a_busy_server_does_not_look_for_garbage_after_every_transaction() -> No
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library of this machine is not glibc")
 def test_the_allocator_takes_every_option() -> None:
     said = subprocess.run(
-        [sys.executable, "-c", "from coordinator_server.memory import keep_freed_memory; print(keep_freed_memory())"],
+        [
+            sys.executable,
+            "-c",
+            "from coordinator_protocol.allocation import keep_freed_memory; print(keep_freed_memory())",
+        ],
         capture_output=True,
         text=True,
         check=True,

@@ -285,7 +285,7 @@ class Runtime:
             self.journal.roll_back(savepoint)
             if work.must_wait(refusal):
                 return work.asked
-            self._answer_when_durable(work, (reply, None, refusal))
+            self._answer_when_durable(work, (reply, None, refusal), (), ())
             return None
         except Exception as defect:  # noqa: BLE001  our bug: this operation fails alone, the state is as before it
             self.journal.roll_back(savepoint)
@@ -296,7 +296,7 @@ class Runtime:
         if work.records:
             self._accept(work, rows, turn, reply)
         else:
-            self._answer_when_durable(work, (reply, work.reply, None), work.effects)
+            self._answer_when_durable(work, (reply, work.reply, None), work.effects, work.events)
         return None
 
     def _rows_of(self, work: Work, turn: Turn) -> StagedRows:
@@ -327,19 +327,23 @@ class Runtime:
             self.on_work()
 
     def _answer_when_durable(
-        self, work: Work, answer: _Answer, effects: Iterable[tuple[Effect, ShardKey]] = ()
+        self, work: Work, answer: _Answer, effects: Iterable[tuple[Effect, ShardKey]], events: Iterable[object]
     ) -> None:
-        """Answer, and start the effects, once everything that the shards hold is durable; at once if it is."""
+        """Answer, start the effects and tell the events, once everything that the shards hold is durable; at once if it
+        is."""
         now_ms = self.clock.monotonic_ms()
         timed_effects = [(effect, owner, now_ms) for effect, owner in effects]
         basis = max((self._last_version.get(key, 0) for key in work.shards), default=0)
-        if basis <= self._durable_version:
-            self._give(answer)
-            self._start_effects(timed_effects)
+        if basis > self._durable_version:
+            group = self._undurable_group(basis)
+            group.answers.append(answer)
+            group.effects.extend(timed_effects)
+            group.events.extend((event, work.turn) for event in events)
             return
-        group = self._undurable_group(basis)
-        group.answers.append(answer)
-        group.effects.extend(timed_effects)
+        self._give(answer)
+        self._start_effects(timed_effects)
+        for event in events:
+            self.on_event(event, work.turn)
 
     def when_durable(self, key: ShardKey, action: Callable[[], None]) -> None:
         """Call back when everything that was written to a shard so far is durable, answered and told; at once if it

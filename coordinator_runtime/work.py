@@ -14,14 +14,14 @@ class Work:
     """Records, effects and events in the order in which they were decided. Whoever began the work takes it back in the
     journal when `perform` is refused."""
 
-    __slots__ = ("_can_park", "_journal", "_table", "_turn", "asked", "effects", "events", "records", "reply", "shards")
+    __slots__ = ("_can_park", "_journal", "_table", "asked", "effects", "events", "records", "reply", "shards", "turn")
 
     def __init__(
         self, table: ShardTable, journal: Journal, turn: Turn, asked: ShardKey, *, can_park: bool = False
     ) -> None:
         self._table = table
         self._journal = journal
-        self._turn = turn
+        self.turn = turn
         self._can_park = can_park
         self.asked = asked
         """The shard that decides at the moment, and that refused if somebody did."""
@@ -41,7 +41,7 @@ class Work:
             raise self._table.refusal(key, is_joined=is_joined)
         self.asked = key
         self.shards.add(key)
-        decision = operation.decide(shard, self._turn)
+        decision = operation.decide(shard, self.turn)
         for record in decision.records:
             served[record.shard].replay(record.value)
             self.shards.add(record.shard)

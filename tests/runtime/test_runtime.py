@@ -342,3 +342,16 @@ def test_a_defect_in_what_follows_an_answer_is_told_and_keeps_no_other_answer_ba
     ledger.driver.flush()
     assert neighbour.result() == 2
     assert [str(defect) for defect in defects] == ["our bug"]
+
+
+def test_what_happened_is_told_also_where_nothing_was_written(ledger: Ledger) -> None:
+    told: list[object] = []
+    ledger.runtime.on_event = lambda event, turn: told.append((event, turn.client_id))
+    noticed = Operation(FIRST, lambda _shard, _turn: Decision(events=("noticed",)))
+    ledger.runtime.write(noticed, CLIENT)
+    assert told == [("noticed", "c")]
+    ledger.runtime.write(put("a", 1))
+    ledger.runtime.write(noticed, CLIENT)
+    assert len(told) == 1
+    ledger.driver.flush()
+    assert len(told) == 2

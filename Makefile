@@ -25,10 +25,10 @@ test: venv ## Run all tests, on the lowest supported and on the newest libraries
 	@$(PYTHON) scripts/venv.py demo
 	@$(PYTHON) scripts/java.py || true
 	@$(MAKE) lowest
-	@.venv/bin/python -m pytest -n auto --dist loadgroup
+	@.venv/bin/python -m pytest -n auto --dist worksteal
 
 fast: venv ## Run the fast tests on all cores: no real processes, no Spark, under a minute
-	@.venv/bin/python -m pytest -n auto -m "not slow and not spark"
+	@.venv/bin/python -m pytest -n auto --dist worksteal -m "not slow and not spark"
 
 slow: venv ## Run only the slow tests and those with Spark
 	@$(PYTHON) scripts/venv.py demo
@@ -39,7 +39,7 @@ mutants: venv ## Put bugs into the product on purpose, and say which seed of the
 
 lowest: ## Run the fast tests on the lowest versions of the libraries we promise to work with
 	@$(PYTHON) scripts/venv.py lowest
-	@.venv-lowest/bin/python -m pytest -n auto -m "not slow and not spark" -p no:cacheprovider --ignore=tests/tidy --ignore-glob='tests/*spark*'
+	@.venv-lowest/bin/python -m pytest -n auto --dist worksteal -m "not slow and not spark" -p no:cacheprovider --ignore=tests/tidy --ignore-glob='tests/*spark*'
 
 check: venv ## Check format, lint, types, the import law, and that generated code and docs are fresh
 	@.venv/bin/ruff format --check --diff --quiet . || { echo 'not formatted: run make fmt' >&2; exit 1; }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import signal
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -13,7 +12,6 @@ from hypothesis import settings
 from scripts.java import java_problem
 
 java_problem_here = functools.cache(java_problem)
-_TESTS = Path(__file__).parent
 IS_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 # As the SDK sets it when it is imported, in case something else brings gRPC in before: its handlers crash children.
@@ -34,15 +32,6 @@ settings.load_profile("ci" if IS_CI else "here")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write what happens into tests/scenarios/*.txt")
     parser.addoption("--seed", type=int, default=None, help="run the simulation with this seed only")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers, one of them has all tests with real processes, one after the other: they would only take
-    the processor from each other, and each needs a server or a Spark session that several can share."""
-    for item in items:
-        is_long = any(item.iter_markers("slow")) or any(item.iter_markers("spark"))
-        if is_long and not item.path.is_relative_to(_TESTS / "simulation"):
-            item.add_marker(pytest.mark.xdist_group("processes"))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -19,7 +19,7 @@ from coordinator_protocol.errors import Method
 from tests.client.fake_line import SessionWorld, Weather
 from tests.client.world import Fault, World
 
-SEEDS = 80
+SEEDS = 60
 STEPS = 30
 PARTITIONS = 3
 VALUE_BYTES = 1_500

@@ -16,7 +16,7 @@ from tests.simulation.mutants import CANARIES, MUTANTS, SPECIFIED, Mutant
 from tests.simulation.options import Options
 from tests.simulation.simulation import Simulation
 
-FAST_SEEDS = 120
+FAST_SEEDS = 50
 SLOW_SEEDS = 1_500
 SLOW_CHUNKS = 10
 

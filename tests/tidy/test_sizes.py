@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from tests.tidy.tree import python_files, shown
 
@@ -22,10 +23,19 @@ def test_no_module_is_longer_than_a_reader_can_hold() -> None:
 def test_no_function_is_longer_than_a_screen() -> None:
     too_long = {}
     for path in python_files():
-        for node in ast.walk(ast.parse(path.read_text(), filename=str(path))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and body_lines(node) > FUNCTION_LINES_MAX:
-                too_long[f"{shown(path)}:{node.lineno} {node.name}"] = body_lines(node)
+        for function in functions_in(ast.parse(path.read_text(), filename=str(path))):
+            if body_lines(function) > FUNCTION_LINES_MAX:
+                too_long[f"{shown(path)}:{function.lineno} {function.name}"] = body_lines(function)
     assert not too_long, f"more than {FUNCTION_LINES_MAX} lines of body, docstring left out: {too_long}"
+
+
+def functions_in(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """All of them, those in classes and other functions too. Looks at statements only: expressions hold none."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield child
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from functions_in(child)
 
 
 def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

@@ -7,6 +7,7 @@ Source: spec groups 10.5, I1 (epochs never go back), I3 (one owner), I6 (answers
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -68,7 +69,7 @@ class Around:
     """Promises that an answer broke."""
 
 
-class Member:
+class Member(ABC):
     """One client, whatever its protocol."""
 
     group_id: str
@@ -85,9 +86,9 @@ class Member:
         self._asked = 0
 
     @property
+    @abstractmethod
     def is_at_rest(self) -> bool:
         """It has its part, and nothing to do but to say that it lives."""
-        raise NotImplementedError
 
     def act(self) -> None:
         """Do the next thing."""
@@ -100,16 +101,16 @@ class Member:
             actions = [self.go_on, self.wait, self.commit, self.leave, self.die]
             self._chance.choices(actions, [12, 4, 12, 1, 1])[0]()
 
+    @abstractmethod
     def go_on(self) -> None:
         """What a client does that wants to be a member."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wait(self) -> None:
         """A heartbeat that waits for news."""
-        raise NotImplementedError
 
-    def leave(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def leave(self) -> None: ...
 
     def die(self) -> None:
         """The process ends without a word; the next one knows nothing but its name."""
@@ -130,7 +131,7 @@ class Member:
         self.waiting = None
         self.on_lost()
 
-    def on_lost(self) -> None:
+    def on_lost(self) -> None:  # noqa: B027  a hook that a kind of member may leave out
         """An answer is lost."""
 
     def start_over(self, *, keeps_id: bool = False) -> None:
@@ -349,7 +350,7 @@ class ConsumerMember(Member):
         self.owned = self._assigned = frozenset()
         self._must_say_all = False
 
-    def on_lost(self) -> None:
+    def on_lost(self) -> None:  # noqa: B027  a hook that a kind of member may leave out
         self._must_say_all = self.epoch > 0
 
     def on_gone(self, code: ErrorCode) -> None:

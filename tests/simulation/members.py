@@ -350,7 +350,7 @@ class ConsumerMember(Member):
         self.owned = self._assigned = frozenset()
         self._must_say_all = False
 
-    def on_lost(self) -> None:  # noqa: B027  a hook that a kind of member may leave out
+    def on_lost(self) -> None:
         self._must_say_all = self.epoch > 0
 
     def on_gone(self, code: ErrorCode) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -28,9 +29,9 @@ class Audience:
 
 def audiences(members: Sequence[MemberSpec[TopicT]], topics: Mapping[TopicT, TopicSpec]) -> dict[TopicT, Audience]:
     """Return the audience of each topic that exists and has one, topics ascending."""
-    by_subscription: dict[frozenset[TopicT], list[int]] = {}
+    by_subscription: defaultdict[frozenset[TopicT], list[int]] = defaultdict(list)
     for place, member in enumerate(members):
-        by_subscription.setdefault(member.topics, []).append(place)
+        by_subscription[member.topics].append(place)
     wanted_by: dict[TopicT, list[int]] = {}
     for number, subscription in enumerate(by_subscription):
         for topic in subscription:

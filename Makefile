@@ -75,7 +75,7 @@ venv: ## Make the virtual environment .venv, or bring it up to date with the loc
 java: ## Say whether the Java that Spark needs is there
 	@$(PYTHON) scripts/java.py && echo 'Java: OK'
 
-bench: venv ## Measure everything, with Kafka beside it where a JDK and Maven are: hours (ARGS="--quick", ARGS="transactions --kafka none")
+bench: venv ## Measure everything, with Kafka beside it where a JDK and Maven are: about an hour (ARGS="--quick", ARGS="transactions --kafka none")
 	@.venv/bin/python -m bench $(ARGS)
 
 profile: venv ## Say where the microseconds of a transaction go in the server, under the load of 64 producers

@@ -1,6 +1,6 @@
 """The command line: measures cases by their names and prints one table, under a head that says where and with what.
 
-    make bench                                   everything, hours
+    make bench                                   everything, about an hour
     python -m bench transactions --kafka none    one case, our side alone
     python -m bench --quick                      everything once and briefly: does it work?
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -23,16 +23,20 @@ def own(client: str, measure: Callable[[], Run]) -> Contender:
     return Contender(Side.OURS, client, FLUSHED, measure)
 
 
-def kafka(arena: Arena, client: str, measure: Callable[[Broker], Run]) -> list[Contender]:
-    """Kafka in every profile of the run, on its shared, warm broker."""
-    return kafka_alone(arena, client, lambda profile: measure(arena.broker(profile)))
+def kafka(
+    arena: Arena, client: str, measure: Callable[[Broker], Run], profiles: Sequence[Profile] | None = None
+) -> list[Contender]:
+    """Kafka on its shared, warm broker, in every profile of the run or in these."""
+    return kafka_alone(arena, client, lambda profile: measure(arena.broker(profile)), profiles)
 
 
-def kafka_alone(arena: Arena, client: str, measure: Callable[[Profile], Run]) -> list[Contender]:
-    """Kafka in every profile of the run, where the measurement starts a broker of its own."""
+def kafka_alone(
+    arena: Arena, client: str, measure: Callable[[Profile], Run], profiles: Sequence[Profile] | None = None
+) -> list[Contender]:
+    """The same where the measurement starts a broker of its own."""
     return [
         Contender(Side.KAFKA, f"{client}, {profile.name}", profile.durability, partial(measure, profile))
-        for profile in arena.profiles
+        for profile in (arena.profiles if profiles is None else profiles)
     ]
 
 

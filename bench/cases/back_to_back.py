@@ -45,7 +45,7 @@ def _measure_kafka(arena: Arena, broker: Broker) -> Run:
         bytes=_VALUE_BYTES,
         committed=True,
         topic=TOPIC,
-        warm_up=arena.scale.warm_up_s,
+        warm_up=arena.scale.java_warm_up_s,
         measured=arena.scale.back_to_back_s_max,
         operations_max=arena.scale.back_to_back_transactions,
     )

@@ -65,7 +65,7 @@ def _on_kafka(arena: Arena, profile: Profile, measure: Callable[[int, Callable[[
     try:
         broker.create_topic(TOPIC)
         settings = {"producers": _PRODUCERS, "bytes": _VALUE_BYTES, "topic": TOPIC, "committed": True}
-        times = {"warm_up": arena.scale.warm_up_s, "measured": arena.scale.measured_s}
+        times = {"warm_up": arena.scale.java_warm_up_s, "measured": arena.scale.measured_s}
         return measure(broker.process_id, lambda: broker.load("transactions", **settings, **times))
     finally:
         broker.kill()

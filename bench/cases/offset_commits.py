@@ -34,7 +34,7 @@ def rows(arena: Arena) -> list[Row]:
         arena,
         JAVA,
         lambda broker: broker.load(
-            "offset-commits", groups=GROUPS, topic=TOPIC, warm_up=scale.warm_up_s, measured=scale.measured_s
+            "offset-commits", groups=GROUPS, topic=TOPIC, warm_up=scale.java_warm_up_s, measured=scale.measured_s
         ),
     )
     return [Row(f"{GROUPS} groups", OPERATIONS_PER_SECOND, [*ours, *theirs])]

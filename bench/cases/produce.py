@@ -58,7 +58,7 @@ def _measure_kafka(arena: Arena, value_bytes: int, broker: Broker) -> Run:
         bytes=value_bytes,
         topic=topic,
         client=client_settings(broker.profile.producer),
-        warm_up=arena.scale.warm_up_s,
+        warm_up=arena.scale.java_warm_up_s,
         measured=arena.scale.measured_s,
     )
     broker.delete_topic(topic)

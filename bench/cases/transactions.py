@@ -16,8 +16,10 @@ from bench.sizes import in_words
 if TYPE_CHECKING:
     from bench.kafka.broker import Broker
 
-_FALLBACKS_AT: Final = (64, 1_024)
-"""Producers and size of the one row with the slower ways to make requests."""
+_MAIN: Final = (64, 1_024, True)
+"""Producers, size and outcome of the one row with every way to make requests."""
+_TUNED_BYTES: Final = 1_024
+"""Commits of this size are measured with Kafka in all its profiles, everything else with the first."""
 _PROGRAMS: Final = ((JAVA, "transactions"), (RAW, "raw-transactions"))
 
 
@@ -30,8 +32,11 @@ def rows(arena: Arena) -> list[Row]:
 
 
 def _row(arena: Arena, producers: int, value_bytes: int, committed: bool) -> Row:
-    has_fallbacks = (producers, value_bytes) == _FALLBACKS_AT and committed
-    drivers = [driver for driver in DRIVERS if driver not in FALLBACKS or has_fallbacks]
+    drivers = [driver for driver in DRIVERS if driver not in FALLBACKS]
+    if (producers, value_bytes, committed) == _MAIN:
+        drivers = [*DRIVERS]
+    elif arena.scale.is_quick:
+        drivers = drivers[:1]
     label = f"3 x {in_words(value_bytes)}, {producers} producer{'s' * (producers > 1)}"
     return Row(
         f"{label}, {'commit' if committed else 'abort'}",
@@ -65,13 +70,14 @@ def _contenders(
             bytes=value_bytes,
             committed=committed,
             topic=TOPIC,
-            warm_up=scale.warm_up_s,
+            warm_up=scale.java_warm_up_s,
             measured=scale.measured_s,
         )
 
     found = [own(driver, partial(measure_own, driver)) for driver in drivers]
+    profiles = arena.profiles if committed and value_bytes == _TUNED_BYTES else arena.profiles[:1]
     for client, program in _PROGRAMS:
-        found += kafka(arena, client, partial(measure_kafka, program))
+        found += kafka(arena, client, partial(measure_kafka, program), profiles)
     return found
 
 

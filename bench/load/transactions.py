@@ -29,7 +29,8 @@ SDK_UNARY: Final = "SDK, blocking, unary"
 """The same with a call for each request instead of the session."""
 THREE_CALLS: Final = "stubs, three calls"
 """AddPartitionsToTxn, Produce and EndTxn; all others add partitions with the first batch."""
-FALLBACKS: Final = frozenset({SDK_THREADS, SDK_UNARY, THREE_CALLS})
+UNARY_TRANSACT: Final = "stubs, Transact"
+FALLBACKS: Final = frozenset({SDK_THREADS, SDK_UNARY, THREE_CALLS, UNARY_TRANSACT})
 """What is not the fast way for many producers: measured in one row, for comparison."""
 
 
@@ -127,7 +128,7 @@ DRIVERS: Final[Mapping[str, Driver]] = MappingProxyType(
         SDK_UNARY: partial(by_threads, transport="unary"),
         "stubs": by_stubs,
         THREE_CALLS: partial(by_stubs, adds_first=True),
-        "stubs, Transact": partial(by_transact, asker_on=UnaryAsker),
+        UNARY_TRANSACT: partial(by_transact, asker_on=UnaryAsker),
         "session, Transact": partial(by_transact, asker_on=SessionAsker),
     }
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from bench.goals import outcomes
 from bench.results import RUN_FIELDS, Result, ratio, rivals
 
 _COLUMNS: Final = (
@@ -57,6 +58,7 @@ def markdown(report: Report) -> str:
     if measured:
         lines += table(measured)
     lines += _remarks(report.results)
+    lines += [] if report.is_quick else _goals(report.results)
     for name, text in report.stories.items():
         lines += ["", f"## {name}", "", text.rstrip()]
     return "\n".join(lines) + "\n"
@@ -128,6 +130,19 @@ def _result_json(result: Result, results: Sequence[Result]) -> dict[str, object]
         "ratios": {rival.contender: ratio(result, rival) for rival in rivals(result, results)},
         "runs": [asdict(run) for run in result.runs],
     }
+
+
+def _goals(results: Sequence[Result]) -> list[str]:
+    """What was to be reached, and whether it was."""
+    lines = [
+        f"| {outcome.goal.case}: {outcome.row} | {outcome.goal.contender} | {outcome.goal.quantity} | "
+        f"{number(outcome.figure)} | {number(outcome.goal.must)} | {number(outcome.goal.aim)} | {outcome.verdict} |"
+        for outcome in outcomes(results)
+    ]
+    if not lines:
+        return []
+    head = ("case", "client", "quantity", "measured", "must", "aim", "reached")
+    return ["", "## Goals", "", f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}", *lines]
 
 
 def _remarks(results: Sequence[Result]) -> list[str]:

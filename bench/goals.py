@@ -1,0 +1,143 @@
+"""What was set out to be reached beside Kafka, and how much of it a run reached.
+
+Goals of throughput are ratios to Kafka in the same run, so they mean the same on every machine. Those in milliseconds
+and microseconds were set on a machine on which Kafka's broker took 555 us of processor for a transaction of 64
+producers: read them beside Kafka's figure in the table, or as the last goal of processor time, which is a ratio again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bench.results import Result, Side, ratio
+
+STOCK: Final = "Java, stock"
+Figures = Callable[[Result, Sequence[Result]], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One quantity of one contender of ours."""
+
+    case: str
+    row: str
+    """How its label begins."""
+    contender: str
+    quantity: str
+    figure: Figures
+    must: float
+    """What is certain to be possible."""
+    aim: float
+    is_less_better: bool = False
+
+    def is_reached(self, figure: float, wanted: float) -> bool:
+        """Whether a figure is as good as that."""
+        return figure <= wanted if self.is_less_better else figure >= wanted
+
+
+def _times(rival: str) -> Figures:
+    def figure(result: Result, results: Sequence[Result]) -> float | None:
+        found = _find(results, result.case, result.row, Side.KAFKA, rival)
+        return None if found is None else ratio(result, found)
+
+    return figure
+
+
+def _server_times(rival: str) -> Figures:
+    def figure(result: Result, results: Sequence[Result]) -> float | None:
+        found = _find(results, result.case, result.row, Side.KAFKA, rival)
+        mine, other = result.median_of("server_us"), None if found is None else found.median_of("server_us")
+        return None if mine is None or not other else mine / other
+
+    return figure
+
+
+def _median(field: str) -> Figures:
+    return lambda result, _: result.median_of(field)
+
+
+def _errors(result: Result, _: Sequence[Result]) -> float:
+    return result.errors
+
+
+def _faster(case: str, row: str, contender: str, must: float, aim: float, rival: str = STOCK) -> Goal:
+    return Goal(case, row, contender, f"times {rival}", _times(rival), must, aim)
+
+
+def _less(case: str, row: str, contender: str, field: str, must: float, aim: float) -> Goal:
+    return Goal(case, row, contender, field, _median(field), must, aim, is_less_better=True)
+
+
+_TXN: Final = "transactions"
+GOALS: Final = (
+    _faster(_TXN, "3 x 1 KiB, 1 producer, commit", "SDK", 5, 8),
+    _less(_TXN, "3 x 1 KiB, 1 producer, commit", "SDK", "p99_ms", 4, 2),
+    _faster(_TXN, "3 x 1 KiB, 16 producers, commit", "SDK", 2.3, 4),
+    _faster(_TXN, "3 x 1 KiB, 64 producers, commit", "SDK", 3.2, 5),
+    _less(_TXN, "3 x 1 KiB, 64 producers, commit", "SDK", "p99_ms", 25, 12),
+    _less(_TXN, "3 x 1 KiB, 64 producers, commit", "SDK", "server_us", 150, 90),
+    Goal(
+        _TXN,
+        "3 x 1 KiB, 64 producers, commit",
+        "SDK",
+        f"server_us, times {STOCK}",
+        _server_times(STOCK),
+        0.27,
+        0.16,
+        is_less_better=True,
+    ),
+    _faster(_TXN, "3 x 1 KiB, 256 producers, commit", "SDK", 3, 5),
+    _less(_TXN, "3 x 1 KiB, 256 producers, commit", "SDK", "p99_ms", 100, 50),
+    _faster(_TXN, "3 x 1 KiB, 64 producers, commit", "stubs", 1, 1.4),
+    _faster(_TXN, "3 x 1 KiB, 64 producers, commit", "stubs, three calls", 0.6, 1),
+    _less("back_to_back", "", "SDK", "p999_ms", 8, 4),
+    Goal("back_to_back", "", "SDK", "failed", _errors, 0, 0, is_less_better=True),
+    _faster("offset_commits", "64 groups", "session", 1, 2),
+    _faster("produce", "records of 64 KiB", "SDK", 1.2, 2),
+    _faster("consume", "records of 1 KiB", "SDK, Arrow batches", 1.5, 2.5),
+    _faster("consume", "records of 100 B", "SDK, Arrow batches", 1.5, 2.5),
+    _faster("spark_read", "records of 1 KiB", "txnlog source", 2, 2.8, "kafka source, stock"),
+    _faster("spark_read", "records of 100 B", "txnlog source", 2.5, 3.5, "kafka source, stock"),
+    _less("recovery", "", "stubs", "figure", 3_000, 1_000),
+    _less("memory", "idle", "SDK", "figure", 250, 80),
+    _less("memory", "under load", "SDK", "figure", 250, 150),
+    _less("disk", "3 x 100 B", "stubs", "figure", 1_500, 900),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A goal and what was measured of it."""
+
+    goal: Goal
+    row: str
+    figure: float
+
+    @property
+    def verdict(self) -> str:
+        """In a word."""
+        if self.goal.is_reached(self.figure, self.goal.aim):
+            return "aim"
+        return "must" if self.goal.is_reached(self.figure, self.goal.must) else "missed"
+
+
+def outcomes(results: Sequence[Result]) -> Iterable[Outcome]:
+    """Of the goals that the run has something to say about."""
+    for goal in GOALS:
+        result = _find(results, goal.case, goal.row, Side.OURS, goal.contender)
+        figure = None if result is None or result.problem else goal.figure(result, results)
+        if result is not None and figure is not None:
+            yield Outcome(goal, result.row, figure)
+
+
+def _find(results: Sequence[Result], case: str, row: str, side: Side, contender: str) -> Result | None:
+    return next(
+        (
+            result
+            for result in results
+            if (result.case, result.side, result.contender) == (case, side, contender) and result.row.startswith(row)
+        ),
+        None,
+    )

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1.common_pb2 import (
     ISOLATION_LEVEL_READ_COMMITTED,
@@ -30,7 +32,6 @@ from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 from coordinator_protocol.limits import MEBI
 from coordinator_protocol.marker import Marker
-from coordinator_protocol.quick import quick
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,9 +88,7 @@ class FetchOptions:
             raise rejected(ErrorCode.INVALID_REQUEST, f"max_bytes, wait_ms and patience_ms must be positive: {self}")
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchedBatch:
+class FetchedBatch(Struct, frozen=True, kw_only=True):
     """A verified batch, and the part of it that lies in the range that was asked for."""
 
     topic: str

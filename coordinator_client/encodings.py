@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.errors import TransactionError, rejected
@@ -34,7 +34,6 @@ from coordinator_protocol.batch import (
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import MEBI
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
-from coordinator_protocol.quick import quick
 from coordinator_protocol.sequences import NO_SEQUENCE
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
@@ -60,9 +59,7 @@ _GZIP: Final = 16 + zlib.MAX_WBITS
 _GZIP_LEVEL: Final = 6
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchStamp:
+class BatchStamp(Struct, frozen=True, kw_only=True):
     """What a batch gets when it is sent for the first time, and keeps over all retries. -1 = no producer."""
 
     producer_id: int = NO_PRODUCER_ID

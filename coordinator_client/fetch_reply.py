@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 
 from coordinator_api.v1 import log_pb2 as log
-from coordinator_protocol.quick import quick
 from coordinator_protocol.wire import bytes_field, split
 
 Payload: TypeAlias = bytes | memoryview
@@ -23,9 +23,7 @@ _BATCHES: Final = bytes_field(log.FetchResult.BATCHES_FIELD_NUMBER)
 _PAYLOAD: Final = bytes_field(log.RecordBatch.PAYLOAD_FIELD_NUMBER)
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class WireBatch:
+class WireBatch(Struct, frozen=True):
     """A batch that came and was not looked into."""
 
     fields: log.RecordBatch
@@ -37,9 +35,7 @@ class WireBatch:
         return WireBatch(self.fields, bytes(self.payload))
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class PartitionReply:
+class PartitionReply(Struct, frozen=True):
     """What was found in one partition."""
 
     fields: log.FetchResult

@@ -11,20 +11,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import Struct
+
 from coordinator_client.errors import Loss, TransactionError
 from coordinator_client.exchange import Exchange
 from coordinator_client.identity import Chance
 from coordinator_client.methods import Reply, ReplyT, Request, RequestT, Rpc
-from coordinator_protocol.quick import quick
 
 ATTEMPT_GRACE_MS: Final = 1_000
 """A transport reports a timeout itself; one that does not, or whose report an interrupt swallowed, counts as lost after
 this."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Transmission:
+class Transmission(Struct, frozen=True):
     """One attempt for the shell to start now."""
 
     flight: int

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from msgspec import Struct
+
 from coordinator_protocol.checksum import crc32c
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.quick import quick
 from coordinator_protocol.sequences import NO_SEQUENCE, SEQUENCE_MAX, add_sequence
 
 HEADER_BYTES: Final = 64
@@ -86,9 +86,7 @@ _COMPRESSIONS: Final = tuple(Compression)
 _CLIENT_ENCODINGS: Final = frozenset({Encoding.RECORDS_V1, Encoding.ARROW_V1})
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class BatchHeader:
+class BatchHeader(Struct, frozen=True):
     """What is known of a batch without looking into its payload.
 
     A batch holds `record_count` records at the offsets `base_offset` to `last_offset`, without gaps. A batch of no

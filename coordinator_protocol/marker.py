@@ -10,12 +10,12 @@ Source: design 6 (csn) and 10; spec log 1.2 and 1.5; spec transactions 2.7.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from msgspec import Struct
+
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.quick import quick
 
 MARKER_VERSION: Final = 1
 MARKER_BYTES: Final = 20
@@ -34,9 +34,7 @@ class Outcome(IntEnum):
 _OUTCOMES: Final = tuple(Outcome)
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MarkerPayload:
+class MarkerPayload(Struct, frozen=True, kw_only=True):
     """A marker as its payload holds it: everything but the producer id, which is in the batch header."""
 
     txn_epoch: int
@@ -46,9 +44,7 @@ class MarkerPayload:
     csn: int
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Marker:
+class Marker(Struct, frozen=True, kw_only=True):
     """The order to end the transaction `(producer_id, txn_epoch)`, sent unchanged however often it is sent.
 
     `next_epoch` is the epoch the producer has afterwards: what is older is fenced in this partition. `csn` (commit

@@ -8,12 +8,12 @@ same batch, and starts its effects and gives its reply away once all of that is 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
+from msgspec import Struct
+
 from coordinator_protocol.errors import Refused
-from coordinator_protocol.quick import quick
 
 
 class Coordinator(IntEnum):
@@ -36,9 +36,7 @@ class ShardKey(NamedTuple):
     number: int
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """When an operation runs and for whom. Everything a decision may use besides the state."""
 
     now_ms: int
@@ -47,9 +45,7 @@ class Turn:
     host: str = ""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """One change of one shard. `value` is a frozen value of the shard's package; its codec knows the bytes."""
 
     shard: ShardKey
@@ -58,25 +54,20 @@ class Record:
     """What happened, for the history."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShardEpoch:
+class ShardEpoch(Struct, frozen=True):
     """The shard was opened once more. Markers carry the epoch, so that a forgotten process is refused (design 9)."""
 
     coordinator_epoch: int
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """One question to one shard. `decide(shard, turn)` returns a Decision or raises Refused, and changes nothing."""
 
     shard: ShardKey
     decide: Callable[[Any, Turn], Decision]
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class ArmTimer:
+class ArmTimer(Struct, frozen=True):
     """Effect: perform an operation after a delay, unless the timer is armed again or cancelled first.
 
     The operation must check by itself that its reason still stands: it may run late, or after a restart."""
@@ -86,33 +77,25 @@ class ArmTimer:
     operation: Operation
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class CancelTimer:
+class CancelTimer(Struct, frozen=True):
     """Effect: disarm a timer, if it is armed."""
 
     key: Hashable
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Unpark:
+class Unpark(Struct, frozen=True):
     """Effect: what the calls parked under this key waited for has happened."""
 
     key: Hashable
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class AnswerLater:
+class AnswerLater(Struct, frozen=True):
     """Reply of an operation: the caller waits for an `Answer` to this ticket (`late_answers`)."""
 
     ticket: int
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """Effect: answer whoever waits for the ticket, with the reply or the refusal. Nothing happens if nobody does."""
 
     ticket: int
@@ -125,9 +108,7 @@ Effect = object
 type."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """What an operation does. An empty one does nothing and replies nothing."""
 
     reply: Any = None
@@ -138,7 +119,7 @@ class Decision:
     attempts: tuple[Operation, ...] = ()
     """Performed after the joins, in order, in the same batch, each by itself: one that is refused is taken back alone,
     and its reply is the Refused. Unless it met a transaction being completed and may wait: then all of it waits."""
-    effects: tuple[Effect, ...] = field(default=())
+    effects: tuple[Effect, ...] = ()
     """Started after durability, in order."""
     events: tuple[object, ...] = ()
     """What happened, as frozen values for observers (metrics, logs). Told once durable; they change nothing."""

@@ -12,10 +12,11 @@ one that is answered at once, or ends the wait of another, is performed: it is w
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Answer, AnswerLater, Decision, Operation, ShardKey, Turn

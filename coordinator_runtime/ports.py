@@ -7,18 +7,16 @@ is in a transaction. Neither imports the other: `coordinator_server.build` hands
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from msgspec import Struct
+
 from coordinator_protocol.marker import Marker
-from coordinator_protocol.quick import quick
 from coordinator_runtime.decision import Decision, Operation
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class CallContext:
+class CallContext(Struct, frozen=True):
     """Who calls, and how long the answer is wanted."""
 
     principal: str = "anonymous"
@@ -44,8 +42,7 @@ class PartitionName(NamedTuple):
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRef:
+class PartitionRef(Struct, frozen=True):
     """A partition that exists: its names outside and its ordinal inside."""
 
     topic: str
@@ -67,8 +64,7 @@ class TopicCatalog(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class TopicShape:
+class TopicShape(Struct, frozen=True):
     """What the group coordinator must know of a topic."""
 
     topic: str
@@ -116,9 +112,7 @@ class GroupParticipant(Protocol):
     def group_marker(self, group: str, marker: Marker) -> Operation: ...
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Membership:
+class Membership(Struct, frozen=True):
     """One transaction as a data partition sees it."""
 
     transactional_id: str
@@ -210,8 +204,7 @@ class GroupWrite(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class OpenInPartition:
+class OpenInPartition(Struct, frozen=True):
     """A transaction with records in a partition and no marker yet, as the partition knows it."""
 
     ordinal: int

@@ -7,12 +7,12 @@ in it, once, and hand back what the decision joins. They meet here because they 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from coordinator_api.v1 import log_pb2, transaction_pb2
 from coordinator_protocol.marker import Outcome
-from coordinator_protocol.quick import quick
 from coordinator_runtime.decision import Operation
 from coordinator_runtime.ports import CallContext, GroupWrite, Membership, PartitionName, PartitionRef, PartitionWrite
 
@@ -20,9 +20,7 @@ NO_OFFSET: Final = -1
 NO_PLACE: Final = -1
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class PlacedBatches:
+class PlacedBatches(Struct, frozen=True):
     """The batches of a request, by partition."""
 
     targets: Sequence[PartitionRef | PartitionName]

@@ -12,7 +12,9 @@ Source: spec log-and-runtime 1.3, 1.5, 1.7 and 6.2 (white-box checks).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader, verify_batch
 from coordinator_protocol.errors import Refused

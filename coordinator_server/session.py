@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from google.protobuf.message import DecodeError
+from msgspec.structs import replace
 
 from coordinator_api.v1 import session_pb2
 from coordinator_protocol.limits import MEBI
-from coordinator_protocol.quick import changed
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
@@ -110,7 +110,7 @@ class Session:
             )
         call = self._call
         if operation.timeout_ms > 0:
-            call = changed(call, deadline_ms=self._clock.monotonic_ms() + operation.timeout_ms)
+            call = replace(call, deadline_ms=self._clock.monotonic_ms() + operation.timeout_ms)
         pending = self._handler(operation.method, operation.body, call)
         if pending.is_settled:
             self._answer(correlation_id, pending)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class GroupNews:
+class GroupNews(Struct, frozen=True):
     """Something changed for the members of a group: heartbeats that wait look again (`news`)."""
 
     group_id: str

@@ -3,8 +3,9 @@ durable."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from group_coordinator.state import GroupKind
 
@@ -26,16 +27,14 @@ class LeaveReason(StrEnum):
     """The group has more members than it may have."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCreated:
+class GroupCreated(Struct, frozen=True):
     """Somebody joined a group that was not there, or committed offsets of one."""
 
     group_id: str
     kind: GroupKind
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRemoved:
+class GroupRemoved(Struct, frozen=True):
     """The group is gone: somebody deleted it, or it had neither members nor offsets."""
 
     group_id: str
@@ -44,8 +43,7 @@ class GroupRemoved:
     """By somebody who asked for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemberJoined:
+class MemberJoined(Struct, frozen=True):
     """A new member; one that was told to come again with an id is not one yet."""
 
     group_id: str
@@ -53,8 +51,7 @@ class MemberJoined:
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemberLeft:
+class MemberLeft(Struct, frozen=True):
     """Somebody is a member no more."""
 
     group_id: str
@@ -63,8 +60,7 @@ class MemberLeft:
     reason: LeaveReason
 
 
-@dataclass(frozen=True, slots=True)
-class RebalanceStarted:
+class RebalanceStarted(Struct, frozen=True):
     """The group needs a new assignment."""
 
     group_id: str
@@ -73,8 +69,7 @@ class RebalanceStarted:
     """For people."""
 
 
-@dataclass(frozen=True, slots=True)
-class RebalanceCompleted:
+class RebalanceCompleted(Struct, frozen=True):
     """Every member can have its part of the new assignment, or nobody is left."""
 
     group_id: str
@@ -85,8 +80,7 @@ class RebalanceCompleted:
     """Since it started; wall time."""
 
 
-@dataclass(frozen=True, slots=True)
-class RebalanceFailed:
+class RebalanceFailed(Struct, frozen=True):
     """A rebalance must begin again before it was completed."""
 
     group_id: str

@@ -7,8 +7,9 @@ What is decided on it stands in the parts: `classic`, `consumer`, `committed`, `
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from coordinator_runtime.decision import Decision, Operation, ShardEpoch, ShardKey, Turn
 from coordinator_runtime.ports import TopicMetadata

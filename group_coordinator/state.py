@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+from msgspec import Struct
 
 from coordinator_runtime.decision import Effect
 
@@ -17,8 +18,7 @@ class GroupKind(StrEnum):
     CONSUMER = "consumer"
 
 
-@dataclass(frozen=True, slots=True)
-class Committer:
+class Committer(Struct, frozen=True):
     """Who a request about offsets says it is."""
 
     member_id: str = ""

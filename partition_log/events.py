@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_protocol.quick import quick
 from partition_log.catalog.state import Topic
 from partition_log.state import Isolation
 
 
-@dataclass(frozen=True, slots=True)
-class TopicChanged:
+class TopicChanged(Struct, frozen=True):
     """A topic was created, or deleted with everything in it. Told by the runtime."""
 
     before: Topic | None
@@ -20,9 +18,7 @@ class TopicChanged:
     """None for one that is gone."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class PartitionGrew:
+class PartitionGrew(Struct, frozen=True):
     """Batches of a client are durable in a partition, or a marker, or both. Told by the runtime."""
 
     ordinal: int
@@ -35,24 +31,21 @@ class PartitionGrew:
     marker_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ProducersExpired:
+class ProducersExpired(Struct, frozen=True):
     """A partition forgot producers that had not written for long. Told by the runtime."""
 
     ordinal: int
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class MarkerFromOutside:
+class MarkerFromOutside(Struct, frozen=True):
     """A marker that no coordinator of this server sent is durable in a partition. Told by the runtime."""
 
     ordinal: int
     marker: Marker
 
 
-@dataclass(frozen=True, slots=True)
-class RecordsRead:
+class RecordsRead(Struct, frozen=True):
     """What one fetch showed and hid of one topic. Told by the reader."""
 
     topic: str

@@ -7,12 +7,12 @@ is one record.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from coordinator_protocol.batch import NO_TIMESTAMP_MS, BatchHeader, Encoding, encode_batch, with_base_offset
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
-from coordinator_protocol.quick import quick
 from partition_log import rules
 from partition_log.records import TransactionAppended
 from partition_log.requests import Append
@@ -28,9 +28,7 @@ from partition_log.state import (
 )
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """A partition as the transaction finds it."""
 
     ordinal: int

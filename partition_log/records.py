@@ -6,30 +6,25 @@ anything up, and the rows that a load finds are records of the same kind.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from coordinator_protocol.batch import NO_PRODUCER_ID
-from coordinator_protocol.quick import quick
 from partition_log.state import EndedTransaction, PartitionHead, ProducerEntry, TimeIndexEntry
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionCreated:
+class PartitionCreated(Struct, frozen=True):
     """A partition exists, and is empty."""
 
     ordinal: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionDeleted:
+class PartitionDeleted(Struct, frozen=True):
     """A partition is gone with everything in it."""
 
     ordinal: int
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class BatchAppended:
+class BatchAppended(Struct, frozen=True):
     """A client's batch is in the log."""
 
     ordinal: int
@@ -43,9 +38,7 @@ class BatchAppended:
     indexed: TimeIndexEntry | None = None
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class MarkerAppended:
+class MarkerAppended(Struct, frozen=True):
     """A control batch is in the log, and its producer has no open transaction here any more."""
 
     ordinal: int
@@ -59,9 +52,7 @@ class MarkerAppended:
     indexed: TimeIndexEntry | None = None
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class TransactionAppended:
+class TransactionAppended(Struct, frozen=True):
     """Batches of a client and the marker that ends their transaction are in the log, one right behind the other."""
 
     ordinal: int
@@ -75,8 +66,7 @@ class TransactionAppended:
     """With the number of markers in the log up to the end of each stretch."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerSealed:
+class ProducerSealed(Struct, frozen=True):
     """A producer's open transaction takes no more records."""
 
     ordinal: int
@@ -84,8 +74,7 @@ class ProducerSealed:
     producer: ProducerEntry
 
 
-@dataclass(frozen=True, slots=True)
-class ProducersForgotten:
+class ProducersForgotten(Struct, frozen=True):
     """Producers that did not write for long, and had nothing open, are unknown from now on."""
 
     ordinal: int
@@ -93,16 +82,14 @@ class ProducersForgotten:
     head: PartitionHead
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRestored:
+class PartitionRestored(Struct, frozen=True):
     """A partition as its stored row has it."""
 
     ordinal: int
     head: PartitionHead
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerRestored:
+class ProducerRestored(Struct, frozen=True):
     """A producer as its stored row has it. Those with open transactions come in order of their first offsets."""
 
     ordinal: int

@@ -6,27 +6,25 @@ An item that was refused carries its error and nothing else that means anything,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import CoordinatorError, Refused
-from coordinator_protocol.quick import quick
 from coordinator_runtime.decision import Operation
 from coordinator_runtime.ports import PartitionName
 from partition_log.counting import NOTHING_COUNTED, Counted
 from partition_log.state import EndedTransaction, Isolation, PartitionHead, ProducerEntry
 
 
-@dataclass(frozen=True, slots=True)
-class TopicName:
+class TopicName(Struct, frozen=True):
     """A topic by name, by id, or by both."""
 
     name: str
     topic_id: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicResult:
+class TopicResult(Struct, frozen=True):
     """What became of one topic of a request."""
 
     name: str
@@ -35,8 +33,7 @@ class TopicResult:
     error: CoordinatorError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDescription:
+class TopicDescription(Struct, frozen=True):
     """A topic with the durable positions of its partitions, by partition number."""
 
     name: str
@@ -45,9 +42,7 @@ class TopicDescription:
     error: CoordinatorError | None = None
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class ProduceItem:
+class ProduceItem(Struct, frozen=True):
     """One batch for one partition. A batch that cannot be understood at all is its own refusal."""
 
     name: PartitionName
@@ -57,9 +52,7 @@ class ProduceItem:
     """What the client computed; None: it left that to us."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(Struct, frozen=True):
     """A client's batch on its way into a partition; its shape has been checked."""
 
     ordinal: int
@@ -72,9 +65,7 @@ class Append:
     is_admitted: bool = False
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(Struct, frozen=True):
     """Reply to an append: the batch is in the log, durable."""
 
     base_offset: int
@@ -83,18 +74,14 @@ class Appended:
     """It had been there before; nothing was written."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class ProduceRequest:
+class ProduceRequest(Struct, frozen=True):
     """Batches of one call."""
 
     transactional_id: str | None
     items: tuple[ProduceItem, ...]
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class ProduceResult:
+class ProduceResult(Struct, frozen=True):
     """What became of one batch."""
 
     name: PartitionName
@@ -106,8 +93,7 @@ class ProduceResult:
     error: CoordinatorError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FetchItem:
+class FetchItem(Struct, frozen=True):
     """What a reader wants of one partition."""
 
     name: PartitionName
@@ -118,8 +104,7 @@ class FetchItem:
     """0: as much as the whole answer may have."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchRequest:
+class FetchRequest(Struct, frozen=True):
     """What a reader wants, and how long it waits for it."""
 
     items: tuple[FetchItem, ...]
@@ -131,8 +116,7 @@ class FetchRequest:
     """Hide nothing, and list the aborted transactions."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchResult:
+class FetchResult(Struct, frozen=True):
     """What was found in one partition. With OFFSET_OUT_OF_RANGE the head is there too, so that the reader knows what is
     in range."""
 
@@ -151,8 +135,7 @@ EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetQuery:
+class OffsetQuery(Struct, frozen=True):
     """A position asked for by end or by time."""
 
     name: PartitionName
@@ -160,8 +143,7 @@ class OffsetQuery:
     """LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, or Unix milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetResult:
+class OffsetResult(Struct, frozen=True):
     """A position. -1 for both numbers: no record is that new."""
 
     name: PartitionName
@@ -170,16 +152,14 @@ class OffsetResult:
     error: CoordinatorError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CountQuery:
+class CountQuery(Struct, frozen=True):
     """Asks how many records lie from an offset on."""
 
     name: PartitionName
     start_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class CountResult:
+class CountResult(Struct, frozen=True):
     """Records from an offset on, as far as one call counts, and the positions under which they were counted."""
 
     name: PartitionName
@@ -188,8 +168,7 @@ class CountResult:
     error: CoordinatorError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProducersDescription:
+class ProducersDescription(Struct, frozen=True):
     """The producers that a partition remembers, durable state, by producer id."""
 
     name: PartitionName

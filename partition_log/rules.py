@@ -12,9 +12,10 @@ Source: spec log-and-runtime 1.3 and 1.5, with the csn of design 6 in place of t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from enum import Enum
 from typing import Final
+
+from msgspec.structs import replace
 
 from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader
 from coordinator_protocol.errors import ErrorCode, Refused

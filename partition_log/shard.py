@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Final
+
+from msgspec.structs import replace
 
 from coordinator_protocol.batch import (
     NO_PRODUCER_ID,

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from msgspec import Struct
+
 from coordinator_protocol.batch import NO_TIMESTAMP_MS
 from coordinator_protocol.marker import Outcome
-from coordinator_protocol.quick import quick
 from coordinator_protocol.sequences import NO_SEQUENCE
 
 BATCHES_CACHED_MAX: Final = 5
@@ -28,9 +29,7 @@ NO_COORDINATOR_EPOCH: Final = -1
 NO_OFFSET: Final = -1
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class CachedBatch:
+class CachedBatch(Struct, frozen=True):
     """One of the last batches of a producer: enough to answer its repetition."""
 
     base_sequence: int
@@ -38,9 +37,7 @@ class CachedBatch:
     base_offset: int
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class OpenTransaction:
+class OpenTransaction(Struct, frozen=True):
     """A transaction with records here and no marker yet. Its epoch is that of its producer's entry."""
 
     first_offset: int
@@ -48,9 +45,7 @@ class OpenTransaction:
     """Wall time of its first append here, for people and for what finds hanging transactions."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class LastMarker:
+class LastMarker(Struct, frozen=True):
     """The newest marker of a producer; what comes with the same csn or a smaller one was sent before."""
 
     txn_epoch: int
@@ -58,9 +53,7 @@ class LastMarker:
     csn: int
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class ProducerEntry:
+class ProducerEntry(Struct, frozen=True):
     """What a partition knows of one producer id."""
 
     epoch: int
@@ -84,9 +77,7 @@ class ProducerEntry:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class IndexProgress:
+class IndexProgress(Struct, frozen=True):
     """The stretch of the log that has no row in the time index yet."""
 
     first_offset: int = 0
@@ -96,8 +87,7 @@ class IndexProgress:
     """Largest timestamp of a record in the whole log, markers left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForgottenProducers:
+class ForgottenProducers(Struct, frozen=True):
     """What a partition still knows of the producers that it forgot, of all of them together."""
 
     end_offset: int = 0
@@ -106,9 +96,7 @@ class ForgottenProducers:
     """Newest of their markers. A marker up to here that is for an unknown producer was sent before."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class MarkerCount:
+class MarkerCount(Struct, frozen=True):
     """How many markers lie in the log, so that records can be counted without reading them."""
 
     from_offset: int = 0
@@ -117,9 +105,7 @@ class MarkerCount:
     """From there to the log end."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class PartitionHead:
+class PartitionHead(Struct, frozen=True):
     """All positions of a partition at one moment. The durable reading is what readers get: its `log_end_offset` is the
     high watermark. Always log start <= last stable offset <= log end."""
 
@@ -151,8 +137,7 @@ class Isolation(IntEnum):
         return head.last_stable_offset if self is Isolation.READ_COMMITTED else head.log_end_offset
 
 
-@dataclass(frozen=True, slots=True)
-class TimeIndexEntry:
+class TimeIndexEntry(Struct, frozen=True):
     """A finished stretch of the log: before its end, no record is newer than `max_timestamp_ms`."""
 
     max_timestamp_ms: int
@@ -161,9 +146,7 @@ class TimeIndexEntry:
     last_offset: int
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class EndedTransaction:
+class EndedTransaction(Struct, frozen=True):
     """A transaction that had records here, and how it ended. Visible records are those of committed ones."""
 
     producer_id: int

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
-from coordinator_protocol.quick import quick
 from txn_coordinator.state import Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionExpired:
+class TransactionExpired(Struct, frozen=True):
     """An idle transactional id was not used for so long that it was forgotten."""
 
     before: Transaction
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class TransactionStepped:
+class TransactionStepped(Struct, frozen=True):
     """A transactional id took one legal step, or appeared."""
 
     before: Transaction | None
@@ -25,8 +21,7 @@ class TransactionStepped:
     after: Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class HangingTransactionAborted:
+class HangingTransactionAborted(Struct, frozen=True):
     """An administrator ended a transaction that no transactional id owned."""
 
     ordinal: int

@@ -11,13 +11,14 @@ one step, and the id goes from where it was to COMPLETE in one record, which tel
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker
-from coordinator_protocol.quick import quick
 from coordinator_runtime.decision import CancelTimer, Decision, Effect, Operation, Record, ShardKey, Turn, Unpark
 from coordinator_runtime.ports import GroupWrite, MarkerPort, PartitionWrite
 from txn_coordinator import rules
@@ -36,9 +37,7 @@ class TwoPhase(StrEnum):
     """In three: needed for participants elsewhere, and to watch the phases."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class SendMarkers:
+class SendMarkers(Struct, frozen=True):
     """Effect: PREPARE is durable; every participant must get the marker, then the id its COMPLETE."""
 
     shard: ShardKey
@@ -48,27 +47,21 @@ class SendMarkers:
     groups: frozenset[str]
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """Reply to EndTxn: the outcome is durable."""
 
     next_identity: Identity
     csn: int
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Contribution:
+class Contribution(Struct, frozen=True):
     """What a Transact writes, besides the outcome."""
 
     partitions: Sequence[PartitionWrite] = ()
     groups: Sequence[GroupWrite] = ()
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Transacted:
+class Transacted(Struct, frozen=True):
     """Reply to Transact."""
 
     ended: Ended

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
-from coordinator_protocol.quick import quick
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Transaction, TransactionState
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(Struct, frozen=True):
     """What a Prepare state says of a transaction and a Complete state does not."""
 
     partitions: frozenset[int]
     groups: frozenset[str]
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class TransactionChanged:
+class TransactionChanged(Struct, frozen=True):
     """The newest snapshot of a transactional id (TRANSACTIONS shards)."""
 
     transaction: Transaction
@@ -47,38 +43,32 @@ class TransactionChanged:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionForgotten:
+class TransactionForgotten(Struct, frozen=True):
     """A tombstone: the id expired (TRANSACTIONS shards)."""
 
     transactional_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdBlockTaken:
+class ProducerIdBlockTaken(Struct, frozen=True):
     """Every producer id below `next_unassigned` may have been given away (COUNTERS shard)."""
 
     next_unassigned_producer_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdGiven:
+class ProducerIdGiven(Struct, frozen=True):
     """One producer id of the current block was given away. Not stored: after a restart the rest of the block is skipped
     (spec transactions 6)."""
 
     producer_id: int
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class CsnGiven:
+class CsnGiven(Struct, frozen=True):
     """One commit sequence number was given to an outcome (COUNTERS shard)."""
 
     csn: int
 
 
-@dataclass(frozen=True, slots=True)
-class UnownedMarkerWritten:
+class UnownedMarkerWritten(Struct, frozen=True):
     """A marker was written for a producer id that no transactional id here owns: by an administrator who ended what
     hung, or for a coordinator elsewhere (COUNTERS shard). History only: it tells why a marker is there that nobody here
     decided."""

@@ -10,13 +10,14 @@ that this very EndTxn made ("bump-retry"); and the last one before the producer 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from enum import Enum, auto
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_protocol.quick import quick
 from txn_coordinator.state import (
     COMPLETE,
     IDLE,
@@ -34,8 +35,7 @@ from txn_coordinator.state import (
 AllocateProducerId = Callable[[], int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InitRequest:
+class InitRequest(Struct, frozen=True, kw_only=True):
     """InitProducerId with a transactional id, its arguments checked."""
 
     transactional_id: str
@@ -53,9 +53,7 @@ class InitRequest:
         return NO_TIMEOUT_MS if self.enable_2pc else self.txn_timeout_ms
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndRequest:
+class EndRequest(Struct, frozen=True, kw_only=True):
     """EndTxn, its arguments checked."""
 
     transactional_id: str
@@ -257,9 +255,7 @@ def _check_not_closed(current: Transaction) -> None:
         )
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Additions:
+class Additions(Struct, frozen=True, kw_only=True):
     """What a request wants in the transaction."""
 
     partitions: frozenset[int] = frozenset()
@@ -414,9 +410,7 @@ def _is_end_retry(current: Transaction, shown: Identity) -> bool:
     raise _fenced(current, shown)
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class TransactRequest:
+class TransactRequest(Struct, frozen=True):
     """Transact, its arguments checked, without what it writes."""
 
     transactional_id: str
@@ -471,9 +465,7 @@ def _ended_otherwise(current: Transaction, request: TransactRequest) -> Refused:
     )
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """How a transaction is to end, and why."""
 
     outcome: Outcome

@@ -7,13 +7,13 @@ completed. Who may call, and how requests look on the wire, is the servicer's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.hashing import shard_of
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_transactional_id
-from coordinator_protocol.quick import quick
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
 from coordinator_runtime.patterns import Pattern
 from coordinator_runtime.pending import Pending, failed, settled
@@ -30,8 +30,7 @@ OPEN = frozenset(TransactionState) - IDLE
 """States in which a transaction holds something up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionFilter:
+class TransactionFilter(Struct, frozen=True, kw_only=True):
     """What ListTransactions keeps; all of it must hold (spec transactions 2.8)."""
 
     states: Sequence[str] = ()
@@ -42,31 +41,27 @@ class TransactionFilter:
     id_pattern: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """Transactional ids that matched, and the state names that do not exist."""
 
     transactions: Sequence[Transaction]
     unknown_states: Sequence[str]
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndTxn:
+class EndTxn(Struct, frozen=True, kw_only=True):
     """EndTxn as the edge hands it in: the request, and what the client claims to have sent."""
 
     request: rules.EndRequest
-    last_sequences: Sequence[tuple[int, int]] = field(default=())
+    last_sequences: Sequence[tuple[int, int]] = ()
     """(partition ordinal, last sequence number sent in this transaction)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrepareTransaction:
+class PrepareTransaction(Struct, frozen=True, kw_only=True):
     """PrepareTransaction as the edge hands it in."""
 
     transactional_id: str
     identity: Identity
-    last_sequences: Sequence[tuple[int, int]] = field(default=())
+    last_sequences: Sequence[tuple[int, int]] = ()
     """As in EndTxn."""
 
 

@@ -7,14 +7,15 @@ decided and carried out is in `outcomes`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Outcome
-from coordinator_protocol.quick import quick
 from coordinator_runtime.decision import (
     ArmTimer,
     CancelTimer,
@@ -50,14 +51,12 @@ from txn_coordinator.records import TransactionChanged, TransactionForgotten
 from txn_coordinator.state import IDLE, PREPARED, Identity, Transaction, TransactionState
 
 
-@dataclass(frozen=True, slots=True)
-class AbortStarted:
+class AbortStarted(Struct, frozen=True):
     """Reply to an InitProducerId that met an open transaction and must wait for its markers: nothing was
     initialised."""
 
 
-@dataclass(frozen=True, slots=True)
-class Initialised:
+class Initialised(Struct, frozen=True):
     """Reply to an InitProducerId: the identity to go on with."""
 
     identity: Identity
@@ -65,9 +64,7 @@ class Initialised:
     """Of the open transaction that was kept; None = none was open."""
 
 
-@quick
-@dataclass(frozen=True, slots=True)
-class Transact:
+class Transact(Struct, frozen=True):
     """A whole transaction in one request."""
 
     request: rules.TransactRequest
@@ -76,8 +73,7 @@ class Transact:
     """Refuses the request unless it is a repetition: what it wants to write to does not exist."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """How an administrator asked for something to be done to an id."""
 
     dry_run: bool = False
@@ -86,8 +82,7 @@ class Asked:
     """Refuse unless the transaction has been open for longer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Acted:
+class Acted(Struct, frozen=True):
     """Reply to an administrator: the id as it was, and who is fenced."""
 
     before: Transaction
@@ -98,8 +93,7 @@ class Acted:
         return Acted(current, current.client_identity)
 
 
-@dataclass(frozen=True, slots=True)
-class FenceBegun:
+class FenceBegun(Struct, frozen=True):
     """Reply to an administrator: the open transaction is being aborted, and fencing must be asked for again."""
 
     acted: Acted

@@ -22,12 +22,13 @@ here, because a decision is made and replayed in one step and never pends.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from coordinator_protocol.marker import Outcome
-from coordinator_protocol.quick import changed, quick
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
@@ -87,8 +88,7 @@ class Identity(NamedTuple):
     producer_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class InitAnswer:
+class InitAnswer(Struct, frozen=True):
     """What the last InitProducerId was answered, so that its repetition gets the same answer (design 6)."""
 
     request_id: bytes
@@ -97,9 +97,7 @@ class InitAnswer:
     """Of the open transaction that was kept: what its owner noted beside the outside decision. None = none was kept."""
 
 
-@quick
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transaction:
+class Transaction(Struct, frozen=True, kw_only=True):
     """Everything known about one transactional id. A complete snapshot: the newest stored one is enough."""
 
     transactional_id: str
@@ -183,4 +181,4 @@ def step(transaction: Transaction, to: TransactionState, **changes: Any) -> Tran
     """The only way to change `state`. Raises IllegalStep."""
     if to not in LEGAL_STEPS[transaction.state]:
         raise IllegalStep(transaction.state, to)
-    return changed(transaction, state=to, **changes)
+    return replace(transaction, state=to, **changes)

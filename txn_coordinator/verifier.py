@@ -7,7 +7,8 @@ and the write are one step and no transaction can be left hanging in between (sp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class GroupConfigChanged:
+class GroupConfigChanged(Struct, frozen=True):
     """These settings of one group differ from the server's; none: it follows the server again. The group need not
     exist."""
 

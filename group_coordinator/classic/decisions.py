@@ -9,8 +9,9 @@ Source: spec groups 2.4 to 2.14.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import AnswerLater, CancelTimer, Decision, Record, Turn

@@ -19,9 +19,10 @@ Source: spec groups 2.3, 2.4.7, 2.5, 2.6.3, 2.10.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision, Operation, Turn

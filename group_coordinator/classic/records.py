@@ -5,29 +5,27 @@ Every record holds the whole group, so the newest stored one is enough (spec gro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from group_coordinator.classic.state import ClassicGroup
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicGroupStored:
+class ClassicGroupStored(Struct, frozen=True):
     """A generation was completed, or what belongs to it changed. Of the group, what a restart must know is stored."""
 
     group: ClassicGroup
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicGroupRemembered:
+class ClassicGroupRemembered(Struct, frozen=True):
     """A rebalance went on: in memory only, what is stored still stands."""
 
     group: ClassicGroup
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicGroupForgotten:
+class ClassicGroupForgotten(Struct, frozen=True):
     """A tombstone: the group was deleted, or changed its kind."""
 
     group_id: str

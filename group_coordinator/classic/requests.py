@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from group_coordinator.classic.state import ClassicProtocol
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinGroup:
+class JoinGroup(Struct, frozen=True, kw_only=True):
     """Become a member, or take part in the rebalance under way."""
 
     group_id: str
@@ -30,8 +30,7 @@ class JoinGroup:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedMember:
+class JoinedMember(Struct, frozen=True):
     """One member, as its leader must know it."""
 
     member_id: str
@@ -39,8 +38,7 @@ class JoinedMember:
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class Joined(Struct, frozen=True, kw_only=True):
     """The member belongs to this generation."""
 
     generation_id: int
@@ -65,8 +63,7 @@ class JoinRefused(Refused):
         return type(self), (self.code, self.message, self.member_id)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncGroup:
+class SyncGroup(Struct, frozen=True, kw_only=True):
     """Bring the assignment, if the member leads; get one's own part of it."""
 
     group_id: str
@@ -79,8 +76,7 @@ class SyncGroup:
     """By member id; only the leader's counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Synced:
+class Synced(Struct, frozen=True):
     """The member's part of the assignment."""
 
     protocol_type: str
@@ -88,8 +84,7 @@ class Synced:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(Struct, frozen=True):
     """The member lives."""
 
     group_id: str
@@ -98,15 +93,13 @@ class Heartbeat:
     instance_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(Struct, frozen=True):
     """The heartbeat counted, even where the member must be told something."""
 
     refusal: Refused | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LeavingMember:
+class LeavingMember(Struct, frozen=True):
     """Who leaves: a member by its id, or whoever holds an instance id if the member id is empty."""
 
     member_id: str
@@ -114,16 +107,14 @@ class LeavingMember:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveGroup:
+class LeaveGroup(Struct, frozen=True):
     """Members leave, each for itself."""
 
     group_id: str
     members: tuple[LeavingMember, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(Struct, frozen=True):
     """What became of one who leaves."""
 
     leaving: LeavingMember

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Decision, Operation

@@ -24,9 +24,11 @@ Source: spec groups 2.1, 2.2, 2.11; KIP-62, KIP-345, KIP-394.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from coordinator_protocol.errors import ErrorCode, Refused
@@ -66,8 +68,7 @@ class ClassicProtocol(NamedTuple):
     """For type "consumer" an embedded subscription; the coordinator reads no more of it than the topics."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicMember:
+class ClassicMember(Struct, frozen=True, kw_only=True):
     """One member. What of its calls is parked, the group knows."""
 
     member_id: str
@@ -92,8 +93,7 @@ class ClassicMember:
         return next((protocol.metadata for protocol in self.protocols if protocol.name == protocol_name), b"")
 
 
-@dataclass(frozen=True, slots=True)
-class InitialRebalance:
+class InitialRebalance(Struct, frozen=True):
     """The rebalance of a group that was Empty: it waits for more members to come (spec groups 2.4.7)."""
 
     window_ms: int
@@ -108,8 +108,7 @@ UNPLACED: Final = ShardKey(Coordinator.GROUPS, -1)
 """The stored bytes of a group do not say where it lives; whoever replays them knows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassicGroup:
+class ClassicGroup(Struct, frozen=True, kw_only=True):
     """One group. Implements `group_coordinator.state.Group`. Mappings are never changed, only replaced."""
 
     shard: ShardKey = UNPLACED

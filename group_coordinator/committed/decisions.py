@@ -6,7 +6,8 @@ Source: spec groups 4.2 to 4.6; spec transactions 2.5.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from coordinator_protocol.marker import Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetsCommitted:
+class OffsetsCommitted(Struct, frozen=True):
     """Offsets were committed; those of a transaction are pending."""
 
     group_id: str
@@ -16,8 +15,7 @@ class OffsetsCommitted:
     is_transactional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetsSettled:
+class OffsetsSettled(Struct, frozen=True):
     """A transaction ended, and with it the wait of its offsets."""
 
     group_id: str
@@ -25,16 +23,14 @@ class OffsetsSettled:
     outcome: Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetsExpired:
+class OffsetsExpired(Struct, frozen=True):
     """Offsets were forgotten because of their age."""
 
     group_id: str
     offset_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetsDeleted:
+class OffsetsDeleted(Struct, frozen=True):
     """Somebody deleted offsets of the group, or a topic that they belong to."""
 
     group_id: str

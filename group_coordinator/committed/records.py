@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from group_coordinator.committed.state import Offset, PendingOffset, Producer
 from group_coordinator.state import PartitionKey
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitted:
+class OffsetCommitted(Struct, frozen=True):
     """Everybody sees this offset now."""
 
     group_id: str
@@ -17,16 +16,14 @@ class OffsetCommitted:
     offset: Offset
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetForgotten:
+class OffsetForgotten(Struct, frozen=True):
     """The group has no offset in the partition any more."""
 
     group_id: str
     partition: PartitionKey
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetPended:
+class OffsetPended(Struct, frozen=True):
     """The offset waits for the transaction of the producer."""
 
     group_id: str
@@ -35,8 +32,7 @@ class OffsetPended:
     pending: PendingOffset
 
 
-@dataclass(frozen=True, slots=True)
-class PendingForgotten:
+class PendingForgotten(Struct, frozen=True):
     """The offset waits no more: it was settled or dropped."""
 
     group_id: str
@@ -44,8 +40,7 @@ class PendingForgotten:
     partition: PartitionKey
 
 
-@dataclass(frozen=True, slots=True)
-class GroupAdministered:
+class GroupAdministered(Struct, frozen=True):
     """Somebody deleted the group, or offsets of it. Changes nothing: the history tells by it who did so."""
 
     group_id: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_runtime.ports import Membership, PartitionName, PartitionRef
@@ -16,8 +16,7 @@ Results = tuple[Refused | None, ...]
 """One per partition asked, in that order; None = done."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamedOffset:
+class NamedOffset(Struct, frozen=True):
     """One offset to be committed, as the request has it."""
 
     name: PartitionName
@@ -26,8 +25,7 @@ class NamedOffset:
     metadata: str
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommit:
+class OffsetCommit(Struct, frozen=True):
     """Offsets to be seen at once."""
 
     group_id: str
@@ -37,8 +35,7 @@ class OffsetCommit:
     """After which the offsets are forgotten, in place of the server's retention."""
 
 
-@dataclass(frozen=True, slots=True)
-class TxnOffsetCommit:
+class TxnOffsetCommit(Struct, frozen=True):
     """Offsets to be seen when a transaction commits."""
 
     group_id: str
@@ -47,8 +44,7 @@ class TxnOffsetCommit:
     membership: Membership
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetFetch:
+class OffsetFetch(Struct, frozen=True):
     """Offsets of one group to be read."""
 
     group_id: str
@@ -57,8 +53,7 @@ class OffsetFetch:
     """None = all that the group has."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedOffset:
+class FetchedOffset(Struct, frozen=True):
     """One answer of a fetch."""
 
     name: PartitionName
@@ -69,8 +64,7 @@ class FetchedOffset:
     """With UNSTABLE_OFFSET_COMMIT: the transactions that it waits for."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedGroup:
+class FetchedGroup(Struct, frozen=True):
     """Offsets of one group, or why there are none."""
 
     group_id: str

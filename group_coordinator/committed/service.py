@@ -7,9 +7,10 @@ they become durable after it. A refusal because of a name waits until the catalo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final, NoReturn, TypeVar
+
+from msgspec.structs import replace
 
 from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_protocol.names import check_group_id, check_transactional_id

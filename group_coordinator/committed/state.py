@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 
 class Producer(NamedTuple):
@@ -14,8 +15,7 @@ class Producer(NamedTuple):
     producer_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Offset:
+class Offset(Struct, frozen=True):
     """A position of a group in one partition (spec groups 4.1)."""
 
     committed_offset: int
@@ -30,8 +30,7 @@ class Offset:
     """Where in the order of all commits of the shard it stands. The later commit wins, not the later marker."""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingOffset:
+class PendingOffset(Struct, frozen=True):
     """An offset that becomes visible when its transaction commits, and vanishes when it aborts."""
 
     offset: Offset

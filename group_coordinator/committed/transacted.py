@@ -6,9 +6,10 @@ Source: design 6 (`Transact`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NoReturn
+
+from msgspec.structs import replace
 
 from coordinator_api.v1 import transaction_pb2
 from coordinator_protocol.errors import ErrorCode, Refused

@@ -10,9 +10,11 @@ Source: spec groups 3.4 (steps 5 and 6), 3.5.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision, Operation, Record, Turn
 from group_coordinator.consumer import records

@@ -10,9 +10,11 @@ Source: spec groups 3.2 to 3.8.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import CancelTimer, Decision, Effect, Operation, Record, Turn

@@ -8,9 +8,10 @@ Source: spec groups 3.9.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE
 from coordinator_runtime.decision import CancelTimer, Decision, Operation, Record, Turn

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class TargetComputed:
+class TargetComputed(Struct, frozen=True):
     """There is a target for this epoch; members move towards it."""
 
     group_id: str
@@ -17,8 +16,7 @@ class TargetComputed:
     """How long it took another process, with the wait for it; None: it was computed here."""
 
 
-@dataclass(frozen=True, slots=True)
-class TargetFailed:
+class TargetFailed(Struct, frozen=True):
     """The assignor failed in the other process; the group keeps the target that it has."""
 
     group_id: str
@@ -27,8 +25,7 @@ class TargetFailed:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class GroupConverted:
+class GroupConverted(Struct, frozen=True):
     """A group with members changed its protocol."""
 
     group_id: str

@@ -10,8 +10,10 @@ Source: spec groups 3.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
+
+from msgspec.structs import replace
 
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE

@@ -12,9 +12,10 @@ Source: spec groups 3.10.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE
 from coordinator_protocol.consumer_protocol import Subscription as EmbeddedSubscription

@@ -6,30 +6,27 @@ Source: spec groups 3.3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from coordinator_protocol.assignors.values import Share
 from group_coordinator.consumer.state import ConsumerMember, CurrentAssignment, ResolvedRegex
 
 
-@dataclass(frozen=True, slots=True)
-class MemberChanged:
+class MemberChanged(Struct, frozen=True):
     """This is what the member says of itself now; it may be new."""
 
     group_id: str
     member: ConsumerMember
 
 
-@dataclass(frozen=True, slots=True)
-class MemberForgotten:
+class MemberForgotten(Struct, frozen=True):
     """The member is gone; it held nothing and had no target any more."""
 
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class GroupEpochBumped:
+class GroupEpochBumped(Struct, frozen=True):
     """What the assignment rests on changed. The first one makes the group."""
 
     group_id: str
@@ -37,15 +34,13 @@ class GroupEpochBumped:
     metadata_hash: int
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupForgotten:
+class ConsumerGroupForgotten(Struct, frozen=True):
     """The group is gone; it had no members any more."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class TargetChanged:
+class TargetChanged(Struct, frozen=True):
     """This is what the member is meant to hold from now on."""
 
     group_id: str
@@ -53,16 +48,14 @@ class TargetChanged:
     share: Share[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class TargetForgotten:
+class TargetForgotten(Struct, frozen=True):
     """The member is not in the target any more."""
 
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class TargetEpochReached:
+class TargetEpochReached(Struct, frozen=True):
     """The target is the one for this group epoch."""
 
     group_id: str
@@ -71,15 +64,13 @@ class TargetEpochReached:
     assignor_name: str
 
 
-@dataclass(frozen=True, slots=True)
-class TargetEpochForgotten:
+class TargetEpochForgotten(Struct, frozen=True):
     """There is no target any more."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class AssignmentChanged:
+class AssignmentChanged(Struct, frozen=True):
     """This is what the member holds now."""
 
     group_id: str
@@ -87,16 +78,14 @@ class AssignmentChanged:
     assignment: CurrentAssignment
 
 
-@dataclass(frozen=True, slots=True)
-class AssignmentForgotten:
+class AssignmentForgotten(Struct, frozen=True):
     """The member holds nothing any more."""
 
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class RegexResolved:
+class RegexResolved(Struct, frozen=True):
     """A pattern of the group stands for these topics."""
 
     group_id: str
@@ -104,16 +93,14 @@ class RegexResolved:
     resolved: ResolvedRegex
 
 
-@dataclass(frozen=True, slots=True)
-class RegexForgotten:
+class RegexForgotten(Struct, frozen=True):
     """No member uses the pattern any more."""
 
     group_id: str
     regex: str
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataChecked:
+class MetadataChecked(Struct, frozen=True):
     """The hash of the group's epoch was compared with the topics that there are. Memory only: every load checks
     anew."""
 
@@ -122,8 +109,7 @@ class MetadataChecked:
     """Wall time; None: look again, the topics changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class RegexesChecked:
+class RegexesChecked(Struct, frozen=True):
     """All patterns of the group were held against the topics that there are. Memory only, as above."""
 
     group_id: str
@@ -131,8 +117,7 @@ class RegexesChecked:
     """Wall time; None: again, the topics changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class RebalanceNoted:
+class RebalanceNoted(Struct, frozen=True):
     """A rebalance of the group began, or is over. Memory only: nobody measures one that a restart interrupted."""
 
     group_id: str
@@ -140,8 +125,7 @@ class RebalanceNoted:
     """Wall time; None: none is under way."""
 
 
-@dataclass(frozen=True, slots=True)
-class RejoinAwaited:
+class RejoinAwaited(Struct, frozen=True):
     """A classic member was told to join again, or did. Memory only: after a load it is told once more."""
 
     group_id: str

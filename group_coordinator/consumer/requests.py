@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from group_coordinator.consumer.state import JOIN_EPOCH, Held, Owned
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatRequest:
+class HeartbeatRequest(Struct, frozen=True, kw_only=True):
     """One ConsumerGroupHeartbeat. None is "unchanged", or "none" from who joins (spec groups 3.2)."""
 
     group_id: str
@@ -47,8 +46,7 @@ class HeartbeatRequest:
         return self.rebalance_timeout_ms is not None and self.names_subscription and self.owned is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatReply:
+class HeartbeatReply(Struct, frozen=True, kw_only=True):
     """What the member is to do."""
 
     member_id: str

@@ -9,7 +9,9 @@ Source: KIP-848, KIP-1251, spec groups 3.2, 3.6, 3.7, 4.2 to 4.4.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.errors import ErrorCode, Refused
@@ -180,8 +182,7 @@ def _stale(assignment: CurrentAssignment, committer: Committer, *, is_generation
 # How a member moves towards its target
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Destination:
+class Destination(Struct, frozen=True, kw_only=True):
     """Where a member is to go."""
 
     epoch: int

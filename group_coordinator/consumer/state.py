@@ -12,9 +12,10 @@ Source: KIP-848, spec groups 3.1 and 3.6.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Final
+
+from msgspec import Struct, field
 
 from coordinator_protocol.assignors.values import Share
 from group_coordinator.classic.state import ClassicProtocol
@@ -56,8 +57,7 @@ class MemberState(IntEnum):
     UNRELEASED = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(Struct, frozen=True):
     """Which topics a member wants: those named, and those whose names match."""
 
     names: frozenset[str] = frozenset()
@@ -67,8 +67,7 @@ class Subscription:
 NO_SUBSCRIPTION: Final = Subscription()
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicMetadata:
+class ClassicMetadata(Struct, frozen=True):
     """What a member said who speaks the classic protocol in a consumer group."""
 
     session_timeout_ms: int
@@ -76,8 +75,7 @@ class ClassicMetadata:
     """The preferred one first; the metadata of each is an embedded subscription."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerMember:
+class ConsumerMember(Struct, frozen=True, kw_only=True):
     """What a member says of itself."""
 
     member_id: str
@@ -93,8 +91,7 @@ class ConsumerMember:
     """None: it speaks the consumer protocol."""
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentAssignment:
+class CurrentAssignment(Struct, frozen=True):
     """What a member holds, and how far it is."""
 
     member_epoch: int = JOIN_EPOCH
@@ -118,8 +115,7 @@ NOT_YET: Final = CurrentAssignment()
 """Of a member that was never given anything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Epochs:
+class Epochs(Struct, frozen=True):
     """Where a group stands."""
 
     group_epoch: int = 0
@@ -131,8 +127,7 @@ class Epochs:
     assignor_name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedRegex:
+class ResolvedRegex(Struct, frozen=True):
     """Which topics a pattern stands for."""
 
     topics: frozenset[str]

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from partition_log.catalog.state import Topic
 
 
-@dataclass(frozen=True, slots=True)
-class TopicCreated:
+class TopicCreated(Struct, frozen=True):
     """The topic exists from now on."""
 
     topic: Topic
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDeleted:
+class TopicDeleted(Struct, frozen=True):
     """The topic of this name does not exist any more."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class OrdinalsAllocated:
+class OrdinalsAllocated(Struct, frozen=True):
     """Every ordinal below this one is given away, for ever."""
 
     next_ordinal: int

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.ports import PartitionRef
@@ -15,8 +16,7 @@ ORDINAL_MAX: Final = 2**32 - 2
 """Ordinals are 32 bits in every stored key, and the one after the last must still fit as the end of a range."""
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
+class Topic(Struct, frozen=True):
     """A topic. One that is deleted and created again has another id and other ordinals."""
 
     name: str
@@ -26,8 +26,7 @@ class Topic:
     created_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedPartition:
+class PlacedPartition(Struct, frozen=True):
     """A partition and the shard that holds its log."""
 
     ref: PartitionRef

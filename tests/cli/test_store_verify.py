@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from coordinator_protocol.batch import BatchHeader, Encoding, encode_batch
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload

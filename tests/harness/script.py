@@ -33,8 +33,10 @@ and `keep` at init: enable_2pc and keep_prepared.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from coordinator_api.v1 import transaction_pb2
 from coordinator_protocol.errors import CoordinatorError, Refused

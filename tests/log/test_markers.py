@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from coordinator_protocol.batch import Encoding, payload_of, verify_batch
 from coordinator_protocol.errors import ErrorCode

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from coordinator_protocol.batch import (
     HEADER_BYTES,
@@ -127,9 +127,9 @@ def test_what_is_written_is_read(header: BatchHeader, payload: bytes) -> None:
 def test_a_decoded_header_is_as_frozen_as_any_other() -> None:
     header = decode_header(STORED)
     assert type(header) is BatchHeader
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         header.base_offset = 0  # type: ignore[misc]
-    assert dataclasses.replace(header, base_offset=5).base_offset == 5
+    assert replace(header, base_offset=5).base_offset == 5
 
 
 def test_a_decoded_header_holds_enums_and_not_their_numbers() -> None:
@@ -145,7 +145,7 @@ def test_a_decoded_header_holds_enums_and_not_their_numbers() -> None:
 def test_the_log_stamps_the_offset_and_the_checksum_stays(header: BatchHeader, payload: bytes, offset: int) -> None:
     encoded = encode_batch(header, payload)
     moved = with_base_offset(encoded, offset)
-    assert moved == encode_batch(dataclasses.replace(header, base_offset=offset), payload)
+    assert moved == encode_batch(replace(header, base_offset=offset), payload)
     assert stored_crc(moved) == stored_crc(encoded) == batch_crc(header, payload)
     verify_batch(moved)
 
@@ -219,14 +219,14 @@ def test_the_checksum_of_half_a_header_is_refused() -> None:
 
 
 def test_the_last_sequence_wraps_with_the_batch() -> None:
-    at_the_end = dataclasses.replace(HEADER, base_sequence=2**31 - 2)
+    at_the_end = replace(HEADER, base_sequence=2**31 - 2)
     assert at_the_end.last_sequence == 0
     assert HEADER.last_sequence == 102
-    assert dataclasses.replace(HEADER, base_sequence=-1).last_sequence == -1
+    assert replace(HEADER, base_sequence=-1).last_sequence == -1
 
 
 def test_the_last_offset_is_that_of_the_last_record() -> None:
-    assert dataclasses.replace(HEADER, base_offset=10).last_offset == 12
+    assert replace(HEADER, base_offset=10).last_offset == 12
 
 
 def test_known_numbers_become_encodings_and_compressions() -> None:

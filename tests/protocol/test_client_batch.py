@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from coordinator_protocol.batch import (
     HEADER_BYTES,
@@ -24,8 +24,8 @@ from coordinator_protocol.errors import ErrorCode, Refused
 PLAIN = BatchHeader(
     base_offset=0, record_count=2, base_timestamp_ms=10, max_timestamp_ms=20, encoding=Encoding.RECORDS_V1
 )
-OF_A_PRODUCER = dataclasses.replace(PLAIN, producer_id=7, producer_epoch=0, base_sequence=0)
-TRANSACTIONAL = dataclasses.replace(OF_A_PRODUCER, is_transactional=True)
+OF_A_PRODUCER = replace(PLAIN, producer_id=7, producer_epoch=0, base_sequence=0)
+TRANSACTIONAL = replace(OF_A_PRODUCER, is_transactional=True)
 PAYLOAD = b"two records"
 BATCH_BYTES_MAX = 1000
 
@@ -82,7 +82,7 @@ def test_the_bound_is_on_the_stored_size() -> None:
     ],
 )
 def test_a_batch_of_a_wrong_shape_is_an_invalid_record(change: dict[str, Any]) -> None:
-    assert refused_code(dataclasses.replace(PLAIN, **change)) is ErrorCode.INVALID_RECORD
+    assert refused_code(replace(PLAIN, **change)) is ErrorCode.INVALID_RECORD
 
 
 def test_an_empty_payload_holds_no_records() -> None:
@@ -99,21 +99,18 @@ def test_an_empty_payload_holds_no_records() -> None:
     ],
 )
 def test_timestamps_must_be_possible_and_the_clients_own(change: dict[str, Any]) -> None:
-    assert refused_code(dataclasses.replace(PLAIN, **change)) is ErrorCode.INVALID_TIMESTAMP
+    assert refused_code(replace(PLAIN, **change)) is ErrorCode.INVALID_TIMESTAMP
 
 
 def test_a_batch_may_have_no_timestamp() -> None:
-    check(dataclasses.replace(PLAIN, base_timestamp_ms=-1, max_timestamp_ms=-1))
+    check(replace(PLAIN, base_timestamp_ms=-1, max_timestamp_ms=-1))
 
 
 def test_numbers_of_a_newer_client_are_refused_as_such() -> None:
     newer_encoding: Any = 9
     newer_compression: Any = 7
-    assert refused_code(dataclasses.replace(PLAIN, encoding=newer_encoding)) is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-    assert (
-        refused_code(dataclasses.replace(PLAIN, compression=newer_compression))
-        is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    )
+    assert refused_code(replace(PLAIN, encoding=newer_encoding)) is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert refused_code(replace(PLAIN, compression=newer_compression)) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 numbers = st.integers(-2, 2) | st.sampled_from([edge + step for edge in (2**15, 2**31, 2**63) for step in (-1, 0)])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.limits import Limits

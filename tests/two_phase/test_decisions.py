@@ -8,9 +8,8 @@ codes.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Outcome

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.errors import ErrorCode, Refused

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NoReturn
 
 import pytest
+from msgspec.structs import replace
 
 from coordinator_api.v1 import common_pb2, log_pb2
 from coordinator_protocol.errors import ErrorCode, Refused

@@ -6,12 +6,12 @@ Source: spec groups 10.5: I1 generations, I2 instance ids, I6 durability of answ
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.rows import StateRows

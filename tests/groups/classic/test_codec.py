@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from group_coordinator.classic.codec import DECODERS, ENCODERS
 from group_coordinator.classic.records import ClassicGroupForgotten, ClassicGroupRemembered, ClassicGroupStored

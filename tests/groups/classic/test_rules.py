@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.decision import ArmTimer

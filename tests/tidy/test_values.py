@@ -1,0 +1,48 @@
+"""Values are frozen: old ones are kept, shared and compared (docs/decisions/0014-values-are-structs.md)."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests.tidy.tree import python_files, shown
+
+
+def test_every_struct_is_frozen() -> None:
+    found = [
+        f"{shown(path)}: {name}"
+        for path in python_files()
+        if "Struct" in (text := path.read_text())
+        for name in changeable_structs(ast.parse(text, filename=str(path)))
+    ]
+    assert not found, f"say `frozen=True` in the class itself, a base class does not say it to mypy: {found}"
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("class A(Struct): ...", ["A"]),
+        ("class A(Struct, kw_only=True): ...", ["A"]),
+        ("class A(msgspec.Struct, frozen=False): ...", ["A"]),
+        ("class A(Struct, frozen=True): ...", []),
+        ("class A(Struct, Generic[T], frozen=True): ...", []),
+        ("class A: ...", []),
+    ],
+)
+def test_a_struct_that_can_be_changed_is_recognised(source: str, names: list[str]) -> None:
+    assert changeable_structs(ast.parse(source)) == names
+
+
+def changeable_structs(module: ast.Module) -> list[str]:
+    """The names of the structs that do not say that they are frozen."""
+    classes = [node for node in ast.walk(module) if isinstance(node, ast.ClassDef)]
+    return [each.name for each in classes if is_struct(each) and not is_frozen(each)]
+
+
+def is_struct(node: ast.ClassDef) -> bool:
+    return any(ast.unparse(base) in ("Struct", "msgspec.Struct") for base in node.bases)
+
+
+def is_frozen(node: ast.ClassDef) -> bool:
+    return any(keyword.arg == "frozen" and ast.unparse(keyword.value) == "True" for keyword in node.keywords)

@@ -27,13 +27,17 @@ def kafka(
     arena: Arena, client: str, measure: Callable[[Broker], Run], profiles: Sequence[Profile] | None = None
 ) -> list[Contender]:
     """Kafka on its shared, warm broker, in every profile of the run or in these."""
-    return kafka_alone(arena, client, lambda profile: measure(arena.broker(profile)), profiles)
+    return _in_profiles(arena, client, lambda profile: measure(arena.broker(profile)), profiles)
 
 
-def kafka_alone(
+def kafka_alone(arena: Arena, client: str, measure: Callable[[Profile], Run]) -> list[Contender]:
+    """The same where the measurement starts a broker of its own. That takes half a minute: not in a quick run."""
+    return [] if arena.scale.is_quick else _in_profiles(arena, client, measure)
+
+
+def _in_profiles(
     arena: Arena, client: str, measure: Callable[[Profile], Run], profiles: Sequence[Profile] | None = None
 ) -> list[Contender]:
-    """The same where the measurement starts a broker of its own."""
     return [
         Contender(Side.KAFKA, f"{client}, {profile.name}", profile.durability, partial(measure, profile))
         for profile in (arena.profiles if profiles is None else profiles)

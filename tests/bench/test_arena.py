@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.case import FULL
 from bench.kafka.settings import PROFILES
 from bench.registry import CASES
 from bench.results import CannotRun, Side
@@ -62,7 +63,7 @@ def test_what_both_sides_need_once_is_prepared_once(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("bare")
 def test_kafka_in_every_profile_says_why_it_could_not_run(tmp_path: Path) -> None:
-    (row,) = CASES["disk"].rows(arena(tmp_path))
+    (row,) = CASES["disk"].rows(arena(tmp_path, FULL))
     theirs = replace(row, contenders=[each for each in row.contenders if each.side is Side.KAFKA])
     results = list(measure({"disk": [theirs]}, 1, lambda _: None))
     assert [result.contender for result in results] == ["raw, stock", "raw, tuned"]

@@ -15,7 +15,6 @@ from bench.registry import CASES, STORIES, known_stories
 from bench.results import Side
 from tests.bench.fakes import arena
 
-
 NO_BROKER_OF_THEIR_OWN = frozenset({"recovery", "memory", "disk"})
 """Cases of which a quick run shows our side only."""
 

@@ -10,13 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import re
-import subprocess
-import sys
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -24,6 +19,7 @@ from typing import Final
 
 import uvloop
 
+from bench.server import OwnServer
 from coordinator_client import Admin, AsyncConsumer, AsyncRebalanceListener, TopicPartition
 from coordinator_runtime.clock import SystemClock
 
@@ -33,19 +29,27 @@ RUNS: Final = 5
 PROTOCOLS: Final = ("classic", "consumer")
 TOPIC: Final = "t"
 STEP_SECONDS_MAX: Final = 30
-_READY: Final = re.compile(rb"gRPC on (\S+),")
 
 
 def main() -> None:
     """Print for both protocols how long the start and the leave took."""
     print(f"{MEMBERS} members, {PARTITIONS} partitions, default settings")
-    with tempfile.TemporaryDirectory(prefix="bench-rebalance-") as directory, _server(Path(directory)) as endpoint:
-        with Admin(endpoint) as admin:
-            admin.create_topic(TOPIC, PARTITIONS)
-        for protocol in PROTOCOLS:
-            runs = [_measure(endpoint, protocol, f"{protocol}-{number}") for number in range(RUNS)]
-            print(f"{protocol}: all assigned {_in_words([run.started_ms for run in runs])}")
-            print(f"{protocol}: one left, its part moved {_in_words([run.left_ms for run in runs])}")
+    with tempfile.TemporaryDirectory(prefix="bench-rebalance-") as directory:
+        server = OwnServer(Path(directory))
+        server.start()
+        try:
+            _print_all(server.endpoint)
+        finally:
+            server.stop()
+
+
+def _print_all(endpoint: str) -> None:
+    with Admin(endpoint) as admin:
+        admin.create_topic(TOPIC, PARTITIONS)
+    for protocol in PROTOCOLS:
+        runs = [_measure(endpoint, protocol, f"{protocol}-{number}") for number in range(RUNS)]
+        print(f"{protocol}: all assigned {_in_words([run.started_ms for run in runs])}")
+        print(f"{protocol}: one left, its part moved {_in_words([run.left_ms for run in runs])}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +60,6 @@ class _Run:
 
 def _in_words(figures_ms: Sequence[float]) -> str:
     return f"median {median(figures_ms):,.0f} ms of {', '.join(f'{each:,.0f}' for each in figures_ms)}"
-
-
-@contextmanager
-def _server(directory: Path) -> Iterator[str]:
-    """HOST:PORT of a server on an empty directory."""
-    command = [sys.executable, "-m", "coordinator_server", "serve"]
-    command += ["--data-dir", str(directory / "data"), "--listen", "127.0.0.1:0"]
-    # What the user has set for his own servers is not meant for this one.
-    defaults = {name: value for name, value in os.environ.items() if not name.startswith("TXN_")}
-    with (
-        (directory / "log").open("wb") as log,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=defaults) as server,
-    ):
-        assert server.stdout is not None
-        try:
-            ready = _READY.search(server.stdout.readline())
-            assert ready is not None, (directory / "log").read_text()
-            yield ready[1].decode()
-        finally:
-            server.terminate()
 
 
 def _measure(endpoint: str, protocol: str, group_id: str) -> _Run:

@@ -10,13 +10,14 @@ import asyncio
 import gc
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import process_time_ns
 from typing import Final
 
 import uvloop
+from msgspec.structs import replace
 
 from coordinator_protocol.hashing import shard_of
 from coordinator_runtime.clock import SystemClock

@@ -5,7 +5,7 @@ Source: spec groups 4.2 to 4.6; spec transactions 2.5.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 
 from msgspec.structs import replace
 
@@ -32,7 +32,7 @@ from group_coordinator.committed.requests import (
     TxnOffsetCommit,
 )
 from group_coordinator.committed.state import Offset, PendingOffset, Producer
-from group_coordinator.events import GroupCreated
+from group_coordinator.events import GroupCreated, GroupRemoved
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import Committer, Group, GroupKind, PartitionKey
 
@@ -185,7 +185,9 @@ def decide_delete(shard: GroupShard, group_id: str, placed: Sequence[Placed]) ->
         return Decision(reply=results)
     administered = Record(shard.key, GroupAdministered(group_id), cause=DELETE_OFFSETS_CAUSE)
     return Decision(
-        reply=results, records=(*records, administered), events=(OffsetsDeleted(group_id, len(set(doomed))),)
+        reply=results,
+        records=(*records, administered),
+        events=_deleted(shard, group_id, set(doomed), is_asked_for=True),
     )
 
 
@@ -198,8 +200,16 @@ def decide_forget_topic(shard: GroupShard, topic_id: bytes) -> Decision:
         doomed = [key for key in shard.offsets.of(group_id).partitions() if key[0] == topic_id]
         if doomed:
             records.extend(forget(shard, group_id, doomed))
-            events.append(OffsetsDeleted(group_id, len(doomed)))
+            events.extend(_deleted(shard, group_id, set(doomed), is_asked_for=False))
     return Decision(records=tuple(records), events=tuple(events))
+
+
+def _deleted(shard: GroupShard, group_id: str, doomed: Set[PartitionKey], *, is_asked_for: bool) -> tuple[object, ...]:
+    deleted = OffsetsDeleted(group_id, len(doomed))
+    if group_id in shard.groups or not shard.offsets.of(group_id).partitions() <= doomed:
+        return (deleted,)
+    # It had nothing but offsets, and these were the last.
+    return deleted, GroupRemoved(group_id, GroupKind.CLASSIC, is_deleted=is_asked_for)
 
 
 def forget(shard: GroupShard, group_id: str, partitions: Collection[PartitionKey]) -> tuple[Record, ...]:

@@ -265,6 +265,17 @@ class TestOffsets:
         assert room.non_zero("deletions_total") == {("classic", "expired"): 1, ("classic", "deleted"): 1}
         assert room.non_zero("groups") == {}
 
+    def test_a_group_that_goes_with_the_last_of_its_offsets(self, room: ObservedGroups) -> None:
+        room.commits({"foo-0": 1, "foo-1": 1}, group_id="emptied")
+        room.deletes("foo-0", group_id="emptied")
+        assert room.non_zero("deletions_total") == {}
+        room.deletes("foo-1", group_id="emptied")
+        assert room.non_zero("deletions_total") == {("classic", "deleted"): 1}
+        room.commits({"zar-0": 1}, group_id="of zar alone")
+        room.delete_topic("zar")
+        assert room.non_zero("deletions_total") == {("classic", "deleted"): 1, ("classic", "expired"): 1}
+        assert room.non_zero("groups") == {}
+
     def test_a_shard_that_leaves_takes_its_groups_along(self, room: ObservedGroups) -> None:
         room.commits({"foo-0": 1})
         room.unload("g")

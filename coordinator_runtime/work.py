@@ -49,6 +49,8 @@ class Work:
         self.events += decision.events
         for effect in decision.effects:
             self.effects.append((effect, key))
+        if not decision.joins and not decision.attempts and decision.combine is None:
+            return decision.reply
         replies = [self.perform(join, is_joined=True) for join in decision.joins]
         replies += [self._try(attempt) for attempt in decision.attempts]
         if decision.combine is not None:

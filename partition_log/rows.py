@@ -73,7 +73,7 @@ class LogRows:
 
 def _stage_batch(record: BatchAppended, staged: StagedRows) -> None:
     ordinal = record.ordinal
-    staged.put(Family.LOG, codec.log_key(ordinal, record.last_offset), record.batch)
+    staged.add(Family.LOG, codec.log_key(ordinal, record.last_offset), record.batch)
     staged.put(Family.PARTITIONS, codec.partition_key(ordinal), codec.encode_head(record.head))
     if record.producer is not None:
         key = codec.producer_key(ordinal, record.producer_id)
@@ -84,7 +84,7 @@ def _stage_batch(record: BatchAppended, staged: StagedRows) -> None:
 
 def _stage_marker(record: MarkerAppended, staged: StagedRows) -> None:
     ordinal = record.ordinal
-    staged.put(Family.LOG, codec.log_key(ordinal, record.offset), record.batch)
+    staged.add(Family.LOG, codec.log_key(ordinal, record.offset), record.batch)
     staged.put(Family.PARTITIONS, codec.partition_key(ordinal), codec.encode_head(record.head))
     producer_key = codec.producer_key(ordinal, record.producer_id)
     staged.put(Family.PRODUCERS, producer_key, codec.encode_producer(record.producer))
@@ -97,7 +97,7 @@ def _stage_marker(record: MarkerAppended, staged: StagedRows) -> None:
 def _stage_transaction(record: TransactionAppended, staged: StagedRows) -> None:
     ordinal = record.ordinal
     for last_offset, batch in record.batches:
-        staged.put(Family.LOG, codec.log_key(ordinal, last_offset), batch)
+        staged.add(Family.LOG, codec.log_key(ordinal, last_offset), batch)
     staged.put(Family.PARTITIONS, codec.partition_key(ordinal), codec.encode_head(record.head))
     producer_key = codec.producer_key(ordinal, record.producer_id)
     staged.put(Family.PRODUCERS, producer_key, codec.encode_producer(record.producer))
@@ -108,7 +108,7 @@ def _stage_transaction(record: TransactionAppended, staged: StagedRows) -> None:
 
 def _stage_outcome(ordinal: int, ended: EndedTransaction, staged: StagedRows) -> None:
     key = codec.outcome_key(ordinal, ended.outcome, ended.producer_id, ended.marker_offset)
-    staged.put(Family.OUTCOMES, key, codec.encode_outcome(ended))
+    staged.add(Family.OUTCOMES, key, codec.encode_outcome(ended))
 
 
 def _stage_forgotten(record: ProducersForgotten, staged: StagedRows) -> None:
@@ -120,9 +120,9 @@ def _stage_forgotten(record: ProducersForgotten, staged: StagedRows) -> None:
 
 def _stage_index(ordinal: int, entry: TimeIndexEntry, markers: int, staged: StagedRows) -> None:
     key = codec.time_index_key(ordinal, entry.max_timestamp_ms, entry.last_offset)
-    staged.put(Family.TIME_INDEX, key, codec.encode_time_index(entry))
+    staged.add(Family.TIME_INDEX, key, codec.encode_time_index(entry))
     stretch_key = codec.stretch_key(ordinal, entry.last_offset)
-    staged.put(Family.PARTITIONS, stretch_key, codec.encode_marker_count(markers))
+    staged.add(Family.PARTITIONS, stretch_key, codec.encode_marker_count(markers))
 
 
 def _load_producers(store: Store, ordinal: int) -> Iterator[ProducerRestored]:

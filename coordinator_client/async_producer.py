@@ -12,6 +12,7 @@ from coordinator_client.connection import Connection
 from coordinator_client.encodings import Row
 from coordinator_client.errors import Abortable, Fenced, Loss, Rejected, TransactionError, rejected
 from coordinator_client.loops import AsyncioLoop, Loop, Timer
+from coordinator_client.memory import keep_memory_of_batches
 from coordinator_client.methods import Reply
 from coordinator_client.producer_config import ProducerOptions
 from coordinator_client.producer_shell import ProducerShell
@@ -159,6 +160,7 @@ class AsyncProducer(ProducerShell):
             writer = core.writer(topic)
             assert writer is not None, "a topic that was learned has a writer"
         if core.append(writer, row, partition):
+            keep_memory_of_batches()
             self._pump()
             while core.is_full:
                 await self._news()

@@ -20,11 +20,12 @@ from coordinator_client.state import Identity, TopicPartitionCount
 from coordinator_protocol.batch import Compression, Encoding
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.hashing import partition_for
-from coordinator_protocol.limits import MEBI
+from coordinator_protocol.limits import KIBI
 from coordinator_protocol.sequences import add_sequence, subtract_sequence
 
-REQUEST_BYTES_MAX: Final = 12 * MEBI
-"""Payload of one Produce request; a message may have 16 MiB, and the rest is names and headers."""
+REQUEST_BYTES_MAX: Final = 960 * KIBI
+"""Payload of one Produce request, unless one batch alone is larger. It fits into a message of a session with the names
+around it; and while the server flushes one request, the next is written and read."""
 
 _KNOWN_KEYS_MAX: Final = 4_096
 

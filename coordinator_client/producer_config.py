@@ -71,7 +71,9 @@ class ProducerConfig:
     partition, and the server's limit of 1 MiB holds."""
 
     buffer_bytes: int = 32 * MEBI
-    """Once this much waits for the server, `send` waits too. Default 32 MiB."""
+    """Once this much waits for the server, `send` waits too. Default 32 MiB. From the first full batch on the process
+    keeps up to 64 MiB of memory that batches used (glibc only, and not if the environment sets MALLOC_TRIM_THRESHOLD_ or
+    its kin)."""
 
     transact_bytes: int = 512 * KIBI
     """A transaction up to this size waits for its commit and goes to the server in one request, with one flush; a

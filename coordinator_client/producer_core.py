@@ -90,7 +90,7 @@ class ProducerCore:
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing to start and nothing to wait for."""
-        return self._goal is None and not self._flights and not self._sender.has_ready
+        return self._goal is None and not self._flights and not self._sender.has_ready and not self.is_full
 
     @property
     def is_full(self) -> bool:
@@ -207,12 +207,7 @@ class ProducerCore:
         """Take a record; return whether something can be sent. Raises: why no record can be taken."""
         if self.status is not _S.IN_TRANSACTION:
             self._check_open()
-        has_sealed = self._sender.waiting.append(writer, row, partition)
-        if self.is_full:
-            # Many open batches can fill the buffer without one of them being full.
-            self._sender.waiting.seal_all()
-            return True
-        return has_sealed
+        return self._sender.waiting.append(writer, row, partition) or self.is_full
 
     def commit_offsets(self, offsets: TransactionOffsets) -> None:
         """Let a consumer's offsets commit with the transaction. Raises: why nothing can be taken."""
@@ -221,6 +216,10 @@ class ProducerCore:
 
     def transmissions(self, now_ms: int) -> list[Transmission]:
         """Return the attempts to start now."""
+        if self.is_full and self._sender.is_drained:
+            # Many open batches can fill the buffer without one of them being full. While others are on their way these
+            # can still grow: cut each time a little room came back, they would all be small.
+            self._sender.waiting.seal_all()
         self._advance(now_ms)
         self._send(now_ms)
         due = self._flights.transmissions(now_ms)

@@ -10,11 +10,13 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_TOP_PAD: Final = -2
 _M_MMAP_THRESHOLD: Final = -3
 _MEBIBYTE: Final = 1024 * 1024
+_KEPT_BYTES: Final = 256 * _MEBIBYTE
 
 
-def keep_freed_memory() -> bool:
-    """Let the allocator of the C library keep what large messages used, instead of giving it back and asking again:
-    each page that comes back new costs a fault, for a message of 1 MiB more than all that is done with it.
+def keep_freed_memory(bytes_max: int = _KEPT_BYTES) -> bool:
+    """Let the allocator of the C library keep what large messages used, up to `bytes_max` at a time, instead of giving
+    it back and asking again: each page that comes back new costs a fault, for a message of 1 MiB more than all that is
+    done with it.
 
     False where the C library is not glibc; then nothing is changed."""
     if not sys.platform.startswith("linux"):
@@ -25,8 +27,8 @@ def keep_freed_memory() -> bool:
     options = {
         # The largest that every glibc takes.
         _M_MMAP_THRESHOLD: 32 * _MEBIBYTE,
-        _M_TRIM_THRESHOLD: 256 * _MEBIBYTE,
-        _M_TOP_PAD: 16 * _MEBIBYTE,
+        _M_TRIM_THRESHOLD: bytes_max,
+        _M_TOP_PAD: bytes_max // 16,
     }
     refused = [option for option, value in options.items() if set_option(option, value) != 1]
     return not refused

@@ -140,6 +140,35 @@ def test_a_full_buffer_holds_sends_back_until_there_is_room(world: SessionWorld)
     assert sent == [0, 1, 2, 3]
 
 
+def test_a_full_buffer_does_not_make_batches_small(world: SessionWorld) -> None:
+    held, sizes = Held(), []
+    reply = log.ProduceResponse()
+    reply.results.add()
+    world = World()
+
+    def produce(request: log.ProduceRequest) -> Held | log.ProduceResponse:
+        sizes.append(request.batches[0].batch.record_count)
+        return held if len(sizes) == 1 else reply
+
+    world.server.handle(Method.PRODUCE, produce)
+
+    async def body() -> None:
+        producer = producer_in(world, None, batch_bytes=8_192, buffer_bytes=16_384)
+        for _ in range(30):
+            await producer.send("t", b"x" * 1_000, partition=0)
+        await producer.close()
+
+    async def release() -> None:
+        await until(lambda: bool(sizes))
+        held.give(reply)
+
+    async def both() -> None:
+        await asyncio.gather(body(), release())
+
+    world.run(both())
+    assert sizes == [5] * 6
+
+
 def test_a_cancelled_commit_can_be_asked_for(world: SessionWorld) -> None:
     async def body() -> None:
         producer = producer_in(world)

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client import Producer
 from coordinator_client.batching import Accumulator, BatchFormat, SealedBatch
+from coordinator_client.session import OPERATION_BYTES
 from coordinator_client.state import Identity, TopicPartitionCount
 from coordinator_protocol.batch import HEADER_BYTES, Compression, Encoding
 from coordinator_protocol.errors import Method
 from coordinator_protocol.hashing import partition_for
-from coordinator_protocol.limits import KIBI, MEBI
+from coordinator_protocol.limits import KIBI, MEBI, Limits
 from tests.client.world import World
 
 ME = Identity(1, 0)
@@ -106,16 +107,16 @@ def test_a_large_record_has_a_batch_of_its_own() -> None:
     assert counts == [1, 1, 1]
 
 
-def test_a_request_stays_below_the_limit_of_a_message() -> None:
+def test_a_request_fits_into_a_message_of_a_session() -> None:
     waiting = accumulator(topic=TopicPartitionCount(name="t", topic_id=b"", partition_count=30))
     for partition in range(30):
-        put(waiting, partition=partition, size=1_000_000)
+        put(waiting, partition=partition, size=100_000)
     requests = []
     waiting.seal_all()
     while batches := take(waiting):
         requests.append(sum(batch.message.ByteSize() for batch in batches if batch.message))
-    assert len(requests) == 3
-    assert max(requests) < 16 * MEBI
+    assert len(requests) == 4
+    assert max(requests) < Limits().session_message_bytes_max - OPERATION_BYTES
 
 
 def test_sequences_begin_again_with_a_new_identity() -> None:

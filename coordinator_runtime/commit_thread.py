@@ -1,7 +1,8 @@
 """The one thread beside the loop: it makes commit groups durable, strictly in order.
 
-The loop hands a group over and goes on. While the disk is busy with one sync, the groups that arrive wait, and the next
-sync takes them all: the slower the disk, the larger the merge. There is no linger.
+The loop hands a group over and goes on. While the disk is busy with one sync, the next group grows on the loop (see
+`driver`), or waits here once it is large, and the next sync takes all that wait: the slower the disk, the larger the
+merge. There is no other linger.
 
 The hand-over is a `SimpleQueue`: first in, first out, written in C, and a fifteenth of the price of a deque with a
 Condition, because it wakes the thread only if the thread waits.

@@ -1,7 +1,14 @@
 """Gives the runtime an event loop and a commit thread.
 
-One loop turn stages what its requests brought, then seals it as one group: the flush under way is the linger, there is
-no other (design 5). Durable versions come back from the commit thread through the loop, in order.
+While nothing is being written, a group is sealed at the end of the loop turn that staged something. While one is being
+written, the next one collects what every further turn stages, and is sealed when the write is reported, or when it is
+large (`RuntimeLimits.group_bytes_max`). So a lone caller never waits for company, and the flush under way is the only
+linger (design 5).
+
+Sealing at each turn would make a group of nearly every unary call, because gRPC hands them over one at a time, and a
+group costs more processor time than the operation in it: two changes of thread, a write and a flush.
+
+Durable versions come back from the commit thread through the loop, in order.
 """
 
 from __future__ import annotations
@@ -55,7 +62,9 @@ class LoopDriver:
 
     def _end_turn(self) -> None:
         self._is_turn_scheduled = False
-        self._runtime.seal()
+        # Else the report of the write under way schedules the next turn.
+        if not self._runtime.sealed_groups:
+            self._runtime.seal()
         self._set_timer()
 
     def _on_durable(self, version: int) -> None:

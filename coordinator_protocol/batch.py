@@ -84,6 +84,8 @@ class TimestampType(IntEnum):
 _ENCODINGS: Final = tuple(Encoding)
 _COMPRESSIONS: Final = tuple(Compression)
 _CLIENT_ENCODINGS: Final = frozenset({Encoding.RECORDS_V1, Encoding.ARROW_V1})
+_CREATE_TIME: Final = TimestampType.CREATE_TIME
+"""By a name of its own, as all that is looked up for every batch: to find a member in its class takes 0.1 us."""
 
 
 class BatchHeader(Struct, frozen=True):
@@ -328,11 +330,17 @@ def _pack_covered(header: BatchHeader) -> bytes:
 
 
 def _check_format(header: BatchHeader) -> None:
+    if header.is_control or header.encoding not in _CLIENT_ENCODINGS:
+        raise _why_no_client_writes(header)
+    if header.compression not in _COMPRESSIONS:
+        compression_of(header.compression)  # Says what is wrong with it.
+
+
+def _why_no_client_writes(header: BatchHeader) -> Refused:
     if header.is_control or header.encoding == Encoding.CONTROL:
-        raise _invalid("clients do not write control batches; end the transaction with EndTxn")
-    if encoding_of(header.encoding) not in _CLIENT_ENCODINGS:
-        raise _invalid(f"clients do not write the encoding {header.encoding.name}; use RECORDS_V1 or ARROW_V1")
-    compression_of(header.compression)
+        return _invalid("clients do not write control batches; end the transaction with EndTxn")
+    encoding = encoding_of(header.encoding)
+    return _invalid(f"clients do not write the encoding {encoding.name}; use RECORDS_V1 or ARROW_V1")
 
 
 def _check_range(header: BatchHeader, payload: bytes) -> None:
@@ -342,7 +350,7 @@ def _check_range(header: BatchHeader, payload: bytes) -> None:
         raise _invalid(f"the record count is {header.record_count} and must be between 1 and {_INT32_MAX}")
     if not payload:
         raise _invalid(f"the payload is empty and cannot hold {header.record_count} records")
-    if header.timestamp_type != TimestampType.CREATE_TIME:
+    if header.timestamp_type != _CREATE_TIME:
         raise Refused(
             ErrorCode.INVALID_TIMESTAMP,
             "only the log itself writes LOG_APPEND_TIME; send the timestamp type CREATE_TIME",

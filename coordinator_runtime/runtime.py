@@ -17,7 +17,7 @@ hand.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -132,7 +132,8 @@ class _OpenGroup:
         self.rows = StagedRows()
         self.answers: list[_Answer] = []
         self.effects: list[_TimedEffect] = []
-        self.events: list[tuple[object, Turn]] = []
+        self.events: list[tuple[Sequence[object], Turn]] = []
+        """Of each operation."""
         self.afterwards: list[Callable[[], None]] = []
         """Called when all else that waited for the group is done."""
         self.shards: set[ShardKey] = set()
@@ -309,12 +310,12 @@ class Runtime:
 
     def _accept(self, work: Work, rows: StagedRows, turn: Turn, reply: Pending[Any]) -> None:
         group = self._open
-        for event in work.events:
-            group.events.append((event, turn))
+        if work.events:
+            group.events.append((work.events, turn))
         group.rows.merge(rows)
-        for record in work.records:
-            self._last_version[record.shard] = group.version
-            group.shards.add(record.shard)
+        changed = dict.fromkeys([record.shard for record in work.records], group.version)
+        self._last_version.update(changed)
+        group.shards.update(changed)
         self._undurable_bytes += rows.size_bytes
         group.answers.append((reply, work.reply, None))
         if work.effects:
@@ -327,7 +328,7 @@ class Runtime:
             self.on_work()
 
     def _answer_when_durable(
-        self, work: Work, answer: _Answer, effects: Iterable[tuple[Effect, ShardKey]], events: Iterable[object]
+        self, work: Work, answer: _Answer, effects: Iterable[tuple[Effect, ShardKey]], events: Sequence[object]
     ) -> None:
         """Answer, start the effects and tell the events, once everything that the shards hold is durable; at once if it
         is."""
@@ -338,7 +339,7 @@ class Runtime:
             group = self._undurable_group(basis)
             group.answers.append(answer)
             group.effects.extend(timed_effects)
-            group.events.extend((event, work.turn) for event in events)
+            group.events.append((events, work.turn))
             return
         self._give(answer)
         self._start_effects(timed_effects)
@@ -381,8 +382,9 @@ class Runtime:
             for answer in group.answers:
                 self._give(answer)
             self._start_effects(group.effects)
-            for event, turn in group.events:
-                self.on_event(event, turn)
+            for events, turn in group.events:
+                for event in events:
+                    self.on_event(event, turn)
             elapsed_us = self.clock.monotonic_us() - group.sealed_us
             self.on_group(GroupDurable(group.row_count, group.size_bytes, elapsed_us))
             self._tell_durable_change(group.shards)

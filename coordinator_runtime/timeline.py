@@ -121,11 +121,7 @@ class TimelineMap(Generic[K, V]):
         journal = self._journal
         if journal.is_loading:
             return
-        replaced = self._replaced.get(key)
-        if replaced is None:
-            self._replaced[key] = [old]
-        else:
-            replaced.append(old)
+        self._replaced.setdefault(key, []).append(old)
         journal._entries.append((self, key, old))
 
     def remove(self, key: K) -> None:

@@ -1,7 +1,7 @@
 """A partition that gets a whole transaction in one step: batches, and the marker right behind them.
 
 It ends as if each had been appended by itself, without the states in between: the rules are the same. What comes of it
-is one record.
+is one record, and one event.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from msgspec import Struct
 from coordinator_protocol.batch import NO_TIMESTAMP_MS, BatchHeader, Encoding, encode_batch, with_base_offset
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from partition_log import rules
+from partition_log.events import PartitionGrew
 from partition_log.records import TransactionAppended
 from partition_log.requests import Append
 from partition_log.rules import MarkerVerdict
@@ -41,7 +42,7 @@ class Target(Struct, frozen=True):
 
 def grow(
     target: Target, appends: Sequence[Append], marker: Marker, config: PartitionConfig, now_ms: int
-) -> TransactionAppended:
+) -> tuple[TransactionAppended, PartitionGrew]:
     """Append batches that the transaction coordinator has admitted, but for those that are there already, and the
     marker of their transaction, which raises the epoch.
 
@@ -50,7 +51,7 @@ def grow(
     head, before = target.head, target.before
     opened = None if before is None else before.open_transaction
     first_offset = NO_OFFSET if opened is None else opened.first_offset
-    entry, offset = before, head.log_end_offset
+    entry, offset, size_bytes = before, head.log_end_offset, 0
     batches: list[tuple[int, bytes]] = []
     timestamps: list[int] = []
     for append in appends:
@@ -67,6 +68,7 @@ def grow(
             )
         encoded = with_base_offset(append.encoded, offset)
         offset += batch.record_count
+        size_bytes += len(encoded)
         batches.append((offset - 1, encoded))
         timestamps.append(batch.max_timestamp_ms)
     if first_offset == NO_OFFSET:
@@ -76,11 +78,13 @@ def grow(
     assert verdict_on_end is MarkerVerdict.APPEND, "the outcome of an open transaction was decided a moment ago"
     assert marker.next_epoch > marker.txn_epoch, "nothing is left of an epoch that is over"
     control, producer = _end(marker, now_ms)
+    marker_bytes = len(control)
     batches.append((offset, with_base_offset(control, offset)))
     # A marker is no record: to search by time must not end at one.
     timestamps.append(NO_TIMESTAMP_MS)
-    index, stretches = rules.index_after_all(head.index, batches, timestamps, config)
-    is_aborted = marker.outcome is Outcome.ABORT
+    index, stretches = rules.index_after_all(head.index, batches, timestamps, size_bytes + marker_bytes, config)
+    outcome = marker.outcome
+    is_aborted = outcome is Outcome.ABORT
     markers = head.counted.markers
     extended = PartitionHead(
         head.log_start_offset,
@@ -93,15 +97,17 @@ def grow(
         head.forgotten,
         MarkerCount(head.counted.from_offset, markers + 1),
     )
-    return TransactionAppended(
+    record = TransactionAppended(
         target.ordinal,
         tuple(batches),
         extended,
         marker.producer_id,
         producer,
-        EndedTransaction(marker.producer_id, marker.txn_epoch, first_offset, offset, marker.outcome, marker.csn),
-        tuple([(each, markers + (each.last_offset == offset)) for each in stretches]),
+        EndedTransaction(marker.producer_id, marker.txn_epoch, first_offset, offset, outcome, marker.csn),
+        tuple([(each, markers + (each.last_offset == offset)) for each in stretches]) if stretches else (),
     )
+    record_count = offset - head.log_end_offset
+    return record, PartitionGrew(target.ordinal, record_count, size_bytes, outcome, marker_bytes)
 
 
 def control_batch(marker: Marker, offset: int, now_ms: int) -> bytes:

@@ -9,6 +9,7 @@ Source: spec log-and-runtime D6 and 5.1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from operator import itemgetter
 from typing import Final
 
@@ -29,6 +30,9 @@ from partition_log.records import (
     TransactionAppended,
 )
 from partition_log.state import EMPTY_HEAD, EndedTransaction, TimeIndexEntry
+
+# A whole transaction leaves the same of its producer in all of its partitions, one after the other.
+_encode_ended: Final = lru_cache(maxsize=64)(codec.encode_producer)
 
 _FAMILIES: Final = (Family.PARTITIONS, Family.LOG, Family.TIME_INDEX, Family.PRODUCERS, Family.OUTCOMES)
 
@@ -100,7 +104,7 @@ def _stage_transaction(record: TransactionAppended, staged: StagedRows) -> None:
         staged.add(Family.LOG, codec.log_key(ordinal, last_offset), batch)
     staged.put(Family.PARTITIONS, codec.partition_key(ordinal), codec.encode_head(record.head))
     producer_key = codec.producer_key(ordinal, record.producer_id)
-    staged.put(Family.PRODUCERS, producer_key, codec.encode_producer(record.producer))
+    staged.put(Family.PRODUCERS, producer_key, _encode_ended(record.producer))
     _stage_outcome(ordinal, record.ended, staged)
     for entry, markers in record.indexed:
         _stage_index(ordinal, entry, markers, staged)

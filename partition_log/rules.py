@@ -313,13 +313,15 @@ def check_last_sequence(
 
 
 def index_after_all(
-    index: IndexProgress, batches: Sequence[tuple[int, bytes]], timestamps_ms: Sequence[int], config: PartitionConfig
+    index: IndexProgress,
+    batches: Sequence[tuple[int, bytes]],
+    timestamps_ms: Sequence[int],
+    size_bytes: int,
+    config: PartitionConfig,
 ) -> tuple[IndexProgress, Sequence[TimeIndexEntry]]:
-    """Progress of the time index after several batches, each with its last offset and its largest timestamp, and the
-    entries that they completed."""
-    size_bytes = index.size_bytes
-    for _last_offset, encoded in batches:
-        size_bytes += len(encoded)
+    """Progress of the time index after several batches, each with its last offset and its largest timestamp, all with
+    their size, and the entries that they completed."""
+    size_bytes += index.size_bytes
     batch_count = index.batch_count + len(batches)
     if size_bytes < config.index_interval_bytes and batch_count < config.index_interval_batches:
         newest_ms = max(index.max_timestamp_ms, *timestamps_ms)

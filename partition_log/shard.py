@@ -221,15 +221,8 @@ class LogShard:
         opened = None if before is None else before.open_transaction
         first_unstable = _first_unstable_without(partition, NO_OFFSET if opened is None else opened.first_offset)
         target = Target(ordinal, head, before, first_unstable)
-        record = grow(target, appends, marker, self._config, turn.now_ms)
-        *batches, (marker_offset, marker_batch) = record.batches
-        record_count = marker_offset - head.log_end_offset
-        size_bytes = sum([len(encoded) for _last_offset, encoded in batches])
-        return Decision(
-            reply=record.ended.first_offset,
-            records=(Record(self.key, record),),
-            events=(PartitionGrew(ordinal, record_count, size_bytes, marker.outcome, len(marker_batch)),),
-        )
+        record, event = grow(target, appends, marker, self._config, turn.now_ms)
+        return Decision(reply=record.ended.first_offset, records=(Record(self.key, record),), events=(event,))
 
     def decide_marker(self, ordinal: int, marker: Marker, turn: Turn) -> Decision:
         """End a transaction in a partition. No reply; success for a partition that was deleted, because what the marker

@@ -130,17 +130,22 @@ class TransactedBatches:
 
     def _placed(self, topic: str, topic_id: bytes, partition: int, context: CallContext) -> PlacedPartition | Refused:
         """Where the partition is, or why it is nowhere: the answer to a repetition has room for that."""
+        placed = self._directory.shard.find(topic, topic_id, partition)
+        if placed is None:
+            return self._why_nowhere(topic, topic_id, partition, context)
+        require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, placed.ref.topic)
+        return placed
+
+    def _why_nowhere(self, topic: str, topic_id: bytes, partition: int, context: CallContext) -> Refused:
         name = partition_name(topic, topic_id, partition)
-        # Asked by name first, so that who may not see a topic does not learn whether it exists.
+        # Who may not see a topic does not learn whether it exists.
         if topic:
             require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, topic)
         try:
-            placed = self._directory.place(topic, topic_id, partition)
+            self._directory.place(topic, topic_id, partition)
         except Refused as refusal:
             return _of_partition(name, refusal)
-        if not topic:
-            require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, placed.ref.topic)
-        return placed
+        raise AssertionError("a partition that was not found was placed")
 
     def _append(self, batch: log_pb2.RecordBatch, ref: PartitionRef, membership: Membership) -> Append:
         """The batch in stored form. Raises Refused."""

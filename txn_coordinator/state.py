@@ -63,6 +63,13 @@ PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.P
 COMPLETE: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
 """A transaction ended, and no other has opened since."""
 
+_OUTCOMES: Final = {
+    TransactionState.PREPARE_COMMIT: Outcome.COMMIT,
+    TransactionState.PREPARE_ABORT: Outcome.ABORT,
+    TransactionState.COMPLETE_COMMIT: Outcome.COMMIT,
+    TransactionState.COMPLETE_ABORT: Outcome.ABORT,
+}
+
 LEGAL_STEPS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
     TransactionState.EMPTY: frozenset(
         {TransactionState.EMPTY, TransactionState.ONGOING, TransactionState.PREPARE_ABORT}
@@ -149,7 +156,7 @@ class Transaction(Struct, frozen=True, kw_only=True):
     @property
     def is_kept(self) -> bool:
         """Open, and taken over by a newer instance that will end it as it was decided outside."""
-        return self.state is TransactionState.ONGOING and self.next_producer_epoch != NO_EPOCH
+        return self.next_producer_epoch != NO_EPOCH and self.state is TransactionState.ONGOING
 
     @property
     def is_promised(self) -> bool:
@@ -162,10 +169,8 @@ class Transaction(Struct, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> Outcome:
-        """The decided outcome. Only in Prepare and Complete states."""
-        assert self.state not in (TransactionState.EMPTY, TransactionState.ONGOING), "nothing is decided yet"
-        committed = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
-        return Outcome.COMMIT if self.state in committed else Outcome.ABORT
+        """The decided outcome. Only in Prepare and Complete states: KeyError in others, which is a bug of ours."""
+        return _OUTCOMES[self.state]
 
 
 class IllegalStep(AssertionError):

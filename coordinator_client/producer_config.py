@@ -68,12 +68,12 @@ class ProducerConfig:
 
     batch_bytes: int = 512 * KIBI
     """A batch is sent once it would grow past this. Default 524,288. Smaller: more requests. Larger: more memory per
-    partition, and the server's limit of 1 MiB holds."""
+    partition, more MB per second, and the server's limit of 1 MiB holds."""
 
     buffer_bytes: int = 32 * MEBI
     """Once this much waits for the server, `send` waits too. Default 32 MiB. From the first full batch on the process
-    keeps up to 64 MiB of memory that batches used (glibc only, and not if the environment sets MALLOC_TRIM_THRESHOLD_ or
-    its kin)."""
+    keeps up to 64 MiB of memory that batches used; with glibc only, and not if the environment has
+    MALLOC_TRIM_THRESHOLD_ or its kin."""
 
     transact_bytes: int = 512 * KIBI
     """A transaction up to this size waits for its commit and goes to the server in one request, with one flush; a

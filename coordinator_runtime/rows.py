@@ -8,7 +8,7 @@ does that for all of them; a package only says how its own values look as bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -32,7 +32,7 @@ class StagedRows:
 
     def __init__(self) -> None:
         self._added: list[Mutation] = []
-        self._newest: dict[tuple[Family, bytes], bytes | None] = {}
+        self._newest: dict[tuple[Family, bytes], bytes | Callable[[], bytes] | None] = {}
         self._deleted_ranges: list[KeyRange] = []
         self.size_bytes = 0
 
@@ -45,6 +45,12 @@ class StagedRows:
         """The newest row of a key replaces the earlier ones, so state is written once per key and group."""
         self._newest[family, key] = value
         self.size_bytes += len(key) + len(value)
+
+    def put_later(self, family: Family, key: bytes, encode: Callable[[], bytes]) -> None:
+        """The same for a value that nearly every operation replaces: only the newest is encoded, with the group. It
+        must be one that can be encoded for certain, because it would be too late to refuse it."""
+        self._newest[family, key] = encode
+        self.size_bytes += len(key)
 
     def delete(self, family: Family, key: bytes) -> None:
         """The same for a row that is gone."""
@@ -63,7 +69,10 @@ class StagedRows:
         self.size_bytes += later.size_bytes
 
     def mutations(self) -> list[Mutation]:
-        return self._added + [(family, key, value) for (family, key), value in self._newest.items()]
+        """All rows, encoded."""
+        return self._added + [
+            (family, key, value() if callable(value) else value) for (family, key), value in self._newest.items()
+        ]
 
     def deleted_ranges(self) -> list[KeyRange]:
         return self._deleted_ranges
@@ -86,8 +95,8 @@ class EncodedRecord(Struct, frozen=True):
 
     record_type: int
     key: bytes
-    value: bytes | None
-    """None forgets the key."""
+    value: bytes | Callable[[], bytes] | None
+    """None forgets the key. A function: see `StagedRows.put_later`; such a record has no history."""
     has_history: bool = True
     """False: only the newest value matters, no row of history is kept."""
 
@@ -129,10 +138,15 @@ class StateRows:
             return
         coordinator, index = record.shard
         state_key = _STATE_PREFIX.pack(coordinator, index, encoded.record_type) + encoded.key
-        if encoded.value is None:
+        value = encoded.value
+        if value is None:
             staged.delete(Family.COORDINATOR_STATE, state_key)
+        elif isinstance(value, bytes):
+            staged.put(Family.COORDINATOR_STATE, state_key, value)
         else:
-            staged.put(Family.COORDINATOR_STATE, state_key, encoded.value)
+            assert not encoded.has_history, "history needs every value"
+            staged.put_later(Family.COORDINATOR_STATE, state_key, value)
+            return
         if encoded.has_history:
             offset = self._next_offset[record.shard]
             self._next_offset[record.shard] = offset + 1
@@ -140,8 +154,8 @@ class StateRows:
             row = runtime_pb2.LogRow()
             row.record_type = encoded.record_type
             row.key = encoded.key
-            if encoded.value is not None:
-                row.value = encoded.value
+            if value is not None:
+                row.value = value
             row.wall_ms = turn.now_ms
             row.client_id = turn.client_id
             row.host = turn.host

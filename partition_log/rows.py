@@ -9,7 +9,7 @@ Source: spec log-and-runtime D6 and 5.1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Final
 
@@ -29,7 +29,7 @@ from partition_log.records import (
     ProducersForgotten,
     TransactionAppended,
 )
-from partition_log.state import EMPTY_HEAD, EndedTransaction, TimeIndexEntry
+from partition_log.state import EMPTY_HEAD, EndedTransaction, PartitionHead, TimeIndexEntry
 
 # A whole transaction leaves the same of its producer in all of its partitions, one after the other.
 _encode_ended: Final = lru_cache(maxsize=64)(codec.encode_producer)
@@ -59,7 +59,7 @@ class LogRows:
             case ProducersForgotten():
                 _stage_forgotten(value, staged)
             case PartitionCreated(ordinal):
-                staged.put(Family.PARTITIONS, codec.partition_key(ordinal), codec.encode_head(EMPTY_HEAD))
+                _stage_head(ordinal, EMPTY_HEAD, staged)
             case PartitionDeleted(ordinal):
                 start, end = codec.partition_key(ordinal), codec.partition_key(ordinal + 1)
                 for family in _FAMILIES:
@@ -78,7 +78,7 @@ class LogRows:
 def _stage_batch(record: BatchAppended, staged: StagedRows) -> None:
     ordinal = record.ordinal
     staged.add(Family.LOG, codec.log_key(ordinal, record.last_offset), record.batch)
-    staged.put(Family.PARTITIONS, codec.partition_key(ordinal), codec.encode_head(record.head))
+    _stage_head(ordinal, record.head, staged)
     if record.producer is not None:
         key = codec.producer_key(ordinal, record.producer_id)
         staged.put(Family.PRODUCERS, key, codec.encode_producer(record.producer))
@@ -89,7 +89,7 @@ def _stage_batch(record: BatchAppended, staged: StagedRows) -> None:
 def _stage_marker(record: MarkerAppended, staged: StagedRows) -> None:
     ordinal = record.ordinal
     staged.add(Family.LOG, codec.log_key(ordinal, record.offset), record.batch)
-    staged.put(Family.PARTITIONS, codec.partition_key(ordinal), codec.encode_head(record.head))
+    _stage_head(ordinal, record.head, staged)
     producer_key = codec.producer_key(ordinal, record.producer_id)
     staged.put(Family.PRODUCERS, producer_key, codec.encode_producer(record.producer))
     if record.ended is not None:
@@ -102,12 +102,16 @@ def _stage_transaction(record: TransactionAppended, staged: StagedRows) -> None:
     ordinal = record.ordinal
     for last_offset, batch in record.batches:
         staged.add(Family.LOG, codec.log_key(ordinal, last_offset), batch)
-    staged.put(Family.PARTITIONS, codec.partition_key(ordinal), codec.encode_head(record.head))
+    _stage_head(ordinal, record.head, staged)
     producer_key = codec.producer_key(ordinal, record.producer_id)
     staged.put(Family.PRODUCERS, producer_key, _encode_ended(record.producer))
     _stage_outcome(ordinal, record.ended, staged)
     for entry, markers in record.indexed:
         _stage_index(ordinal, entry, markers, staged)
+
+
+def _stage_head(ordinal: int, head: PartitionHead, staged: StagedRows) -> None:
+    staged.put_later(Family.PARTITIONS, codec.partition_key(ordinal), partial(codec.encode_head, head))
 
 
 def _stage_outcome(ordinal: int, ended: EndedTransaction, staged: StagedRows) -> None:
@@ -117,7 +121,7 @@ def _stage_outcome(ordinal: int, ended: EndedTransaction, staged: StagedRows) ->
 
 def _stage_forgotten(record: ProducersForgotten, staged: StagedRows) -> None:
     ordinal = record.ordinal
-    staged.put(Family.PARTITIONS, codec.partition_key(ordinal), codec.encode_head(record.head))
+    _stage_head(ordinal, record.head, staged)
     for producer_id in record.producer_ids:
         staged.delete(Family.PRODUCERS, codec.producer_key(ordinal, producer_id))
 

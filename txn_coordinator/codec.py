@@ -4,6 +4,7 @@ the edge."""
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import Any, Final
 
 from coordinator_api.storage.v1 import transaction_pb2 as storage
@@ -57,13 +58,13 @@ class CountersCodec:
         self, value: ProducerIdBlockTaken | ProducerIdGiven | CsnGiven | UnownedMarkerWritten
     ) -> EncodedRecord | None:
         match value:
+            case CsnGiven(csn=csn):
+                return EncodedRecord(CSN_TYPE, b"", partial(_encode_csn, csn), has_history=False)
             case ProducerIdGiven():
                 return None
             case ProducerIdBlockTaken(next_unassigned_producer_id=block_end):
                 block = storage.ProducerIdBlockValue(next_unassigned_producer_id=block_end)
                 return EncodedRecord(PRODUCER_ID_BLOCK_TYPE, b"", block.SerializeToString(), has_history=False)
-            case CsnGiven(csn=csn):
-                return EncodedRecord(CSN_TYPE, b"", storage.CsnValue(csn=csn).SerializeToString(), has_history=False)
             case UnownedMarkerWritten(csn=csn, ordinal=ordinal, producer_id=producer_id):
                 return EncodedRecord(UNOWNED_MARKER_TYPE, _UNOWNED_MARKER_KEY.pack(csn, ordinal, producer_id), None)
 
@@ -79,6 +80,10 @@ def decode_unowned_marker(key: bytes) -> UnownedMarkerWritten:
     """What a row of history of UNOWNED_MARKER_TYPE tells."""
     csn, ordinal, producer_id = _UNOWNED_MARKER_KEY.unpack(key)
     return UnownedMarkerWritten(csn, ordinal, producer_id)
+
+
+def _encode_csn(csn: int) -> bytes:
+    return storage.CsnValue(csn=csn).SerializeToString()
 
 
 def _encode(transaction: Transaction, decided: Decided | None) -> bytes:

@@ -152,8 +152,8 @@ class TransactionVerifier(Protocol):
         """Refuses unless the partition is in the open transaction (client version 1)."""
         ...
 
-    def add(self, membership: Membership, ordinal: int) -> Operation:
-        """Adds the partition to the transaction, opening it if none is open (client version 2). Refuses as
+    def add(self, membership: Membership, ordinals: frozenset[int]) -> Operation:
+        """Adds the partitions to the transaction, opening it if none is open (client version 2). Refuses as
         AddPartitionsToTxn does, with the data plane's codes."""
         ...
 

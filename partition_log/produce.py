@@ -37,7 +37,9 @@ class _Placed(NamedTuple):
     """A batch that is good in itself, and where it goes."""
 
     placed: PlacedPartition
-    append: Append
+    header: BatchHeader
+    encoded: bytes
+    """Stored form, at offset 0."""
 
 
 class Appender:
@@ -63,7 +65,7 @@ class Appender:
             except Refused as refusal:
                 found.append(refusal)
         named_twice = _named_twice(found) if len(found) > 1 else frozenset()
-        appends: list[_Placed] = []
+        good: list[_Placed] = []
         results: list[Pending[ProduceResult] | None] = []
         for item, placed in zip(request.items, found, strict=True):
             if isinstance(placed, Refused):
@@ -72,49 +74,52 @@ class Appender:
             try:
                 if placed.ref.ordinal in named_twice:
                     raise _several_batches()
-                appends.append(_Placed(placed, self._append_of(item, placed, request.transactional_id, context)))
+                good.append(_Placed(placed, *self._checked(item)))
                 results.append(None)
             except Refused as refusal:
                 results.append(settled(ProduceResult(_name_of(placed), error=refusal)))
-        written = self._write(appends, request.transactional_id, context)
-        if len(appends) == len(results):
+        written = self._write(good, request.transactional_id, context)
+        if len(good) == len(results):
             return written
         return all_of([written, all_of([result for result in results if result is not None])]).map(
             lambda parts: _in_order(results, *parts)
         )
 
-    def _append_of(
-        self, item: ProduceItem, placed: PlacedPartition, transactional_id: str | None, context: CallContext
-    ) -> Append:
-        """Raises Refused."""
-        header, encoded = self._checked(item)
-        admission: Callable[[], Operation] | None = None
-        if transactional_id is not None:
-            membership = Membership(transactional_id, header.producer_id, header.producer_epoch)
-            ask = self._verifier.verify if context.client_txn_version == 1 else self._verifier.add
-            admission = partial(ask, membership, placed.ref.ordinal)
-        return Append(placed.ref.ordinal, header, encoded, admission)
-
     def _write(
-        self, appends: Sequence[_Placed], transactional_id: str | None, context: CallContext
+        self, batches: Sequence[_Placed], transactional_id: str | None, context: CallContext
     ) -> Pending[list[ProduceResult]]:
         """One operation for all of them, in which each is appended or refused by itself."""
-        if not appends:
+        if not batches:
             return settled([])
-        attempts = tuple(Operation(placed.shard, partial(_decide, append)) for placed, append in appends)
         # Whoever serves can say that another shard does not.
-        served = next(
-            (each.placed.shard for each in appends if self._runtime.table.is_serving(each.placed.shard)), None
-        )
+        served = [batch.placed for batch in batches if self._runtime.table.is_serving(batch.placed.shard)]
+        newcomers = frozenset([placed.ref.ordinal for placed in served])
+        attempts = tuple([self._attempt(batch, transactional_id, newcomers, context) for batch in batches])
         together = Operation(
-            appends[0].placed.shard if served is None else served,
+            served[0].shard if served else batches[0].placed.shard,
             lambda _shard, _turn: Decision(attempts=attempts, combine=list),
         )
         park_key = None if transactional_id is None else ("transaction", transactional_id)
         written: Pending[list[Appended | CoordinatorError]] = self._runtime.write(together, context, park_key=park_key)
-        return written.recover(lambda error: [_known(error)] * len(appends)).map(
-            lambda replies: [self._result(each.placed, reply) for each, reply in zip(appends, replies, strict=True)]
+        return written.recover(lambda error: [_known(error)] * len(batches)).map(
+            lambda replies: [self._result(batch.placed, reply) for batch, reply in zip(batches, replies, strict=True)]
         )
+
+    def _attempt(
+        self, batch: _Placed, transactional_id: str | None, newcomers: frozenset[int], context: CallContext
+    ) -> Operation:
+        """Appends one batch. `newcomers`: the partitions of the request. The first that is not in the transaction takes
+        all of them into it, because that is one record of the coordinator and not one for each."""
+        placed, header, encoded = batch
+        ordinal = placed.ref.ordinal
+        admission: Callable[[], Operation] | None = None
+        if transactional_id is not None:
+            membership = Membership(transactional_id, header.producer_id, header.producer_epoch)
+            if context.client_txn_version == 1:
+                admission = partial(self._verifier.verify, membership, ordinal)
+            else:
+                admission = partial(self._verifier.add, membership, newcomers)
+        return Operation(placed.shard, partial(_decide, Append(ordinal, header, encoded, admission)))
 
     def _result(self, placed: PlacedPartition, reply: Appended | CoordinatorError) -> ProduceResult:
         name = _name_of(placed)

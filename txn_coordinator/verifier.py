@@ -42,15 +42,15 @@ class CoordinatorVerifier:
 
         return Operation(self._shard_of_id(membership.transactional_id), decide)
 
-    def add(self, membership: Membership, ordinal: int) -> Operation:
-        """For clients of version 2: the partition joins the transaction with its first batch."""
+    def add(self, membership: Membership, ordinals: frozenset[int]) -> Operation:
+        """For clients of version 2: the partitions join the transaction with their first batches."""
 
         def decide(shard: TransactionShard, turn: Turn) -> Decision:
             with _DataPlaneCodes():
                 decision = shard.decide_add(
                     membership.transactional_id,
                     _identity(membership),
-                    Additions(partitions=frozenset({ordinal})),
+                    Additions(partitions=ordinals),
                     turn,
                     client_txn_version=2,
                 )

@@ -169,6 +169,19 @@ def test_the_first_batch_of_version_2_adds_its_partition_in_the_same_operation(r
     assert room.head().open_transactions == 1
 
 
+def test_the_partitions_of_a_request_join_the_transaction_together(room: LogRoom) -> None:
+    produce(room, (0, Batch(TX, 0)), (1, Batch(TX, 0)), transactional_id=TX.transactional_id)
+    asked = [(question, ordinal) for question, _, ordinal in room.transactions.questions]
+    assert sorted(asked) == sorted([("add", room.ordinal(0)), ("add", room.ordinal(1))])
+
+
+def test_a_refused_batch_keeps_no_other_partition_out_of_the_transaction(room: LogRoom) -> None:
+    bad, good = produce(room, (0, Batch(TX, 4)), (1, Batch(TX, 0)), transactional_id=TX.transactional_id)
+    assert code(bad) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert good.error is None
+    assert room.head(1).open_transactions == 1
+
+
 def test_version_1_is_refused_unless_the_partition_was_added_before(room: LogRoom) -> None:
     assert code(room.append(Batch(TX, 0), context=VERSION_1)) is ErrorCode.INVALID_TXN_STATE
     assert [question for question, _, _ in room.transactions.questions] == ["verify"]
@@ -184,7 +197,7 @@ def test_a_refused_admission_writes_nothing(room: LogRoom) -> None:
 
 def test_a_refused_batch_takes_its_admission_back(room: LogRoom) -> None:
     assert code(room.append(Batch(TX, 4))) is ErrorCode.UNKNOWN_PRODUCER_ID
-    members = room.runtime.shard(room.transactions.add(None, 0).shard).members  # type: ignore[arg-type]  # only its shard
+    members = room.runtime.shard(room.transactions.add(None, frozenset()).shard).members  # type: ignore[arg-type]  # only its shard
     assert list(members.items()) == []
 
 

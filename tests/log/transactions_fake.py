@@ -75,10 +75,12 @@ class FakeTransactions:
 
         return Operation(KEY, decide)
 
-    def add(self, membership: Membership, ordinal: int) -> Operation:
-        def decide(_shard: MembershipShard, _turn: Turn) -> Decision:
-            self._ask("add", membership, ordinal)
-            return Decision(records=(Record(KEY, Joined(membership, ordinal)),))
+    def add(self, membership: Membership, ordinals: frozenset[int]) -> Operation:
+        def decide(shard: MembershipShard, _turn: Turn) -> Decision:
+            joining = sorted(ordinals - (shard.members.get(membership) or frozenset()))
+            for ordinal in joining:
+                self._ask("add", membership, ordinal)
+            return Decision(records=tuple([Record(KEY, Joined(membership, ordinal)) for ordinal in joining]))
 
         return Operation(KEY, decide)
 

@@ -394,8 +394,8 @@ class AdmitsAll:
     def verify(self, membership: Membership, ordinal: int) -> Operation:
         return Operation(COUNTERS, lambda _shard, _turn: Decision())
 
-    def add(self, membership: Membership, ordinal: int) -> Operation:
-        return self.verify(membership, ordinal)
+    def add(self, membership: Membership, ordinals: frozenset[int]) -> Operation:
+        return self.verify(membership, min(ordinals))
 
     def abort_touching(self, ordinals: Sequence[int]) -> Sequence[Operation]:
         return []

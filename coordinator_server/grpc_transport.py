@@ -10,6 +10,7 @@ import errno
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import grpc
@@ -31,6 +32,11 @@ _KEEPALIVE_TIMEOUT_MS: Final = 10_000
 _CLIENT_PING_INTERVAL_MS_MIN: Final = 20_000
 _CONNECTION_AGE_MS_MAX: Final = 3_600_000
 _CONNECTION_AGE_GRACE_MS: Final = 60_000
+
+_METHODS_KEPT: Final = 256
+"""Methods whose handler is made once: more than there are."""
+_PEERS_KEPT: Final = 1_024
+"""Connections whose host is looked up once."""
 
 _Behavior = Callable[[bytes, "aio.ServicerContext[bytes, bytes]"], Awaitable[bytes]]
 
@@ -129,11 +135,17 @@ class _Calls(grpc.GenericRpcHandler):
         self._handler = handler
         self._clock = clock
         self._sessions = sessions
+        # Bounded, because callers choose the names: those that the handler does not know come here too.
+        self._method_handler = lru_cache(_METHODS_KEPT)(self._make_method_handler)
+        self._host_of = lru_cache(_PEERS_KEPT)(host_of)
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
-        if handler_call_details.method == SESSION_METHOD:
+        return self._method_handler(handler_call_details.method)
+
+    def _make_method_handler(self, method: str) -> grpc.RpcMethodHandler[bytes, bytes]:
+        if method == SESSION_METHOD:
             return self._sessions.method_handler(self._handler)
-        return grpc.unary_unary_rpc_method_handler(self._behavior(handler_call_details.method))
+        return grpc.unary_unary_rpc_method_handler(self._behavior(method))
 
     def _behavior(self, method: str) -> _Behavior:
         async def serve(body: bytes, context: aio.ServicerContext[bytes, bytes]) -> bytes:
@@ -148,7 +160,7 @@ class _Calls(grpc.GenericRpcHandler):
     def _call_context(self, context: aio.ServicerContext[bytes, bytes]) -> CallContext:
         seconds_left = context.time_remaining()
         deadline_ms = None if seconds_left is None else self._clock.monotonic_ms() + int(seconds_left * 1000)
-        return CallContext(host=host_of(context.peer()), deadline_ms=deadline_ms)
+        return CallContext(host=self._host_of(context.peer()), deadline_ms=deadline_ms)
 
 
 def _channel_options(message_bytes_max: int) -> list[tuple[str, int]]:

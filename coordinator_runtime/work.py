@@ -52,10 +52,14 @@ class Work:
         if not decision.joins and not decision.attempts and decision.combine is None:
             return decision.reply
         replies = [self.perform(join, is_joined=True) for join in decision.joins]
-        replies += [self._try(attempt) for attempt in decision.attempts]
+        if decision.attempts:
+            replies += [self._try(attempt) for attempt in decision.attempts]
         if decision.combine is not None:
             return decision.combine(replies)
-        return next((reply for reply in reversed(replies) if reply is not None), decision.reply)
+        for reply in reversed(replies):
+            if reply is not None:
+                return reply
+        return decision.reply
 
     def must_wait(self, refusal: Refused) -> bool:
         """True when the call met a transaction being completed, and waits for its end."""

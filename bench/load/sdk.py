@@ -1,4 +1,8 @@
-"""Producers of the SDK that do one transaction after the other: on a loop, and in threads."""
+"""Producers of the SDK that do one transaction after the other: on a loop, and in threads.
+
+A commit is one request. An abort is two, because what is to be aborted is written before, as in applications that find
+out late: by `flush`, which is answered once it is durable. The bare `Transact` has the outcome with the records.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ class AsyncSdkProducer:
                 for partition in range(PARTITIONS):
                     await transaction.send(story.topic, story.value, partition=partition)
                 if not story.committed:
-                    # Otherwise nothing would have been sent that could be aborted.
+                    # Otherwise nothing would have been sent that could be aborted. Kafka's load does the same.
                     await transaction.flush()
                     await transaction.abort()
         except Exception:

@@ -140,7 +140,22 @@ def test_a_full_buffer_holds_sends_back_until_there_is_room(world: SessionWorld)
     assert sent == [0, 1, 2, 3]
 
 
-def test_a_full_buffer_does_not_make_batches_small(world: SessionWorld) -> None:
+def test_an_abort_waits_for_nothing_that_is_on_its_way() -> None:
+    world = World()
+    world.server.handle(Method.PRODUCE, lambda _: Held())
+
+    async def body() -> None:
+        async with producer_in(world, batch_bytes=4_096, transact_bytes=4_096).transaction() as txn:
+            for _ in range(3):
+                await txn.send("t", b"x" * 2_000, partition=0)
+            assert world.methods()[-1] is Method.PRODUCE
+            await txn.abort()
+
+    world.run(body())
+    assert world.methods()[-1] is Method.END_TXN
+
+
+def test_a_full_buffer_does_not_make_batches_small() -> None:
     held, sizes = Held(), []
     reply = log.ProduceResponse()
     reply.results.add()

@@ -203,8 +203,10 @@ def _name_of(placed: PlacedPartition) -> PartitionName:
 
 def _named_twice(found: Sequence[PlacedPartition | Refused]) -> frozenset[int]:
     """Ordinals that several items of a request stand for, by name or by id."""
-    times_named = Counter(placed.ref.ordinal for placed in found if isinstance(placed, PlacedPartition))
-    return frozenset(ordinal for ordinal, times in times_named.items() if times > 1)
+    ordinals = [placed.ref.ordinal for placed in found if isinstance(placed, PlacedPartition)]
+    if len(set(ordinals)) == len(ordinals):
+        return frozenset()
+    return frozenset(ordinal for ordinal, times in Counter(ordinals).items() if times > 1)
 
 
 def _several_batches() -> Refused:

@@ -62,13 +62,17 @@ class LoopDriver:
 
     def _end_turn(self) -> None:
         self._is_turn_scheduled = False
-        # Else the report of the write under way schedules the next turn.
+        # Else the group goes when the write under way is reported.
         if not self._runtime.sealed_groups:
             self._runtime.seal()
         self._set_timer()
 
     def _on_durable(self, version: int) -> None:
-        self._runtime.on_durable(version)
+        runtime = self._runtime
+        if version - runtime.durable_version == runtime.sealed_groups:
+            # Nothing else is being written. The next group goes first, so that the disk works while the loop answers.
+            runtime.seal()
+        runtime.on_durable(version)
         if self._idle_waiters and self._runtime.is_idle:
             waiters, self._idle_waiters = self._idle_waiters, []
             for waiter in waiters:

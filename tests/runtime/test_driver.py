@@ -77,6 +77,16 @@ async def test_what_comes_during_a_write_is_one_group_and_goes_when_the_write_is
     assert driven.versions_handed_over == []
 
 
+async def test_the_next_group_goes_before_the_answers_of_the_last_one(driven: DrivenLedger) -> None:
+    handed_over_when_answered: list[list[int]] = []
+    first = driven.put("a")
+    first.on_settled(lambda _first: handed_over_when_answered.append(driven.versions_handed_over))
+    await turns()
+    driven.put("b")
+    await driven.report_written()
+    assert handed_over_when_answered == [[2]]
+
+
 async def test_a_large_group_does_not_wait_for_the_write_before_it() -> None:
     driven = DrivenLedger(RuntimeLimits(group_bytes_max=0))
     driven.put("a")

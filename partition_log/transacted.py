@@ -42,6 +42,7 @@ from partition_log.edge import client_header
 from partition_log.shard import Append, LogShard
 
 _OFFSET_END = 2**64 - 1
+_WRITING = (Permission.WRITE, ResourceType.TOPIC)
 
 
 class BatchWrite:
@@ -133,14 +134,14 @@ class TransactedBatches:
         placed = self._directory.shard.find(topic, topic_id, partition)
         if placed is None:
             return self._why_nowhere(topic, topic_id, partition, context)
-        require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, placed.ref.topic)
+        require(self._authorizer, context, *_WRITING, placed.ref.topic)
         return placed
 
     def _why_nowhere(self, topic: str, topic_id: bytes, partition: int, context: CallContext) -> Refused:
         name = partition_name(topic, topic_id, partition)
         # Who may not see a topic does not learn whether it exists.
         if topic:
-            require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, topic)
+            require(self._authorizer, context, *_WRITING, topic)
         try:
             self._directory.place(topic, topic_id, partition)
         except Refused as refusal:

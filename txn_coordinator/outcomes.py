@@ -25,7 +25,7 @@ from txn_coordinator import rules
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.events import TransactionStepped
 from txn_coordinator.records import Decided, TransactionChanged
-from txn_coordinator.state import Identity, Transaction, TransactionState
+from txn_coordinator.state import ONGOING, Identity, Transaction
 
 
 class TwoPhase(StrEnum):
@@ -140,7 +140,7 @@ class Outcomes:
         if opened is not current:
             events = (TransactionStepped(current, opened), *events)
         effects: tuple[Effect, ...] = ()
-        if current.state is TransactionState.ONGOING:
+        if current.state is ONGOING:
             effects = (CancelTimer(timer_key(current.transactional_id)),)
         ends = self._joinable_ends(prepared, contribution, last_csn=current.csn)
         if ends is None:

@@ -20,10 +20,13 @@ from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome
 from txn_coordinator.state import (
     COMPLETE,
+    COMPLETE_STATES,
     IDLE,
     NO_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMEOUT_MS,
+    ONGOING,
+    PREPARE_STATES,
     PREPARED,
     Identity,
     InitAnswer,
@@ -151,7 +154,7 @@ def check_open(current: Transaction) -> None:
             f"the transaction of {current.transactional_id!a} is decided ({current.outcome.name.lower()}) and being "
             "completed; nothing can change that",
         )
-    if current.state is not TransactionState.ONGOING:
+    if current.state is not ONGOING:
         raise Refused(
             ErrorCode.INVALID_TXN_STATE,
             f"no transaction of {current.transactional_id!a} is open (state {current.state.api_name})",
@@ -201,7 +204,7 @@ def keep(
     """The open transaction in the hands of a newer instance, which alone may end it: only the identity of the client
     moves on, so what was noted beside the outside decision names the transaction however often it is kept (spec
     transactions 10). With `enable_2pc` it stops timing out; without, its timeout is what it was."""
-    assert current.state is TransactionState.ONGOING, "only an open transaction can be kept"
+    assert current.state is ONGOING, "only an open transaction can be kept"
     client, shown = current.client_identity, request.expected
     prev_producer_id, last = NO_PRODUCER_ID, NO_EPOCH if shown is None else shown.producer_epoch
     if current.is_kept and shown is not None and shown.producer_epoch == current.last_producer_epoch:
@@ -213,7 +216,7 @@ def keep(
         next_client = Identity(client.producer_id, client.producer_epoch + 1)
     return step(
         current,
-        TransactionState.ONGOING,
+        ONGOING,
         next_producer_id=next_client.producer_id,
         next_producer_epoch=next_client.producer_epoch,
         last_producer_epoch=last,
@@ -247,7 +250,7 @@ def check_identity(current: Transaction, identity: Identity) -> None:
 def _check_not_closed(current: Transaction) -> None:
     """What awaits an outside decision must stay what was decided on (spec transactions 10). Even what is in it already
     may not be added again: the answer would let a batch in."""
-    if current.state is TransactionState.ONGOING and (current.prepared_ms is not None or current.is_kept):
+    if current.state is ONGOING and (current.prepared_ms is not None or current.is_kept):
         reason = "is prepared" if current.prepared_ms is not None else "was kept to be recovered"
         raise Refused(
             ErrorCode.INVALID_TXN_STATE,
@@ -283,7 +286,7 @@ def _with(
 ) -> Transaction | None:
     """The same, once it is known that the owner asks and that nothing is being completed."""
     _check_not_closed(current)
-    is_open = current.state is TransactionState.ONGOING
+    is_open = current.state is ONGOING
     if is_open and additions.partitions <= current.partitions and additions.groups <= current.groups:
         return None
     partitions = current.partitions | additions.partitions
@@ -296,7 +299,7 @@ def _with(
         )
     return step(
         current,
-        TransactionState.ONGOING,
+        ONGOING,
         partitions=partitions,
         groups=groups,
         start_ms=current.start_ms if is_open else now_ms,
@@ -312,7 +315,7 @@ def verify(current: Transaction, identity: Identity, partitions: frozenset[int])
     check_identity(current, identity)
     check_not_prepared(current)
     _check_not_closed(current)
-    return partitions & current.partitions if current.state is TransactionState.ONGOING else frozenset()
+    return partitions & current.partitions if current.state is ONGOING else frozenset()
 
 
 def check_group(current: Transaction, identity: Identity, group: str) -> None:
@@ -320,7 +323,7 @@ def check_group(current: Transaction, identity: Identity, group: str) -> None:
     check_identity(current, identity)
     check_not_prepared(current)
     _check_not_closed(current)
-    if current.state is not TransactionState.ONGOING or group not in current.groups:
+    if current.state is not ONGOING or group not in current.groups:
         raise Refused(
             ErrorCode.INVALID_TXN_STATE,
             f"group {group!a:.300} is not in the transaction of {current.transactional_id!a}; call AddOffsetsToTxn "
@@ -333,7 +336,7 @@ def promise(current: Transaction, identity: Identity, *, now_ms: int) -> Transac
     added to it. None when it is already (spec transactions 10, PrepareTransaction)."""
     check_not_prepared(current)
     check_identity(current, identity)
-    if current.state is not TransactionState.ONGOING:
+    if current.state is not ONGOING:
         raise Refused(
             ErrorCode.INVALID_TXN_STATE,
             f"no transaction of {current.transactional_id!r} is open that could be prepared "
@@ -341,7 +344,7 @@ def promise(current: Transaction, identity: Identity, *, now_ms: int) -> Transac
         )
     if current.prepared_ms is not None:
         return None
-    return step(current, TransactionState.ONGOING, prepared_ms=now_ms, last_update_ms=now_ms, cause="prepare")
+    return step(current, ONGOING, prepared_ms=now_ms, last_update_ms=now_ms, cause="prepare")
 
 
 class EndVerdict(Enum):
@@ -359,7 +362,7 @@ def end(current: Transaction, request: EndRequest) -> EndVerdict:
         return _end_v2(current, request)
     check_identity(current, request.identity)
     check_not_prepared(current)
-    if current.state is TransactionState.ONGOING:
+    if current.state is ONGOING:
         return EndVerdict.PREPARE
     if current.state is not TransactionState.EMPTY and current.outcome is request.outcome:
         return EndVerdict.REPEATED
@@ -370,7 +373,7 @@ def _end_v2(current: Transaction, request: EndRequest) -> EndVerdict:
     check_not_prepared(current)
     shown = request.identity
     is_retry = _is_end_retry(current, shown)
-    if current.state is TransactionState.ONGOING:
+    if current.state is ONGOING:
         return EndVerdict.PREPARE
     if not is_retry:
         if request.outcome is Outcome.ABORT:
@@ -446,7 +449,7 @@ def transact(current: Transaction, request: TransactRequest, *, now_ms: int, lim
 
 def check_something_to_end(opened: Transaction, request: TransactRequest) -> None:
     """Judge a Transact that adds nothing as EndTxn is judged. Raises Refused INVALID_TXN_STATE."""
-    if opened.state is not TransactionState.ONGOING and request.outcome is Outcome.COMMIT:
+    if opened.state is not ONGOING and request.outcome is Outcome.COMMIT:
         raise _nothing_to_end(opened, request.outcome)
 
 
@@ -500,8 +503,8 @@ def prepare(
             changes["next_producer_epoch"] = client.producer_epoch + 1
     return step(
         current,
-        TransactionState.PREPARE_COMMIT if ending.outcome is Outcome.COMMIT else TransactionState.PREPARE_ABORT,
-        start_ms=current.start_ms if current.state is TransactionState.ONGOING else now_ms,
+        PREPARE_STATES[ending.outcome],
+        start_ms=current.start_ms if current.state is ONGOING else now_ms,
         last_update_ms=now_ms,
         txn_epoch=current.producer_epoch,
         csn=csn,
@@ -517,9 +520,7 @@ def complete(prepared: Transaction, *, now_ms: int) -> Transaction:
     client = prepared.client_identity
     return step(
         prepared,
-        TransactionState.COMPLETE_COMMIT
-        if prepared.state is TransactionState.PREPARE_COMMIT
-        else TransactionState.COMPLETE_ABORT,
+        COMPLETE_STATES[prepared.state],
         producer_id=client.producer_id,
         producer_epoch=client.producer_epoch,
         next_producer_id=NO_PRODUCER_ID,
@@ -546,7 +547,7 @@ def marker_of(prepared: Transaction, coordinator_epoch: int) -> Marker:
 
 def is_due(current: Transaction, *, identity: Identity, start_ms: int) -> bool:
     """True when an abort meant for this transaction still concerns the one that is open now (spec transactions 5)."""
-    return current.state is TransactionState.ONGOING and current.identity == identity and current.start_ms == start_ms
+    return current.state is ONGOING and current.identity == identity and current.start_ms == start_ms
 
 
 def _nothing_to_end(current: Transaction, outcome: Outcome) -> Refused:

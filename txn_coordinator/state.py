@@ -54,6 +54,18 @@ class TransactionState(IntEnum):
 
 _API_NAMES: Final = {state: state.name.title().replace("_", "") for state in TransactionState}
 
+ONGOING: Final = TransactionState.ONGOING
+"""By a name of its own, because every request asks for it: to find a member in its class takes 0.1 us."""
+
+PREPARE_STATES: Final = {Outcome.COMMIT: TransactionState.PREPARE_COMMIT, Outcome.ABORT: TransactionState.PREPARE_ABORT}
+"""In which an outcome is decided."""
+
+COMPLETE_STATES: Final = {
+    TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
+    TransactionState.PREPARE_ABORT: TransactionState.COMPLETE_ABORT,
+}
+"""What follows once every participant has its marker."""
+
 IDLE: Final = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
 """No transaction is open and none is being finished."""
 
@@ -156,7 +168,7 @@ class Transaction(Struct, frozen=True, kw_only=True):
     @property
     def is_kept(self) -> bool:
         """Open, and taken over by a newer instance that will end it as it was decided outside."""
-        return self.next_producer_epoch != NO_EPOCH and self.state is TransactionState.ONGOING
+        return self.next_producer_epoch != NO_EPOCH and self.state is ONGOING
 
     @property
     def is_promised(self) -> bool:

@@ -216,7 +216,7 @@ class ProducerCore:
 
     def transmissions(self, now_ms: int) -> list[Transmission]:
         """Return the attempts to start now."""
-        if self.is_full and self._sender.is_drained:
+        if self.is_full and self._sender.makes_no_room:
             # Many open batches can fill the buffer without one of them being full. While others are on their way these
             # can still grow: cut each time a little room came back, they would all be small.
             self._sender.waiting.seal_all()

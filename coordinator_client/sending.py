@@ -77,6 +77,11 @@ class Sender:
         return not self.requests_in_flight and not self.has_ready
 
     @property
+    def makes_no_room(self) -> bool:
+        """Whether all that waits is in open batches, besides offsets, which may wait for the commit."""
+        return not self.requests_in_flight and not self.waiting.has_ready
+
+    @property
     def fits_one_request(self) -> bool:
         """Whether all that was not sent can go with the commit, in one Transact. All of it must be cut."""
         groups = {offsets.metadata.group_id for offsets in self.offsets}

@@ -81,6 +81,19 @@ def test_a_transaction_of_offsets_alone_is_one(room: TransactionRoom) -> None:
     assert (len(room.sent()), ended(room.world)) == (1, [True])
 
 
+def test_offsets_that_wait_for_the_commit_do_not_keep_a_full_buffer_from_being_sent(room: TransactionRoom) -> None:
+    room.world.server.topics["wide"] = 50
+    consumer, producer = room.reading(), producer_in(room.world, batch_bytes=8_192, buffer_bytes=16_384)
+    batch = consumer.poll()
+    with producer.transaction() as txn:
+        txn.send("wide", b"so that the topic is known", partition=0)
+    with producer.transaction() as txn:
+        txn.commit_offsets(consumer, batch)
+        for number in range(50):
+            txn.send("wide", b"x" * 1_000, partition=number)
+    assert len(room.world.server.visible("wide")) == 51
+
+
 def test_offsets_may_be_chosen(room: TransactionRoom) -> None:
     consumer, producer = room.reading(), producer_in(room.world)
     consumer.poll()

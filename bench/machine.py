@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import sysconfig
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-_LIBRARIES: Final = ("grpcio", "protobuf", "rocksdict", "uvloop", "pyarrow", "pyspark")
+_LIBRARIES: Final = ("grpcio", "msgspec", "protobuf", "rocksdict", "uvloop", "pyarrow", "pyspark")
 
 
 def machine(directory: Path | None = None) -> dict[str, str]:
@@ -28,13 +29,22 @@ def machine(directory: Path | None = None) -> dict[str, str]:
 
 def versions() -> dict[str, str]:
     """What our side is made of."""
-    found = {"txn-coordinator": _commit(), "Python": platform.python_version()}
+    found = {"txn-coordinator": _commit(), "Python": _python()}
     for name in _LIBRARIES:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             found[name] = "not installed"
     return found
+
+
+def _python() -> str:
+    """With how it was built: without optimizations, as version managers build it by default, it is slower."""
+    arguments = sysconfig.get_config_var("CONFIG_ARGS")
+    if not isinstance(arguments, str):
+        return platform.python_version()
+    is_optimized = "--enable-optimizations" in arguments
+    return f"{platform.python_version()}, built {'with' if is_optimized else 'without'} --enable-optimizations"
 
 
 def _processor() -> str:

@@ -12,6 +12,8 @@ from typing import Final
 
 _LIBRARIES: Final = ("grpcio", "msgspec", "protobuf", "rocksdict", "uvloop", "pyarrow", "pyspark")
 
+_FOR_SPEED: Final = frozenset({"--enable-optimizations", "--with-lto", "--with-lto=full", "--with-lto=thin"})
+
 
 def machine(directory: Path | None = None) -> dict[str, str]:
     """Names and values of the head. `directory` is where the stores lie: their file system bears on every figure."""
@@ -39,12 +41,12 @@ def versions() -> dict[str, str]:
 
 
 def _python() -> str:
-    """With how it was built: without optimizations, as version managers build it by default, it is slower."""
-    arguments = sysconfig.get_config_var("CONFIG_ARGS")
-    if not isinstance(arguments, str):
-        return platform.python_version()
-    is_optimized = "--enable-optimizations" in arguments
-    return f"{platform.python_version()}, built {'with' if is_optimized else 'without'} --enable-optimizations"
+    """With when and by what it was built, because builds of one version differ in speed, and with the options for speed
+    that it was configured with. Distributions have other ways to optimize it, which leave no trace here."""
+    options = (sysconfig.get_config_var("CONFIG_ARGS") or "").replace("'", "").split()
+    for_speed = [option for option in options if option in _FOR_SPEED]
+    built = f"built {platform.python_build()[1]} by {platform.python_compiler()}"
+    return ", ".join([platform.python_version(), built, *for_speed])
 
 
 def _processor() -> str:

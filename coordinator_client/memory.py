@@ -17,8 +17,8 @@ _WISHES: Final = ("GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_",
 
 @cache
 def keep_memory_of_batches() -> bool:
-    """Have this process keep up to `KEPT_BYTES_MAX` of what batches used, once the first one is full: most of what a
-    full batch costs a client is the pages under its copies.
+    """Have this process keep up to `KEPT_BYTES_MAX` of what batches used, once the first one is full, so that copies
+    of full batches need no new pages.
 
     False where nothing is changed: another C library than glibc, or somebody told it by environment what to keep."""
     return not any(name in os.environ for name in _WISHES) and keep_freed_memory(KEPT_BYTES_MAX)

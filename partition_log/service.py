@@ -73,7 +73,7 @@ class LogService:
 
     def produce(self, request: ProduceRequest, context: CallContext) -> Pending[list[ProduceResult]]:
         """Append batches; one result per batch, durable when answered. The first batch that opens its transaction in a
-        partition takes all partitions of the request into the transaction, as in Kafka, also that of a batch that is
+        partition takes all partitions of the request into the transaction, also that of a batch that is
         then refused by itself. Raises Refused as `Appender.produce`, and TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
         transactional_id = request.transactional_id
         if transactional_id is not None:

@@ -103,6 +103,11 @@ class Session:
         return self._operations_max > 0
 
     @property
+    def under_way(self) -> int:
+        """How many operations were sent and are not reported."""
+        return len(self._unanswered) + len(self._answers)
+
+    @property
     def is_idle(self) -> bool:
         """Whether nobody waits for anything."""
         return not self._unsent and not self._unanswered

@@ -26,8 +26,9 @@ LOOK_MS: Final = 1_000
 """How often is looked for requests that should have been answered: they are late by this much at most."""
 
 ANSWERS_PER_TURN: Final = 32
-"""Larger: with many producers, client and server wait for each other in turns, each idle while the other works.
-Smaller: more messages; 16 cost a tenth more time on both sides."""
+"""How many answers are reported at once, and never more than half of what is under way. Larger: client and server wait
+for each other in turns, each idle while the other works. Smaller: more messages; 16 cost a tenth more time on both
+sides."""
 
 _CLOSED: Final = Loss("CANCELLED", "the connection was closed")
 
@@ -191,7 +192,8 @@ class SharedSession:
     def _report(self) -> None:
         """Report some answers, the others in the next turn: what follows from the first ones is sent meanwhile, so that
         the server works while the client does."""
-        if self._session.report(ANSWERS_PER_TURN):
+        at_once = min(ANSWERS_PER_TURN, max(1, self._session.under_way // 2))
+        if self._session.report(at_once):
             self._loop.call_soon(self._report)
         if self._stream is not None:
             # There is room now, perhaps for what waited.

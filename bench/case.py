@@ -76,8 +76,8 @@ FULL: Final = Scale(
     payload_bytes=(1_024, 100),
     back_to_back_transactions=100_000,
     back_to_back_s_max=30,
-    records_1k=300_000,
-    records_100=1_200_000,
+    records_1k=1_000_000,
+    records_100=4_000_000,
     recovery_ids=10_000,
     recovery_open=1_000,
 )

@@ -25,6 +25,7 @@ from bench.arena import Arena
 from bench.case import FLUSHED, FULL, QUICK
 from bench.kafka.settings import HEAP, PROFILES
 from bench.machine import machine, versions
+from bench.probes import probes
 from bench.registry import CASES, known_stories, tell
 from bench.report import Report, as_json, markdown
 from bench.results import Result
@@ -61,6 +62,7 @@ def _measure(asked: argparse.Namespace, directory: Path) -> Report:
     rounds = asked.runs or (1 if asked.quick else _ROUNDS)
     arena = Arena(directory, _CACHE, scale, [PROFILES[name] for name in asked.kafka], _say)
     began = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    probed = probes(directory)
     results: list[Result] = []
     with closing(arena):
         rows = {name: CASES[name].rows(arena) for name in asked.cases if name in CASES}
@@ -70,7 +72,7 @@ def _measure(asked: argparse.Namespace, directory: Path) -> Report:
         except KeyboardInterrupt:
             _say("interrupted; what was measured follows")
     return Report(
-        machine=machine(directory),
+        machine=machine(directory) | probed,
         versions=versions() | arena.versions(),
         settings=_settings(arena),
         command=f"python -m bench {shlex.join(sys.argv[1:])}".rstrip(),

@@ -26,10 +26,11 @@ class ParkedCall:
 class Parking:
     """Queues of parked calls by key."""
 
-    __slots__ = ("_calls", "_holders", "_queues", "_retrying")
+    __slots__ = ("_calls", "_holders", "_retrying", "queues")
 
     def __init__(self) -> None:
-        self._queues: dict[Hashable, deque[ParkedCall]] = {}
+        self.queues: dict[Hashable, deque[ParkedCall]] = {}
+        """A call under one of these keys must queue behind others. Looked up by every call, changed here alone."""
         self._holders: dict[Hashable, ShardKey] = {}
         """Per queue the shard whose state is in the way."""
         self._retrying: set[Hashable] = set()
@@ -38,16 +39,12 @@ class Parking:
     def __len__(self) -> int:
         return self._calls
 
-    def is_waiting(self, key: Hashable) -> bool:
-        """True when a call under this key must queue behind others."""
-        return key in self._queues
-
     def park(
         self, key: Hashable, call: ParkedCall, *, is_first: bool = False, held_up_by: ShardKey | None = None
     ) -> None:
         """Let a call wait at the end of the queue, or before all others. `held_up_by`: the shard that refused it; one
         that only waits behind others has asked nobody."""
-        queue = self._queues.setdefault(key, deque())
+        queue = self.queues.setdefault(key, deque())
         if held_up_by is not None:
             self._holders[key] = held_up_by
         if is_first:
@@ -58,7 +55,7 @@ class Parking:
 
     def drop(self, key: Hashable, call: ParkedCall) -> None:
         """The caller gave up: take its call out, wherever it stands."""
-        queue = self._queues.get(key)
+        queue = self.queues.get(key)
         if queue is not None and call in queue:
             self._leave(key, queue, call)
 
@@ -76,7 +73,7 @@ class Parking:
             return
         self._retrying.add(key)
         try:
-            while (queue := self._queues.get(key)) is not None:
+            while (queue := self.queues.get(key)) is not None:
                 call = queue[0]
                 if not call.attempt():
                     return
@@ -88,15 +85,16 @@ class Parking:
     def _leave(self, key: Hashable, queue: deque[ParkedCall], call: ParkedCall) -> None:
         queue.remove(call)
         self._calls -= 1
-        if not queue and self._queues.get(key) is queue:
-            del self._queues[key]
+        if not queue and self.queues.get(key) is queue:
+            del self.queues[key]
             self._holders.pop(key, None)
 
     def give_up_all(self) -> None:
         """The server stops: answer everybody."""
-        queues, self._queues = self._queues, {}
+        queues = list(self.queues.values())
+        self.queues.clear()
         self._holders.clear()
         self._calls = 0
-        for queue in queues.values():
+        for queue in queues:
             for call in queue:
                 call.give_up()

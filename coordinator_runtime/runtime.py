@@ -21,6 +21,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from coordinator_protocol.errors import ErrorCode, Refused, UnknownOutcome
@@ -102,6 +103,8 @@ class WaitEnded:
     elapsed_us: int
 
 
+_shard_of = attrgetter("shard")
+
 _Answer = tuple[Pending[Any], Any, Exception | None]
 """A caller, and the value or the refusal that it gets once it may be known."""
 
@@ -165,11 +168,10 @@ class Runtime:
         self._durable_listeners: list[Callable[[Iterable[ShardKey]], None]] = []
         self._timers = Timers()
         self._parking = Parking()
+        self._parked = self._parking.queues
         self._durable_version = durable_version
         self._open = _OpenGroup(durable_version + 1)
         self._sealed: deque[_OpenGroup] = deque()
-        self._last_version: dict[ShardKey, int] = {}
-        """Per shard: the version of the newest group that changed it."""
         self._undurable_bytes = 0
         self._failure: Exception | None = None
         self.on_work: Callable[[], None] = lambda: None
@@ -238,23 +240,22 @@ class Runtime:
         first one is done; it goes before those that came after that.
 
         Errors: Refused (nothing was written), UnknownOutcome (the store failed underneath)."""
-        reply: Pending[Any] = Pending()
         if self._failure is not None:
             return failed(_stopping())
         if self._undurable_bytes > self.limits.undurable_bytes_max and not is_urgent:
             return failed(
                 Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too much is waiting for the disk; try again shortly")
             )
+        reply: Pending[Any] = Pending()
         can_park = park_key is not None and not context.immediate_51
-        is_behind_others = park_key is not None and not is_continued and self._parking.is_waiting(park_key)
-        if is_behind_others and not can_park:
-            # Who does not want to wait must not overtake those who do, although the way may be free by now.
-            return failed(_in_the_way())
         held_up_by = None
-        if not is_behind_others:
+        if is_continued or park_key not in self._parked:
             held_up_by = self._attempt(operation, context, reply, can_park=can_park)
             if held_up_by is None:
                 return reply
+        elif not can_park:
+            # Who does not want to wait must not overtake those who do, although the way may be free by now.
+            return failed(_in_the_way())
         self._park(park_key, operation, context, reply, is_first=is_continued, held_up_by=held_up_by)
         return reply
 
@@ -266,22 +267,22 @@ class Runtime:
         if self._failure is not None:
             return failed(_stopping())
         turn = Turn(now_ms=self.clock.wall_ms())
-        work = Work(self.table, self.journal, turn, record.shard)
+        work = Work(self.table, self.journal, turn)
         shard.replay(record.value)
         work.records.append(record)
-        self._accept(work, self._rows_of(work, turn), turn, reply)
+        self._accept(work, self._rows_of(work), (reply, None, None))
         return reply
 
     def _attempt(
         self, operation: Operation, context: CallContext, reply: Pending[Any], *, can_park: bool
     ) -> ShardKey | None:
         """Perform the operation once. When it met a transaction in its way and may wait: the shard that said so."""
-        turn = Turn(now_ms=self.clock.wall_ms(), client_id=context.client_id, host=context.host)
+        turn = Turn(self.clock.wall_ms(), context.client_id, context.host)
         savepoint = self.journal.position()
-        work = Work(self.table, self.journal, turn, operation.shard, can_park=can_park)
+        work = Work(self.table, self.journal, turn, can_park=can_park)
         try:
-            work.reply = work.perform(operation)
-            rows = self._rows_of(work, turn)
+            value = work.perform(operation)
+            rows = self._rows_of(work)
         except Refused as refusal:
             self.journal.roll_back(savepoint)
             if work.must_wait(refusal):
@@ -295,33 +296,29 @@ class Runtime:
                 self.on_defect(defect)
             return None
         if work.records:
-            self._accept(work, rows, turn, reply)
+            self._accept(work, rows, (reply, value, None))
         else:
-            self._answer_when_durable(work, (reply, work.reply, None), work.effects, work.events)
+            self._answer_when_durable(work, (reply, value, None), work.effects, work.events)
         return None
 
-    def _rows_of(self, work: Work, turn: Turn) -> StagedRows:
+    def _rows_of(self, work: Work) -> StagedRows:
         """What the operation stores. Apart from the open group, so that a record that cannot be encoded spoils only its
         own operation."""
-        rows = StagedRows()
+        staged, rows, turn = StagedRows(), self._rows, work.turn
         for record in work.records:
-            self._rows[record.shard.coordinator].stage(record, turn, rows)
-        return rows
+            rows[record.shard.coordinator].stage(record, turn, staged)
+        return staged
 
-    def _accept(self, work: Work, rows: StagedRows, turn: Turn, reply: Pending[Any]) -> None:
+    def _accept(self, work: Work, rows: StagedRows, answer: _Answer) -> None:
         group = self._open
+        self._undurable_bytes += group.rows.merge(rows)
+        group.shards.update(map(_shard_of, work.records))
+        group.answers.append(answer)
         if work.events:
-            group.events.append((work.events, turn))
-        group.rows.merge(rows)
-        changed = dict.fromkeys([record.shard for record in work.records], group.version)
-        self._last_version.update(changed)
-        group.shards.update(changed)
-        self._undurable_bytes += rows.size_bytes
-        group.answers.append((reply, work.reply, None))
+            group.events.append((work.events, work.turn))
         if work.effects:
             now_ms = self.clock.monotonic_ms()
             group.effects += [(effect, owner, now_ms) for effect, owner in work.effects]
-        group.position = self.journal.position()
         if group.rows.size_bytes > self.limits.group_bytes_max:
             self.seal()
         else:
@@ -334,14 +331,13 @@ class Runtime:
         is."""
         now_ms = self.clock.monotonic_ms()
         timed_effects = [(effect, owner, now_ms) for effect, owner in effects]
-        basis = max((self._last_version.get(key, 0) for key in work.shards), default=0)
-        if basis > self._durable_version:
-            group = self._undurable_group(basis)
+        group = self._newest_group_of(work.shards)
+        if group is not None:
             group.answers.append(answer)
             group.effects.extend(timed_effects)
             group.events.append((events, work.turn))
             return
-        self._give(answer)
+        self._give((answer,))
         self._start_effects(timed_effects)
         for event in events:
             self.on_event(event, work.turn)
@@ -349,14 +345,18 @@ class Runtime:
     def when_durable(self, key: ShardKey, action: Callable[[], None]) -> None:
         """Call back when everything that was written to a shard so far is durable, answered and told; at once if it
         is."""
-        basis = self._last_version.get(key, 0)
-        if basis <= self._durable_version:
+        group = self._newest_group_of({key})
+        if group is None:
             action()
         else:
-            self._undurable_group(basis).afterwards.append(action)
+            group.afterwards.append(action)
 
-    def _undurable_group(self, version: int) -> _OpenGroup:
-        return self._open if version == self._open.version else self._sealed[version - self._sealed[0].version]
+    def _newest_group_of(self, shards: set[ShardKey]) -> _OpenGroup | None:
+        """The newest group that changes one of these shards; None if all that they hold is durable."""
+        for group in (self._open, *reversed(self._sealed)):
+            if not group.shards.isdisjoint(shards):
+                return group
+        return None
 
     # Committing
 
@@ -367,10 +367,12 @@ class Runtime:
             return
         self._sealed.append(group)
         self._open = _OpenGroup(group.version + 1)
-        mutations = group.rows.mutations()
-        group.size_bytes, group.row_count = group.rows.size_bytes, len(mutations)
+        rows = group.rows
+        mutations = rows.mutations()
+        group.position = self.journal.position()
+        group.size_bytes, group.row_count = rows.size_bytes, len(mutations)
         group.sealed_us = self.clock.monotonic_us()
-        self._hand_over(CommitGroup(group.version, mutations, group.rows.deleted_ranges(), group.size_bytes))
+        self._hand_over(CommitGroup(group.version, mutations, rows.deleted_ranges, group.size_bytes))
 
     def on_durable(self, version: int) -> None:
         """Everything up to this version is on disk: show it, answer, and start the effects."""
@@ -379,8 +381,7 @@ class Runtime:
             self._durable_version = group.version
             self._undurable_bytes -= group.size_bytes
             self.journal.make_durable(group.position)
-            for answer in group.answers:
-                self._give(answer)
+            self._give(group.answers)
             self._start_effects(group.effects)
             for events, turn in group.events:
                 for event in events:
@@ -392,15 +393,15 @@ class Runtime:
                 action()
         self.on_work()
 
-    def _give(self, answer: _Answer) -> None:
-        reply, value, error = answer
-        try:
-            if error is None:
-                reply.succeed(value)
-            else:
-                reply.fail(error)
-        except Exception as defect:  # noqa: BLE001  our bug, in what follows from this answer; the others need theirs
-            self.on_defect(defect)
+    def _give(self, answers: Iterable[_Answer]) -> None:
+        for reply, value, error in answers:
+            try:
+                if error is None:
+                    reply.succeed(value)
+                else:
+                    reply.fail(error)
+            except Exception as defect:  # noqa: BLE001  our bug, in what follows from this answer; the others need theirs
+                self.on_defect(defect)
 
     def _tell_durable_change(self, keys: Iterable[ShardKey]) -> None:
         for listener in self._durable_listeners:

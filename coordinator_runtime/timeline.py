@@ -11,7 +11,6 @@ Values must be immutable, because old ones are kept.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, KeysView
 from contextlib import contextmanager
 from typing import Any, Final, Generic, TypeVar
@@ -35,7 +34,7 @@ class Journal:
     __slots__ = ("_entries", "_first", "is_loading")
 
     def __init__(self) -> None:
-        self._entries: deque[tuple[TimelineMap[Any, Any], Any, Any]] = deque()
+        self._entries: list[tuple[TimelineMap[Any, Any], Any, Any]] = []
         self._first = 0
         """Position of the oldest entry; positions never repeat."""
         self.is_loading = False
@@ -62,16 +61,17 @@ class Journal:
 
     def make_durable(self, position: int) -> None:
         """Every change before the position is on disk: forget what it replaced."""
-        take = self._entries.popleft
-        for _ in range(position - self._first):
-            timeline, key, _old = take()
+        count = position - self._first
+        if count <= 0:
+            return
+        for timeline, key, _old in self._entries[:count]:
             undurable = timeline._replaced
             replaced = undurable[key]
-            if len(replaced) == 1:
+            del replaced[0]
+            if not replaced:
                 del undurable[key]
-            else:
-                del replaced[0]
-        self._first = max(self._first, position)
+        del self._entries[:count]
+        self._first = position
 
 
 class TimelineMap(Generic[K, V]):
@@ -116,12 +116,17 @@ class TimelineMap(Generic[K, V]):
 
     def put(self, key: K, value: V) -> None:
         """Set a value. Only `replay` calls this."""
-        old = self._live.get(key, _ABSENT)
-        self._live[key] = value
+        live = self._live
+        old = live.get(key, _ABSENT)
+        live[key] = value
         journal = self._journal
         if journal.is_loading:
             return
-        self._replaced.setdefault(key, []).append(old)
+        undurable = self._replaced
+        if key in undurable:
+            undurable[key].append(old)
+        else:
+            undurable[key] = [old]
         journal._entries.append((self, key, old))
 
     def remove(self, key: K) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Effect, Operation, Record, ShardKey, Turn
 from coordinator_runtime.shard_table import ShardTable
@@ -14,52 +12,57 @@ class Work:
     """Records, effects and events in the order in which they were decided. Whoever began the work takes it back in the
     journal when `perform` is refused."""
 
-    __slots__ = ("_can_park", "_journal", "_table", "asked", "effects", "events", "records", "reply", "shards", "turn")
+    __slots__ = ("_asked", "_can_park", "_journal", "_table", "asked", "effects", "events", "records", "turn")
 
-    def __init__(
-        self, table: ShardTable, journal: Journal, turn: Turn, asked: ShardKey, *, can_park: bool = False
-    ) -> None:
+    asked: ShardKey
+    """The shard that decides at the moment, and that refused if somebody did."""
+
+    def __init__(self, table: ShardTable, journal: Journal, turn: Turn, *, can_park: bool = False) -> None:
         self._table = table
         self._journal = journal
         self.turn = turn
         self._can_park = can_park
-        self.asked = asked
-        """The shard that decides at the moment, and that refused if somebody did."""
         self.records: list[Record] = []
         self.events: list[object] = []
         self.effects: list[tuple[Effect, ShardKey]] = []
         """Each with the shard that wants it."""
-        self.shards: set[ShardKey] = set()
-        """Whose state was looked at or changed."""
-        self.reply: Any = None
+        self._asked: list[ShardKey] = []
 
     def perform(self, operation: Operation, *, is_joined: bool = False) -> object:
         """Decide, replay, join and try. Gives the reply. Raises Refused. `is_joined`: for somebody on another shard."""
         key, served = operation.shard, self._table.served
+        self.asked = key
         shard = served.get(key)
         if shard is None:
             raise self._table.refusal(key, is_joined=is_joined)
-        self.asked = key
-        self.shards.add(key)
+        self._asked.append(key)
         decision = operation.decide(shard, self.turn)
-        for record in decision.records:
+        records, joins = decision.records, decision.joins
+        for record in records:
             served[record.shard].replay(record.value)
-            self.shards.add(record.shard)
-        self.records += decision.records
+        self.records += records
         self.events += decision.events
         for effect in decision.effects:
             self.effects.append((effect, key))
-        if not decision.joins and not decision.attempts and decision.combine is None:
-            return decision.reply
-        replies = [self.perform(join, is_joined=True) for join in decision.joins]
+        reply, combine = decision.reply, decision.combine
+        if not joins and not decision.attempts and combine is None:
+            return reply
+        replies = []
+        for join in joins:
+            replies.append(self.perform(join, is_joined=True))  # noqa: PERF401  a comprehension is one call more
         if decision.attempts:
             replies += [self._try(attempt) for attempt in decision.attempts]
-        if decision.combine is not None:
-            return decision.combine(replies)
-        for reply in reversed(replies):
-            if reply is not None:
-                return reply
-        return decision.reply
+        if combine is not None:
+            return combine(replies)
+        for newer in reversed(replies):
+            if newer is not None:
+                return newer
+        return reply
+
+    @property
+    def shards(self) -> set[ShardKey]:
+        """Whose state was looked at or changed."""
+        return {*self._asked, *[record.shard for record in self.records]}
 
     def must_wait(self, refusal: Refused) -> bool:
         """True when the call met a transaction being completed, and waits for its end."""
@@ -75,5 +78,6 @@ class Work:
             if self.must_wait(refusal):
                 raise
             self._journal.roll_back(position)
+            self._asked += [record.shard for record in self.records[records:]]
             del self.records[records:], self.events[events:], self.effects[effects:]
             return refusal

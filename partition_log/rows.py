@@ -61,7 +61,7 @@ class LogRows:
                 _stage_transaction(value, staged)
             case ProducerSealed(ordinal, producer_id, producer):
                 key = codec.producer_key(ordinal, producer_id)
-                staged.put(_PRODUCERS, key, codec.encode_producer(producer))
+                staged.newest[_PRODUCERS, key] = codec.encode_producer(producer)
             case ProducersForgotten():
                 _stage_forgotten(value, staged)
             case PartitionCreated(ordinal):
@@ -69,7 +69,7 @@ class LogRows:
             case PartitionDeleted(ordinal):
                 start, end = codec.partition_key(ordinal), codec.partition_key(ordinal + 1)
                 for family in _FAMILIES:
-                    staged.delete_range(family, start, end)
+                    staged.deleted_ranges.append((family, start, end))
             case _:
                 raise AssertionError(f"{type(value).__name__} comes from the store and does not go there")
 
@@ -83,21 +83,21 @@ class LogRows:
 
 def _stage_batch(record: BatchAppended, staged: StagedRows) -> None:
     ordinal = record.ordinal
-    staged.add(_LOG, codec.log_key(ordinal, record.last_offset), record.batch)
+    staged.added.append((_LOG, codec.log_key(ordinal, record.last_offset), record.batch))
     _stage_head(ordinal, record.head, staged)
     if record.producer is not None:
         key = codec.producer_key(ordinal, record.producer_id)
-        staged.put(_PRODUCERS, key, codec.encode_producer(record.producer))
+        staged.newest[_PRODUCERS, key] = codec.encode_producer(record.producer)
     if record.indexed is not None:
         _stage_index(ordinal, record.indexed, record.head.counted.markers, staged)
 
 
 def _stage_marker(record: MarkerAppended, staged: StagedRows) -> None:
     ordinal = record.ordinal
-    staged.add(_LOG, codec.log_key(ordinal, record.offset), record.batch)
+    staged.added.append((_LOG, codec.log_key(ordinal, record.offset), record.batch))
     _stage_head(ordinal, record.head, staged)
     producer_key = codec.producer_key(ordinal, record.producer_id)
-    staged.put(_PRODUCERS, producer_key, codec.encode_producer(record.producer))
+    staged.newest[_PRODUCERS, producer_key] = codec.encode_producer(record.producer)
     if record.ended is not None:
         _stage_outcome(ordinal, record.ended, staged)
     if record.indexed is not None:
@@ -107,36 +107,36 @@ def _stage_marker(record: MarkerAppended, staged: StagedRows) -> None:
 def _stage_transaction(record: TransactionAppended, staged: StagedRows) -> None:
     ordinal = record.ordinal
     for last_offset, batch in record.batches:
-        staged.add(_LOG, codec.log_key(ordinal, last_offset), batch)
+        staged.added.append((_LOG, codec.log_key(ordinal, last_offset), batch))
     _stage_head(ordinal, record.head, staged)
     producer_key = codec.producer_key(ordinal, record.producer_id)
-    staged.put(_PRODUCERS, producer_key, _encode_ended(record.producer))
+    staged.newest[_PRODUCERS, producer_key] = _encode_ended(record.producer)
     _stage_outcome(ordinal, record.ended, staged)
     for entry, markers in record.indexed:
         _stage_index(ordinal, entry, markers, staged)
 
 
 def _stage_head(ordinal: int, head: PartitionHead, staged: StagedRows) -> None:
-    staged.put_later(_PARTITIONS, codec.partition_key(ordinal), partial(codec.encode_head, head))
+    staged.encoded_later[_PARTITIONS, codec.partition_key(ordinal)] = partial(codec.encode_head, head)
 
 
 def _stage_outcome(ordinal: int, ended: EndedTransaction, staged: StagedRows) -> None:
     key = codec.outcome_key(ordinal, ended.outcome, ended.producer_id, ended.marker_offset)
-    staged.add(_OUTCOMES, key, codec.encode_outcome(ended))
+    staged.added.append((_OUTCOMES, key, codec.encode_outcome(ended)))
 
 
 def _stage_forgotten(record: ProducersForgotten, staged: StagedRows) -> None:
     ordinal = record.ordinal
     _stage_head(ordinal, record.head, staged)
     for producer_id in record.producer_ids:
-        staged.delete(_PRODUCERS, codec.producer_key(ordinal, producer_id))
+        staged.newest[_PRODUCERS, codec.producer_key(ordinal, producer_id)] = None
 
 
 def _stage_index(ordinal: int, entry: TimeIndexEntry, markers: int, staged: StagedRows) -> None:
     key = codec.time_index_key(ordinal, entry.max_timestamp_ms, entry.last_offset)
-    staged.add(_TIME_INDEX, key, codec.encode_time_index(entry))
+    staged.added.append((_TIME_INDEX, key, codec.encode_time_index(entry)))
     stretch_key = codec.stretch_key(ordinal, entry.last_offset)
-    staged.add(_PARTITIONS, stretch_key, codec.encode_marker_count(markers))
+    staged.added.append((_PARTITIONS, stretch_key, codec.encode_marker_count(markers)))
 
 
 def _load_producers(store: Store, ordinal: int) -> Iterator[ProducerRestored]:

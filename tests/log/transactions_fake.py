@@ -49,7 +49,7 @@ class ForgetfulRows:
     """Stores nothing: after a crash no transaction is known."""
 
     def stage(self, record: Record, turn: Turn, staged: StagedRows) -> None:
-        staged.size_bytes += 1
+        return
 
     def load(self, store: Store, shard: ShardKey) -> Iterator[Any]:
         return iter(())

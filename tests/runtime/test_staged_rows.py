@@ -14,13 +14,13 @@ def test_the_newest_row_of_a_key_counts_and_what_is_added_stays() -> None:
     group = StagedRows()
     for number in range(3):
         operation = StagedRows()
-        operation.add(LOG, b"%d" % number, b"batch")
-        operation.put(STATE, b"key", b"%d" % number)
-        operation.put(STATE, b"gone", b"there")
-        group.merge(operation)
+        operation.added.append((LOG, b"%d" % number, b"batch"))
+        operation.newest[STATE, b"key"] = b"%d" % number
+        operation.newest[STATE, b"gone"] = b"there"
+        assert group.merge(operation) == len(b"0batch" + b"key0" + b"gonethere")
     forgetting = StagedRows()
-    forgetting.delete(STATE, b"gone")
-    group.merge(forgetting)
+    forgetting.newest[STATE, b"gone"] = None
+    assert group.merge(forgetting) == len(b"gone")
     assert group.mutations() == [
         (LOG, b"0", b"batch"),
         (LOG, b"1", b"batch"),
@@ -40,7 +40,7 @@ def test_what_may_wait_is_encoded_once_per_group() -> None:
     group = StagedRows()
     for number in range(3):
         operation = StagedRows()
-        operation.put_later(STATE, b"key", partial(encode, number))
+        operation.encoded_later[STATE, b"key"] = partial(encode, number)
         group.merge(operation)
     assert group.mutations() == [(STATE, b"key", b"2")]
     assert encoded == [2]

@@ -235,9 +235,10 @@ def _commit_everywhere_else(partition_marker: Any, port: PartitionMarkers, ordin
 # The runtime
 
 
-def _answer_before_durable(accept: Any, runtime: Runtime, work: Any, rows: Any, turn: Any, reply: Any) -> None:
-    accept(runtime, work, rows, turn, reply)
-    reply.succeed(work.reply)
+def _answer_before_durable(accept: Any, runtime: Runtime, work: Any, rows: Any, answer: Any) -> None:
+    accept(runtime, work, rows, answer)
+    reply, value, _error = answer
+    reply.succeed(value)
 
 
 def _roll_nothing_back(_roll_back: Any, _journal: Journal, _position: int) -> None:

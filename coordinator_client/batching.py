@@ -33,7 +33,7 @@ _KNOWN_KEYS_MAX: Final = 4_096
 class Batches(Protocol):
     """The batches of a request."""
 
-    def add(self, *, topic: str, topic_id: bytes, partition: int) -> log.PartitionBatch:
+    def add(self) -> log.PartitionBatch:
         """Add one, and return it to be filled."""
         ...
 
@@ -192,10 +192,14 @@ class Accumulator:
 
     def fits_one_request(self, bytes_max: int) -> bool:
         """Whether everything that was not sent is cut, one batch for each partition, and no larger than this."""
-        waiting = dict.fromkeys(self._with_sealed())
-        if self._open or any(len(queue.sealed) > 1 for queue in waiting):
+        if self._open:
             return False
-        return sum(queue.sealed[0].size_bytes for queue in waiting) <= bytes_max
+        size_bytes = 0
+        for queue in self._with_sealed():
+            if len(queue.sealed) > 1:
+                return False
+            size_bytes += queue.sealed[0].size_bytes
+        return size_bytes <= bytes_max
 
     def take(self, identity: Identity, into: Batches) -> list[SealedBatch]:
         """Return the batches of the next request, stamped and written into it: at most one of each partition that waits
@@ -259,7 +263,9 @@ class Accumulator:
         ]
 
     def _with_sealed(self) -> list[PartitionQueue]:
-        return [*self._ready, *(queue for queue in self._sent if queue.sealed)]
+        """Each queue once: those that can send, and those that wait for an answer."""
+        ready = self._ready
+        return [*ready, *[queue for queue in self._sent if queue.sealed and queue not in ready]]
 
     def _seal(self, writer: TopicWriter, queue: PartitionQueue) -> None:
         del self._open[queue]
@@ -274,19 +280,15 @@ class Accumulator:
         queue.next_sequence = add_sequence(queue.next_sequence, len(batch.rows))
         queue.in_flight = batch
         self._sent[queue] = None
-        stamp = BatchStamp(
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            base_sequence=batch.base_sequence,
-            is_transactional=self._format.is_transactional,
-        )
-        topic = queue.topic
-        batch.message = into.add(topic=topic.name, topic_id=topic.topic_id, partition=queue.partition)
+        batch_format, topic = self._format, queue.topic
+        stamp = BatchStamp(*identity, batch.base_sequence, batch_format.is_transactional)
+        batch.message = message = into.add()
+        message.topic, message.topic_id, message.partition = topic.name, topic.topic_id, queue.partition
         write_batch(
-            batch.message.batch,
+            message.batch,
             batch.rows,
-            encoding=self._format.encoding,
-            compression=self._format.compression,
+            encoding=batch_format.encoding,
+            compression=batch_format.compression,
             stamp=stamp,
         )
         # From here on the message stands for the records.

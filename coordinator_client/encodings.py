@@ -55,11 +55,19 @@ HEADER_OVERHEAD_BYTES: Final = 24
 BATCH_OVERHEAD_BYTES: Final = 2_048
 """Upper bound of what a batch has besides its records: our header, Arrow's description, its padding, gzip's frame."""
 
+_UNCOMPRESSED: Final = Compression.NONE
+_CREATE_TIME: Final = TimestampType.CREATE_TIME
+"""By names of their own: to find a member in its class takes 0.1 us, and this is done for every batch."""
+
+_ENCODINGS_ON_THE_WIRE: Final = tuple([log.Encoding.ValueType(each) for each in Encoding])
+_COMPRESSIONS_ON_THE_WIRE: Final = tuple([log.Compression.ValueType(each) for each in Compression])
+"""By our numbers, which are the same."""
+
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _GZIP_LEVEL: Final = 6
 
 
-class BatchStamp(Struct, frozen=True, kw_only=True):
+class BatchStamp(Struct, frozen=True):
     """What a batch gets when it is sent for the first time, and keeps over all retries. -1 = no producer."""
 
     producer_id: int = NO_PRODUCER_ID
@@ -71,7 +79,11 @@ class BatchStamp(Struct, frozen=True, kw_only=True):
 def row_bytes_max(row: Row) -> int:
     """Return an upper bound of what the record adds to the payload, before compression."""
     key, value, _, headers = row
-    size = ROW_OVERHEAD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
+    size = ROW_OVERHEAD_BYTES
+    if key:
+        size += len(key)
+    if value:
+        size += len(value)
     for name, content in headers:
         # A character takes at most four bytes in UTF-8, three of those that Python counts as one in most texts.
         size += HEADER_OVERHEAD_BYTES + 4 * len(name) + (len(content) if content else 0)
@@ -85,34 +97,40 @@ def write_batch(
 
     Raises: Misconfigured (UNSUPPORTED_COMPRESSION_TYPE), ImportError where Arrow is asked for and not installed.
     """
-    payload = compress(_ENCODERS[encoding](rows), compression)
-    times = [row[2] for row in rows]
+    payload = _ENCODERS[encoding](rows)
+    if compression is not _UNCOMPRESSED:
+        payload = compress(payload, compression)
+    record_count, first_ms = len(rows), rows[0][2]
+    # The wire asks for the first and the largest; a first one that is the largest is both.
+    newest_ms = first_ms if record_count == 1 else max([row[2] for row in rows])
+    producer_id, producer_epoch, base_sequence = stamp.producer_id, stamp.producer_epoch, stamp.base_sequence
+    # In the order of the fields: by name it takes more than twice as long, and this is done for every batch.
     header = BatchHeader(
-        base_offset=0,
-        record_count=len(rows),
-        base_timestamp_ms=times[0],
-        # The wire asks for the first and the largest; a first one that is the largest is both.
-        max_timestamp_ms=max(times),
-        producer_id=stamp.producer_id,
-        producer_epoch=stamp.producer_epoch,
-        base_sequence=stamp.base_sequence,
-        encoding=encoding,
-        compression=compression,
-        is_transactional=stamp.is_transactional,
+        0,
+        record_count,
+        first_ms,
+        newest_ms,
+        encoding,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        compression,
+        _CREATE_TIME,
+        stamp.is_transactional,
     )
     # Field by field, and in the request where it stays: half the price of keywords and copies.
-    batch.record_count = header.record_count
-    batch.base_timestamp_ms = header.base_timestamp_ms
-    batch.max_timestamp_ms = header.max_timestamp_ms
-    batch.is_transactional = header.is_transactional
-    batch.encoding = log.Encoding.ValueType(encoding)
-    batch.compression = log.Compression.ValueType(compression)
+    batch.record_count = record_count
+    batch.base_timestamp_ms = first_ms
+    batch.max_timestamp_ms = newest_ms
+    batch.is_transactional = stamp.is_transactional
+    batch.encoding = _ENCODINGS_ON_THE_WIRE[encoding]
+    batch.compression = _COMPRESSIONS_ON_THE_WIRE[compression]
     batch.crc32c = batch_crc(header, payload)
     batch.payload = payload
-    if stamp.producer_id != NO_PRODUCER_ID:
-        batch.producer_id = stamp.producer_id
-        batch.producer_epoch = stamp.producer_epoch
-        batch.base_sequence = stamp.base_sequence
+    if producer_id != NO_PRODUCER_ID:
+        batch.producer_id = producer_id
+        batch.producer_epoch = producer_epoch
+        batch.base_sequence = base_sequence
 
 
 def header_of(batch: log.RecordBatch) -> BatchHeader:
@@ -224,7 +242,13 @@ def encode_records(rows: Sequence[Row]) -> bytes:
     message = log.Records()
     add = message.records.add
     for key, value, timestamp_ms, headers in rows:
-        record = add(key=key, value=value, timestamp_ms=timestamp_ms)
+        # Field by field: by keywords it takes nearly twice as long.
+        record = add()
+        if key is not None:
+            record.key = key
+        if value is not None:
+            record.value = value
+        record.timestamp_ms = timestamp_ms
         for name, content in headers:
             record.headers.add(key=name, value=content)
     return message.SerializeToString()

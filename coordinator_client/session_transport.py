@@ -116,6 +116,7 @@ class SharedSession:
         self._open_line = open_line
         self._open_unary = open_unary
         self._session = Session()
+        self._at_once = ANSWERS_PER_TURN
         self._incoming: deque[Operation] = deque()
         self._is_awake = False
         self._has_timer = False
@@ -187,13 +188,13 @@ class SharedSession:
     def on_message(self, body: bytes) -> None:
         """Take a message. Raises: ValueError for bytes that are none."""
         self._session.receive(body)
+        self._at_once = min(ANSWERS_PER_TURN, max(1, self._session.under_way // 2))
         self._report()
 
     def _report(self) -> None:
         """Report some answers, the others in the next turn: what follows from the first ones is sent meanwhile, so that
         the server works while the client does."""
-        at_once = min(ANSWERS_PER_TURN, max(1, self._session.under_way // 2))
-        if self._session.report(at_once):
+        if self._session.report(self._at_once):
             self._loop.call_soon(self._report)
         if self._stream is not None:
             # There is room now, perhaps for what waited.

@@ -76,16 +76,17 @@ def test_answers_find_their_way_in_any_order(world: SessionWorld) -> None:
     assert [each.answer.producer_id for each in asked] == ids
 
 
-def test_many_answers_are_reported_in_turns_so_that_what_follows_from_the_first_is_sent_meanwhile(
-    world: SessionWorld,
+@pytest.mark.parametrize("operations", [2, 16, 2 * ANSWERS_PER_TURN])
+def test_answers_are_reported_in_turns_so_that_what_follows_from_the_first_is_sent_meanwhile(
+    world: SessionWorld, operations: int
 ) -> None:
-    asked = [Asked(world) for _ in range(2 * ANSWERS_PER_TURN)]
+    asked = [Asked(world) for _ in range(operations)]
     follow_up: list[Asked] = []
     asked[0].call._on_done = lambda _: follow_up.append(Asked(world))  # type: ignore[attr-defined]
     seen: list[int] = []
     asked[-1].call._on_done = lambda _: seen.append(len(world.line.messages))  # type: ignore[attr-defined]
     world.settle()
-    assert names(world) == [2 * ANSWERS_PER_TURN, 1]
+    assert names(world) == [operations, 1]
     assert follow_up[0].answer.producer_id
     assert seen == [2], "what followed from the first answer was under way when the last was reported"
 

@@ -13,3 +13,8 @@ _KEEP_THE_GIL: Final = 0
 def crc32c(data: bytes | memoryview, initial: int = 0) -> int:
     """Return the CRC-32C (Castagnoli) of `data`, going on from `initial`, the checksum of the bytes before it."""
     return _crc32c.crc32c(data, initial, _KEEP_THE_GIL)
+
+
+def crc32c_of_both(first: bytes, second: bytes | memoryview) -> int:
+    """Return the CRC-32C of two pieces that lie one behind the other."""
+    return _crc32c.crc32c(second, _crc32c.crc32c(first, 0, _KEEP_THE_GIL), _KEEP_THE_GIL)

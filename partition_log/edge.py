@@ -8,7 +8,7 @@ missing encoding or a control batch with INVALID_RECORD (no server takes it).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 from google.protobuf.message import Message
 
@@ -17,6 +17,8 @@ from coordinator_protocol.batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     BatchHeader,
+    Compression,
+    Encoding,
     TimestampType,
     compression_of,
     encoding_of,
@@ -46,6 +48,17 @@ FETCH_BYTES_DEFAULT: Final = 1 << 20
 _ISOLATIONS: Final = tuple(Isolation)
 _TIMESTAMP_TYPES: Final = tuple(TimestampType)
 
+# All that a client can say of a batch in numbers of enums, and what they mean: one look for every batch. Missing here =
+# not known, or a batch that says nothing of its encoding.
+_KINDS: Final = {
+    (int(encoding), int(compression), int(timestamp_type), is_control): (encoding, compression, timestamp_type)
+    for encoding in Encoding
+    for compression in Compression
+    for timestamp_type in TimestampType
+    for is_control in (False, True)
+    if encoding is not Encoding.CONTROL or is_control
+}
+
 
 def new_topics(message: log_pb2.CreateTopicsRequest) -> list[NewTopic]:
     """The topics of a request, unchecked."""
@@ -74,33 +87,51 @@ def _produce_item(item: log_pb2.PartitionBatch) -> ProduceItem:
         header: BatchHeader | Refused = client_header(batch)
     except Refused as refusal:
         header = refusal
-    return ProduceItem(name, header, batch.payload, batch.crc32c if batch.HasField("crc32c") else None)
+    return ProduceItem(name, header, batch.payload, client_crc(batch))
 
 
 def client_header(batch: log_pb2.RecordBatch) -> BatchHeader:
     """The header of a batch that a client sends, unchecked but for what has no value here. Raises Refused."""
-    encoding, timestamp_type, is_control, has = batch.encoding, batch.timestamp_type, batch.is_control, batch.HasField
-    if not encoding and not is_control:
-        raise Refused(ErrorCode.INVALID_RECORD, "the batch does not say how its payload is encoded; name the encoding")
-    if not 0 <= timestamp_type < len(_TIMESTAMP_TYPES):
-        raise Refused(
-            ErrorCode.INVALID_TIMESTAMP, f"timestamp type {timestamp_type} is not known here; use CREATE_TIME"
-        )
-    # In the order of the fields: by name it takes more than twice as long, and this is done for every batch.
+    is_control, has = batch.is_control, batch.HasField
+    kind = _KINDS.get((batch.encoding, batch.compression, batch.timestamp_type, is_control))
+    if kind is None:
+        _refuse_kind(batch)
+    encoding, compression, timestamp_type = kind
+    # In the order of the fields: by name it takes more than twice as long, and this is done for every batch. A number
+    # other than 0 was sent: only then is it clear without asking.
     return BatchHeader(
         batch.base_offset,
         batch.record_count,
         batch.base_timestamp_ms,
         batch.max_timestamp_ms,
-        encoding_of(encoding),
-        batch.producer_id if has("producer_id") else NO_PRODUCER_ID,
-        batch.producer_epoch if has("producer_epoch") else NO_PRODUCER_EPOCH,
-        batch.base_sequence if has("base_sequence") else NO_SEQUENCE,
-        compression_of(batch.compression),
-        _TIMESTAMP_TYPES[timestamp_type],
+        encoding,
+        batch.producer_id or (0 if has("producer_id") else NO_PRODUCER_ID),
+        batch.producer_epoch or (0 if has("producer_epoch") else NO_PRODUCER_EPOCH),
+        batch.base_sequence or (0 if has("base_sequence") else NO_SEQUENCE),
+        compression,
+        timestamp_type,
         batch.is_transactional,
         is_control,
     )
+
+
+def client_crc(batch: log_pb2.RecordBatch) -> int | None:
+    """The checksum that the client computed; None: it left that to us."""
+    return batch.crc32c or (0 if batch.HasField("crc32c") else None)
+
+
+def _refuse_kind(batch: log_pb2.RecordBatch) -> NoReturn:
+    """Name the first number that means nothing here."""
+    timestamp_type = batch.timestamp_type
+    if not batch.encoding and not batch.is_control:
+        raise Refused(ErrorCode.INVALID_RECORD, "the batch does not say how its payload is encoded; name the encoding")
+    if not 0 <= timestamp_type < len(_TIMESTAMP_TYPES):
+        raise Refused(
+            ErrorCode.INVALID_TIMESTAMP, f"timestamp type {timestamp_type} is not known here; use CREATE_TIME"
+        )
+    encoding_of(batch.encoding)
+    compression_of(batch.compression)
+    raise AssertionError("a batch whose numbers are all known was of no kind")
 
 
 def fetch_request(message: log_pb2.FetchRequest) -> FetchRequest:

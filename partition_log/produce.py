@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from coordinator_protocol.batch import BatchHeader, encode_client_batch
+from coordinator_protocol.batch import BatchHeader, OffsetlessBatch, encode_client_batch
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_transactional_id
@@ -38,8 +38,7 @@ class _Placed(NamedTuple):
 
     placed: PlacedPartition
     header: BatchHeader
-    encoded: bytes
-    """Stored form, at offset 0."""
+    batch: OffsetlessBatch
 
 
 class Appender:
@@ -110,7 +109,7 @@ class Appender:
     ) -> Operation:
         """Appends one batch. `newcomers`: the partitions of the request. The first that is not in the transaction takes
         all of them into it, because that is one record of the coordinator and not one for each."""
-        placed, header, encoded = batch
+        placed, header, offsetless = batch
         ordinal = placed.ref.ordinal
         admission: Callable[[], Operation] | None = None
         if transactional_id is not None:
@@ -119,7 +118,7 @@ class Appender:
                 admission = partial(self._verifier.verify, membership, ordinal)
             else:
                 admission = partial(self._verifier.add, membership, newcomers)
-        return Operation(placed.shard, partial(_decide, Append(ordinal, header, encoded, admission)))
+        return Operation(placed.shard, partial(_decide, Append(ordinal, header, offsetless, admission)))
 
     def _result(self, placed: PlacedPartition, reply: Appended | CoordinatorError) -> ProduceResult:
         name = _name_of(placed)
@@ -127,8 +126,8 @@ class Appender:
             return ProduceResult(name, reply.base_offset, reply.log_start_offset, reply.is_duplicate)
         return _refused(name, reply, partial(self._log_start_offset, placed))
 
-    def _checked(self, item: ProduceItem) -> tuple[BatchHeader, bytes]:
-        """The batch in stored form. Raises Refused."""
+    def _checked(self, item: ProduceItem) -> tuple[BatchHeader, OffsetlessBatch]:
+        """The batch, ready for the log. Raises Refused."""
         header = item.header
         if isinstance(header, Refused):
             raise header

@@ -6,6 +6,8 @@ anything up, and the rows that a load finds are records of the same kind.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from coordinator_protocol.batch import NO_PRODUCER_ID
@@ -56,13 +58,13 @@ class TransactionAppended(Struct, frozen=True):
     """Batches of a client and the marker that ends their transaction are in the log, one right behind the other."""
 
     ordinal: int
-    batches: tuple[tuple[int, bytes], ...]
+    batches: Sequence[tuple[int, bytes]]
     """Last offset and stored form of each, the marker being the last one."""
     head: PartitionHead
     producer_id: int
     producer: ProducerEntry
     ended: EndedTransaction
-    indexed: tuple[tuple[TimeIndexEntry, int], ...] = ()
+    indexed: Sequence[tuple[TimeIndexEntry, int]] = ()
     """With the number of markers in the log up to the end of each stretch."""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from coordinator_protocol.batch import BatchHeader
+from coordinator_protocol.batch import BatchHeader, OffsetlessBatch
 from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_runtime.decision import Operation
 from coordinator_runtime.ports import PartitionName
@@ -57,8 +57,7 @@ class Append(Struct, frozen=True):
 
     ordinal: int
     header: BatchHeader
-    encoded: bytes
-    """Stored form, at offset 0."""
+    batch: OffsetlessBatch
     admission: Callable[[], Operation] | None = None
     """Makes the operation that refuses unless the partition is, or now becomes, part of the batch's transaction. Needed
     for transactional batches."""

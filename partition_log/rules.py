@@ -17,7 +17,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader
+from coordinator_protocol.batch import NO_PRODUCER_ID, NO_TIMESTAMP_MS, BatchHeader, decode_header
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
 from coordinator_protocol.sequences import SEQUENCE_MAX, next_sequence
@@ -57,6 +57,13 @@ class MarkerVerdict(Enum):
     """It belongs to an older transaction, which has ended here."""
 
 
+# By names of their own: to find a member in its class takes 0.1 us.
+_ADMIT: Final = AppendVerdict.ADMIT
+_APPEND: Final = AppendVerdict.APPEND
+_APPEND_MARKER: Final = MarkerVerdict.APPEND
+_STALE: Final = MarkerVerdict.STALE
+
+
 def judge_append(
     entry: ProducerEntry | None, batch: BatchHeader, *, is_admitted: bool, log_start_offset: int
 ) -> AppendVerdict | CachedBatch:
@@ -67,7 +74,13 @@ def judge_append(
     Raises Refused: INVALID_PRODUCER_EPOCH, CONCURRENT_TRANSACTIONS, OUT_OF_ORDER_SEQUENCE_NUMBER,
     DUPLICATE_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID, INVALID_TXN_STATE."""
     if batch.producer_id == NO_PRODUCER_ID:
-        return AppendVerdict.APPEND
+        return _APPEND
+    if batch.base_sequence == 0 and (
+        entry is None or (batch.producer_epoch >= entry.epoch and not entry.batches and entry.open_transaction is None)
+    ):
+        # The first batch of an epoch, as in every transaction of client version 2: none of the checks below would find
+        # anything.
+        return _APPEND if is_admitted or not batch.is_transactional else _ADMIT
     if entry is not None:
         duplicate = _find_duplicate(entry, batch)
         if duplicate is not None:
@@ -76,11 +89,11 @@ def judge_append(
     has_open = entry is not None and entry.open_transaction is not None
     if batch.is_transactional:
         if _meets_seal(entry, batch) and not is_admitted:
-            return AppendVerdict.ADMIT
+            return _ADMIT
         if has_open:
             _check_same_transaction(entry, batch)
         elif not is_admitted:
-            return AppendVerdict.ADMIT
+            return _ADMIT
     _check_sequence(entry, batch, log_start_offset)
     if has_open and not batch.is_transactional:
         raise Refused(
@@ -88,7 +101,7 @@ def judge_append(
             f"producer {batch.producer_id} has a transaction open in this partition: send the batch as part of it, or "
             "end it first",
         )
-    return AppendVerdict.APPEND
+    return _APPEND
 
 
 def _find_duplicate(entry: ProducerEntry, batch: BatchHeader) -> CachedBatch | None:
@@ -234,7 +247,7 @@ def judge_marker(entry: ProducerEntry | None, marker: Marker, *, forgotten_csn: 
     Raises Refused: TRANSACTION_COORDINATOR_FENCED; INVALID_TXN_STATE where a marker contradicts the log, which no
     correct coordinator sends."""
     if entry is None:
-        return MarkerVerdict.STALE if marker.csn <= forgotten_csn else MarkerVerdict.APPEND
+        return _STALE if marker.csn <= forgotten_csn else _APPEND_MARKER
     if marker.coordinator_epoch < entry.coordinator_epoch:
         raise Refused(
             ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -247,17 +260,17 @@ def judge_marker(entry: ProducerEntry | None, marker: Marker, *, forgotten_csn: 
         # A csn is given when the outcome is decided, so after the last record of its transaction. This one was given,
         # written and forgotten before the producer's first record that is known: where the epoch stays (client version
         # 1), nothing else tells that it belongs to an older transaction.
-        return MarkerVerdict.STALE
+        return _STALE
     if entry.open_transaction is None:
-        return MarkerVerdict.APPEND if marker.txn_epoch >= entry.epoch else MarkerVerdict.STALE
+        return _APPEND_MARKER if marker.txn_epoch >= entry.epoch else _STALE
     if marker.txn_epoch > entry.epoch:
         raise _contradiction(marker, f"the transaction of epoch {entry.epoch} is open here and its marker is missing")
-    return MarkerVerdict.APPEND if marker.txn_epoch == entry.epoch else MarkerVerdict.STALE
+    return _APPEND_MARKER if marker.txn_epoch == entry.epoch else _STALE
 
 
 def _judge_seen(last: LastMarker, marker: Marker) -> MarkerVerdict:
     if marker.csn < last.csn:
-        return MarkerVerdict.STALE
+        return _STALE
     if marker.txn_epoch != last.txn_epoch or marker.outcome is not last.outcome:
         raise _contradiction(marker, f"it ended epoch {last.txn_epoch} with {last.outcome.name} before")
     return MarkerVerdict.REPEATED
@@ -315,24 +328,28 @@ def check_last_sequence(
 def index_after_all(
     index: IndexProgress,
     batches: Sequence[tuple[int, bytes]],
-    timestamps_ms: Sequence[int],
     size_bytes: int,
+    max_timestamp_ms: int,
     config: PartitionConfig,
 ) -> tuple[IndexProgress, Sequence[TimeIndexEntry]]:
-    """Progress of the time index after several batches, each with its last offset and its largest timestamp, all with
-    their size, and the entries that they completed."""
-    size_bytes += index.size_bytes
-    batch_count = index.batch_count + len(batches)
-    if size_bytes < config.index_interval_bytes and batch_count < config.index_interval_batches:
-        newest_ms = max(index.max_timestamp_ms, *timestamps_ms)
-        return IndexProgress(index.first_offset, size_bytes, batch_count, newest_ms), ()
+    """Progress of the time index after several batches, each with its last offset, all with their size and the largest
+    timestamp of their records, and the entries that they completed."""
+    size_after = index.size_bytes + size_bytes
+    count_after = index.batch_count + len(batches)
+    if size_after < config.index_interval_bytes and count_after < config.index_interval_batches:
+        newest_ms = index.max_timestamp_ms
+        if newest_ms < max_timestamp_ms:
+            newest_ms = max_timestamp_ms
+        return IndexProgress(index.first_offset, size_after, count_after, newest_ms), ()
     completed: list[TimeIndexEntry] = []
-    for (last_offset, encoded), timestamp_ms in zip(batches, timestamps_ms, strict=True):
+    for last_offset, encoded in batches:
+        header = decode_header(encoded)
         index, entry = index_after(
             index,
             last_offset=last_offset,
             size_bytes=len(encoded),
-            max_timestamp_ms=timestamp_ms,
+            # A marker is no record: to search by time must not end at one.
+            max_timestamp_ms=NO_TIMESTAMP_MS if header.is_control else header.max_timestamp_ms,
             config=config,
         )
         if entry is not None:
@@ -344,7 +361,9 @@ def index_after(
     index: IndexProgress, *, last_offset: int, size_bytes: int, max_timestamp_ms: int, config: PartitionConfig
 ) -> tuple[IndexProgress, TimeIndexEntry | None]:
     """Progress of the time index after one more batch, and the entry that it completed."""
-    newest_ms = max(index.max_timestamp_ms, max_timestamp_ms)
+    newest_ms = index.max_timestamp_ms
+    if newest_ms < max_timestamp_ms:
+        newest_ms = max_timestamp_ms
     size_bytes += index.size_bytes
     batch_count = index.batch_count + 1
     if size_bytes < config.index_interval_bytes and batch_count < config.index_interval_batches:

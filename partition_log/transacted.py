@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NoReturn
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from coordinator_api.v1 import log_pb2
@@ -38,43 +39,40 @@ from coordinator_runtime.transact import NO_OFFSET, NO_PLACE, PlacedBatches
 from partition_log import codec
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.state import CATALOG_KEY, PlacedPartition
-from partition_log.edge import client_header
+from partition_log.edge import client_crc, client_header
 from partition_log.shard import Append, LogShard
 
 _OFFSET_END = 2**64 - 1
 _WRITING = (Permission.WRITE, ResourceType.TOPIC)
 
 
-class BatchWrite:
+class BatchWrite(Struct, frozen=True):
     """The batches of one request for one partition. Implements `coordinator_runtime.ports.PartitionWrite`."""
 
-    __slots__ = ("_placed", "appends", "ordinal")
-
-    def __init__(self, placed: PlacedPartition) -> None:
-        self.ordinal = placed.ref.ordinal
-        self._placed = placed
-        self.appends: list[Append] = []
-        """In the order sent."""
+    ordinal: int
+    placed: PlacedPartition
+    appends: Sequence[Append]
+    """In the order sent."""
 
     def append(self) -> Operation:
         """Appends them; the reply is the offset of the transaction's first record in the partition."""
-        return Operation(self._placed.shard, self._decide_append)
+        return Operation(self.placed.shard, self._decide_append)
 
     def append_and_end(self, marker: Marker) -> Operation:
         """The same, and the marker behind them."""
-        return Operation(self._placed.shard, partial(self._decide_append_and_end, marker))
+        return Operation(self.placed.shard, partial(self._decide_append_and_end, marker))
 
     def _decide_append(self, log: LogShard, turn: Turn) -> Decision:
         try:
             return log.decide_append_all(self.appends, turn)
         except Refused as refusal:
-            raise _of_partition(self._placed.ref, refusal) from refusal
+            raise _of_partition(self.placed.ref, refusal) from refusal
 
     def _decide_append_and_end(self, marker: Marker, log: LogShard, turn: Turn) -> Decision:
         try:
             return log.decide_append_and_end(self.appends, marker, turn)
         except Refused as refusal:
-            raise _of_partition(self._placed.ref, refusal) from refusal
+            raise _of_partition(self.placed.ref, refusal) from refusal
 
 
 class TransactedBatches:
@@ -100,24 +98,33 @@ class TransactedBatches:
             )
         targets: list[PartitionRef | PartitionName] = []
         places: list[int] = []
-        writes: dict[int, BatchWrite] = {}
+        writes: list[BatchWrite] = []
+        appends: dict[int, list[Append]] = {}
         missing: Refused | None = None
+        find, writable = self._directory.shard.find, ""
         for item in batches:
-            placed = self._placed(item.topic, item.topic_id, item.partition, context)
-            if isinstance(placed, Refused):
-                missing = missing or placed
-                targets.append(PartitionName(item.topic, item.topic_id, item.partition))
+            topic, topic_id, partition = item.topic, item.topic_id, item.partition
+            placed = find(topic, topic_id, partition)
+            if placed is None:
+                why = self._why_nowhere(topic, topic_id, partition, context)
+                missing = missing or why
+                targets.append(PartitionName(topic, topic_id, partition))
                 places.append(NO_PLACE)
                 continue
             ref = placed.ref
-            write = writes.get(ref.ordinal)
-            if write is None:
-                write = writes[ref.ordinal] = BatchWrite(placed)
-            write.appends.append(self._append(item.batch, ref, membership))
+            if ref.topic != writable:
+                require(self._authorizer, context, *_WRITING, ref.topic)
+                writable = ref.topic
+            append, ordinal = self._append(item.batch, ref, membership), ref.ordinal
+            if ordinal in appends:
+                appends[ordinal].append(append)
+            else:
+                appends[ordinal] = those = [append]
+                writes.append(BatchWrite(ordinal, placed, those))
             targets.append(ref)
-            places.append(ref.ordinal)
+            places.append(ordinal)
         refusal = None if missing is None else Operation(CATALOG_KEY, partial(_refuse, missing))
-        return PlacedBatches(targets, places, list(writes.values()), refusal)
+        return PlacedBatches(targets, places, writes, refusal)
 
     def first_offset(self, ordinal: int, producer_id: int, outcome: Outcome, csn: int) -> int:
         """Where the records of an ended transaction begin in a partition, from its outcomes; -1 = there are none."""
@@ -129,15 +136,8 @@ class TransactedBatches:
                 return ended.first_offset if ended.csn == csn else NO_OFFSET
         return NO_OFFSET
 
-    def _placed(self, topic: str, topic_id: bytes, partition: int, context: CallContext) -> PlacedPartition | Refused:
-        """Where the partition is, or why it is nowhere: the answer to a repetition has room for that."""
-        placed = self._directory.shard.find(topic, topic_id, partition)
-        if placed is None:
-            return self._why_nowhere(topic, topic_id, partition, context)
-        require(self._authorizer, context, *_WRITING, placed.ref.topic)
-        return placed
-
     def _why_nowhere(self, topic: str, topic_id: bytes, partition: int, context: CallContext) -> Refused:
+        """Not raised at once: the answer to a repetition has room for a partition that is gone."""
         name = partition_name(topic, topic_id, partition)
         # Who may not see a topic does not learn whether it exists.
         if topic:
@@ -149,7 +149,7 @@ class TransactedBatches:
         raise AssertionError("a partition that was not found was placed")
 
     def _append(self, batch: log_pb2.RecordBatch, ref: PartitionRef, membership: Membership) -> Append:
-        """The batch in stored form. Raises Refused."""
+        """The batch, ready for the log. Raises Refused."""
         try:
             header = client_header(batch)
             if (
@@ -158,11 +158,12 @@ class TransactedBatches:
                 or not header.is_transactional
             ):
                 header = _of_transaction(header, membership)
-            crc = batch.crc32c if batch.HasField("crc32c") else None
-            encoded = encode_client_batch(header, batch.payload, crc=crc, batch_bytes_max=self._batch_bytes_max)
+            offsetless = encode_client_batch(
+                header, batch.payload, crc=client_crc(batch), batch_bytes_max=self._batch_bytes_max
+            )
         except Refused as refusal:
             raise _of_partition(ref, refusal) from refusal
-        return Append(ref.ordinal, header, encoded, None, True)
+        return Append(ref.ordinal, header, offsetless, None, True)
 
 
 def _of_transaction(header: BatchHeader, membership: Membership) -> BatchHeader:

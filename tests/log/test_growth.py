@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator_protocol.batch import NO_TIMESTAMP_MS, BatchHeader, Encoding, encode_batch
+from coordinator_protocol.batch import NO_TIMESTAMP_MS, BatchHeader, Encoding, encode_offsetless
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator, Decision, ShardKey, Turn
@@ -66,7 +66,7 @@ class Room:
             encoding=Encoding.RECORDS_V1,
             is_transactional=True,
         )
-        return Append(ORDINAL, header, encode_batch(header, b"payload"), is_admitted=True)
+        return Append(ORDINAL, header, encode_offsetless(header, b"payload"), is_admitted=True)
 
 
 def marker(producer_id: int, epoch: int, outcome: Outcome, csn: int) -> Marker:
@@ -161,7 +161,7 @@ def test_what_was_appended_outside_of_the_transaction_is_no_part_of_it() -> None
         base_sequence=0,
         encoding=Encoding.RECORDS_V1,
     )
-    plain = Append(ORDINAL, header, encode_batch(header, b"payload"))
+    plain = Append(ORDINAL, header, encode_offsetless(header, b"payload"))
     room.perform(lambda log: log.decide_append(plain, TURN))
     refused = room.perform(
         lambda log: log.decide_append_and_end([transactional], marker(PRODUCER_ID, 0, Outcome.COMMIT, 1), TURN)

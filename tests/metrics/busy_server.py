@@ -264,7 +264,7 @@ class BusyServer:
         )
 
         def decide(log: LogShard, turn: Turn) -> Decision:
-            return log.decide_append(Append(placed.ref.ordinal, header, bytes(80), is_admitted=True), turn)
+            return log.decide_append(Append(placed.ref.ordinal, header, (bytes(56), bytes(24)), is_admitted=True), turn)
 
         await self.server.parts.runtime.write(Operation(placed.shard, decide))
 

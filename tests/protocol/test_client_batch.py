@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ from coordinator_protocol.batch import (
     batch_crc,
     check_client_batch,
     encode_batch,
+    encode_client_batch,
     verify_batch,
+    with_base_offset,
 )
 from coordinator_protocol.errors import ErrorCode, Refused
 
@@ -31,7 +34,22 @@ BATCH_BYTES_MAX = 1000
 
 
 def check(header: BatchHeader, payload: bytes = PAYLOAD, crc: int | None = None) -> None:
-    check_client_batch(header, payload, crc=crc, batch_bytes_max=BATCH_BYTES_MAX)
+    """By itself and on the way into the log: what the one refuses, the other does, for the same reason."""
+    refused = refusal_of(lambda: check_client_batch(header, payload, crc=crc, batch_bytes_max=BATCH_BYTES_MAX))
+    encoding = refusal_of(lambda: encode_client_batch(header, payload, crc=crc, batch_bytes_max=BATCH_BYTES_MAX))
+    if refused is not None:
+        assert encoding is not None
+        assert (encoding.code, encoding.message) == (refused.code, refused.message)
+        raise refused
+    assert encoding is None
+
+
+def refusal_of(decide: Callable[[], object]) -> Refused | None:
+    try:
+        decide()
+    except Refused as refusal:
+        return refusal
+    return None
 
 
 def refused_code(header: BatchHeader, payload: bytes = PAYLOAD, crc: int | None = None) -> ErrorCode:
@@ -136,4 +154,6 @@ def test_whatever_passes_can_be_stored_and_whatever_cannot_is_refused(header: Ba
         check(header, crc=None)
     except Refused:
         return
-    verify_batch(encode_batch(header, PAYLOAD))
+    encoded = encode_client_batch(header, PAYLOAD, crc=batch_crc(header, PAYLOAD), batch_bytes_max=BATCH_BYTES_MAX)
+    verify_batch(with_base_offset(encoded, 5))
+    assert with_base_offset(encoded, 5) == encode_batch(replace(header, base_offset=5), PAYLOAD)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator_protocol.batch import BatchHeader, Encoding, encode_batch
+from coordinator_protocol.batch import BatchHeader, Encoding, encode_offsetless
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Operation
 from coordinator_runtime.ports import AllowAll, Authorizer, CallContext
@@ -107,6 +107,6 @@ class Administered(World):
             encoding=Encoding.RECORDS_V1,
             is_transactional=True,
         )
-        append = Append(placed.ref.ordinal, header, encode_batch(header, b"lost"), is_admitted=True)
+        append = Append(placed.ref.ordinal, header, encode_offsetless(header, b"lost"), is_admitted=True)
         self.inside.runtime.write(Operation(placed.shard, lambda log, turn: log.decide_append(append, turn)))
         self.settle()

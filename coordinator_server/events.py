@@ -7,7 +7,8 @@ state change only at debug. Observers are told once it is durable, and can chang
 from __future__ import annotations
 
 import logging
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import structlog
 
@@ -18,7 +19,12 @@ from coordinator_server.group_events import GroupObserver
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers, is_admin_fence
 from partition_log.events import MarkerFromOutside, PartitionGrew, ProducersExpired, TopicChanged
-from txn_coordinator.events import HangingTransactionAborted, TransactionExpired, TransactionStepped
+from txn_coordinator.events import (
+    HangingTransactionAborted,
+    TransactionExpired,
+    TransactionRanThrough,
+    TransactionStepped,
+)
 from txn_coordinator.hanging import Hanging
 from txn_coordinator.state import NO_EPOCH, PREPARED, Identity, Transaction, TransactionState
 
@@ -58,44 +64,60 @@ class EventObserver:
         self._clock = clock
         self._catalog = catalog
         self._is_debug = logging.getLogger("transactions").isEnabledFor(logging.DEBUG)
+        self._tellers: dict[type, Callable[[Any, Turn], None]] = {
+            PartitionGrew: self._grew,
+            TransactionStepped: self._stepped,
+            TransactionRanThrough: self._ran_through,
+            TransactionExpired: self._expired,
+            TopicChanged: self._topic_changed,
+            ProducersExpired: self._producers_expired,
+            MarkerFromOutside: self._marker_from_outside,
+            HangingTransactionAborted: self._hanging_aborted,
+        }
+        """By the type of the event; what is not here happened to a group."""
 
     def __call__(self, event: object, turn: Turn) -> None:
         try:
-            self._tell(event, turn)
+            self._tellers.get(type(event), self._groups)(event, turn)
         except Exception as defect:  # noqa: BLE001  a wrong number or a missing line is no reason to stop the server
             _log.error("defect", told=type(event).__name__, exc_info=defect)
 
-    def _tell(self, event: object, turn: Turn) -> None:
-        if isinstance(event, PartitionGrew):
-            ref = self._catalog.by_ordinal(event.ordinal)
-            # None: deleted a moment after, and about to be forgotten.
-            if ref is not None:
-                self._log_numbers.grew(ref.topic, event)
-        elif isinstance(event, TransactionStepped):
-            now_ms = self._clock.wall_ms()
-            self._transactions.stepped(event, now_ms)
-            self._log_step(event.before, event.after, turn, now_ms)
-        elif isinstance(event, TopicChanged):
-            self._topic_changed(event, turn)
-        elif isinstance(event, TransactionExpired):
-            self._transactions.expired(event)
-            if self._is_debug:
-                _log.debug("expired", transactional_id=event.before.transactional_id)
-        elif isinstance(event, ProducersExpired):
-            self._log_numbers.expired(event)
-        elif isinstance(event, MarkerFromOutside):
-            self._marker_from_outside(event, turn)
-        elif isinstance(event, HangingTransactionAborted):
-            _log.warning(
-                "hanging_transaction_aborted",
-                **self._partition(event.ordinal),
-                producer_id=event.producer_id,
-                producer_epoch=event.producer_epoch,
-                client_id=turn.client_id,
-                host=turn.host,
-            )
-        else:
-            self._groups(event, turn)
+    def _grew(self, event: PartitionGrew, _turn: Turn) -> None:
+        ref = self._catalog.by_ordinal(event.ordinal)
+        # None: deleted a moment after, and about to be forgotten.
+        if ref is not None:
+            self._log_numbers.grew(ref.topic, event)
+
+    def _stepped(self, event: TransactionStepped, turn: Turn) -> None:
+        now_ms = self._clock.wall_ms()
+        self._transactions.stepped(event, now_ms)
+        self._log_step(event.before, event.after, turn, now_ms)
+
+    def _ran_through(self, event: TransactionRanThrough, turn: Turn) -> None:
+        now_ms = self._clock.wall_ms()
+        self._transactions.ran_through(event, now_ms)
+        # A step that the client asked for has a line when it was slow, and else only for who looks at every step.
+        if self._is_debug or now_ms - event.prepared.last_update_ms >= SLOW_COMMIT_MS:
+            for step in event.steps:
+                self._log_step(step.before, step.after, turn, now_ms)
+
+    def _expired(self, event: TransactionExpired, _turn: Turn) -> None:
+        self._transactions.expired(event)
+        if self._is_debug:
+            _log.debug("expired", transactional_id=event.before.transactional_id)
+
+    def _producers_expired(self, event: ProducersExpired, _turn: Turn) -> None:
+        self._log_numbers.expired(event)
+
+    def _hanging_aborted(self, event: HangingTransactionAborted, turn: Turn) -> None:
+        _log.warning(
+            "hanging_transaction_aborted",
+            **self._partition(event.ordinal),
+            producer_id=event.producer_id,
+            producer_epoch=event.producer_epoch,
+            client_id=turn.client_id,
+            host=turn.host,
+        )
 
     def hanging_found(self, hanging: Hanging) -> None:
         """An audit found a hanging transaction: there should be none, ever."""

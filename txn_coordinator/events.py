@@ -21,6 +21,27 @@ class TransactionStepped(Struct, frozen=True):
     after: Transaction
 
 
+class TransactionRanThrough(Struct, frozen=True):
+    """A Transact of the client took an id through a whole transaction in one operation. One event for all of its
+    steps, because it is the most frequent one of all."""
+
+    before: Transaction
+    opened: Transaction
+    """The same as `before` if the transaction was open already, or nothing was written."""
+    prepared: Transaction
+    after: Transaction
+
+    @property
+    def steps(self) -> list[TransactionStepped]:
+        """One by one."""
+        opening = [] if self.opened is self.before else [TransactionStepped(self.before, self.opened)]
+        return [
+            *opening,
+            TransactionStepped(self.opened, self.prepared),
+            TransactionStepped(self.prepared, self.after),
+        ]
+
+
 class HangingTransactionAborted(Struct, frozen=True):
     """An administrator ended a transaction that no transactional id owned."""
 

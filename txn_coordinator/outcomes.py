@@ -23,7 +23,7 @@ from coordinator_runtime.decision import CancelTimer, Decision, Effect, Operatio
 from coordinator_runtime.ports import GroupWrite, MarkerPort, PartitionWrite
 from txn_coordinator import rules
 from txn_coordinator.counters import CountersShard
-from txn_coordinator.events import TransactionStepped
+from txn_coordinator.events import TransactionRanThrough, TransactionStepped
 from txn_coordinator.records import Decided, TransactionChanged
 from txn_coordinator.state import ONGOING, Identity, Transaction
 
@@ -136,14 +136,12 @@ class Outcomes:
         def combine(replies: Sequence[Any]) -> Transacted:
             return Transacted(ended, replies[:written])
 
-        events: tuple[object, ...] = (TransactionStepped(opened, prepared),)
-        if opened is not current:
-            events = (TransactionStepped(current, opened), *events)
         effects: tuple[Effect, ...] = ()
         if current.state is ONGOING:
             effects = (CancelTimer(timer_key(current.transactional_id)),)
         ends = self._joinable_ends(prepared, contribution, last_csn=current.csn)
         if ends is None:
+            opening = () if opened is current else (TransactionStepped(current, opened),)
             return Decision(
                 records=(*records, changed(self._key, prepared)),
                 joins=(
@@ -151,7 +149,7 @@ class Outcomes:
                     *(write.keep(current.csn) for write in contribution.groups),
                 ),
                 effects=(*effects, self.send_markers(prepared)),
-                events=events,
+                events=(*opening, TransactionStepped(opened, prepared)),
                 combine=combine,
             )
         decided = Decided(prepared.partitions, prepared.groups)
@@ -160,7 +158,7 @@ class Outcomes:
             records=(*records, completed),
             joins=ends,
             effects=effects,
-            events=(*events, TransactionStepped(prepared, planned)),
+            events=(TransactionRanThrough(current, opened, prepared, planned),),
             combine=combine,
         )
 

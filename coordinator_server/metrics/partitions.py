@@ -26,13 +26,22 @@ _ISOLATIONS: Final = {isolation: isolation.name.lower() for isolation in Isolati
 _OUTCOMES: Final = {Outcome.COMMIT: "commit", Outcome.ABORT: "abort"}
 
 
+class _Appended:
+    """To one topic."""
+
+    __slots__ = ("bytes", "marker_bytes", "markers", "records")
+
+    def __init__(self) -> None:
+        self.records = self.bytes = self.markers = self.marker_bytes = 0
+
+
 class LogNumbers:
     """What was appended to topics and read from them since the process started. A deleted topic is forgotten, so that
     the numbers do not grow with every topic that ever was."""
 
     def __init__(self) -> None:
-        self._appended: dict[tuple[str, bool], list[int]] = {}
-        """By topic and whether it is control: records, bytes."""
+        self._appended: dict[str, _Appended] = {}
+        """By topic."""
         self._read: dict[tuple[str, Isolation], list[int]] = {}
         """By topic and isolation: served, aborted, control."""
         self._markers = dict.fromkeys(Outcome, 0)
@@ -40,18 +49,15 @@ class LogNumbers:
 
     def grew(self, topic: str, event: PartitionGrew) -> None:
         """Batches, a marker, or both are durable."""
-        if event.record_count:
-            self._grew(topic, event.record_count, event.size_bytes, is_control=False)
-        if event.outcome is not None:
-            self._grew(topic, 1, event.marker_bytes, is_control=True)
-            self._markers[event.outcome] += 1
-
-    def _grew(self, topic: str, record_count: int, size_bytes: int, *, is_control: bool) -> None:
-        appended = self._appended.get((topic, is_control))
+        appended = self._appended.get(topic)
         if appended is None:
-            appended = self._appended[topic, is_control] = [0, 0]
-        appended[0] += record_count
-        appended[1] += size_bytes
+            appended = self._appended[topic] = _Appended()
+        appended.records += event.record_count
+        appended.bytes += event.size_bytes
+        if event.outcome is not None:
+            appended.markers += 1
+            appended.marker_bytes += event.marker_bytes
+            self._markers[event.outcome] += 1
 
     def expired(self, event: ProducersExpired) -> None:
         """A partition forgot producers that did not write."""
@@ -68,8 +74,7 @@ class LogNumbers:
 
     def forget(self, topic: str) -> None:
         """The topic was deleted."""
-        for is_control in (False, True):
-            self._appended.pop((topic, is_control), None)
+        self._appended.pop(topic, None)
         for isolation in Isolation:
             self._read.pop((topic, isolation), None)
 
@@ -77,9 +82,11 @@ class LogNumbers:
         """Everything that is counted here."""
         records: dict[Labels, Sample] = {}
         size: dict[Labels, Sample] = {}
-        for (topic, is_control), appended in self._appended.items():
-            labels = (topic, "control" if is_control else "data")
-            records[labels], size[labels] = appended
+        for topic, appended in self._appended.items():
+            if appended.records:
+                records[topic, "data"], size[topic, "data"] = appended.records, appended.bytes
+            if appended.markers:
+                records[topic, "control"], size[topic, "control"] = appended.markers, appended.marker_bytes
         read: dict[Labels, Sample] = {}
         for (topic, isolation), numbers in self._read.items():
             for result, number in zip(("served", "aborted_skipped", "control_skipped"), numbers, strict=True):

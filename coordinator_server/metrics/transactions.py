@@ -17,7 +17,7 @@ from coordinator_server.metrics.instruments import (
     counts,
 )
 from coordinator_server.metrics.samples import Snapshot, single
-from txn_coordinator.events import TransactionExpired, TransactionStepped
+from txn_coordinator.events import TransactionExpired, TransactionRanThrough, TransactionStepped
 from txn_coordinator.state import PREPARED, IllegalStep, Transaction, TransactionState
 
 FENCING_REASONS: Final = {
@@ -95,6 +95,16 @@ class TransactionNumbers:
         elif before is not None:
             self._completed_one(before, after, now_ms)
 
+    def ran_through(self, event: TransactionRanThrough, now_ms: int) -> None:
+        """The same of several steps at once: what is seen of the states in between is over already."""
+        before, prepared, after = event.before, event.prepared, event.after
+        self._leave(before)
+        self._enter(after)
+        if before.producer_id != after.producer_id:
+            self._rotations += 1
+        self._prepared(event.opened, prepared)
+        self._completed_one(prepared, after, now_ms)
+
     def expired(self, event: TransactionExpired) -> None:
         """An id that nobody used was forgotten."""
         self._leave(event.before)
@@ -163,7 +173,7 @@ class TransactionNumbers:
 
     def _prepared(self, before: Transaction | None, after: Transaction) -> None:
         if before is not None and before.state is _ONGOING:
-            self._participants.observe(after.participant_count)
+            self._participants.observe(len(after.partitions) + len(after.groups))
             elapsed_ms = after.last_update_ms - after.start_ms
             self._open_to_end[_OUTCOMES[after.state]].observe(max(0, elapsed_ms))
         if (reason := FENCING_REASONS.get(after.cause)) is not None:

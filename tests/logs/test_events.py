@@ -174,6 +174,18 @@ def test_every_other_step_is_a_line_at_debug(world: ObservedWorld, lines: Lines)
     ]
 
 
+def test_the_steps_of_a_whole_transaction_are_lines_at_debug_too(world: ObservedWorld, lines: Lines) -> None:
+    lines.configure(LogFormat.JSON, LogLevel.DEBUG)
+    world.observe()
+    world.transacted(world.initialised("billing"), Outcome.ABORT, "billing")
+    assert [(event["old_state"], event["new_state"], event["cause"]) for event in lines.events()] == [
+        (None, "Empty", "init"),
+        ("Empty", "Ongoing", "add"),
+        ("Ongoing", "PrepareAbort", "client"),
+        ("PrepareAbort", "CompleteAbort", "client"),
+    ]
+
+
 def test_in_a_terminal_a_line_can_be_read(world: ObservedWorld, lines: Lines) -> None:
     lines.configure(LogFormat.CONSOLE)
     world.opened("billing")

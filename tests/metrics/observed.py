@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from msgspec.structs import replace
+
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.ports import CallContext
@@ -14,7 +16,7 @@ from coordinator_server.metrics.instruments import Histogram
 from coordinator_server.metrics.partitions import LogNumbers, Survey, survey
 from coordinator_server.metrics.samples import Sample, Snapshot
 from coordinator_server.metrics.transactions import TransactionNumbers
-from tests.harness.world import World, WorldOptions
+from tests.harness.world import TransactContents, World, WorldOptions
 from txn_coordinator.state import Identity
 
 LOADER = CallContext(client_id="loader-1", host="10.0.0.1")
@@ -69,6 +71,15 @@ class ObservedWorld(World):
         ended = self.end(transactional_id, identity, outcome, LOADER)
         self.settle()
         return ended.result().next_identity
+
+    def transacted(self, identity: Identity, outcome: Outcome, transactional_id: str = "a") -> Identity:
+        """A record in a whole transaction, in one request."""
+        context = replace(LOADER, request_id=b"%016d" % identity.producer_epoch)
+        contents = TransactContents(batches=[(PARTITION, ["x"], 0)])
+        answer = self.transact(transactional_id, identity, contents, outcome, context)
+        self.settle()
+        response = answer.result()
+        return Identity(response.producer_id, response.producer_epoch)
 
     # What is published
 

@@ -56,6 +56,17 @@ def test_an_outcome_that_the_client_wanted(world: ObservedWorld, outcome: Outcom
     assert world.histogram("txn_coordinator_partitions_per_txn").total == 2
 
 
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_a_whole_transaction_in_one_request(world: ObservedWorld, outcome: Outcome) -> None:
+    world.transacted(world.initialised(), outcome)
+    name = outcome.name.lower()
+    assert world.non_zero(COMPLETED) == {(name, "client"): 1}
+    assert world.non_zero(MARKERS) == {(name, "log"): 1}
+    assert world.histogram("txn_coordinator_open_to_end_seconds", name).count == 1
+    assert world.histogram("txn_coordinator_end_to_complete_seconds", name).count == 1
+    assert world.histogram("txn_coordinator_partitions_per_txn").total == 1
+
+
 def test_nothing_is_counted_before_it_is_durable(world: ObservedWorld) -> None:
     identity = world.opened()
     world.end("a", identity, Outcome.COMMIT)

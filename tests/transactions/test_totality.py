@@ -21,10 +21,10 @@ from tests.transactions.world_of_one import (
     ask,
     changed,
     shard_with,
+    steps_in,
 )
 from txn_coordinator import rules
 from txn_coordinator.codec import TransactionCodec
-from txn_coordinator.events import TransactionStepped
 from txn_coordinator.outcomes import Contribution
 from txn_coordinator.records import TransactionChanged
 from txn_coordinator.shard import Transact, TransactionShard, TwoPhase
@@ -175,7 +175,7 @@ def test_every_state_answers_every_request(before: Transaction, question: Questi
 
 def _check_steps(before: Transaction, after: Transaction, decision: Decision) -> None:
     """Whatever was decided in one operation, each step of it is a legal one."""
-    steps = [event for event in decision.events if isinstance(event, TransactionStepped)]
+    steps = steps_in(decision)
     assert (steps[0].before, steps[-1].after) == (before, after)
     for step in steps:
         assert step.before is not None

@@ -16,9 +16,19 @@ from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import CancelTimer, Coordinator, Decision, Operation, ShardKey
 from tests.harness.table import cells
 from tests.transactions.test_decision_tables import stored
-from tests.transactions.world_of_one import ID, LIMITS, NOW_MS, TURN, ask, changed, opposite, shard_with, transaction
+from tests.transactions.world_of_one import (
+    ID,
+    LIMITS,
+    NOW_MS,
+    TURN,
+    ask,
+    changed,
+    opposite,
+    shard_with,
+    steps_in,
+    transaction,
+)
 from txn_coordinator.counters import COUNTERS
-from txn_coordinator.events import TransactionStepped
 from txn_coordinator.outcomes import Contribution, Ended, SendMarkers, Transacted, TwoPhase
 from txn_coordinator.records import Decided, TransactionChanged
 from txn_coordinator.rules import Additions, TransactRequest
@@ -164,7 +174,7 @@ def test_the_steps_are_those_of_add_and_end(before: TransactionState, two_phase:
     shard = shard_with(current, two_phase=two_phase)
     asked = transact(current.identity, Outcome.COMMIT, partitions=(1, 4), groups=("g",))
     decision = shard.decide_transact(asked, TURN)
-    steps = [event for event in decision.events if isinstance(event, TransactionStepped)]
+    steps = steps_in(decision)
     assert steps[0].before == current
     assert steps[-1].after == changed(decision)
     assert all(earlier.after == later.before for earlier, later in pairwise(steps))
@@ -183,7 +193,7 @@ def test_fused_it_is_one_record_that_tells_what_prepare_would_have_told() -> Non
     decision = shard.decide_transact(asked, TURN)
     (record,) = (each.value for each in decision.records if isinstance(each.value, TransactionChanged))
     assert record.decided == Decided(frozenset({1, 2, 4}), frozenset({"g"}))
-    (prepared,) = (each.after for each in _steps(decision) if each.after.state is TransactionState.PREPARE_COMMIT)
+    (prepared,) = (each.after for each in steps_in(decision) if each.after.state is TransactionState.PREPARE_COMMIT)
     assert record.prepared == prepared
     # What is written comes first; a partition that gets nothing new gets its marker.
     assert [_reply_of(join) for join in decision.joins] == [
@@ -270,10 +280,6 @@ def test_the_name_is_forgotten_when_the_id_goes_on(outcome: Outcome) -> None:
     assert (opened.transact_id, following.transact_id) == (b"", OTHER_NAME)
 
 
-def _steps(decision: Decision) -> list[TransactionStepped]:
-    return [event for event in decision.events if isinstance(event, TransactionStepped)]
-
-
 def _reply_of(join: Operation) -> object:
     return join.decide(None, TURN).reply
 
@@ -287,7 +293,7 @@ def test_the_rotation_keeps_both_ids_apart() -> None:
     shard = shard_with(current, two_phase=TwoPhase.FUSED)
     decision = shard.decide_transact(transact(current.identity, Outcome.ABORT, partitions=(1,)), TURN)
     (record,) = (each.value for each in decision.records if isinstance(each.value, TransactionChanged))
-    (prepared,) = (each.after for each in _steps(decision) if each.after.state is TransactionState.PREPARE_ABORT)
+    (prepared,) = (each.after for each in steps_in(decision) if each.after.state is TransactionState.PREPARE_ABORT)
     after: Transaction = record.transaction
     assert (after.prev_producer_id, after.producer_epoch) == (current.producer_id, 0)
     assert record.prepared == prepared

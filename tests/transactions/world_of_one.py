@@ -12,6 +12,7 @@ from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
 from coordinator_runtime.timeline import Journal
 from txn_coordinator.counters import COUNTERS, CountersShard
+from txn_coordinator.events import TransactionRanThrough, TransactionStepped
 from txn_coordinator.records import ProducerIdBlockTaken, TransactionChanged
 from txn_coordinator.shard import TransactionShard, TwoPhase
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction, TransactionState
@@ -123,3 +124,14 @@ def shown(relation: str, current: Transaction) -> Identity:
 
 def opposite(outcome: Outcome) -> Outcome:
     return Outcome.ABORT if outcome is Outcome.COMMIT else Outcome.COMMIT
+
+
+def steps_in(decision: Decision) -> list[TransactionStepped]:
+    """The steps that a decision tells of."""
+    steps: list[TransactionStepped] = []
+    for event in decision.events:
+        if isinstance(event, TransactionStepped):
+            steps.append(event)
+        elif isinstance(event, TransactionRanThrough):
+            steps.extend(event.steps)
+    return steps

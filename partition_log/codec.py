@@ -19,6 +19,7 @@ Source: spec log-and-runtime 5.1 and 1.6.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from coordinator_protocol.marker import Outcome
@@ -61,25 +62,26 @@ class UnknownVersion(Exception):
     """A stored value was written by a newer program; this one must not serve it."""
 
 
-def log_key(ordinal: int, last_offset: int) -> bytes:
-    """Key of the batch that ends at the offset; also where a scan for an offset starts."""
-    return _ORDINAL_AND_NUMBER.pack(ordinal, last_offset)
+# Keys are made for every row, and the packer alone makes them.
 
+log_key: Final[Callable[[int, int], bytes]] = _ORDINAL_AND_NUMBER.pack
+"""(ordinal, last offset): key of the batch that ends at the offset; also where a scan for an offset starts."""
 
-def producer_key(ordinal: int, producer_id: int) -> bytes:
-    """Key of a producer's entry."""
-    return _ORDINAL_AND_NUMBER.pack(ordinal, producer_id)
+producer_key: Final[Callable[[int, int], bytes]] = _ORDINAL_AND_NUMBER.pack
+"""(ordinal, producer id): key of a producer's entry."""
+
+partition_key: Final[Callable[[int], bytes]] = _ORDINAL.pack
+"""(ordinal): key of a partition's head, and the prefix of all its rows in the other families."""
+
+outcome_key: Final[Callable[[int, Outcome, int, int], bytes]] = _OUTCOME_KEY.pack
+"""(ordinal, outcome, producer id, marker offset): key of an ended transaction; also where a scan for the producer's
+markers from an offset on starts."""
 
 
 def producer_id_of(key: bytes) -> int:
     """The producer id in a key of PRODUCERS."""
     producer_id: int = _ORDINAL_AND_NUMBER.unpack(key)[1]
     return producer_id
-
-
-def partition_key(ordinal: int) -> bytes:
-    """Key of a partition's head, and the prefix of all its rows in the other families."""
-    return _ORDINAL.pack(ordinal)
 
 
 def time_index_key(ordinal: int, max_timestamp_ms: int, last_offset: int) -> bytes:
@@ -90,11 +92,6 @@ def time_index_key(ordinal: int, max_timestamp_ms: int, last_offset: int) -> byt
 def outcome_prefix(ordinal: int, outcome: Outcome) -> bytes:
     """Prefix of all transactions of a partition that ended so."""
     return _OUTCOME_PREFIX.pack(ordinal, outcome)
-
-
-def outcome_key(ordinal: int, outcome: Outcome, producer_id: int, marker_offset: int) -> bytes:
-    """Key of an ended transaction; also where a scan for the producer's markers from an offset on starts."""
-    return _OUTCOME_KEY.pack(ordinal, outcome, producer_id, marker_offset)
 
 
 def encode_time_index(entry: TimeIndexEntry) -> bytes:

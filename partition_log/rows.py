@@ -8,10 +8,10 @@ Source: spec log-and-runtime D6 and 5.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
 from coordinator_runtime.decision import Record, ShardKey, Turn
 from coordinator_runtime.rows import StagedRows
@@ -31,7 +31,7 @@ from partition_log.records import (
 )
 from partition_log.state import EMPTY_HEAD, EndedTransaction, PartitionHead, TimeIndexEntry
 
-# A whole transaction leaves the same of its producer in all of its partitions, one after the other.
+# A transaction usually leaves the same of its producer in all of its partitions, one after the other.
 _encode_ended: Final = lru_cache(maxsize=64)(codec.encode_producer)
 
 # By names of their own: to find a member in its class takes 0.1 us, and every transaction stages dozens of rows.
@@ -52,26 +52,9 @@ class LogRows:
 
     def stage(self, record: Record, turn: Turn, staged: StagedRows) -> None:
         value = record.value
-        match value:
-            case BatchAppended():
-                _stage_batch(value, staged)
-            case MarkerAppended():
-                _stage_marker(value, staged)
-            case TransactionAppended():
-                _stage_transaction(value, staged)
-            case ProducerSealed(ordinal, producer_id, producer):
-                key = codec.producer_key(ordinal, producer_id)
-                staged.newest[_PRODUCERS, key] = codec.encode_producer(producer)
-            case ProducersForgotten():
-                _stage_forgotten(value, staged)
-            case PartitionCreated(ordinal):
-                _stage_head(ordinal, EMPTY_HEAD, staged)
-            case PartitionDeleted(ordinal):
-                start, end = codec.partition_key(ordinal), codec.partition_key(ordinal + 1)
-                for family in _FAMILIES:
-                    staged.deleted_ranges.append((family, start, end))
-            case _:
-                raise AssertionError(f"{type(value).__name__} comes from the store and does not go there")
+        stage = _STAGES.get(type(value))
+        assert stage is not None, f"{type(value).__name__} comes from the store and does not go there"
+        stage(value, staged)
 
     def load(self, store: Store, shard: ShardKey) -> Iterator[LogRecord]:
         for ordinal in self._ordinals_in(shard):
@@ -97,7 +80,7 @@ def _stage_marker(record: MarkerAppended, staged: StagedRows) -> None:
     staged.added.append((_LOG, codec.log_key(ordinal, record.offset), record.batch))
     _stage_head(ordinal, record.head, staged)
     producer_key = codec.producer_key(ordinal, record.producer_id)
-    staged.newest[_PRODUCERS, producer_key] = codec.encode_producer(record.producer)
+    staged.newest[_PRODUCERS, producer_key] = _encode_ended(record.producer)
     if record.ended is not None:
         _stage_outcome(ordinal, record.ended, staged)
     if record.indexed is not None:
@@ -105,15 +88,30 @@ def _stage_marker(record: MarkerAppended, staged: StagedRows) -> None:
 
 
 def _stage_transaction(record: TransactionAppended, staged: StagedRows) -> None:
-    ordinal = record.ordinal
+    ordinal, add = record.ordinal, staged.added.append
     for last_offset, batch in record.batches:
-        staged.added.append((_LOG, codec.log_key(ordinal, last_offset), batch))
+        add((_LOG, codec.log_key(ordinal, last_offset), batch))
     _stage_head(ordinal, record.head, staged)
     producer_key = codec.producer_key(ordinal, record.producer_id)
     staged.newest[_PRODUCERS, producer_key] = _encode_ended(record.producer)
     _stage_outcome(ordinal, record.ended, staged)
     for entry, markers in record.indexed:
         _stage_index(ordinal, entry, markers, staged)
+
+
+def _stage_sealed(record: ProducerSealed, staged: StagedRows) -> None:
+    key = codec.producer_key(record.ordinal, record.producer_id)
+    staged.newest[_PRODUCERS, key] = codec.encode_producer(record.producer)
+
+
+def _stage_created(record: PartitionCreated, staged: StagedRows) -> None:
+    _stage_head(record.ordinal, EMPTY_HEAD, staged)
+
+
+def _stage_deleted(record: PartitionDeleted, staged: StagedRows) -> None:
+    start, end = codec.partition_key(record.ordinal), codec.partition_key(record.ordinal + 1)
+    for family in _FAMILIES:
+        staged.deleted_ranges.append((family, start, end))
 
 
 def _stage_head(ordinal: int, head: PartitionHead, staged: StagedRows) -> None:
@@ -137,6 +135,18 @@ def _stage_index(ordinal: int, entry: TimeIndexEntry, markers: int, staged: Stag
     staged.added.append((_TIME_INDEX, key, codec.encode_time_index(entry)))
     stretch_key = codec.stretch_key(ordinal, entry.last_offset)
     staged.added.append((_PARTITIONS, stretch_key, codec.encode_marker_count(markers)))
+
+
+# A `match` would ask for one class after the other, for every record.
+_STAGES: Final[Mapping[type, Callable[[Any, StagedRows], None]]] = {
+    BatchAppended: _stage_batch,
+    MarkerAppended: _stage_marker,
+    TransactionAppended: _stage_transaction,
+    ProducerSealed: _stage_sealed,
+    ProducersForgotten: _stage_forgotten,
+    PartitionCreated: _stage_created,
+    PartitionDeleted: _stage_deleted,
+}
 
 
 def _load_producers(store: Store, ordinal: int) -> Iterator[ProducerRestored]:

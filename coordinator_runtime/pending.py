@@ -21,48 +21,42 @@ class Pending(Generic[T]):
     """One reply, settled once: with a value or with an exception. Later attempts to settle it are ignored, because a
     caller may have given up before the answer came, and its neighbours in the batch must not suffer for that."""
 
-    __slots__ = ("_callbacks", "_cancelled", "_error", "_on_cancel", "_settled", "_value")
+    __slots__ = ("_callbacks", "_error", "_on_cancel", "_value", "is_cancelled", "is_settled")
 
     def __init__(self) -> None:
-        self._settled = False
+        self.is_settled = False
+        """Set here alone, as `is_cancelled`."""
         self._value: T | None = None
         self._error: Exception | None = None
-        self._callbacks: list[Callable[[Pending[T]], None]] = []
+        # Nearly every reply has just one: a tuple that grows costs less than a list.
+        self._callbacks: tuple[Callable[[Pending[T]], None], ...] = ()
         self._on_cancel: Callable[[], None] | None = None
-        self._cancelled = False
-
-    @property
-    def is_settled(self) -> bool:
-        return self._settled
-
-    @property
-    def is_cancelled(self) -> bool:
+        self.is_cancelled = False
         """True once the caller said that it does not want the answer any more."""
-        return self._cancelled
 
     def succeed(self, value: T) -> None:
-        if not self._settled:
+        if not self.is_settled:
             self._value = value
             self._settle()
 
     def fail(self, error: Exception) -> None:
-        if not self._settled:
+        if not self.is_settled:
             self._error = error
             self._settle()
 
     def result(self) -> T:
         """The value; raises the error. Must be settled."""
-        assert self._settled, "asked for a reply that is not there yet"
+        assert self.is_settled, "asked for a reply that is not there yet"
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]  # settled without error: the value was set
 
     def on_settled(self, callback: Callable[[Pending[T]], None]) -> None:
         """Call back once, at once if the reply is there already."""
-        if self._settled:
+        if self.is_settled:
             callback(self)
         else:
-            self._callbacks.append(callback)
+            self._callbacks += (callback,)
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
         """What to do when the caller gives up: only work that has not been staged can be dropped."""
@@ -70,8 +64,8 @@ class Pending(Generic[T]):
 
     def cancel(self) -> None:
         """The caller gives up. What was staged goes on; what waits in a queue is dropped."""
-        if not self._settled and not self._cancelled:
-            self._cancelled = True
+        if not self.is_settled and not self.is_cancelled:
+            self.is_cancelled = True
             if self._on_cancel is not None:
                 self._on_cancel()
 
@@ -81,8 +75,11 @@ class Pending(Generic[T]):
         following.on_cancel(self.cancel)
 
         def go_on(first: Pending[T]) -> None:
+            if first._error is not None:
+                following.fail(first._error)
+                return
             try:
-                value = function(first.result())
+                value = function(first._value)  # type: ignore[arg-type]  # settled without error: the value was set
             except Exception as error:  # noqa: BLE001  the error is the reply; whoever awaits it sees it
                 following.fail(error)
             else:
@@ -133,7 +130,7 @@ class Pending(Generic[T]):
         return following
 
     def __await__(self) -> Generator[Any, None, T]:
-        if not self._settled:
+        if not self.is_settled:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.on_settled(lambda _self: None if waiter.done() else waiter.set_result(None))
             try:
@@ -144,8 +141,8 @@ class Pending(Generic[T]):
         return self.result()
 
     def _settle(self) -> None:
-        self._settled = True
-        callbacks, self._callbacks = self._callbacks, []
+        self.is_settled = True
+        callbacks, self._callbacks = self._callbacks, ()
         for callback in callbacks:
             callback(self)
 

@@ -41,69 +41,67 @@ class AdmissionLimits:
     """Calls of group members that wait for each other; and as many again that wait for news."""
 
 
+class _Room:
+    """Calls of one kind that have no answer yet."""
+
+    __slots__ = ("calls", "what")
+
+    def __init__(self, what: str) -> None:
+        self.calls = 0
+        self.what = what
+        """What these calls do, for people."""
+
+
 class Admission:
     """Counts calls that have no answer yet. Reads that are answered at once never count."""
 
-    __slots__ = ("_in_work", "_limits", "_long_polls", "_member_waits", "_news_waits", "_parked_calls")
+    __slots__ = ("_long_polls", "_member_waits", "_news_waits", "_parked_calls", "_places", "_work")
 
     def __init__(self, limits: AdmissionLimits, parked_calls: Callable[[], int]) -> None:
-        self._limits = limits
         self._parked_calls = parked_calls
-        self._in_work = 0
-        self._long_polls = 0
-        self._news_waits = 0
-        self._member_waits = 0
+        self._work = _Room("calls are in work")
+        self._long_polls = _Room("readers wait for records")
+        self._news_waits = _Room("members of groups wait for news")
+        self._member_waits = _Room("members of groups wait for each other")
+        in_work_max, reserved = limits.calls_in_work_max, limits.reserved_calls
+        self._places = {
+            **dict.fromkeys(Method, (self._work, in_work_max)),
+            **dict.fromkeys(RESERVED, (self._work, in_work_max + reserved)),
+            **dict.fromkeys(LONG_POLLS, (self._long_polls, limits.long_polls_max)),
+            **dict.fromkeys(NEWS_WAITS, (self._news_waits, limits.group_waits_max)),
+            **dict.fromkeys(MEMBER_WAITS, (self._member_waits, limits.group_waits_max + reserved)),
+        }
+        """Per method the room that its calls take, and how many may be there when one more of them begins."""
 
     @property
     def calls_in_work(self) -> int:
         """Calls that are staged, or wait for the disk."""
-        return self._in_work - self._parked_calls()
+        return self._work.calls - self._parked_calls()
 
     @property
     def long_polls(self) -> int:
-        return self._long_polls
+        return self._long_polls.calls
 
     @property
     def group_waits(self) -> int:
         """Calls of group members that have no answer yet."""
-        return self._news_waits + self._member_waits
+        return self._news_waits.calls + self._member_waits.calls
 
     def check(self, method: Method) -> None:
         """Return only if a call of this method may begin. Raises Refused THROTTLING_QUOTA_EXCEEDED."""
-        limits = self._limits
-        if method in LONG_POLLS:
-            if self._long_polls >= limits.long_polls_max:
-                raise _refusal(self._long_polls, "readers wait for records")
-            return
-        if method in NEWS_WAITS:
-            if self._news_waits >= limits.group_waits_max:
-                raise _refusal(self._news_waits, "members of groups wait for news")
-            return
-        if method in MEMBER_WAITS:
-            if self._member_waits >= limits.group_waits_max + limits.reserved_calls:
-                raise _refusal(self._member_waits, "members of groups wait for each other")
-            return
-        room = limits.calls_in_work_max + (limits.reserved_calls if method in RESERVED else 0)
-        if self._in_work >= room and self.calls_in_work >= room:
-            raise _refusal(self.calls_in_work, "calls are in work")
+        room, calls_max = self._places[method]
+        if room.calls >= calls_max:
+            number = self.calls_in_work if room is self._work else room.calls
+            if number >= calls_max:
+                raise _refusal(number, room.what)
 
     def enter(self, method: Method) -> None:
         """A call began and has no answer yet; `leave` must follow."""
-        self._count(method, 1)
+        self._places[method][0].calls += 1
 
     def leave(self, method: Method) -> None:
         """The call was answered."""
-        self._count(method, -1)
-
-    def _count(self, method: Method, change: int) -> None:
-        if method in LONG_POLLS:
-            self._long_polls += change
-        elif method in NEWS_WAITS:
-            self._news_waits += change
-        elif method in MEMBER_WAITS:
-            self._member_waits += change
-        else:
-            self._in_work += change
+        self._places[method][0].calls -= 1
 
 
 def _refusal(number: int, what: str) -> Refused:

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import structlog
 from google.protobuf.descriptor import ServiceDescriptor
@@ -82,6 +83,10 @@ class Gate(Enum):
     DRAINING = (ErrorCode.COORDINATOR_NOT_AVAILABLE, "the server is shutting down; try again when it is back")
 
 
+_SERVING: Final = Gate.SERVING
+"""By a name of its own, because every call asks for it."""
+
+
 class Dispatcher:
     """The handler of every transport: bytes -> servicer -> bytes.
 
@@ -148,14 +153,20 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001  refusals and defects are told apart in `_reply`
             pending = failed(error)
         reply: Pending[bytes] = Pending()
+        if pending.is_settled:
+            self._reply(codec, reply, began_us, pending)
+            return reply
         reply.on_cancel(pending.cancel)
-        pending.on_settled(lambda settled: self._reply(codec, settled, reply, began_us))
+        self._admission.enter(codec.method)
+        self._unanswered[pending] = codec.method
+        pending.on_settled(partial(self._leave, codec, reply, began_us))
         return reply
 
     def _serve(self, codec: Codec, body: bytes, call: CallContext) -> Pending[Message]:
-        if self._gate.value is not None:
+        if self._gate is not _SERVING:
             raise Refused(*self._gate.value)
-        self._admission.check(codec.method)
+        method = codec.method
+        self._admission.check(method)
         try:
             request: Any = codec.request_type.FromString(body)
         except DecodeError as error:
@@ -163,24 +174,25 @@ class Dispatcher:
                 CallStatus.INVALID_ARGUMENT,
                 f"{len(body)} bytes were sent that are no {codec.request_type.DESCRIPTOR.full_name}: {error}",
             ) from error
-        serve = self._serve_functions[codec.method]
-        pending: Pending[Message] = serve(request, call_context(request.header, call, codec.method))
-        if not pending.is_settled:
-            self._admission.enter(codec.method)
-            self._unanswered[pending] = codec.method
-            pending.on_settled(lambda settled: self._leave(codec.method, settled))
+        pending: Pending[Message] = self._serve_functions[method](request, call_context(request.header, call, method))
         return pending
 
-    def _leave(self, method: Method, pending: Pending[Message]) -> None:
-        self._admission.leave(method)
-        del self._unanswered[pending]
+    def _leave(self, codec: Codec, reply: Pending[bytes], began_us: int, settled: Pending[Message]) -> None:
+        self._admission.leave(codec.method)
+        del self._unanswered[settled]
+        self._reply(codec, reply, began_us, settled)
 
-    def _reply(self, codec: Codec, settled: Pending[Message], reply: Pending[bytes], began_us: int) -> None:
+    def _reply(self, codec: Codec, reply: Pending[bytes], began_us: int, settled: Pending[Message]) -> None:
         try:
-            response = self._response(codec, settled)
+            try:
+                response = settled.result()
+            except CoordinatorError as error:
+                response = error_response(codec.method, codec.response_type, error)
             if reply.is_cancelled:
                 raise TransportError(CallStatus.CANCELLED, "the caller gave up")
-            body = self._serialised(codec, response)
+            body = response.SerializeToString()
+            if len(body) > self._message_bytes_max:
+                raise _too_large(codec, body, self._message_bytes_max)
             self.on_answered(codec.method, self._clock.monotonic_us() - began_us, response)
         except TransportError as error:
             self._end_unanswered(codec.method, reply, error, began_us)
@@ -196,18 +208,10 @@ class Dispatcher:
         self.on_unanswered(method, self._clock.monotonic_us() - began_us, error.status)
         reply.fail(error)
 
-    def _response(self, codec: Codec, settled: Pending[Message]) -> Message:
-        try:
-            return settled.result()
-        except CoordinatorError as error:
-            return error_response(codec.method, codec.response_type, error)
 
-    def _serialised(self, codec: Codec, response: Message) -> bytes:
-        body = response.SerializeToString()
-        if len(body) > self._message_bytes_max:
-            raise TransportError(
-                CallStatus.RESOURCE_EXHAUSTED,
-                f"the answer of {codec.method} takes {len(body)} bytes and at most {self._message_bytes_max} are "
-                "allowed: ask for less at a time",
-            )
-        return body
+def _too_large(codec: Codec, body: bytes, bytes_max: int) -> TransportError:
+    return TransportError(
+        CallStatus.RESOURCE_EXHAUSTED,
+        f"the answer of {codec.method} takes {len(body)} bytes and at most {bytes_max} are allowed: ask for less at a "
+        "time",
+    )

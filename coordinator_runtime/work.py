@@ -12,10 +12,7 @@ class Work:
     """Records, effects and events in the order in which they were decided. Whoever began the work takes it back in the
     journal when `perform` is refused."""
 
-    __slots__ = ("_asked", "_can_park", "_journal", "_table", "asked", "effects", "events", "records", "turn")
-
-    asked: ShardKey
-    """The shard that decides at the moment, and that refused if somebody did."""
+    __slots__ = ("_asked", "_can_park", "_journal", "_table", "effects", "events", "records", "turn")
 
     def __init__(self, table: ShardTable, journal: Journal, turn: Turn, *, can_park: bool = False) -> None:
         self._table = table
@@ -27,11 +24,11 @@ class Work:
         self.effects: list[tuple[Effect, ShardKey]] = []
         """Each with the shard that wants it."""
         self._asked: list[ShardKey] = []
+        """Every shard that decided, in order."""
 
     def perform(self, operation: Operation, *, is_joined: bool = False) -> object:
         """Decide, replay, join and try. Gives the reply. Raises Refused. `is_joined`: for somebody on another shard."""
         key, served = operation.shard, self._table.served
-        self.asked = key
         shard = served.get(key)
         if shard is None:
             raise self._table.refusal(key, is_joined=is_joined)
@@ -58,6 +55,11 @@ class Work:
             if newer is not None:
                 return newer
         return reply
+
+    @property
+    def asked(self) -> ShardKey:
+        """The shard that decides at the moment, and that refused if somebody did."""
+        return self._asked[-1]
 
     @property
     def shards(self) -> set[ShardKey]:

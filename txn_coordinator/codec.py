@@ -113,9 +113,12 @@ def _encode(transaction: Transaction, decided: Decided | None) -> bytes:
     if transaction.transact_id:
         value.transact_id = transaction.transact_id
     if decided is not None:
-        value.decided.partitions.extend(sorted(decided.partitions))
-        value.decided.groups.extend(sorted(decided.groups))
-        value.decided.SetInParent()
+        stored = value.decided
+        stored.SetInParent()
+        if decided.partitions:
+            stored.partitions.extend(sorted(decided.partitions))
+        if decided.groups:
+            stored.groups.extend(sorted(decided.groups))
     return value.SerializeToString()
 
 

@@ -65,6 +65,8 @@ class CountersShard:
 
     def replay(self, value: ProducerIdBlockTaken | ProducerIdGiven | CsnGiven | UnownedMarkerWritten) -> None:
         match value:
+            case CsnGiven(csn=csn):
+                self._values.put(_CSN, csn)
             case ProducerIdBlockTaken(next_unassigned_producer_id=block_end):
                 # After a load the rest of the last block is skipped: which of its ids were used is not known.
                 if _NEXT not in self._values:
@@ -73,8 +75,6 @@ class CountersShard:
             case ProducerIdGiven(producer_id=producer_id):
                 self._values.put(_NEXT, producer_id + 1)
                 self._values.put(_GIVEN, (self._values.get(_GIVEN) or 0) + 1)
-            case CsnGiven(csn=csn):
-                self._values.put(_CSN, csn)
             case UnownedMarkerWritten():
                 pass  # For the history alone.
 

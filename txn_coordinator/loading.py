@@ -51,7 +51,8 @@ def transactions_kind(runtime: Runtime, *, markers: MarkerPort, config: Transact
             two_phase=config.two_phase,
         )
         shard.expiration_ms = config.transactional_id_expiration_ms
-        shard.outcomes.is_served = runtime.table.is_serving
+        # Not `is_serving`, which is the same and one call more for every participant of every transaction.
+        shard.outcomes.is_served = runtime.table.served.__contains__
         return shard
 
     return ShardKind(

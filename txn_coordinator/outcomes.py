@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -94,7 +95,7 @@ class Outcomes:
         self._counters = counters
         self._markers = markers
         self._limits = limits
-        self._two_phase = two_phase
+        self._is_fused = two_phase is TwoPhase.FUSED
         self.coordinator_epoch = 0
         self.is_served: Callable[[ShardKey], bool] = lambda _key: True
         """Whether a shard serves here at this moment, so that an operation on it can be joined."""
@@ -130,12 +131,7 @@ class Outcomes:
     ) -> Decision:
         """The same with all that a Transact brings; `opened` is the transaction with it. The reply is Transacted."""
         prepared, planned, records = self._prepare(opened, ending, turn)
-        ended = Ended(planned.identity, planned.csn)
-        written = len(contribution.partitions)
-
-        def combine(replies: Sequence[Any]) -> Transacted:
-            return Transacted(ended, replies[:written])
-
+        combine = partial(_transacted, Ended(planned.identity, planned.csn), len(contribution.partitions))
         effects: tuple[Effect, ...] = ()
         if current.state is ONGOING:
             effects = (CancelTimer(timer_key(current.transactional_id)),)
@@ -195,7 +191,8 @@ class Outcomes:
         marker = rules.marker_of(prepared, self.coordinator_epoch)
         writes = contribution.partitions
         ends = [write.append_and_end(marker) for write in writes]
-        ends.extend(write.keep_and_end(last_csn, marker) for write in contribution.groups)
+        if contribution.groups:
+            ends.extend(write.keep_and_end(last_csn, marker) for write in contribution.groups)
         if len(writes) < len(prepared.partitions):
             others = prepared.partitions.difference(write.ordinal for write in writes)
             ends.extend(self._markers.partition_marker(ordinal, marker) for ordinal in sorted(others))
@@ -205,15 +202,25 @@ class Outcomes:
         return tuple(ends) if self._are_served(ends) else None
 
     def _may_fuse(self, prepared: Transaction) -> bool:
-        return self._two_phase is TwoPhase.FUSED and prepared.participant_count <= self._limits.fused_participants_max
+        participants = len(prepared.partitions) + len(prepared.groups)
+        return self._is_fused and participants <= self._limits.fused_participants_max
 
     def _are_served(self, operations: Sequence[Operation]) -> bool:
-        return all(self.is_served(each.shard) for each in operations)
+        is_served = self.is_served
+        for each in operations:  # noqa: SIM110  a generator costs as much again
+            if not is_served(each.shard):
+                return False
+        return True
 
     def send_markers(self, prepared: Transaction) -> SendMarkers:
         """What is owed for a decided transaction."""
         marker = rules.marker_of(prepared, self.coordinator_epoch)
         return SendMarkers(self._key, prepared.transactional_id, marker, prepared.partitions, prepared.groups)
+
+
+def _transacted(ended: Ended, written: int, replies: Sequence[Any]) -> Transacted:
+    """The first replies are those of the partitions that were written to."""
+    return Transacted(ended, replies[:written])
 
 
 def decide_complete(current: Transaction, key: ShardKey, turn: Turn) -> Decision:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum, auto
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,8 +33,12 @@ from txn_coordinator.state import (
     InitAnswer,
     Transaction,
     TransactionState,
+    legal_step,
     step,
 )
+
+_NO_PARTITIONS: Final[frozenset[int]] = frozenset()
+_NO_GROUPS: Final[frozenset[str]] = frozenset()
 
 AllocateProducerId = Callable[[], int]
 
@@ -297,9 +302,9 @@ def _with(
             f"the transaction would have {len(partitions) + len(groups)} partitions and groups; "
             f"at most {limits.partitions_per_transaction_max} are allowed",
         )
-    return step(
+    return replace(
         current,
-        ONGOING,
+        state=legal_step(current, ONGOING),
         partitions=partitions,
         groups=groups,
         start_ms=current.start_ms if is_open else now_ms,
@@ -485,48 +490,53 @@ def prepare(
     """The decided transaction. If the ending bumps the epoch, it carries the epoch that fences the old one, and at
     exhaustion the producer id to go on with (spec transactions 3.3 - 3.5). A kept one may hold three ids: that of its
     markers, that of the client who ends it, and that of the next transaction (spec transactions 10)."""
-    client = current.client_identity
-    changes: dict[str, int] = {}
-    if ending.bumps_epoch or current.is_kept:
+    bumps_epoch, is_kept, txn_epoch = ending.bumps_epoch, current.is_kept, current.producer_epoch
+    epoch, last_epoch, prev_producer_id = txn_epoch, current.last_producer_epoch, current.prev_producer_id
+    next_producer_id, next_epoch = current.next_producer_id, current.next_producer_epoch
+    if bumps_epoch or is_kept:
         # The markers of a kept transaction fence its first owner in the partitions, whatever the client speaks.
-        changes["producer_epoch"] = min(current.producer_epoch + 1, limits.producer_epoch_max)
-    if ending.bumps_epoch:
-        changes["last_producer_epoch"] = client.producer_epoch
+        epoch = min(txn_epoch + 1, limits.producer_epoch_max)
+    if bumps_epoch:
+        producer_id, last_epoch = current.client_identity
         # Otherwise, nobody can still be retrying across the last rotation from here on; a name kept longer would let a
         # zombie of that id pass `check_expected` once the epochs meet again.
-        is_exhausted = limits.is_exhausted(client.producer_epoch)
-        changes["prev_producer_id"] = client.producer_id if is_exhausted or current.is_kept else NO_PRODUCER_ID
+        is_exhausted = limits.is_exhausted(last_epoch)
+        prev_producer_id = producer_id if is_exhausted or is_kept else NO_PRODUCER_ID
         if is_exhausted:
-            changes |= {"next_producer_id": allocate(), "next_producer_epoch": 0}
-        elif current.is_kept:
+            next_producer_id, next_epoch = allocate(), 0
+        elif is_kept:
             # Once more, although keeping it bumped already: else a delayed copy of this EndTxn could end the next one.
-            changes["next_producer_epoch"] = client.producer_epoch + 1
-    return step(
+            next_epoch = last_epoch + 1
+    return replace(
         current,
-        PREPARE_STATES[ending.outcome],
+        state=legal_step(current, PREPARE_STATES[ending.outcome]),
+        producer_epoch=epoch,
+        last_producer_epoch=last_epoch,
+        prev_producer_id=prev_producer_id,
+        next_producer_id=next_producer_id,
+        next_producer_epoch=next_epoch,
         start_ms=current.start_ms if current.state is ONGOING else now_ms,
         last_update_ms=now_ms,
-        txn_epoch=current.producer_epoch,
+        txn_epoch=txn_epoch,
         csn=csn,
         cause=ending.cause,
         transact_id=ending.transact_id,
-        **changes,
     )
 
 
 def complete(prepared: Transaction, *, now_ms: int) -> Transaction:
     """The transaction once every participant has its marker."""
     assert prepared.state in PREPARED, "only what is decided can be completed"
-    client = prepared.client_identity
-    return step(
+    producer_id, producer_epoch = prepared.client_identity
+    return replace(
         prepared,
-        COMPLETE_STATES[prepared.state],
-        producer_id=client.producer_id,
-        producer_epoch=client.producer_epoch,
+        state=legal_step(prepared, COMPLETE_STATES[prepared.state]),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
         next_producer_id=NO_PRODUCER_ID,
         next_producer_epoch=NO_EPOCH,
-        partitions=frozenset(),
-        groups=frozenset(),
+        partitions=_NO_PARTITIONS,
+        groups=_NO_GROUPS,
         last_update_ms=now_ms,
         txn_epoch=NO_EPOCH,
         prepared_ms=None,

@@ -79,7 +79,7 @@ class TransactionService:
     ) -> None:
         self._runtime = runtime
         self._limits = limits
-        self._shard_count = shard_count
+        self._shard_keys = tuple(ShardKey(Coordinator.TRANSACTIONS, number) for number in range(shard_count))
         self._sender = sender
         self._sequences = sequences
 
@@ -88,7 +88,7 @@ class TransactionService:
         return self._runtime.clock.wall_ms()
 
     def shard_key(self, transactional_id: str) -> ShardKey:
-        return ShardKey(Coordinator.TRANSACTIONS, shard_of(transactional_id, self._shard_count))
+        return self._shard_keys[shard_of(transactional_id, len(self._shard_keys))]
 
     def new_producer_id(self, context: CallContext) -> Pending[Identity]:
         """InitProducerId without a transactional id: an identity nobody had before."""

@@ -2,7 +2,7 @@
 
 A transaction is decided by a durable Prepare state and finished by markers in every participant; then it is Complete
 and the next one may open. The table is the law: a step that is not in it is a bug of ours, never a client's error, and
-every change of `state` goes through `step`.
+every change of `state` goes through `step`, or asks `legal_step`.
 
     Empty ----> Ongoing ----> PrepareCommit ----> CompleteCommit ---+
       ^            ^   \\----> PrepareAbort -----> CompleteAbort ----+
@@ -162,7 +162,7 @@ class Transaction(Struct, frozen=True, kw_only=True):
     def client_identity(self) -> Identity:
         """What the one client that may act must show (spec transactions 10)."""
         if self.next_producer_epoch == NO_EPOCH:
-            return self.identity
+            return Identity(self.producer_id, self.producer_epoch)
         return Identity(self.next_producer_id, self.next_producer_epoch)
 
     @property
@@ -194,8 +194,14 @@ class IllegalStep(AssertionError):
         self.after = after
 
 
-def step(transaction: Transaction, to: TransactionState, **changes: Any) -> Transaction:  # noqa: ANN401
-    """The only way to change `state`. Raises IllegalStep."""
+def legal_step(transaction: Transaction, to: TransactionState) -> TransactionState:
+    """The state to step to, for what every transaction goes through: to hand the changes on through `step` takes as
+    long as to make them. Raises IllegalStep."""
     if to not in LEGAL_STEPS[transaction.state]:
         raise IllegalStep(transaction.state, to)
-    return replace(transaction, state=to, **changes)
+    return to
+
+
+def step(transaction: Transaction, to: TransactionState, **changes: Any) -> Transaction:  # noqa: ANN401
+    """The transaction in another state. Raises IllegalStep."""
+    return replace(transaction, state=legal_step(transaction, to), **changes)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
 
 from coordinator_api.v1 import transaction_pb2
 from coordinator_protocol.errors import ErrorCode, Refused
@@ -17,6 +19,15 @@ from txn_coordinator.outcomes import Contribution, Transacted
 from txn_coordinator.rules import Additions, TransactRequest
 from txn_coordinator.service import TransactionService
 from txn_coordinator.shard import Transact
+
+# By names of their own: to find a member in its class takes 0.1 us.
+_COMMIT: Final = Outcome.COMMIT
+_ABORT: Final = Outcome.ABORT
+_WRITE: Final = Permission.WRITE
+_TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
+
+_ordinal = attrgetter("ordinal")
+_group_id = attrgetter("group_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +50,7 @@ class TransactServicer:
         self, request: transaction_pb2.TransactRequest, context: CallContext
     ) -> Pending[transaction_pb2.TransactResponse]:
         transactional_id = request.transactional_id
-        require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        require(self._authorizer, context, _WRITE, _TRANSACTIONAL_ID, transactional_id)
         check_transactional_id(transactional_id)
         _check(context)
         identity = edge.identity(request.producer_id, request.producer_epoch)
@@ -50,11 +61,11 @@ class TransactServicer:
             TransactRequest(
                 transactional_id,
                 identity,
-                Outcome.COMMIT if request.committed else Outcome.ABORT,
+                _COMMIT if request.committed else _ABORT,
                 context.request_id,
                 Additions(
-                    partitions=frozenset([write.ordinal for write in placed.partitions]),
-                    groups=frozenset([write.group_id for write in groups]),
+                    partitions=frozenset(map(_ordinal, placed.partitions)),
+                    groups=frozenset(map(_group_id, groups)),
                 ),
             ),
             Contribution(placed.partitions, groups),
@@ -72,18 +83,21 @@ class TransactServicer:
             find = self._parts.partitions.first_offset
             producer_id, outcome, csn = request.identity.producer_id, request.outcome, ended.csn
             first_offsets = [find(write.ordinal, producer_id, outcome, csn) for write in placed.partitions]
-        begins = dict(zip([write.ordinal for write in placed.partitions], first_offsets, strict=True))
+        if len(placed.places) != len(first_offsets):
+            # Batches that share a partition, or have none.
+            begins = dict(zip(map(_ordinal, placed.partitions), first_offsets, strict=True))
+            first_offsets = [begins.get(place, NO_OFFSET) for place in placed.places]
         response = transaction_pb2.TransactResponse()
         response.producer_id, response.producer_epoch = ended.next_identity
         response.csn = ended.csn
         add = response.results.add
-        for target, place in zip(placed.targets, placed.places, strict=True):
+        for target, first_offset in zip(placed.targets, first_offsets, strict=True):
             # Set one by one: by keywords it takes twice as long.
             result = add()
             result.topic = target.topic
             result.topic_id = target.topic_id
             result.partition = target.partition
-            result.first_offset = begins.get(place, NO_OFFSET)
+            result.first_offset = first_offset
         return response
 
 

@@ -60,7 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _measure(asked: argparse.Namespace, directory: Path) -> Report:
     scale = QUICK if asked.quick else FULL
     rounds = asked.runs or (1 if asked.quick else _ROUNDS)
-    arena = Arena(directory, _CACHE, scale, [PROFILES[name] for name in asked.kafka], _say)
+    profiles = [PROFILES[name] for name in asked.kafka]
+    arena = Arena(directory, _CACHE, scale, profiles, _say, own_processors=asked.own_processors)
     began = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     probed = probes(directory)
     results: list[Result] = []
@@ -93,7 +94,8 @@ def _stories(names: Sequence[str]) -> dict[str, str]:
 
 
 def _settings(arena: Arena) -> dict[str, str]:
-    found = {"our server": f"defaults; {FLUSHED}"}
+    bound = "" if arena.own_processors is None else f", bound to processor {arena.own_processors} (taskset)"
+    found = {"our server": f"defaults{bound}; {FLUSHED}"}
     found |= {f"Kafka, {profile.name}": profile.in_words for profile in arena.profiles}
     if arena.profiles:
         found["side by side"] = (
@@ -129,6 +131,11 @@ def _parser() -> argparse.ArgumentParser:
         "--kafka",
         metavar="PROFILES",
         help=f"of {', '.join(PROFILES)}, with commas between, or none [stock,tuned; with --quick stock]",
+    )
+    parser.add_argument(
+        "--own-processors",
+        metavar="LIST",
+        help="bind our server to these processors, as taskset writes them: on few cores it saves waking others [all]",
     )
     parser.add_argument("--dir", type=Path, help="where stores are written; must be on the disk that is to be measured")
     parser.add_argument("--keep", action="store_true", help="leave stores and logs there")

@@ -43,6 +43,8 @@ class Arena:
     profiles: Sequence[Profile]
     """Of Kafka, in the order of the table; none = ours alone."""
     say: Callable[[str], None]
+    own_processors: str | None = None
+    """What our servers may use, as taskset writes it; None = all, as the brokers."""
     _own: OwnServer | None = field(default=None, init=False)
     _brokers: dict[str, Broker] = field(default_factory=dict, init=False)
     _toolchain: Toolchain | CannotRun | None = field(default=None, init=False)
@@ -59,7 +61,7 @@ class Arena:
 
     def new_own(self, name: str) -> OwnServer:
         """A server on a new directory, not started, which the caller ends."""
-        return OwnServer(self.scratch(name))
+        return OwnServer(self.scratch(name), processors=self.own_processors)
 
     def broker(self, profile: Profile) -> Broker:
         """The shared broker of a profile, warm. Raises: CannotRun, LoadFailed."""

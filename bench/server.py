@@ -22,14 +22,23 @@ _READY: Final = re.compile(r"gRPC on (\S+),")
 class OwnServer:
     """One server, over several lives on the same directory and port."""
 
-    def __init__(self, directory: Path, *, module: str = "coordinator_server", arguments: Sequence[str] = ()) -> None:
-        """Nothing is started. `module` is what `python -m` runs."""
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        module: str = "coordinator_server",
+        arguments: Sequence[str] = (),
+        processors: str | None = None,
+    ) -> None:
+        """Nothing is started. `module` is what `python -m` runs; `processors`, as taskset writes them, are those that
+        it may use."""
         self.data_dir = directory / "data"
         self.log = directory / "server.log"
         self.endpoint = "127.0.0.1:0"
         """The real port from the first start on."""
         self._module = module
         self._arguments = arguments
+        self._prefix = [] if processors is None else ["taskset", "--cpu-list", processors]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -55,7 +64,7 @@ class OwnServer:
     def launch(self) -> int:
         """Start it and do not wait. Returns when, in Unix milliseconds."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", self._module, "serve"]
+        command = [*self._prefix, sys.executable, "-m", self._module, "serve"]
         command += ["--data-dir", str(self.data_dir), "--listen", self.endpoint, *self._arguments]
         # What the user has set for his own servers is not meant for this one.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TXN_")}

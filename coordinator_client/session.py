@@ -156,8 +156,12 @@ class Session:
             room -= 1
             operation.correlation_id = self._last_id
             self._unanswered[self._last_id] = operation
-            timeout_ms = max(1, operation.ends_ms - now_ms)
-            add(correlation_id=self._last_id, method=operation.rpc.method, timeout_ms=timeout_ms, body=operation.body)
+            # Field by field: by keywords it takes nearly twice as long.
+            sent = add()
+            sent.correlation_id = self._last_id
+            sent.method = operation.rpc.method
+            sent.timeout_ms = max(1, operation.ends_ms - now_ms)
+            sent.body = operation.body
         return request.SerializeToString() or None
 
     def take_oversized(self) -> list[Operation]:

@@ -61,7 +61,8 @@ class Session:
         self._call = call
         self._limits = limits
         self._unanswered: dict[int, Pending[bytes]] = {}
-        self._results: deque[session_pb2.OperationResult] = deque()
+        self._results: deque[tuple[int, bytes, TransportError | None]] = deque()
+        """Correlation id, answer, and why there is none."""
         self._has_begun = False
         self._is_greeted = False
         self._says_draining = False
@@ -94,23 +95,24 @@ class Session:
         if not self._has_begun:
             self._has_begun = True
             self._call = replace(self._call, client_id=request.header.client_id)
+        now_ms = self._clock.monotonic_ms()
         for operation in request.operations:
-            self._begin(operation)
+            self._begin(operation, now_ms)
         for correlation_id in request.cancels:
             pending = self._unanswered.get(correlation_id)
             if pending is not None:
                 pending.cancel()
 
-    def _begin(self, operation: session_pb2.Operation) -> None:
+    def _begin(self, operation: session_pb2.Operation, now_ms: int) -> None:
         correlation_id = operation.correlation_id
         if correlation_id in self._unanswered:
             raise TransportError(
                 CallStatus.INVALID_ARGUMENT,
                 f"correlation id {correlation_id} belongs to an operation that is not answered yet; choose another",
             )
-        call = self._call
-        if operation.timeout_ms > 0:
-            call = replace(call, deadline_ms=self._clock.monotonic_ms() + operation.timeout_ms)
+        call, timeout_ms = self._call, operation.timeout_ms
+        if timeout_ms > 0:
+            call = replace(call, deadline_ms=now_ms + timeout_ms)
         pending = self._handler(operation.method, operation.body, call)
         if pending.is_settled:
             self._answer(correlation_id, pending)
@@ -123,12 +125,9 @@ class Session:
         if self._is_closed:
             return
         try:
-            result = session_pb2.OperationResult(correlation_id=correlation_id, body=settled.result())
+            self._results.append((correlation_id, settled.result(), None))
         except TransportError as error:
-            result = session_pb2.OperationResult(
-                correlation_id=correlation_id, status=STATUS_NUMBERS[error.status], status_message=error.message
-            )
-        self._results.append(result)
+            self._results.append((correlation_id, b"", error))
         self.on_outgoing()
 
     def half_close(self) -> None:
@@ -154,11 +153,17 @@ class Session:
             self._is_greeted = True
             response.hello.operations_in_flight_max = self._limits.operations_in_flight_max
             response.hello.message_bytes_max = self._limits.message_bytes_max
-        had_room, size = self.has_room, 0
-        while self._results and (size == 0 or size + len(self._results[0].body) <= self._limits.message_bytes_max):
-            result = self._results.popleft()
-            size += len(result.body)
-            response.results.append(result)
+        had_room, size, size_max = self.has_room, 0, self._limits.message_bytes_max
+        results, add = self._results, response.results.add
+        while results and (size == 0 or size + len(results[0][1]) <= size_max):
+            correlation_id, body, error = results.popleft()
+            size += len(body)
+            result = add()
+            result.correlation_id = correlation_id
+            if error is None:
+                result.body = body
+            else:
+                result.status, result.status_message = STATUS_NUMBERS[error.status], error.message
         if not had_room and self.has_room:
             self.on_room()
         body = response.SerializeToString()

@@ -29,14 +29,20 @@ _ABSENT: Final = _Absent()
 
 
 class Journal:
-    """The undo journal of one runtime: what every change replaced, in order."""
+    """The undo journal of one runtime: what every change replaced, in order.
 
-    __slots__ = ("_entries", "_first", "is_loading")
+    A durable reading needs, per key, the oldest value in it. That is looked up by `note`, before such a reading and not
+    with every change: most changes are on disk before anybody asks."""
+
+    __slots__ = ("_entries", "_first", "_noted", "is_loading")
 
     def __init__(self) -> None:
         self._entries: list[tuple[TimelineMap[Any, Any], Any, Any]] = []
+        """The map, the key and what it had."""
         self._first = 0
         """Position of the oldest entry; positions never repeat."""
+        self._noted = 0
+        """So many entries, the oldest ones, are in `_replaced` of their maps."""
         self.is_loading = False
         """Changes are read back from the store: durable as they are made, and never taken back."""
 
@@ -55,23 +61,30 @@ class Journal:
 
     def roll_back(self, position: int) -> None:
         """Undo every change made since the position was taken."""
-        while self.position() > position:
-            timeline, key, old = self._entries.pop()
-            timeline._undo(key, old)
+        entries, kept = self._entries, position - self._first
+        while len(entries) > kept:
+            timeline, key, old = entries.pop()
+            timeline._undo(key, old, is_noted=len(entries) < self._noted)
+        self._noted = min(self._noted, len(entries))
 
     def make_durable(self, position: int) -> None:
         """Every change before the position is on disk: forget what it replaced."""
         count = position - self._first
         if count <= 0:
             return
-        for timeline, key, _old in self._entries[:count]:
-            undurable = timeline._replaced
-            replaced = undurable[key]
-            del replaced[0]
-            if not replaced:
-                del undurable[key]
+        for timeline, key, _old in self._entries[: min(count, self._noted)]:
+            timeline._forget_oldest(key)
         del self._entries[:count]
         self._first = position
+        self._noted = max(0, self._noted - count)
+
+    def note(self) -> None:
+        """Let every map know what is undurable in it."""
+        entries = self._entries
+        if self._noted < len(entries):
+            for timeline, key, old in entries[self._noted :]:
+                timeline._replaced.setdefault(key, []).append(old)
+            self._noted = len(entries)
 
 
 class TimelineMap(Generic[K, V]):
@@ -89,7 +102,7 @@ class TimelineMap(Generic[K, V]):
         self._keys_ascend = keys_ascend
         self._live: dict[K, V] = {}
         self._replaced: dict[K, list[V | _Absent]] = {}
-        """Per key with undurable changes: the values they replaced, oldest first."""
+        """Per key with undurable changes: the values they replaced, oldest first. Complete after `Journal.note`."""
         self.get: Callable[[K], V | None] = self._live.get
         """The live value, or None."""
 
@@ -102,7 +115,10 @@ class TimelineMap(Generic[K, V]):
     @property
     def is_gone(self) -> bool:
         """Nothing is in it, live or durable, and nothing can be taken back: whoever holds it may drop it."""
-        return not self._live and not self._replaced
+        if self._live:
+            return False
+        self._journal.note()
+        return not self._replaced
 
     def keys(self) -> KeysView[K]:
         """Live. For set operations, which cost nothing per key of ours."""
@@ -116,29 +132,20 @@ class TimelineMap(Generic[K, V]):
 
     def put(self, key: K, value: V) -> None:
         """Set a value. Only `replay` calls this."""
-        live = self._live
-        old = live.get(key, _ABSENT)
+        live, journal = self._live, self._journal
+        if not journal.is_loading:
+            journal._entries.append((self, key, live.get(key, _ABSENT)))
         live[key] = value
-        journal = self._journal
-        if journal.is_loading:
-            return
-        undurable = self._replaced
-        if key in undurable:
-            undurable[key].append(old)
-        else:
-            undurable[key] = [old]
-        journal._entries.append((self, key, old))
 
     def remove(self, key: K) -> None:
         """Take a key out, if it is there. Only `replay` calls this."""
         old = self._live.pop(key, _ABSENT)
-        if old is _ABSENT or self._journal.is_loading:
-            return
-        self._replaced.setdefault(key, []).append(old)
-        self._journal._entries.append((self, key, old))
+        if old is not _ABSENT and not self._journal.is_loading:
+            self._journal._entries.append((self, key, old))
 
     def durable(self, key: K) -> V | None:
         """The newest value that is on disk."""
+        self._journal.note()
         replaced = self._replaced.get(key)
         if replaced is None:
             return self._live.get(key)
@@ -147,10 +154,12 @@ class TimelineMap(Generic[K, V]):
 
     def is_durable(self, key: K) -> bool:
         """True when the live value of the key is the durable one."""
+        self._journal.note()
         return key not in self._replaced
 
     def durable_items(self) -> Iterator[tuple[K, V]]:
         """All keys and values that are on disk."""
+        self._journal.note()
         for key, value in self._live.items():
             if key not in self._replaced:
                 yield key, value
@@ -159,7 +168,7 @@ class TimelineMap(Generic[K, V]):
             if not isinstance(oldest, _Absent):
                 yield key, oldest
 
-    def _undo(self, key: K, old: V | _Absent) -> None:
+    def _undo(self, key: K, old: V | _Absent, *, is_noted: bool) -> None:
         if isinstance(old, _Absent):
             del self._live[key]
         elif self._keys_ascend and key not in self._live:
@@ -168,7 +177,14 @@ class TimelineMap(Generic[K, V]):
             self._live.update(items)
         else:
             self._live[key] = old
+        if is_noted:
+            replaced = self._replaced[key]
+            replaced.pop()
+            if not replaced:
+                del self._replaced[key]
+
+    def _forget_oldest(self, key: K) -> None:
         replaced = self._replaced[key]
-        replaced.pop()
+        del replaced[0]
         if not replaced:
             del self._replaced[key]

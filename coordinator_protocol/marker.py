@@ -34,7 +34,7 @@ class Outcome(IntEnum):
 _OUTCOMES: Final = tuple(Outcome)
 
 
-class MarkerPayload(Struct, frozen=True, kw_only=True):
+class MarkerPayload(Struct, frozen=True, kw_only=True, gc=False):
     """A marker as its payload holds it: everything but the producer id, which is in the batch header."""
 
     txn_epoch: int
@@ -44,7 +44,7 @@ class MarkerPayload(Struct, frozen=True, kw_only=True):
     csn: int
 
 
-class Marker(Struct, frozen=True, kw_only=True):
+class Marker(Struct, frozen=True, kw_only=True, gc=False):
     """The order to end the transaction `(producer_id, txn_epoch)`, sent unchanged however often it is sent.
 
     `next_epoch` is the epoch the producer has afterwards: what is older is fenced in this partition. `csn` (commit

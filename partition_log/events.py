@@ -9,7 +9,7 @@ from partition_log.catalog.state import Topic
 from partition_log.state import Isolation
 
 
-class TopicChanged(Struct, frozen=True):
+class TopicChanged(Struct, frozen=True, gc=False):
     """A topic was created, or deleted with everything in it. Told by the runtime."""
 
     before: Topic | None
@@ -18,7 +18,7 @@ class TopicChanged(Struct, frozen=True):
     """None for one that is gone."""
 
 
-class PartitionGrew(Struct, frozen=True):
+class PartitionGrew(Struct, frozen=True, gc=False):
     """Batches of a client are durable in a partition, or a marker, or both. Told by the runtime."""
 
     ordinal: int
@@ -31,21 +31,21 @@ class PartitionGrew(Struct, frozen=True):
     marker_bytes: int = 0
 
 
-class ProducersExpired(Struct, frozen=True):
+class ProducersExpired(Struct, frozen=True, gc=False):
     """A partition forgot producers that had not written for long. Told by the runtime."""
 
     ordinal: int
     count: int
 
 
-class MarkerFromOutside(Struct, frozen=True):
+class MarkerFromOutside(Struct, frozen=True, gc=False):
     """A marker that no coordinator of this server sent is durable in a partition. Told by the runtime."""
 
     ordinal: int
     marker: Marker
 
 
-class RecordsRead(Struct, frozen=True):
+class RecordsRead(Struct, frozen=True, gc=False):
     """What one fetch showed and hid of one topic. Told by the reader."""
 
     topic: str

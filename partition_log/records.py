@@ -14,19 +14,19 @@ from coordinator_protocol.batch import NO_PRODUCER_ID
 from partition_log.state import EndedTransaction, PartitionHead, ProducerEntry, TimeIndexEntry
 
 
-class PartitionCreated(Struct, frozen=True):
+class PartitionCreated(Struct, frozen=True, gc=False):
     """A partition exists, and is empty."""
 
     ordinal: int
 
 
-class PartitionDeleted(Struct, frozen=True):
+class PartitionDeleted(Struct, frozen=True, gc=False):
     """A partition is gone with everything in it."""
 
     ordinal: int
 
 
-class BatchAppended(Struct, frozen=True):
+class BatchAppended(Struct, frozen=True, gc=False):
     """A client's batch is in the log."""
 
     ordinal: int
@@ -40,7 +40,7 @@ class BatchAppended(Struct, frozen=True):
     indexed: TimeIndexEntry | None = None
 
 
-class MarkerAppended(Struct, frozen=True):
+class MarkerAppended(Struct, frozen=True, gc=False):
     """A control batch is in the log, and its producer has no open transaction here any more."""
 
     ordinal: int
@@ -54,7 +54,7 @@ class MarkerAppended(Struct, frozen=True):
     indexed: TimeIndexEntry | None = None
 
 
-class TransactionAppended(Struct, frozen=True):
+class TransactionAppended(Struct, frozen=True, gc=False):
     """Batches of a client and the marker that ends their transaction are in the log, one right behind the other."""
 
     ordinal: int
@@ -68,7 +68,7 @@ class TransactionAppended(Struct, frozen=True):
     """With the number of markers in the log up to the end of each stretch."""
 
 
-class ProducerSealed(Struct, frozen=True):
+class ProducerSealed(Struct, frozen=True, gc=False):
     """A producer's open transaction takes no more records."""
 
     ordinal: int
@@ -76,7 +76,7 @@ class ProducerSealed(Struct, frozen=True):
     producer: ProducerEntry
 
 
-class ProducersForgotten(Struct, frozen=True):
+class ProducersForgotten(Struct, frozen=True, gc=False):
     """Producers that did not write for long, and had nothing open, are unknown from now on."""
 
     ordinal: int
@@ -84,14 +84,14 @@ class ProducersForgotten(Struct, frozen=True):
     head: PartitionHead
 
 
-class PartitionRestored(Struct, frozen=True):
+class PartitionRestored(Struct, frozen=True, gc=False):
     """A partition as its stored row has it."""
 
     ordinal: int
     head: PartitionHead
 
 
-class ProducerRestored(Struct, frozen=True):
+class ProducerRestored(Struct, frozen=True, gc=False):
     """A producer as its stored row has it. Those with open transactions come in order of their first offsets."""
 
     ordinal: int

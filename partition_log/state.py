@@ -29,7 +29,7 @@ NO_COORDINATOR_EPOCH: Final = -1
 NO_OFFSET: Final = -1
 
 
-class CachedBatch(Struct, frozen=True):
+class CachedBatch(Struct, frozen=True, gc=False):
     """One of the last batches of a producer: enough to answer its repetition."""
 
     base_sequence: int
@@ -37,7 +37,7 @@ class CachedBatch(Struct, frozen=True):
     base_offset: int
 
 
-class OpenTransaction(Struct, frozen=True):
+class OpenTransaction(Struct, frozen=True, gc=False):
     """A transaction with records here and no marker yet. Its epoch is that of its producer's entry."""
 
     first_offset: int
@@ -45,7 +45,7 @@ class OpenTransaction(Struct, frozen=True):
     """Wall time of its first append here, for people and for what finds hanging transactions."""
 
 
-class LastMarker(Struct, frozen=True):
+class LastMarker(Struct, frozen=True, gc=False):
     """The newest marker of a producer; what comes with the same csn or a smaller one was sent before."""
 
     txn_epoch: int
@@ -53,7 +53,7 @@ class LastMarker(Struct, frozen=True):
     csn: int
 
 
-class ProducerEntry(Struct, frozen=True):
+class ProducerEntry(Struct, frozen=True, gc=False):
     """What a partition knows of one producer id."""
 
     epoch: int
@@ -77,7 +77,7 @@ class ProducerEntry(Struct, frozen=True):
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
 
-class IndexProgress(Struct, frozen=True):
+class IndexProgress(Struct, frozen=True, gc=False):
     """The stretch of the log that has no row in the time index yet."""
 
     first_offset: int = 0
@@ -87,7 +87,7 @@ class IndexProgress(Struct, frozen=True):
     """Largest timestamp of a record in the whole log, markers left out."""
 
 
-class ForgottenProducers(Struct, frozen=True):
+class ForgottenProducers(Struct, frozen=True, gc=False):
     """What a partition still knows of the producers that it forgot, of all of them together."""
 
     end_offset: int = 0
@@ -96,7 +96,7 @@ class ForgottenProducers(Struct, frozen=True):
     """Newest of their markers. A marker up to here that is for an unknown producer was sent before."""
 
 
-class MarkerCount(Struct, frozen=True):
+class MarkerCount(Struct, frozen=True, gc=False):
     """How many markers lie in the log, so that records can be counted without reading them."""
 
     from_offset: int = 0
@@ -105,7 +105,7 @@ class MarkerCount(Struct, frozen=True):
     """From there to the log end."""
 
 
-class PartitionHead(Struct, frozen=True):
+class PartitionHead(Struct, frozen=True, gc=False):
     """All positions of a partition at one moment. The durable reading is what readers get: its `log_end_offset` is the
     high watermark. Always log start <= last stable offset <= log end."""
 
@@ -137,7 +137,7 @@ class Isolation(IntEnum):
         return head.last_stable_offset if self is Isolation.READ_COMMITTED else head.log_end_offset
 
 
-class TimeIndexEntry(Struct, frozen=True):
+class TimeIndexEntry(Struct, frozen=True, gc=False):
     """A finished stretch of the log: before its end, no record is newer than `max_timestamp_ms`."""
 
     max_timestamp_ms: int
@@ -146,7 +146,7 @@ class TimeIndexEntry(Struct, frozen=True):
     last_offset: int
 
 
-class EndedTransaction(Struct, frozen=True):
+class EndedTransaction(Struct, frozen=True, gc=False):
     """A transaction that had records here, and how it ended. Visible records are those of committed ones."""
 
     producer_id: int

@@ -37,16 +37,18 @@ NO_TIMESTAMP_MS: Final = -1
 _MAGIC: Final = 2
 _NO_LEADER_EPOCH: Final = -1
 _LENGTH_ENDS_AT: Final = 12
+_HEADER_BYTES_COUNTED: Final = HEADER_BYTES - _LENGTH_ENDS_AT
+"""Of the header, in `batch_length`."""
 _CRC_STARTS_AT: Final = 17
 _CRC_ENDS_AT: Final = 21
 _EPOCH_MAX: Final = 2**15 - 1
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
 
-_BETWEEN_OFFSET_AND_COVERED: Final = struct.Struct(">iibI")
+_UNCOVERED: Final = struct.Struct(">iibI")
 _INSIDE_CRC: Final = struct.Struct(">hiqqqhiiBBB")
 _HEADER: Final = struct.Struct(">qiibIhiqqqhiiBBB")
-_BASE_OFFSET: Final = struct.Struct(">q")
+_pack_base_offset: Final = struct.Struct(">q").pack
 _CRC: Final = struct.Struct(">I")
 
 OffsetlessBatch = tuple[bytes, bytes]
@@ -89,7 +91,7 @@ _CREATE_TIME: Final = TimestampType.CREATE_TIME
 """By a name of its own, as all that is looked up for every batch: to find a member in its class takes 0.1 us."""
 
 
-class BatchHeader(Struct, frozen=True):
+class BatchHeader(Struct, frozen=True, gc=False):
     """What is known of a batch without looking into its payload.
 
     A batch holds `record_count` records at the offsets `base_offset` to `last_offset`, without gaps. A batch of no
@@ -155,13 +157,13 @@ def encode_batch(header: BatchHeader, payload: bytes) -> bytes:
 def encode_offsetless(header: BatchHeader, payload: bytes) -> OffsetlessBatch:
     """The same for a batch whose base offset is not known yet."""
     covered = _pack_covered(header, header.attributes)
-    return _offsetless(covered, crc32c_of_both(covered, payload), payload)
+    return _pack_uncovered(len(payload), crc32c_of_both(covered, payload)) + covered, payload
 
 
 def with_base_offset(batch: OffsetlessBatch, base_offset: int) -> bytes:
     """Return the stored form of a batch at `base_offset`."""
     rest_of_header, payload = batch
-    return b"".join((_BASE_OFFSET.pack(base_offset), rest_of_header, payload))
+    return _pack_base_offset(base_offset) + rest_of_header + payload
 
 
 def decode_header(buffer: bytes | memoryview) -> BatchHeader:
@@ -303,8 +305,9 @@ def encode_client_batch(
 
     Raises: Refused as `check_client_batch`.
     """
+    payload_bytes = len(payload)
     if (
-        not 0 < len(payload) <= batch_bytes_max - HEADER_BYTES
+        not 0 < payload_bytes <= batch_bytes_max - HEADER_BYTES
         or header.record_count < 1
         or header.base_offset != 0
         or not NO_TIMESTAMP_MS <= header.base_timestamp_ms <= header.max_timestamp_ms
@@ -328,7 +331,7 @@ def encode_client_batch(
     found = crc32c_of_both(covered, payload)
     if crc is not None and crc != found:
         raise _wrong_crc(crc)
-    return _offsetless(covered, found, payload)
+    return _pack_uncovered(payload_bytes, found) + covered, payload
 
 
 def _wrong_crc(crc: int) -> Refused:
@@ -338,9 +341,9 @@ def _wrong_crc(crc: int) -> Refused:
     )
 
 
-def _offsetless(covered: bytes, crc: int, payload: bytes) -> OffsetlessBatch:
-    length = HEADER_BYTES - _LENGTH_ENDS_AT + len(payload)
-    return _BETWEEN_OFFSET_AND_COVERED.pack(length, _NO_LEADER_EPOCH, _MAGIC, crc) + covered, payload
+def _pack_uncovered(payload_bytes: int, crc: int) -> bytes:
+    """What lies between the base offset and what the checksum covers, checksum included."""
+    return _UNCOVERED.pack(payload_bytes + _HEADER_BYTES_COUNTED, _NO_LEADER_EPOCH, _MAGIC, crc)
 
 
 def _pack_covered(header: BatchHeader, attributes: int) -> bytes:

@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Final
 
 from coordinator_protocol.batch import (
-    NO_TIMESTAMP_MS,
     BatchHeader,
     Encoding,
     OffsetlessBatch,
@@ -27,10 +26,12 @@ from partition_log.requests import Append
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.state import (
     EndedTransaction,
+    IndexProgress,
     MarkerCount,
     PartitionConfig,
     PartitionHead,
     ProducerEntry,
+    TimeIndexEntry,
 )
 
 # By names of their own: to find a member in its class takes 0.1 us.
@@ -52,10 +53,11 @@ def grow(
 
     Raises Refused as `rules.judge_append` and `rules.judge_marker`, and DUPLICATE_SEQUENCE_NUMBER where all batches are
     in the log, and not in the transaction."""
-    ordinal, producer_id = appends[0].ordinal, marker.producer_id
-    start_offset, log_start_offset, forgotten_csn = head.log_end_offset, head.log_start_offset, head.forgotten.csn
-    before = partition.producers.get(producer_id)
-    entry, offset, size_bytes, newest_ms = before, start_offset, 0, NO_TIMESTAMP_MS
+    producer_id, log_start_offset, forgotten_csn = marker.producer_id, head.log_start_offset, head.forgotten.csn
+    before = entry = partition.producers.get(producer_id)
+    start_offset = offset = head.log_end_offset
+    index = head.index
+    size_bytes, newest_ms = 0, index.max_timestamp_ms
     batches: list[tuple[int, bytes]] = []
     for append in appends:
         batch = append.header
@@ -75,18 +77,24 @@ def grow(
     opened = None if before is None else before.open_transaction
     if opened is None and not batches:
         raise rules.outside_of_transaction()
+    assert marker.next_epoch > marker.txn_epoch, "nothing is left of an epoch that is over"
     # Whatever was appended a moment ago, of the same epoch, changes nothing of how the marker is judged.
     verdict = rules.judge_marker(before, marker, forgotten_csn=forgotten_csn)
     assert verdict is _APPEND_MARKER, "the outcome of an open transaction was decided a moment ago"
-    assert marker.next_epoch > marker.txn_epoch, "nothing is left of an epoch that is over"
-    end, producer = _end(marker, now_ms)
+    end, producer = end_of(marker, now_ms)
     control = with_base_offset(end, offset)
     marker_bytes = len(control)
     batches.append((offset, control))
-    index, stretches = rules.index_after_all(head.index, batches, size_bytes + marker_bytes, newest_ms, config)
     outcome, counted, still_open = marker.outcome, head.counted, head.open_transactions
+    markers, is_aborted = counted.markers + 1, outcome is _ABORT
+    indexed: Sequence[tuple[TimeIndexEntry, int]] = ()
+    unindexed_bytes, unindexed_batches = index.size_bytes + size_bytes + marker_bytes, index.batch_count + len(batches)
+    if unindexed_bytes < config.index_interval_bytes and unindexed_batches < config.index_interval_batches:
+        index = IndexProgress(index.first_offset, unindexed_bytes, unindexed_batches, newest_ms)
+    else:
+        index, stretches = rules.index_after_all(index, batches, config)
+        indexed = [(each, markers - (each.last_offset < offset)) for each in stretches]
     first_unstable = partition.first_unstable_without(opened) if still_open else None
-    is_aborted = outcome is _ABORT
     extended = PartitionHead(
         log_start_offset,
         offset + 1,
@@ -96,30 +104,17 @@ def grow(
         index,
         head.aborted_transactions + is_aborted,
         head.forgotten,
-        MarkerCount(counted.from_offset, counted.markers + 1),
+        MarkerCount(counted.from_offset, markers),
     )
-    first_offset = start_offset if opened is None else opened.first_offset
-    record = TransactionAppended(
-        ordinal,
-        batches,
-        extended,
-        producer_id,
-        producer,
-        EndedTransaction(producer_id, marker.txn_epoch, first_offset, offset, outcome, marker.csn),
-        [(each, counted.markers + (each.last_offset == offset)) for each in stretches] if stretches else (),
-    )
+    ordinal, first_offset = appends[0].ordinal, start_offset if opened is None else opened.first_offset
+    ended = EndedTransaction(producer_id, marker.txn_epoch, first_offset, offset, outcome, marker.csn)
+    record = TransactionAppended(ordinal, batches, extended, producer_id, producer, ended, indexed)
     return record, PartitionGrew(ordinal, offset - start_offset, size_bytes, outcome, marker_bytes)
-
-
-def control_batch(marker: Marker, offset: int, now_ms: int) -> bytes:
-    """The stored form of a marker at an offset."""
-    end, _producer = _end(marker, now_ms)
-    return with_base_offset(end, offset)
 
 
 # A transaction ends alike in all of its partitions, one after the other.
 @lru_cache(maxsize=64)
-def _end(marker: Marker, now_ms: int) -> tuple[OffsetlessBatch, ProducerEntry]:
+def end_of(marker: Marker, now_ms: int) -> tuple[OffsetlessBatch, ProducerEntry]:
     """The control batch of a marker, and what is left of a producer whose epoch it raises."""
     header = BatchHeader(
         base_offset=0,

@@ -11,7 +11,7 @@ Source: spec log-and-runtime 1.3 and 1.5, with the csn of design 6 in place of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import Enum
 from typing import Final
 
@@ -326,21 +326,10 @@ def check_last_sequence(
 
 
 def index_after_all(
-    index: IndexProgress,
-    batches: Sequence[tuple[int, bytes]],
-    size_bytes: int,
-    max_timestamp_ms: int,
-    config: PartitionConfig,
-) -> tuple[IndexProgress, Sequence[TimeIndexEntry]]:
-    """Progress of the time index after several batches, each with its last offset, all with their size and the largest
-    timestamp of their records, and the entries that they completed."""
-    size_after = index.size_bytes + size_bytes
-    count_after = index.batch_count + len(batches)
-    if size_after < config.index_interval_bytes and count_after < config.index_interval_batches:
-        newest_ms = index.max_timestamp_ms
-        if newest_ms < max_timestamp_ms:
-            newest_ms = max_timestamp_ms
-        return IndexProgress(index.first_offset, size_after, count_after, newest_ms), ()
+    index: IndexProgress, batches: Iterable[tuple[int, bytes]], config: PartitionConfig
+) -> tuple[IndexProgress, list[TimeIndexEntry]]:
+    """Progress of the time index after several batches, each with its last offset, and the entries that they
+    completed."""
     completed: list[TimeIndexEntry] = []
     for last_offset, encoded in batches:
         header = decode_header(encoded)

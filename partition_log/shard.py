@@ -26,7 +26,7 @@ from coordinator_runtime.ports import OpenInPartition
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
 from partition_log.events import MarkerFromOutside, PartitionGrew, ProducersExpired
-from partition_log.growth import control_batch, grow
+from partition_log.growth import end_of, grow
 from partition_log.partition_state import Partition
 from partition_log.records import (
     BatchAppended,
@@ -219,18 +219,19 @@ class LogShard:
         partition, head = self._partition(ordinal), self._heads.get(ordinal)
         if partition is None or head is None:
             return Decision()
-        entry = partition.producers.get(marker.producer_id)
-        verdict = rules.judge_marker(entry, marker, forgotten_csn=head.forgotten.csn)
-        if verdict is not _APPEND_MARKER:
+        producer_id, counted = marker.producer_id, head.counted
+        entry = partition.producers.get(producer_id)
+        if rules.judge_marker(entry, marker, forgotten_csn=head.forgotten.csn) is not _APPEND_MARKER:
             return Decision()
-        offset = head.log_end_offset
-        opened = entry.open_transaction if entry is not None else None
+        offset, outcome = head.log_end_offset, marker.outcome
+        opened = None if entry is None else entry.open_transaction
         ended = None
         if opened is not None:
-            ended = EndedTransaction(
-                marker.producer_id, marker.txn_epoch, opened.first_offset, offset, marker.outcome, marker.csn
-            )
-        batch = control_batch(marker, offset, turn.now_ms)
+            ended = EndedTransaction(producer_id, marker.txn_epoch, opened.first_offset, offset, outcome, marker.csn)
+        end, producer = end_of(marker, turn.now_ms)
+        if entry is not None and marker.next_epoch <= entry.epoch:
+            producer = rules.entry_after_marker(entry, marker, now_ms=turn.now_ms)
+        batch = with_base_offset(end, offset)
         index, indexed = rules.index_after(
             head.index,
             last_offset=offset,
@@ -239,22 +240,21 @@ class LogShard:
             max_timestamp_ms=NO_TIMESTAMP_MS,
             config=self._config,
         )
-        is_aborted = ended is not None and ended.outcome is _ABORT
+        is_aborted = opened is not None and outcome is _ABORT
         first_unstable = partition.first_unstable_without(opened)
         extended = PartitionHead(
             head.log_start_offset,
             offset + 1,
             offset + 1 if first_unstable is None else first_unstable,
-            head.open_transactions - (ended is not None),
+            head.open_transactions - (opened is not None),
             offset if is_aborted else head.last_abort_offset,
             index,
             head.aborted_transactions + is_aborted,
             head.forgotten,
-            MarkerCount(head.counted.from_offset, head.counted.markers + 1),
+            MarkerCount(counted.from_offset, counted.markers + 1),
         )
-        producer = rules.entry_after_marker(entry, marker, now_ms=turn.now_ms)
-        record = MarkerAppended(ordinal, offset, batch, extended, marker.producer_id, producer, ended, indexed)
-        grew = PartitionGrew(ordinal, 0, 0, marker.outcome, len(batch))
+        record = MarkerAppended(ordinal, offset, batch, extended, producer_id, producer, ended, indexed)
+        grew = PartitionGrew(ordinal, 0, 0, outcome, len(batch))
         return Decision(None, (Record(self.key, record),), events=(grew,))
 
     def decide_marker_from_outside(self, ordinal: int, marker: Marker, check: Operation, turn: Turn) -> Decision:
@@ -342,8 +342,8 @@ class LogShard:
 
     def _replay_appended(self, value: BatchAppended | MarkerAppended | TransactionAppended) -> None:
         ordinal, head, producer = value.ordinal, value.head, value.producer
-        before, partition = self._heads.get(ordinal), self._existing(ordinal)
-        assert before is not None, f"partition {ordinal} has no head"
+        partition, before = self._partitions.get(ordinal), self._heads.get(ordinal)
+        assert partition is not None and before is not None, f"partition {ordinal} is written and does not exist"
         stable_offset = head.last_stable_offset
         assert before.last_stable_offset <= stable_offset, "the last stable offset never goes back"
         self._heads.put(ordinal, head)

@@ -10,8 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from itertools import chain
-from operator import itemgetter
 from typing import Any, Final, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -32,9 +30,6 @@ SHARD_EPOCH_TYPE = 0
 _COORDINATOR_STATE: Final = Family.COORDINATOR_STATE
 _COORDINATOR_LOG: Final = Family.COORDINATOR_LOG
 
-_key_and_value = itemgetter(1, 2)
-_key = itemgetter(1)
-
 
 class StagedRows:
     """The rows of an operation, and of the commit group being built. Whoever stages fills the collections directly,
@@ -43,7 +38,7 @@ class StagedRows:
     __slots__ = ("added", "deleted_ranges", "encoded_later", "newest", "size_bytes")
 
     def __init__(self) -> None:
-        self.added: list[Mutation] = []
+        self.added: list[tuple[Family, bytes, bytes]] = []
         """Rows under a key of their own: no other row of any group has it."""
         self.newest: dict[tuple[Family, bytes], bytes | None] = {}
         """Rows that replace the earlier ones of their key, so state is written once per key and group. None: the row is
@@ -64,9 +59,13 @@ class StagedRows:
         self.newest.update(newest)
         self.encoded_later.update(encoded_later)
         self.deleted_ranges += later.deleted_ranges
-        size_bytes = sum(map(len, chain.from_iterable(map(_key_and_value, added))))
-        size_bytes += sum(map(len, map(_key, chain(newest, encoded_later))))
-        size_bytes += sum(map(len, filter(None, newest.values())))
+        size_bytes = 0
+        for _family, key, value in added:
+            size_bytes += len(key) + len(value)
+        for (_family, key), newer in newest.items():
+            size_bytes += len(key) if newer is None else len(key) + len(newer)
+        for _family, key in encoded_later:
+            size_bytes += len(key)
         self.size_bytes += size_bytes
         return size_bytes
 
@@ -75,7 +74,8 @@ class StagedRows:
         assert self.newest.keys().isdisjoint(self.encoded_later), (
             "which row of a key is the newest is known of one kind"
         )
-        rows = self.added + [(family, key, value) for (family, key), value in self.newest.items()]
+        rows: list[Mutation] = [*self.added]
+        rows += [(family, key, value) for (family, key), value in self.newest.items()]
         rows += [(family, key, encode()) for (family, key), encode in self.encoded_later.items()]
         return rows
 

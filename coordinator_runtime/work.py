@@ -34,27 +34,25 @@ class Work:
             raise self._table.refusal(key, is_joined=is_joined)
         self._asked.append(key)
         decision = operation.decide(shard, self.turn)
-        records, joins = decision.records, decision.joins
-        for record in records:
+        for record in decision.records:
             served[record.shard].replay(record.value)
-        self.records += records
+        self.records += decision.records
         self.events += decision.events
         for effect in decision.effects:
             self.effects.append((effect, key))
-        reply, combine = decision.reply, decision.combine
-        if not joins and not decision.attempts and combine is None:
-            return reply
+        if not decision.joins and not decision.attempts and decision.combine is None:
+            return decision.reply
         replies = []
-        for join in joins:
+        for join in decision.joins:
             replies.append(self.perform(join, is_joined=True))  # noqa: PERF401  a comprehension is one call more
         if decision.attempts:
             replies += [self._try(attempt) for attempt in decision.attempts]
-        if combine is not None:
-            return combine(replies)
-        for newer in reversed(replies):
-            if newer is not None:
-                return newer
-        return reply
+        if decision.combine is not None:
+            return decision.combine(replies)
+        for reply in reversed(replies):
+            if reply is not None:
+                return reply
+        return decision.reply
 
     @property
     def asked(self) -> ShardKey:

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
-
-from msgspec.structs import replace
+from typing import Any, Final
 
 from coordinator_protocol.batch import (
     NO_PRODUCER_ID,
@@ -60,10 +58,9 @@ _APPENDED: Final = frozenset((BatchAppended, MarkerAppended, TransactionAppended
 
 # By names of their own: to find a member in its class takes 0.1 us.
 _ABORT: Final = Outcome.ABORT
+_ADMIT: Final = AppendVerdict.ADMIT
 _APPEND: Final = AppendVerdict.APPEND
 _APPEND_MARKER: Final = MarkerVerdict.APPEND
-
-_UNKNOWN: Final = "this partition does not exist, or its topic was deleted a moment ago; look the topic up again"
 
 
 class LogShard:
@@ -100,7 +97,7 @@ class LogShard:
     def open_transactions(self, ordinal: int) -> list[OpenInPartition]:
         """Transactions with records in a partition and no marker, live state, by first offset; none where there is no
         such partition."""
-        partition, head = self._partition(ordinal), self._heads.get(ordinal)
+        partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
         if partition is None or head is None or not head.open_transactions:
             return []
         found = [
@@ -126,23 +123,26 @@ class LogShard:
     def decide_append(self, append: Append, turn: Turn) -> Decision:
         """Append a client's batch. The reply is Appended. Raises Refused as `rules.judge_append`, and
         UNKNOWN_TOPIC_OR_PARTITION."""
-        partition, head = self._known(append.ordinal)
-        batch = append.header
+        ordinal, batch = append.ordinal, append.header
+        partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
+        if partition is None or head is None:
+            raise _unknown()
         entry = None if batch.producer_id == NO_PRODUCER_ID else partition.producers.get(batch.producer_id)
         verdict = rules.judge_append(
             entry, batch, is_admitted=append.is_admitted, log_start_offset=head.log_start_offset
         )
+        if verdict is _ADMIT:
+            assert append.admission is not None, "a transactional batch comes with its admission"
+            admitted = Append(ordinal, batch, append.batch, None, True)
+            again = Operation(self.key, lambda shard, later: shard.decide_append(admitted, later))
+            return Decision(joins=(append.admission(), again))
         if verdict is _APPEND:
             record = self._appended(append, head, entry, turn.now_ms)
             reply = Appended(head.log_end_offset, head.log_start_offset)
-            grew = PartitionGrew(append.ordinal, batch.record_count, len(record.batch))
+            grew = PartitionGrew(ordinal, batch.record_count, len(record.batch))
             return Decision(reply, (Record(self.key, record),), events=(grew,))
-        if isinstance(verdict, CachedBatch):
-            return Decision(reply=Appended(verdict.base_offset, head.log_start_offset, is_duplicate=True))
-        assert append.admission is not None, "a transactional batch comes with its admission"
-        admitted = replace(append, is_admitted=True)
-        again = Operation(self.key, lambda shard, later: shard.decide_append(admitted, later))
-        return Decision(joins=(append.admission(), again))
+        assert isinstance(verdict, CachedBatch)
+        return Decision(reply=Appended(verdict.base_offset, head.log_start_offset, is_duplicate=True))
 
     def _appended(self, append: Append, head: PartitionHead, entry: ProducerEntry | None, now_ms: int) -> BatchAppended:
         batch, base_offset = append.header, head.log_end_offset
@@ -189,14 +189,16 @@ class LogShard:
         is the offset of the transaction's first record here. Raises Refused as `decide_append`, and
         DUPLICATE_SEQUENCE_NUMBER for what was appended before outside of the transaction."""
         ordinal = appends[0].ordinal
-        partition, head = self._known(ordinal)
+        partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
+        if partition is None or head is None:
+            raise _unknown()
         entry = partition.producers.get(appends[0].header.producer_id)
         records: list[Record] = []
         events: list[PartitionGrew] = []
         for append in appends:
             batch = append.header
             verdict = rules.judge_append(entry, batch, is_admitted=True, log_start_offset=head.log_start_offset)
-            if isinstance(verdict, CachedBatch):
+            if verdict is not _APPEND:
                 continue
             record = self._appended(append, head, entry, turn.now_ms)
             head, entry = record.head, record.producer
@@ -209,14 +211,17 @@ class LogShard:
     def decide_append_and_end(self, appends: Sequence[Append], marker: Marker, turn: Turn) -> Decision:
         """The same, with the end of the transaction in the same step and the same record. Raises Refused as
         `decide_marker`, too."""
-        partition, head = self._known(appends[0].ordinal)
+        ordinal = appends[0].ordinal
+        partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
+        if partition is None or head is None:
+            raise _unknown()
         record, grew = grow(partition, head, appends, marker, self._config, turn.now_ms)
         return Decision(record.ended.first_offset, (Record(self.key, record),), events=(grew,))
 
     def decide_marker(self, ordinal: int, marker: Marker, turn: Turn) -> Decision:
         """End a transaction in a partition. No reply; success for a partition that was deleted, because what the marker
         would have decided is gone. Raises Refused as `rules.judge_marker`."""
-        partition, head = self._partition(ordinal), self._heads.get(ordinal)
+        partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
         if partition is None or head is None:
             return Decision()
         producer_id, counted = marker.producer_id, head.counted
@@ -261,7 +266,7 @@ class LogShard:
         """The same for a marker that no coordinator of this server sent: the check is joined first, unless nothing
         would be written. Raises Refused as `decide_marker` and the check, and UNKNOWN_TOPIC_OR_PARTITION."""
         if ordinal not in self._heads:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _UNKNOWN)
+            raise _unknown()
         decision = self.decide_marker(ordinal, marker, turn)
         if not decision.records:
             return decision
@@ -335,20 +340,21 @@ class LogShard:
 
     def replay(self, value: LogRecord) -> None:
         # Nearly every record appends something, and a `match` would ask for one class after the other.
-        if type(value) in _APPENDED:
-            self._replay_appended(value)  # type: ignore[arg-type]  # one of the three that it takes
-        else:
+        if type(value) not in _APPENDED:
             self._replay_other(value)
-
-    def _replay_appended(self, value: BatchAppended | MarkerAppended | TransactionAppended) -> None:
-        ordinal, head, producer = value.ordinal, value.head, value.producer
+            return
+        appended: Any = value
+        ordinal: int = appended.ordinal
+        head: PartitionHead = appended.head
+        producer: ProducerEntry | None = appended.producer
         partition, before = self._partitions.get(ordinal), self._heads.get(ordinal)
-        assert partition is not None and before is not None, f"partition {ordinal} is written and does not exist"
+        assert partition is not None, f"partition {ordinal} is written and does not exist"
+        assert before is not None, f"partition {ordinal} has no head"
         stable_offset = head.last_stable_offset
         assert before.last_stable_offset <= stable_offset, "the last stable offset never goes back"
         self._heads.put(ordinal, head)
         if producer is not None:
-            partition.put(value.producer_id, producer)
+            partition.put(appended.producer_id, producer)
         oldest = next(iter(partition.first_offsets), head.log_end_offset)
         assert stable_offset == oldest, "all before the oldest open transaction is stable, and no more"
 
@@ -373,12 +379,6 @@ class LogShard:
         self._heads.put(ordinal, head)
         self._partitions.put(ordinal, Partition(self._journal))
 
-    def _known(self, ordinal: int) -> tuple[Partition, PartitionHead]:
-        partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
-        if partition is None or head is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _UNKNOWN)
-        return partition, head
-
     def _partition(self, ordinal: int) -> Partition | None:
         return self._partitions.get(ordinal)
 
@@ -386,3 +386,10 @@ class LogShard:
         partition = self._partitions.get(ordinal)
         assert partition is not None, f"partition {ordinal} is written and does not exist"
         return partition
+
+
+def _unknown() -> Refused:
+    return Refused(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "this partition does not exist, or its topic was deleted a moment ago; look the topic up again",
+    )

@@ -40,11 +40,13 @@ class CatalogShard:
 
     def find(self, name: str, topic_id: bytes, partition: int) -> PlacedPartition | None:
         """The partition of this name, live; None where `topic` or `partition_of` refuses."""
-        topic = self._topics.get(name or self._names.get(topic_id) or "")
-        if topic is None or (topic_id and topic.topic_id != topic_id):
+        topic = self._topics.get(name) if name else self.topic_with_id(topic_id)
+        if topic is None or partition < 0 or (topic_id and topic.topic_id != topic_id):
             return None
-        ordinals = topic.partition_ordinals
-        return self._placed.get(ordinals[partition]) if 0 <= partition < len(ordinals) else None
+        try:
+            return self._placed.get(topic.partition_ordinals[partition])
+        except IndexError:
+            return None
 
     def topic_named(self, name: str) -> Topic | None:
         return self._topics.get(name)

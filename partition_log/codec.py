@@ -180,7 +180,7 @@ def decode_head(value: bytes) -> PartitionHead:
 
 def encode_producer(entry: ProducerEntry) -> bytes:
     """Value of a producer."""
-    opened, marker = entry.open_transaction, entry.last_marker
+    opened, marker, batches = entry.open_transaction, entry.last_marker, entry.batches
     fixed = _PRODUCER.pack(
         SEALED_VERSION if entry.is_sealed else VALUE_VERSION,
         entry.epoch,
@@ -191,12 +191,14 @@ def encode_producer(entry: ProducerEntry) -> bytes:
         _NOTHING if marker is None else marker.txn_epoch,
         _NOTHING if marker is None else marker.outcome,
         entry.forgotten_csn if marker is None else marker.csn,
-        len(entry.batches),
+        len(batches),
     )
+    if not batches:
+        return fixed
     numbers: list[int] = []
-    for batch in entry.batches:
+    for batch in batches:
         numbers += (batch.base_sequence, batch.last_sequence, batch.base_offset)
-    return fixed + _CACHED_BATCHES[len(entry.batches)].pack(*numbers)
+    return fixed + _CACHED_BATCHES[len(batches)].pack(*numbers)
 
 
 def decode_producer(value: bytes) -> ProducerEntry:

@@ -227,16 +227,17 @@ def _topic_description(topic: TopicDescription) -> log_pb2.TopicDescription:
 def produce_response(results: Sequence[ProduceResult]) -> log_pb2.ProduceResponse:
     """What became of each batch."""
     response = log_pb2.ProduceResponse()
+    add = response.results.add
     for result in results:
-        message = response.results.add(
-            topic=result.name.topic,
-            topic_id=result.name.topic_id,
-            partition=result.name.partition,
-            base_offset=result.base_offset,
-            log_start_offset=result.log_start_offset,
-            is_duplicate=result.is_duplicate,
-        )
-        _set_any(message, Method.PRODUCE, result.error)
+        # Set one by one: by keywords it takes twice as long.
+        message = add()
+        message.topic, message.topic_id, message.partition = result.name
+        message.base_offset = result.base_offset
+        message.log_start_offset = result.log_start_offset
+        if result.is_duplicate:
+            message.is_duplicate = True
+        if result.error is not None:
+            set_error(message, Method.PRODUCE, result.error)
     return response
 
 

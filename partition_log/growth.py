@@ -38,6 +38,7 @@ from partition_log.state import (
 _ABORT: Final = Outcome.ABORT
 _APPEND: Final = AppendVerdict.APPEND
 _APPEND_MARKER: Final = MarkerVerdict.APPEND
+_CONTROL: Final = Encoding.CONTROL
 
 
 def grow(
@@ -116,16 +117,7 @@ def grow(
 @lru_cache(maxsize=64)
 def end_of(marker: Marker, now_ms: int) -> tuple[OffsetlessBatch, ProducerEntry]:
     """The control batch of a marker, and what is left of a producer whose epoch it raises."""
-    header = BatchHeader(
-        base_offset=0,
-        record_count=1,
-        base_timestamp_ms=now_ms,
-        max_timestamp_ms=now_ms,
-        producer_id=marker.producer_id,
-        producer_epoch=marker.txn_epoch,
-        encoding=Encoding.CONTROL,
-        is_transactional=True,
-        is_control=True,
-    )
+    producer_id, txn_epoch = marker.producer_id, marker.txn_epoch
+    header = BatchHeader(0, 1, now_ms, now_ms, _CONTROL, producer_id, txn_epoch, is_transactional=True, is_control=True)
     end = encode_offsetless(header, encode_marker_payload(marker))
     return end, rules.entry_after_marker(None, marker, now_ms=now_ms)

@@ -46,6 +46,7 @@ _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
 
 _UNCOVERED: Final = struct.Struct(">iibI")
+"""What lies between the base offset and what the checksum covers, checksum included."""
 _INSIDE_CRC: Final = struct.Struct(">hiqqqhiiBBB")
 _HEADER: Final = struct.Struct(">qiibIhiqqqhiiBBB")
 _pack_base_offset: Final = struct.Struct(">q").pack
@@ -158,7 +159,8 @@ def encode_batch(header: BatchHeader, payload: bytes) -> bytes:
 def encode_offsetless(header: BatchHeader, payload: bytes) -> OffsetlessBatch:
     """The same for a batch whose base offset is not known yet."""
     covered = _pack_covered(header, header.attributes)
-    return _pack_uncovered(len(payload), crc32c_of_both(covered, payload)) + covered, payload
+    length = len(payload) + _HEADER_BYTES_COUNTED
+    return _UNCOVERED.pack(length, _NO_LEADER_EPOCH, _MAGIC, crc32c_of_both(covered, payload)) + covered, payload
 
 
 def with_base_offset(batch: OffsetlessBatch, base_offset: int) -> bytes:
@@ -332,7 +334,7 @@ def encode_client_batch(
     found = crc32c_of_both(covered, payload)
     if crc is not None and crc != found:
         raise _wrong_crc(crc)
-    return _pack_uncovered(payload_bytes, found) + covered, payload
+    return _UNCOVERED.pack(payload_bytes + _HEADER_BYTES_COUNTED, _NO_LEADER_EPOCH, _MAGIC, found) + covered, payload
 
 
 def _wrong_crc(crc: int) -> Refused:
@@ -340,11 +342,6 @@ def _wrong_crc(crc: int) -> Refused:
         ErrorCode.CORRUPT_MESSAGE,
         f"the batch came with checksum {crc:#010x}, which its bytes do not have; send it again",
     )
-
-
-def _pack_uncovered(payload_bytes: int, crc: int) -> bytes:
-    """What lies between the base offset and what the checksum covers, checksum included."""
-    return _UNCOVERED.pack(payload_bytes + _HEADER_BYTES_COUNTED, _NO_LEADER_EPOCH, _MAGIC, crc)
 
 
 def _pack_covered(header: BatchHeader, attributes: int) -> bytes:

@@ -84,14 +84,15 @@ def _produce_item(item: log_pb2.PartitionBatch) -> ProduceItem:
     batch = item.batch
     name = partition_name(item.topic, item.topic_id, item.partition)
     try:
-        header: BatchHeader | Refused = client_header(batch)
+        header, crc = client_batch(batch)
     except Refused as refusal:
-        header = refusal
-    return ProduceItem(name, header, batch.payload, client_crc(batch))
+        return ProduceItem(name, refusal, b"", None)
+    return ProduceItem(name, header, batch.payload, crc)
 
 
-def client_header(batch: log_pb2.RecordBatch) -> BatchHeader:
-    """The header of a batch that a client sends, unchecked but for what has no value here. Raises Refused."""
+def client_batch(batch: log_pb2.RecordBatch) -> tuple[BatchHeader, int | None]:
+    """The header of a batch that a client sends, unchecked but for what has no value here; and the checksum that the
+    client computed, None: it left that to us. Raises Refused."""
     is_control, has = batch.is_control, batch.HasField
     kind = _KINDS.get((batch.encoding, batch.compression, batch.timestamp_type, is_control))
     if kind is None:
@@ -99,7 +100,7 @@ def client_header(batch: log_pb2.RecordBatch) -> BatchHeader:
     encoding, compression, timestamp_type = kind
     # In the order of the fields: by name it takes more than twice as long, and this is done for every batch. A number
     # other than 0 was sent: only then is it clear without asking.
-    return BatchHeader(
+    header = BatchHeader(
         batch.base_offset,
         batch.record_count,
         batch.base_timestamp_ms,
@@ -113,11 +114,7 @@ def client_header(batch: log_pb2.RecordBatch) -> BatchHeader:
         batch.is_transactional,
         is_control,
     )
-
-
-def client_crc(batch: log_pb2.RecordBatch) -> int | None:
-    """The checksum that the client computed; None: it left that to us."""
-    return batch.crc32c or (0 if batch.HasField("crc32c") else None)
+    return header, batch.crc32c or (0 if has("crc32c") else None)
 
 
 def _refuse_kind(batch: log_pb2.RecordBatch) -> NoReturn:

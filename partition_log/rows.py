@@ -78,11 +78,7 @@ def _stage_batch(record: BatchAppended, staged: StagedRows) -> None:
 def _stage_marker(record: MarkerAppended, staged: StagedRows) -> None:
     ordinal = record.ordinal
     staged.added.append((_LOG, codec.log_key(ordinal, record.offset), record.batch))
-    _stage_head(ordinal, record.head, staged)
-    producer_key = codec.producer_key(ordinal, record.producer_id)
-    staged.newest[_PRODUCERS, producer_key] = _encode_ended(record.producer)
-    if record.ended is not None:
-        _stage_outcome(ordinal, record.ended, staged)
+    _stage_end(record, record.ended, staged)
     if record.indexed is not None:
         _stage_index(ordinal, record.indexed, record.head.counted.markers, staged)
 
@@ -91,10 +87,7 @@ def _stage_transaction(record: TransactionAppended, staged: StagedRows) -> None:
     ordinal, add = record.ordinal, staged.added.append
     for last_offset, batch in record.batches:
         add((_LOG, codec.log_key(ordinal, last_offset), batch))
-    _stage_head(ordinal, record.head, staged)
-    producer_key = codec.producer_key(ordinal, record.producer_id)
-    staged.newest[_PRODUCERS, producer_key] = _encode_ended(record.producer)
-    _stage_outcome(ordinal, record.ended, staged)
+    _stage_end(record, record.ended, staged)
     for entry, markers in record.indexed:
         _stage_index(ordinal, entry, markers, staged)
 
@@ -118,9 +111,16 @@ def _stage_head(ordinal: int, head: PartitionHead, staged: StagedRows) -> None:
     staged.encoded_later[_PARTITIONS, codec.partition_key(ordinal)] = partial(codec.encode_head, head)
 
 
-def _stage_outcome(ordinal: int, ended: EndedTransaction, staged: StagedRows) -> None:
-    key = codec.outcome_key(ordinal, ended.outcome, ended.producer_id, ended.marker_offset)
-    staged.added.append((_OUTCOMES, key, codec.encode_outcome(ended)))
+def _stage_end(
+    record: MarkerAppended | TransactionAppended, ended: EndedTransaction | None, staged: StagedRows
+) -> None:
+    """All that a marker changes besides the log and its index."""
+    ordinal, producer_id = record.ordinal, record.producer_id
+    _stage_head(ordinal, record.head, staged)
+    staged.newest[_PRODUCERS, codec.producer_key(ordinal, producer_id)] = _encode_ended(record.producer)
+    if ended is not None:
+        key = codec.outcome_key(ordinal, ended.outcome, producer_id, ended.marker_offset)
+        staged.added.append((_OUTCOMES, key, codec.encode_outcome(ended)))
 
 
 def _stage_forgotten(record: ProducersForgotten, staged: StagedRows) -> None:

@@ -39,7 +39,7 @@ from coordinator_runtime.transact import NO_OFFSET, NO_PLACE, PlacedBatches
 from partition_log import codec
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.state import CATALOG_KEY, PlacedPartition
-from partition_log.edge import client_crc, client_header
+from partition_log.edge import client_batch
 from partition_log.shard import Append, LogShard
 
 _OFFSET_END = 2**64 - 1
@@ -151,16 +151,14 @@ class TransactedBatches:
     def _append(self, batch: log_pb2.RecordBatch, ref: PartitionRef, membership: Membership) -> Append:
         """The batch, ready for the log. Raises Refused."""
         try:
-            header = client_header(batch)
+            header, crc = client_batch(batch)
             if (
                 header.producer_id != membership.producer_id
                 or header.producer_epoch != membership.producer_epoch
                 or not header.is_transactional
             ):
                 header = _of_transaction(header, membership)
-            offsetless = encode_client_batch(
-                header, batch.payload, crc=client_crc(batch), batch_bytes_max=self._batch_bytes_max
-            )
+            offsetless = encode_client_batch(header, batch.payload, crc=crc, batch_bytes_max=self._batch_bytes_max)
         except Refused as refusal:
             raise _of_partition(ref, refusal) from refusal
         return Append(ref.ordinal, header, offsetless, None, True)

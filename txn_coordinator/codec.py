@@ -96,7 +96,7 @@ def _encode(transaction: Transaction, decided: Decided | None) -> bytes:
     value.next_producer_id = transaction.next_producer_id
     value.next_producer_epoch = transaction.next_producer_epoch
     value.txn_timeout_ms = transaction.txn_timeout_ms
-    value.state = int(transaction.state)
+    value.state = transaction.state
     if transaction.partitions:
         value.partitions.extend(sorted(transaction.partitions))
     if transaction.groups:

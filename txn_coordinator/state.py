@@ -22,7 +22,9 @@ here, because a decision is made and replayed in one step and never pends.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
@@ -107,6 +109,10 @@ class Identity(NamedTuple):
     producer_epoch: int
 
 
+_identity: Final[Callable[[tuple[int, int]], Identity]] = partial(tuple.__new__, Identity)
+"""Makes one without the function that a NamedTuple has for it: a transaction asks for half a dozen."""
+
+
 class InitAnswer(Struct, frozen=True):
     """What the last InitProducerId was answered, so that its repetition gets the same answer (design 6)."""
 
@@ -156,14 +162,14 @@ class Transaction(Struct, frozen=True, kw_only=True):
     @property
     def identity(self) -> Identity:
         """Under which the transaction's records were written."""
-        return Identity(self.producer_id, self.producer_epoch)
+        return _identity((self.producer_id, self.producer_epoch))
 
     @property
     def client_identity(self) -> Identity:
         """What the one client that may act must show (spec transactions 10)."""
         if self.next_producer_epoch == NO_EPOCH:
-            return Identity(self.producer_id, self.producer_epoch)
-        return Identity(self.next_producer_id, self.next_producer_epoch)
+            return _identity((self.producer_id, self.producer_epoch))
+        return _identity((self.next_producer_id, self.next_producer_epoch))
 
     @property
     def is_kept(self) -> bool:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from coordinator_protocol.batch import BatchHeader, OffsetlessBatch, encode_client_batch
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
@@ -22,7 +23,7 @@ from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import CallContext, Membership, PartitionName, TransactionVerifier
 from coordinator_runtime.runtime import Runtime
 from partition_log.catalog.state import PlacedPartition
-from partition_log.requests import ProduceItem, ProduceRequest, ProduceResult
+from partition_log.requests import ProduceRequest, ProduceResult
 from partition_log.shard import Append, Appended, LogShard
 from partition_log.state import NO_OFFSET
 
@@ -33,7 +34,7 @@ Hold = Callable[[Refused], Pending[ProduceResult]]
 """Refuses once the state of the catalog that the refusal rests on is durable."""
 
 
-class _Placed(NamedTuple):
+class _Placed(Struct, frozen=True):
     """A batch that is good in itself, and where it goes."""
 
     placed: PlacedPartition
@@ -73,7 +74,11 @@ class Appender:
             try:
                 if placed.ref.ordinal in named_twice:
                     raise _several_batches()
-                good.append(_Placed(placed, *self._checked(item)))
+                header = item.header
+                if isinstance(header, Refused):
+                    raise header
+                batch = encode_client_batch(header, item.payload, crc=item.crc, batch_bytes_max=self._batch_bytes_max)
+                good.append(_Placed(placed, header, batch))
                 results.append(None)
             except Refused as refusal:
                 results.append(settled(ProduceResult(_name_of(placed), error=refusal)))
@@ -109,7 +114,7 @@ class Appender:
     ) -> Operation:
         """Appends one batch. `newcomers`: the partitions of the request. The first that is not in the transaction takes
         all of them into it, because that is one record of the coordinator and not one for each."""
-        placed, header, offsetless = batch
+        placed, header = batch.placed, batch.header
         ordinal = placed.ref.ordinal
         admission: Callable[[], Operation] | None = None
         if transactional_id is not None:
@@ -118,20 +123,13 @@ class Appender:
                 admission = partial(self._verifier.verify, membership, ordinal)
             else:
                 admission = partial(self._verifier.add, membership, newcomers)
-        return Operation(placed.shard, partial(_decide, Append(ordinal, header, offsetless, admission)))
+        return Operation(placed.shard, partial(_decide, Append(ordinal, header, batch.batch, admission)))
 
     def _result(self, placed: PlacedPartition, reply: Appended | CoordinatorError) -> ProduceResult:
         name = _name_of(placed)
         if isinstance(reply, Appended):
             return ProduceResult(name, reply.base_offset, reply.log_start_offset, reply.is_duplicate)
         return _refused(name, reply, partial(self._log_start_offset, placed))
-
-    def _checked(self, item: ProduceItem) -> tuple[BatchHeader, OffsetlessBatch]:
-        """The batch, ready for the log. Raises Refused."""
-        header = item.header
-        if isinstance(header, Refused):
-            raise header
-        return header, encode_client_batch(header, item.payload, crc=item.crc, batch_bytes_max=self._batch_bytes_max)
 
     def _log_start_offset(self, placed: PlacedPartition) -> int:
         shard: LogShard | None = self._runtime.table.find(placed.shard)

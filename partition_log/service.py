@@ -8,6 +8,7 @@ catalog is durable as it is now: "there is no such topic" may rest on a deletion
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NoReturn, TypeVar
 
 from coordinator_protocol.errors import ErrorCode, Refused
@@ -79,12 +80,12 @@ class LogService:
         if transactional_id is not None:
             require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         return self._appender.produce(
-            request, context, place=lambda name: self._place(name, Permission.WRITE, context), hold=self._hold
+            request, context, place=partial(self._place, Permission.WRITE, context), hold=self._hold
         )
 
     def fetch(self, request: FetchRequest, context: CallContext) -> Pending[list[FetchResult]]:
         """Read batches; one result per partition. Waits as long as the request says."""
-        found = self.fetcher.fetch(request, lambda name: self._place(name, Permission.READ, context))
+        found = self.fetcher.fetch(request, partial(self._place, Permission.READ, context))
         return found.then(lambda results: self._when_catalog_durable(results, [result.error for result in results]))
 
     def list_offsets(
@@ -96,7 +97,7 @@ class LogService:
 
     def _find_offset(self, query: OffsetQuery, isolation: Isolation, context: CallContext) -> OffsetResult:
         try:
-            placed = self._place(query.name, Permission.DESCRIBE, context)
+            placed = self._place(Permission.DESCRIBE, context, query.name)
             head = self._readable_head(placed)
             offset, timestamp_ms = self._position(placed.ref.ordinal, head, query.timestamp_ms, isolation.bound(head))
         except Refused as refusal:
@@ -125,7 +126,7 @@ class LogService:
 
     def _count_records(self, query: CountQuery, budget: Budget, context: CallContext) -> CountResult:
         try:
-            placed = self._place(query.name, Permission.DESCRIBE, context)
+            placed = self._place(Permission.DESCRIBE, context, query.name)
             head = self._readable_head(placed)
             counted = count_records(self._store, placed.ref.ordinal, head, query.start_offset, budget)
         except Refused as refusal:
@@ -144,14 +145,14 @@ class LogService:
         try:
             if name.topic:
                 check_topic_name(name.topic)
-            placed = self._place(name, Permission.READ, context)
+            placed = self._place(Permission.READ, context, name)
             self._readable_head(placed)
         except Refused as refusal:
             return ProducersDescription(name, error=refusal)
         shard: LogShard = self._runtime.shard(placed.shard)
         return ProducersDescription(name, tuple(shard.durable_producers(placed.ref.ordinal)))
 
-    def _place(self, name: PartitionName, permission: Permission, context: CallContext) -> PlacedPartition:
+    def _place(self, permission: Permission, context: CallContext, name: PartitionName) -> PlacedPartition:
         # Asked by name first, so that who may not see a topic does not learn whether it exists.
         if name.topic:
             require(self._authorizer, context, permission, ResourceType.TOPIC, name.topic)

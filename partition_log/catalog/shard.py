@@ -29,6 +29,8 @@ class CatalogShard:
         self._names: TimelineMap[bytes, str] = TimelineMap(journal)
         self._placed: TimelineMap[int, PlacedPartition] = TimelineMap(journal)
         self._next_ordinal: TimelineMap[None, int] = TimelineMap(journal)
+        self.placed: Callable[[int], PlacedPartition | None] = self._placed.get
+        """The partition of this ordinal, live; None once it is deleted."""
 
     # Reading
 
@@ -65,10 +67,6 @@ class CatalogShard:
     def durable_topics(self) -> list[Topic]:
         """All topics that are on disk, by name."""
         return sorted((topic for _, topic in self._topics.durable_items()), key=lambda topic: topic.name)
-
-    def placed(self, ordinal: int) -> PlacedPartition | None:
-        """The partition of this ordinal, live; None once it is deleted."""
-        return self._placed.get(ordinal)
 
     def ordinals_in(self, shard: ShardKey) -> list[int]:
         """Partitions that live in a shard, ascending."""

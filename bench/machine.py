@@ -10,7 +10,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-_LIBRARIES: Final = ("grpcio", "msgspec", "protobuf", "rocksdict", "uvloop", "pyarrow", "pyspark")
+_LIBRARIES: Final = (
+    "grpcio",
+    "txn-native-transport",
+    "msgspec",
+    "protobuf",
+    "rocksdict",
+    "uvloop",
+    "pyarrow",
+    "pyspark",
+)
 
 _FOR_SPEED: Final = frozenset({"--enable-optimizations", "--with-lto", "--with-lto=full", "--with-lto=thin"})
 

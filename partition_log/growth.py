@@ -69,7 +69,7 @@ def grow(
             entry = rules.entry_after_append(
                 entry, batch, base_offset=offset, now_ms=now_ms, forgotten_csn=forgotten_csn
             )
-        encoded = with_base_offset(append.batch, offset)
+        encoded = with_base_offset(append.offsetless, offset)
         offset += batch.record_count
         size_bytes += len(encoded)
         batches.append((offset - 1, encoded))

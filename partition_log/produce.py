@@ -39,7 +39,7 @@ class _Placed(Struct, frozen=True):
 
     placed: PlacedPartition
     header: BatchHeader
-    batch: OffsetlessBatch
+    offsetless: OffsetlessBatch
 
 
 class Appender:
@@ -77,8 +77,10 @@ class Appender:
                 header = item.header
                 if isinstance(header, Refused):
                     raise header
-                batch = encode_client_batch(header, item.payload, crc=item.crc, batch_bytes_max=self._batch_bytes_max)
-                good.append(_Placed(placed, header, batch))
+                offsetless = encode_client_batch(
+                    header, item.payload, crc=item.crc, batch_bytes_max=self._batch_bytes_max
+                )
+                good.append(_Placed(placed, header, offsetless))
                 results.append(None)
             except Refused as refusal:
                 results.append(settled(ProduceResult(_name_of(placed), error=refusal)))
@@ -123,7 +125,7 @@ class Appender:
                 admission = partial(self._verifier.verify, membership, ordinal)
             else:
                 admission = partial(self._verifier.add, membership, newcomers)
-        return Operation(placed.shard, partial(_decide, Append(ordinal, header, batch.batch, admission)))
+        return Operation(placed.shard, partial(_decide, Append(ordinal, header, batch.offsetless, admission)))
 
     def _result(self, placed: PlacedPartition, reply: Appended | CoordinatorError) -> ProduceResult:
         name = _name_of(placed)

@@ -57,7 +57,7 @@ class Append(Struct, frozen=True):
 
     ordinal: int
     header: BatchHeader
-    batch: OffsetlessBatch
+    offsetless: OffsetlessBatch
     admission: Callable[[], Operation] | None = None
     """Makes the operation that refuses unless the partition is, or now becomes, part of the batch's transaction. Needed
     for transactional batches."""

@@ -133,7 +133,7 @@ class LogShard:
         )
         if verdict is _ADMIT:
             assert append.admission is not None, "a transactional batch comes with its admission"
-            admitted = Append(ordinal, batch, append.batch, None, True)
+            admitted = Append(ordinal, batch, append.offsetless, None, True)
             again = Operation(self.key, lambda shard, later: shard.decide_append(admitted, later))
             return Decision(joins=(append.admission(), again))
         if verdict is _APPEND:
@@ -153,7 +153,7 @@ class LogShard:
                 entry, batch, base_offset=base_offset, now_ms=now_ms, forgotten_csn=head.forgotten.csn
             )
             opens = batch.is_transactional and (entry is None or entry.open_transaction is None)
-        encoded = with_base_offset(append.batch, base_offset)
+        encoded = with_base_offset(append.offsetless, base_offset)
         end_offset = base_offset + batch.record_count
         index, indexed = rules.index_after(
             head.index,

@@ -37,12 +37,18 @@ class Pending(Generic[T]):
     def succeed(self, value: T) -> None:
         if not self.is_settled:
             self._value = value
-            self._settle()
+            self.is_settled = True
+            for callback in self._callbacks:
+                callback(self)
+            self._callbacks = ()
 
     def fail(self, error: Exception) -> None:
         if not self.is_settled:
             self._error = error
-            self._settle()
+            self.is_settled = True
+            for callback in self._callbacks:
+                callback(self)
+            self._callbacks = ()
 
     def result(self) -> T:
         """The value; raises the error. Must be settled."""
@@ -139,12 +145,6 @@ class Pending(Generic[T]):
                 self.cancel()
                 raise
         return self.result()
-
-    def _settle(self) -> None:
-        self.is_settled = True
-        callbacks, self._callbacks = self._callbacks, ()
-        for callback in callbacks:
-            callback(self)
 
     def _copy(self, other: Pending[T]) -> None:
         if other._error is not None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
@@ -69,6 +70,9 @@ class Transacted(Struct, frozen=True):
     first_offsets: Sequence[int] | None
     """Of the transaction in each partition that was written to, in that order; None = this is a repetition, and the
     log knows."""
+
+
+_shard_of = attrgetter("shard")
 
 
 class Allocation:
@@ -206,11 +210,7 @@ class Outcomes:
         return self._is_fused and participants <= self._limits.fused_participants_max
 
     def _are_served(self, operations: Sequence[Operation]) -> bool:
-        is_served = self.is_served
-        for each in operations:  # noqa: SIM110  a generator costs as much again
-            if not is_served(each.shard):
-                return False
-        return True
+        return all(map(self.is_served, map(_shard_of, operations)))
 
     def send_markers(self, prepared: Transaction) -> SendMarkers:
         """What is owed for a decided transaction."""

@@ -36,7 +36,7 @@ class ShardKey(NamedTuple):
     number: int
 
 
-class Turn(Struct, frozen=True):
+class Turn(Struct, frozen=True, gc=False):
     """When an operation runs and for whom. Everything a decision may use besides the state."""
 
     now_ms: int
@@ -54,7 +54,7 @@ class Record(Struct, frozen=True):
     """What happened, for the history."""
 
 
-class ShardEpoch(Struct, frozen=True):
+class ShardEpoch(Struct, frozen=True, gc=False):
     """The shard was opened once more. Markers carry the epoch, so that a forgotten process is refused (design 9)."""
 
     coordinator_epoch: int

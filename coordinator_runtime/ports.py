@@ -16,7 +16,7 @@ from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import Decision, Operation
 
 
-class CallContext(Struct, frozen=True):
+class CallContext(Struct, frozen=True, gc=False):
     """Who calls, and how long the answer is wanted."""
 
     principal: str = "anonymous"
@@ -42,7 +42,7 @@ class PartitionName(NamedTuple):
     partition: int
 
 
-class PartitionRef(Struct, frozen=True):
+class PartitionRef(Struct, frozen=True, gc=False):
     """A partition that exists: its names outside and its ordinal inside."""
 
     topic: str
@@ -112,7 +112,7 @@ class GroupParticipant(Protocol):
     def group_marker(self, group: str, marker: Marker) -> Operation: ...
 
 
-class Membership(Struct, frozen=True):
+class Membership(Struct, frozen=True, gc=False):
     """One transaction as a data partition sees it."""
 
     transactional_id: str

@@ -7,13 +7,13 @@ from msgspec import Struct
 from txn_coordinator.state import Transaction
 
 
-class TransactionExpired(Struct, frozen=True):
+class TransactionExpired(Struct, frozen=True, gc=False):
     """An idle transactional id was not used for so long that it was forgotten."""
 
     before: Transaction
 
 
-class TransactionStepped(Struct, frozen=True):
+class TransactionStepped(Struct, frozen=True, gc=False):
     """A transactional id took one legal step, or appeared."""
 
     before: Transaction | None
@@ -21,7 +21,7 @@ class TransactionStepped(Struct, frozen=True):
     after: Transaction
 
 
-class TransactionRanThrough(Struct, frozen=True):
+class TransactionRanThrough(Struct, frozen=True, gc=False):
     """A Transact of the client took an id through a whole transaction in one operation. One event for all of its
     steps, because it is the most frequent one of all."""
 
@@ -42,7 +42,7 @@ class TransactionRanThrough(Struct, frozen=True):
         ]
 
 
-class HangingTransactionAborted(Struct, frozen=True):
+class HangingTransactionAborted(Struct, frozen=True, gc=False):
     """An administrator ended a transaction that no transactional id owned."""
 
     ordinal: int

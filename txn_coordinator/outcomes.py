@@ -49,7 +49,7 @@ class SendMarkers(Struct, frozen=True):
     groups: frozenset[str]
 
 
-class Ended(Struct, frozen=True):
+class Ended(Struct, frozen=True, gc=False):
     """Reply to EndTxn: the outcome is durable."""
 
     next_identity: Identity

@@ -8,14 +8,14 @@ from msgspec.structs import replace
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Transaction, TransactionState
 
 
-class Decided(Struct, frozen=True):
+class Decided(Struct, frozen=True, gc=False):
     """What a Prepare state says of a transaction and a Complete state does not."""
 
     partitions: frozenset[int]
     groups: frozenset[str]
 
 
-class TransactionChanged(Struct, frozen=True):
+class TransactionChanged(Struct, frozen=True, gc=False):
     """The newest snapshot of a transactional id (TRANSACTIONS shards)."""
 
     transaction: Transaction
@@ -43,32 +43,32 @@ class TransactionChanged(Struct, frozen=True):
         )
 
 
-class TransactionForgotten(Struct, frozen=True):
+class TransactionForgotten(Struct, frozen=True, gc=False):
     """A tombstone: the id expired (TRANSACTIONS shards)."""
 
     transactional_id: str
 
 
-class ProducerIdBlockTaken(Struct, frozen=True):
+class ProducerIdBlockTaken(Struct, frozen=True, gc=False):
     """Every producer id below `next_unassigned` may have been given away (COUNTERS shard)."""
 
     next_unassigned_producer_id: int
 
 
-class ProducerIdGiven(Struct, frozen=True):
+class ProducerIdGiven(Struct, frozen=True, gc=False):
     """One producer id of the current block was given away. Not stored: after a restart the rest of the block is skipped
     (spec transactions 6)."""
 
     producer_id: int
 
 
-class CsnGiven(Struct, frozen=True):
+class CsnGiven(Struct, frozen=True, gc=False):
     """One commit sequence number was given to an outcome (COUNTERS shard)."""
 
     csn: int
 
 
-class UnownedMarkerWritten(Struct, frozen=True):
+class UnownedMarkerWritten(Struct, frozen=True, gc=False):
     """A marker was written for a producer id that no transactional id here owns: by an administrator who ended what
     hung, or for a coordinator elsewhere (COUNTERS shard). History only: it tells why a marker is there that nobody here
     decided."""

@@ -43,7 +43,7 @@ _NO_GROUPS: Final[frozenset[str]] = frozenset()
 AllocateProducerId = Callable[[], int]
 
 
-class InitRequest(Struct, frozen=True, kw_only=True):
+class InitRequest(Struct, frozen=True, kw_only=True, gc=False):
     """InitProducerId with a transactional id, its arguments checked."""
 
     transactional_id: str
@@ -61,7 +61,7 @@ class InitRequest(Struct, frozen=True, kw_only=True):
         return NO_TIMEOUT_MS if self.enable_2pc else self.txn_timeout_ms
 
 
-class EndRequest(Struct, frozen=True, kw_only=True):
+class EndRequest(Struct, frozen=True, kw_only=True, gc=False):
     """EndTxn, its arguments checked."""
 
     transactional_id: str
@@ -263,7 +263,7 @@ def _check_not_closed(current: Transaction) -> None:
         )
 
 
-class Additions(Struct, frozen=True, kw_only=True):
+class Additions(Struct, frozen=True, kw_only=True, gc=False):
     """What a request wants in the transaction."""
 
     partitions: frozenset[int] = frozenset()
@@ -418,7 +418,7 @@ def _is_end_retry(current: Transaction, shown: Identity) -> bool:
     raise _fenced(current, shown)
 
 
-class TransactRequest(Struct, frozen=True):
+class TransactRequest(Struct, frozen=True, gc=False):
     """Transact, its arguments checked, without what it writes."""
 
     transactional_id: str
@@ -473,7 +473,7 @@ def _ended_otherwise(current: Transaction, request: TransactRequest) -> Refused:
     )
 
 
-class Ending(Struct, frozen=True):
+class Ending(Struct, frozen=True, gc=False):
     """How a transaction is to end, and why."""
 
     outcome: Outcome

@@ -113,7 +113,7 @@ _identity: Final[Callable[[tuple[int, int]], Identity]] = partial(tuple.__new__,
 """Makes one without the function that a NamedTuple has for it: a transaction asks for half a dozen."""
 
 
-class InitAnswer(Struct, frozen=True):
+class InitAnswer(Struct, frozen=True, gc=False):
     """What the last InitProducerId was answered, so that its repetition gets the same answer (design 6)."""
 
     request_id: bytes
@@ -122,7 +122,7 @@ class InitAnswer(Struct, frozen=True):
     """Of the open transaction that was kept: what its owner noted beside the outside decision. None = none was kept."""
 
 
-class Transaction(Struct, frozen=True, kw_only=True):
+class Transaction(Struct, frozen=True, kw_only=True, gc=False):
     """Everything known about one transactional id. A complete snapshot: the newest stored one is enough."""
 
     transactional_id: str

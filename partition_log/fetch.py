@@ -174,6 +174,8 @@ class Fetcher:
 
     def _wake(self, keys: Iterable[ShardKey]) -> None:
         """New durable state: let those read on whose partitions have moved."""
+        if not self._watches:
+            return
         woken: dict[_Fetch, None] = {}
         for key in keys:
             watches = self._watches.get(key)

@@ -32,7 +32,6 @@ from coordinator_server.admission import Admission
 from coordinator_server.config import Address, Config
 from coordinator_server.events import EventObserver
 from coordinator_server.group_events import GroupObserver
-from coordinator_server.grpc_session import SERVICE as SESSION_SERVICE
 from coordinator_server.markers import LocalMarkers
 from coordinator_server.metrics.calls import CallNumbers
 from coordinator_server.metrics.groups import GroupNumbers, measured
@@ -40,6 +39,7 @@ from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.runtime import RuntimeNumbers
 from coordinator_server.metrics.snapshot import LoadedParts, MetricsConfig, ServerNumbers, Snapshots
 from coordinator_server.metrics.transactions import TransactionNumbers
+from coordinator_server.session import SERVICE as SESSION_SERVICE
 from coordinator_server.shard_events import ShardObserver
 from coordinator_server.shard_servicer import ShardServicer
 from coordinator_server.transport import Dispatcher

@@ -28,6 +28,7 @@ from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.segments import SegmentOptions
 from coordinator_server.admission import AdmissionLimits
 from coordinator_server.logs import LogFormat, LogLevel
+from coordinator_server.transports import NO_UNIX_SOCKETS, TransportName
 from coordinator_server.unix_socket import check_unix_address, is_unix
 from group_coordinator.assignors import SERVER_ASSIGNORS
 from group_coordinator.config import GROUP_SIZE_MAX, GroupConfig, MigrationPolicy
@@ -119,6 +120,11 @@ class Config(BaseSettings):
     """HOST:PORT that the gRPC server listens on; port 0 takes a free one. Anything but a loopback host lets others
     in, and there is no authentication yet. Or unix:PATH, a Unix socket with mode 0600: only the user that runs the
     server can connect, until the mode of the file is changed. Put it into a directory with mode 0700, too."""
+
+    transport: TransportName = TransportName.AUTO
+    """What serves gRPC; callers see no difference. grpc: grpc.aio, which is always there. native: the compiled one,
+    which needs less processor time, must be installed (`make native`), and serves no Unix sockets. auto: native where
+    that is possible."""
 
     advertised: AddressText | None = None
     """HOST:PORT that FindCoordinator tells clients, where it differs from `listen` (behind a proxy, in a container)."""
@@ -312,6 +318,8 @@ class Config(BaseSettings):
 
     @model_validator(mode="after")
     def _limits_make_sense_together(self) -> Self:
+        if self.transport is TransportName.NATIVE and is_unix(self.listen):
+            raise ValueError(f"transport = native, listen = {self.listen}: {NO_UNIX_SOCKETS}")
         self.limits()
         self.group_config()
         return self

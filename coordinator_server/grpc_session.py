@@ -9,14 +9,10 @@ from typing import Final
 import grpc
 from grpc import aio
 
-from coordinator_api.v1 import session_pb2
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import CallContext
 from coordinator_server.session import STATUS_NUMBERS, Session, SessionLimits
 from coordinator_server.transport import CallStatus, Handler, TransportError
-
-SERVICE: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"]
-SESSION_METHOD: Final = f"/{SERVICE.full_name}/Session"
 
 _BY_NUMBER: Final = {code.value[0]: code for code in grpc.StatusCode}
 

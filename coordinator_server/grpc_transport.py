@@ -6,10 +6,7 @@ clients do not retry CANCELLED. Two servers on one port would share its connecti
 
 from __future__ import annotations
 
-import errno
-import socket
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -20,18 +17,24 @@ from grpc_reflection.v1alpha import reflection
 
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import CallContext
-from coordinator_server.grpc_session import SESSION_METHOD, GrpcSessions, host_of, status_code
+from coordinator_server.grpc_session import GrpcSessions, host_of, status_code
+from coordinator_server.listening import AddressRefused, close, tcp_sockets
+from coordinator_server.session import SESSION_METHOD
 from coordinator_server.transport import Handler, TransportError
+from coordinator_server.transports import (
+    CONNECTION_AGE_GRACE_MS,
+    CONNECTION_AGE_MS_MAX,
+    KEEPALIVE_MS,
+    KEEPALIVE_TIMEOUT_MS,
+    TransportName,
+    TransportOptions,
+)
 from coordinator_server.unix_socket import is_unix, only_for_the_owner, take_unix_address
 
 _PENDING_CALLS_MAX: Final = 1_000_000
 """In effect none: how much work is taken is decided in `admission`, where a refusal is an answer."""
 
-_KEEPALIVE_MS: Final = 30_000
-_KEEPALIVE_TIMEOUT_MS: Final = 10_000
 _CLIENT_PING_INTERVAL_MS_MIN: Final = 20_000
-_CONNECTION_AGE_MS_MAX: Final = 3_600_000
-_CONNECTION_AGE_GRACE_MS: Final = 60_000
 
 _METHODS_KEPT: Final = 256
 """Methods whose handler is made once: more than there are."""
@@ -41,26 +44,16 @@ _PEERS_KEPT: Final = 1_024
 _Behavior = Callable[[bytes, "aio.ServicerContext[bytes, bytes]"], Awaitable[bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class GrpcOptions:
-    """What an operator may change."""
-
-    message_bytes_max: int
-    """Largest request and response."""
-    has_reflection: bool = False
-    """Whether tools may ask for the names and messages of the services."""
-
-
-class AddressRefused(Exception):
-    """The server cannot listen where it was told to. The message says why."""
-
-
 class GrpcTransport:
-    """A gRPC server for one handler. Make it inside a running event loop; then `bind`, `start`, at last `stop`."""
+    """Implements `Transport` with grpc.aio."""
 
-    def __init__(self, services: Sequence[str], clock: Clock, options: GrpcOptions) -> None:
+    name = TransportName.GRPC
+
+    def __init__(self, services: Sequence[str], clock: Clock, options: TransportOptions) -> None:
         self._services = services
         self._clock = clock
+        self.on_failure: Callable[[Exception], None] = lambda _failure: None
+        """Never called: grpc.aio goes on, or ends the process."""
         self._server = aio.server(options=_channel_options(options.message_bytes_max))
         self._sessions = GrpcSessions(clock)
         self._health = health.aio.HealthServicer()
@@ -70,15 +63,12 @@ class GrpcTransport:
             reflection.enable_server_reflection(names, self._server)
 
     def bind(self, host: str, port: int) -> int:
-        """Take the port, without serving it yet; returns it, which differs from the one asked for only if that was 0.
-        A host `unix:PATH` is a Unix socket: the file is made, for its owner only, and there is no port.
-
-        Raises AddressRefused."""
         if is_unix(host):
             self._bind_unix(host)
             return 0
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        _try_to_bind(host, port, address)
+        # Ask the system itself first: gRPC only says that it could not, not why.
+        close(tcp_sockets(host, port))
         try:
             return self._server.add_insecure_port(address)
         except RuntimeError as error:
@@ -94,38 +84,22 @@ class GrpcTransport:
             raise AddressRefused(f"cannot listen on {address}: {reason}") from error
 
     async def start(self, handler: Handler) -> None:
-        """Serve. The health service says that the process is alive ("") and its services are not ready."""
         # Last of the handlers, because it takes every name that nobody before it knew.
         self._server.add_generic_rpc_handlers((_Calls(handler, self._clock, self._sessions),))
         await self.set_ready(False)
         await self._server.start()
 
     async def set_ready(self, is_ready: bool) -> None:
-        """Tell the health service whether the services take work."""
         response = health_pb2.HealthCheckResponse
         for service in self._services:
             await self._health.set(service, response.SERVING if is_ready else response.NOT_SERVING)
 
     async def announce_stop(self) -> None:
-        """Tell the health service and all sessions that the process is going, for good."""
         await self._health.enter_graceful_shutdown()
         self._sessions.announce_stop()
 
     async def stop(self, grace_ms: int) -> None:
-        """Take no further calls and wait for those under way; what is left after the grace is cancelled."""
         await self._server.stop(grace_ms / 1000)
-
-
-def _try_to_bind(host: str, port: int, address: str) -> None:
-    """Ask the system itself first: gRPC only says that it could not, not why."""
-    try:
-        family, kind, protocol, _, resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as attempt:
-            attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            attempt.bind(resolved)
-    except OSError as error:
-        hint = f": choose another port, or stop what listens on {address}" if error.errno == errno.EADDRINUSE else ""
-        raise AddressRefused(f"cannot listen on {address}: {error.strerror}{hint}") from error
 
 
 class _Calls(grpc.GenericRpcHandler):
@@ -170,10 +144,10 @@ def _channel_options(message_bytes_max: int) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", message_bytes_max),
         ("grpc.max_send_message_length", message_bytes_max),
         ("grpc.so_reuseport", 0),
-        ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
-        ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+        ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", _CLIENT_PING_INTERVAL_MS_MIN),
-        ("grpc.max_connection_age_ms", _CONNECTION_AGE_MS_MAX),
-        ("grpc.max_connection_age_grace_ms", _CONNECTION_AGE_GRACE_MS),
+        ("grpc.max_connection_age_ms", CONNECTION_AGE_MS_MAX),
+        ("grpc.max_connection_age_grace_ms", CONNECTION_AGE_GRACE_MS),
     ]

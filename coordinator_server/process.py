@@ -25,12 +25,13 @@ from coordinator_runtime.store import StoreFailed, StoreRefused
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
 from coordinator_server.config import Address, Config, parse_address, parse_listen
 from coordinator_server.exit_status import CommandFailed, ExitStatus
-from coordinator_server.grpc_transport import AddressRefused, GrpcOptions, GrpcTransport
+from coordinator_server.listening import AddressRefused
 from coordinator_server.logs import configure_logs
 from coordinator_server.memory import loading_for_good
 from coordinator_server.metrics.collector import SnapshotCollector, registry_of
 from coordinator_server.metrics.endpoint import MetricsEndpoint, serve_metrics
 from coordinator_server.metrics.loop_lag import LoopLag
+from coordinator_server.transports import Transport, TransportMissing, TransportName, TransportOptions, open_transport
 from coordinator_server.unix_socket import is_unix
 
 ANSWERS_LEAVE_MS: Final = 500
@@ -46,9 +47,9 @@ class StoreOpener(Protocol):
 
 
 class Announce(Protocol):
-    """Called once the server takes work, with the address that it listens on."""
+    """Called once the server takes work, with the address that it listens on and how."""
 
-    def __call__(self, address: Address) -> None: ...
+    def __call__(self, address: Address, transport: TransportName) -> None: ...
 
 
 def open_rocks_store(config: Config) -> OpenStore:
@@ -107,8 +108,11 @@ class _Process:
             opened = opener(self._config)
         except StoreRefused as refusal:
             raise CommandFailed(ExitStatus.STORE_REFUSED, str(refusal)) from refusal
-        options = GrpcOptions(self._config.message_bytes_max, has_reflection=self._config.reflection)
-        transport = GrpcTransport(SERVICE_NAMES, self._clock, options)
+        try:
+            transport = self._open_transport()
+        except TransportMissing as missing:
+            opened.store.close()
+            raise CommandFailed(ExitStatus.USAGE, str(missing)) from missing
         try:
             address = self._bind(transport)
         except AddressRefused as refusal:
@@ -142,7 +146,16 @@ class _Process:
             return ExitStatus.FAILED
         return ExitStatus.OK
 
-    def _bind(self, transport: GrpcTransport) -> Address:
+    def _open_transport(self) -> Transport:
+        options = TransportOptions(self._config.message_bytes_max, has_reflection=self._config.reflection)
+        name = self._config.transport
+        if name is TransportName.AUTO and is_unix(self._config.listen):
+            name = TransportName.GRPC
+        transport = open_transport(name, SERVICE_NAMES, self._clock, options)
+        transport.on_failure = self._fail
+        return transport
+
+    def _bind(self, transport: Transport) -> Address:
         wanted = parse_listen(self._config.listen)
         return Address(wanted.host, transport.bind(wanted.host, wanted.port))
 
@@ -150,7 +163,7 @@ class _Process:
         advertised = self._config.advertised
         return address if advertised is None else parse_address(advertised)
 
-    async def _get_ready(self, server: Server, opened: OpenStore, transport: GrpcTransport, address: Address) -> None:
+    async def _get_ready(self, server: Server, opened: OpenStore, transport: Transport, address: Address) -> None:
         began_ms = self._clock.monotonic_ms()
         server.commits.start()
         try:
@@ -176,8 +189,14 @@ class _Process:
             _log.warning(
                 "open_to_others", listen=str(address), advice="there is no authentication: let trusted networks in only"
             )
-        _log.info("serving", listen=str(address), data_dir=str(self._config.data_dir), two_phase=self._config.two_phase)
-        self._announce(address)
+        _log.info(
+            "serving",
+            listen=str(address),
+            transport=transport.name,
+            data_dir=str(self._config.data_dir),
+            two_phase=self._config.two_phase,
+        )
+        self._announce(address, transport.name)
 
     def _start_metrics(self, server: Server, opened: OpenStore) -> None:
         """Answer scrapes from now on, if the configuration says where: while the state is loaded, too. Raises
@@ -195,7 +214,7 @@ class _Process:
         LoopLag(self._clock, server.snapshots.numbers.runtime.loop_lag).start()
         _log.info("serving_metrics", listen=str(Address(wanted.host, self._metrics.port)), path="/metrics")
 
-    async def _drain(self, server: Server, transport: GrpcTransport, reason: signal.Signals) -> None:
+    async def _drain(self, server: Server, transport: Transport, reason: signal.Signals) -> None:
         """Take nothing new, make durable and answer what was staged, close. Stops in between if the store fails."""
         _log.info("drain", signal=reason.name, unanswered_calls=server.dispatcher.unanswered_calls)
         server.loader.stop()
@@ -222,7 +241,7 @@ class _Process:
             return
         _log.info("stopped")
 
-    async def _give_up(self, server: Server, transport: GrpcTransport, failure: Exception) -> None:
+    async def _give_up(self, server: Server, transport: Transport, failure: Exception) -> None:
         """Fail-stop: tell the waiters that their outcome is unknown, and let these answers leave."""
         _log.error(
             "fail_stop",

@@ -26,6 +26,9 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_server.transport import CallStatus, Handler, TransportError
 
+SERVICE: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"]
+SESSION_METHOD: Final = f"/{SERVICE.full_name}/Session"
+
 STATUS_NUMBERS: Final = {
     CallStatus.CANCELLED: 1,
     CallStatus.INVALID_ARGUMENT: 3,

@@ -13,6 +13,7 @@ from coordinator_server.commands.serve import Settings, TwoPhaseName, load_setti
 
 if TYPE_CHECKING:
     from coordinator_server.config import Address
+    from coordinator_server.transports import TransportName
 
 
 def dev(
@@ -30,8 +31,10 @@ def dev(
         flags["two_phase"] = two_phase
     data_dir = Path(tempfile.mkdtemp(prefix="txnctl-dev-"))
 
-    def announce(address: Address) -> None:
-        typer.echo(f"txnctl dev: gRPC on {address}, data in {data_dir} until Ctrl-C, which removes it")
+    def announce(address: Address, transport: TransportName) -> None:
+        typer.echo(
+            f"txnctl dev: gRPC on {address}, data in {data_dir} until Ctrl-C, which removes it ({transport} transport)"
+        )
 
     try:
         status = run(load_settings(None, {"data_dir": data_dir} | flags), announce)

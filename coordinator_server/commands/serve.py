@@ -11,6 +11,7 @@ from coordinator_server.exit_status import CommandFailed, ExitStatus
 
 if TYPE_CHECKING:
     from coordinator_server.config import Address, Config
+    from coordinator_server.transports import TransportName
 
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", metavar="DIR", help="Directory of the store; made if missing.")
@@ -86,7 +87,7 @@ def run_server(config: Config) -> None:
     """Run until the end of the process. Raises CommandFailed if it cannot start."""
     from coordinator_server.process import end_process, run
 
-    def announce(address: Address) -> None:
-        typer.echo(f"txnctl: serving gRPC on {address}, data in {config.data_dir}")
+    def announce(address: Address, transport: TransportName) -> None:
+        typer.echo(f"txnctl: serving gRPC on {address}, data in {config.data_dir} ({transport} transport)")
 
     end_process(run(config, announce))

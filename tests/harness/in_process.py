@@ -17,8 +17,9 @@ from grpc import aio
 from coordinator_runtime.clock import SystemClock
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
 from coordinator_server.config import Address, Config
-from coordinator_server.grpc_transport import GrpcOptions, GrpcTransport
+from coordinator_server.transports import Transport, TransportOptions, open_transport
 from tests.harness.memory_store import MemoryStore
+from tests.harness.transports import wanted_transport
 
 HOST = "127.0.0.1"
 
@@ -29,7 +30,7 @@ class InProcessServer:
 
     parts: Server
     store: MemoryStore
-    transport: GrpcTransport
+    transport: Transport
     channel: aio.Channel
     address: Address
     failures: list[Exception] = field(default_factory=list)
@@ -43,7 +44,7 @@ async def in_process_server(store: MemoryStore | None = None, **settings: object
     config = Config.model_validate({"data_dir": Path("in-memory"), "shard_count": 4} | settings)
     clock = SystemClock()
     failures: list[Exception] = []
-    transport = GrpcTransport(SERVICE_NAMES, clock, GrpcOptions(config.message_bytes_max))
+    transport = open_transport(wanted_transport(), SERVICE_NAMES, clock, TransportOptions(config.message_bytes_max))
     address = Address(HOST, transport.bind(HOST, 0))
     parts = build(config, OpenStore(store, lambda _version: None), clock, failures.append)
     await transport.start(parts.dispatcher)

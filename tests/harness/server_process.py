@@ -21,6 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from tests.harness.transports import VARIABLE, wanted_transport
+
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 READY: Final = re.compile(r"gRPC on (?P<host>\S+):(?P<port>\d+),")
 DEADLINE_SECONDS: Final = 30.0
@@ -119,7 +121,11 @@ class ServerProcess:
         self._close_pipe()
         self._stdout = b""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TXN_")}
-        environment |= {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "proto")])} | self._environment
+        environment |= {
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "proto")]),
+            VARIABLE: wanted_transport(),
+            **self._environment,
+        }
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)
         with self._stderr_path.open("ab") as stderr:
             self._process = subprocess.Popen(

@@ -9,6 +9,7 @@ from typing import NoReturn
 from coordinator_runtime.store import CommitGroup, Family, Store
 from coordinator_server import process
 from coordinator_server.config import Address, load_config
+from coordinator_server.transports import TransportName
 
 
 class StoreOver:
@@ -55,7 +56,7 @@ def serve(opener: process.StoreOpener) -> NoReturn:
     flags = vars(parser.parse_args())
     del flags["command"]
 
-    def announce(address: Address) -> None:
-        print(f"test server: gRPC on {address}, data in {flags['data_dir']}", flush=True)
+    def announce(address: Address, transport: TransportName) -> None:
+        print(f"test server: gRPC on {address}, data in {flags['data_dir']} ({transport} transport)", flush=True)
 
     process.end_process(process.run(load_config(None, flags).config, announce, opener))

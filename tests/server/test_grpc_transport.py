@@ -1,4 +1,4 @@
-"""The gRPC adapter on a real port: deadlines, cancellation, garbage, sizes, bursts, health and reflection."""
+"""The transports on a real port: deadlines, cancellation, garbage, sizes, bursts, health and reflection."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ from coordinator_api.v1 import common_pb2, transaction_pb2, transaction_pb2_grpc
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.clock import SystemClock
 from coordinator_server.admission import Admission, AdmissionLimits
-from coordinator_server.grpc_transport import AddressRefused, GrpcOptions, GrpcTransport, host_of
+from coordinator_server.grpc_session import host_of
+from coordinator_server.listening import AddressRefused
 from coordinator_server.transport import Dispatcher
+from coordinator_server.transports import Transport, TransportName, TransportOptions, open_transport
+from tests.harness.transports import wanted_transport
 from tests.server.fake_servicer import END_TXN, SERVICE, FakeTransactionServicer
+
+pytestmark = pytest.mark.usefixtures("transport")
 
 HOST = "127.0.0.1"
 DEADLINE_SECONDS = 30.0
@@ -32,7 +37,7 @@ BURST = 4_000
 class Served:
     """A transport on a free port, and what is behind it."""
 
-    transport: GrpcTransport
+    transport: Transport
     dispatcher: Dispatcher
     servicer: FakeTransactionServicer
     channel: aio.Channel
@@ -56,8 +61,8 @@ async def serve(limits: AdmissionLimits | None = None, *, has_reflection: bool =
     admission = Admission(limits or AdmissionLimits(), lambda: 0)
     dispatcher = Dispatcher([SERVICE], admission, SystemClock(), message_bytes_max=MESSAGE_BYTES_MAX)
     dispatcher.open([servicer])
-    options = GrpcOptions(MESSAGE_BYTES_MAX, has_reflection=has_reflection)
-    transport = GrpcTransport([SERVICE.full_name], SystemClock(), options)
+    options = TransportOptions(MESSAGE_BYTES_MAX, has_reflection=has_reflection)
+    transport = open_transport(wanted_transport(), [SERVICE.full_name], SystemClock(), options)
     port = transport.bind(HOST, 0)
     await transport.start(dispatcher)
     async with aio.insecure_channel(f"{HOST}:{port}") as channel:
@@ -66,7 +71,7 @@ async def serve(limits: AdmissionLimits | None = None, *, has_reflection: bool =
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[Served]:
+async def served(transport: TransportName) -> AsyncIterator[Served]:
     async with serve() as one:
         yield one
 
@@ -233,15 +238,19 @@ async def listed_services(channel: aio.Channel) -> set[str] | None:
     return {service.name for service in answers[0].list_services_response.service}
 
 
+def new_transport() -> Transport:
+    return open_transport(wanted_transport(), [], SystemClock(), TransportOptions(MESSAGE_BYTES_MAX))
+
+
 async def test_a_port_in_use_is_refused_with_the_reason() -> None:
     with socket.create_server((HOST, 0)) as taken:
-        transport = GrpcTransport([], SystemClock(), GrpcOptions(MESSAGE_BYTES_MAX))
+        transport = new_transport()
         with pytest.raises(AddressRefused, match=r"Address already in use: choose another port"):
             transport.bind(HOST, taken.getsockname()[1])
 
 
 async def test_an_address_of_another_machine_is_refused_with_the_reason() -> None:
-    transport = GrpcTransport([], SystemClock(), GrpcOptions(MESSAGE_BYTES_MAX))
+    transport = new_transport()
     with pytest.raises(AddressRefused, match="Cannot assign requested address"):
         transport.bind("192.0.2.1", 7070)
 

@@ -12,6 +12,8 @@ from coordinator_api.v1 import common_pb2, log_pb2, log_pb2_grpc, transaction_pb
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from tests.harness.in_process import InProcessServer, in_process_server
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 DEADLINE_SECONDS = 30.0
 
 

@@ -23,7 +23,7 @@ from coordinator_server.exit_status import ExitStatus
 from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE
 from tests.harness.server_process import DEADLINE_SECONDS, ROOT, ServerFailed, ServerProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("transport")]
 
 TransactionStub = transaction_pb2_grpc.TransactionServiceStub
 SERVICE = "coordinator_api.v1.TransactionService"

@@ -11,9 +11,9 @@ from grpc import aio
 from coordinator_api.v1 import session_pb2, session_pb2_grpc, transaction_pb2
 from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import CallContext
-from coordinator_server.grpc_session import SESSION_METHOD
-from coordinator_server.session import Session, SessionLimits
+from coordinator_server.session import SESSION_METHOD, Session, SessionLimits
 from coordinator_server.transport import CallStatus, TransportError
+from coordinator_server.transports import TransportName
 from tests.harness.manual_clock import ManualClock
 from tests.server.test_grpc_transport import Served, serve
 
@@ -175,7 +175,7 @@ def test_a_server_that_stops_says_so_and_ends_once_everything_is_answered() -> N
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[Served]:
+async def served(transport: TransportName) -> AsyncIterator[Served]:
     async with serve() as one:
         yield one
 

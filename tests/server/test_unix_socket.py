@@ -13,7 +13,9 @@ import pytest
 from coordinator_runtime.clock import SystemClock
 from coordinator_server.config import Address, Config, parse_address, parse_listen
 from coordinator_server.exit_status import ExitStatus
-from coordinator_server.grpc_transport import AddressRefused, GrpcOptions, GrpcTransport
+from coordinator_server.grpc_transport import GrpcTransport
+from coordinator_server.listening import AddressRefused
+from coordinator_server.transports import TransportName, TransportOptions
 from tests.cli.terminal import Terminal
 from tests.harness.server_process import ServerProcess
 
@@ -36,14 +38,19 @@ def test_a_path_is_no_address_to_be_found_at() -> None:
         parse_address("unix:/run/txn.sock")
 
 
+def test_the_compiled_transport_refuses_one() -> None:
+    with pytest.raises(ValueError, match="the compiled transport does not serve Unix sockets"):
+        Config(data_dir=Path("d"), listen="unix:here.sock", transport=TransportName.NATIVE)
+
+
 async def bind(path: Path) -> GrpcTransport:
-    transport = GrpcTransport([], SystemClock(), GrpcOptions(1 << 20))
+    transport = GrpcTransport([], SystemClock(), TransportOptions(1 << 20))
     assert transport.bind(f"unix:{path}", 0) == 0
     return transport
 
 
 async def refusal(path: Path) -> str:
-    transport = GrpcTransport([], SystemClock(), GrpcOptions(1 << 20))
+    transport = GrpcTransport([], SystemClock(), TransportOptions(1 << 20))
     with pytest.raises(AddressRefused) as refused:
         transport.bind(f"unix:{path}", 0)
     await transport.stop(0)

@@ -1,0 +1,170 @@
+"""The loop's side of the compiled transport: what came in is taken in batches, and what there is to say is given back
+in one call when the turn of the loop ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import structlog
+import txn_native_transport as native
+
+from coordinator_runtime.clock import Clock
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import CallContext
+from coordinator_server.native_streams import Stream, Wire
+from coordinator_server.session import STATUS_NUMBERS
+from coordinator_server.transport import CallStatus, Handler, TransportError
+
+_INTERFACE: Final = 1
+if native.INTERFACE != _INTERFACE:
+    raise ImportError(f"txn_native_transport has interface {native.INTERFACE}, and this server knows {_INTERFACE}")
+
+_EVENTS_PER_TURN: Final = 256
+"""Events taken at once: the loop must get round to timers and to the disk in between."""
+
+_log = structlog.get_logger("transport")
+
+OpenStream = Callable[[str, str, Wire], Stream]
+"""(full name of the method, host of the caller, wire) -> the stream."""
+
+
+class Exchange:
+    """Calls and streams that have not ended, by their token."""
+
+    def __init__(self, server: native.Server, clock: Clock, handler: Handler, open_stream: OpenStream) -> None:
+        self._server = server
+        self._clock = clock
+        self._handler = handler
+        self._open_stream = open_stream
+        self._loop = asyncio.get_running_loop()
+        self._calls: dict[int, Pending[bytes]] = {}
+        self._streams: dict[int, Stream] = {}
+        self._ready: dict[int, None] = {}
+        self._given: list[tuple[object, ...]] = []
+        self._is_turn_due = False
+        self.on_stopped: Callable[[str | None], None] = lambda _failure: None
+        """Told once that nothing comes any more, and why if that was a failure."""
+
+    @property
+    def streams(self) -> list[Stream]:
+        return list(self._streams.values())
+
+    def on_events(self) -> None:
+        """Take what waits. Called by the loop when the descriptor of the server is readable."""
+        self._is_turn_due = True
+        for event in self._server.take(_EVENTS_PER_TURN):
+            self._receive(event)
+        self.end_turn()
+
+    def end_turn(self) -> None:
+        """Let the streams speak, and give everything to the network."""
+        while self._ready:
+            ready, self._ready = self._ready, {}
+            for token in ready:
+                if token in self._streams:
+                    self._turn(token, self._streams[token])
+        self._is_turn_due = False
+        if self._given:
+            given, self._given = self._given, []
+            self._server.give(given)
+
+    def _receive(self, event: tuple[Any, ...]) -> None:
+        match event:
+            case (native.CALL, token, method, body, host, ms_left):
+                self._call(token, method, body, host, ms_left)
+            case (native.MESSAGE, token, body):
+                self._tell(token, lambda stream: stream.message(body))
+            case (native.ROOM, token):
+                self._tell(token, lambda stream: stream.room())
+            case (native.GONE, token):
+                self._gone(token)
+            case (native.STREAM, token, method, host):
+                self._streams[token] = self._open_stream(method, host, _StreamWire(self, token))
+            case (native.HALF_CLOSED, token):
+                self._tell(token, lambda stream: stream.half_close())
+            case (native.STOPPED, failure):
+                self.on_stopped(failure)
+
+    def _call(self, token: int, method: str, body: bytes, host: str, ms_left: int | None) -> None:
+        deadline_ms = None if ms_left is None else self._clock.monotonic_ms() + ms_left
+        pending = self._handler(method, body, CallContext(host=host, deadline_ms=deadline_ms))
+        if pending.is_settled:
+            self._answer(token, pending)
+        else:
+            self._calls[token] = pending
+            pending.on_settled(partial(self._answer, token))
+
+    def _answer(self, token: int, settled: Pending[bytes]) -> None:
+        self._calls.pop(token, None)
+        try:
+            body = settled.result()
+        except TransportError as error:
+            self.give((native.END, token, STATUS_NUMBERS[error.status], error.message))
+        else:
+            self.give((native.REPLY, token, body))
+
+    def _gone(self, token: int) -> None:
+        if (pending := self._calls.pop(token, None)) is not None:
+            pending.cancel()
+        elif (stream := self._streams.pop(token, None)) is not None:
+            stream.gone()
+
+    def _tell(self, token: int, tell: Callable[[Stream], None]) -> None:
+        # What was on its way when the stream ended concerns nobody.
+        if (stream := self._streams.get(token)) is not None:
+            tell(stream)
+
+    def _turn(self, token: int, stream: Stream) -> None:
+        try:
+            stream.turn()
+        except Exception as defect:  # noqa: BLE001  our bug: it ends this stream alone
+            _log.error("defect", exc_info=defect)
+            self.end_stream(
+                token,
+                STATUS_NUMBERS[CallStatus.INTERNAL],
+                "the stream met a defect of the server; its log has the details",
+            )
+            stream.gone()
+
+    def give(self, given: tuple[object, ...]) -> None:
+        """Something for the network, when the turn ends."""
+        self._given.append(given)
+        self._turn_soon()
+
+    def wake(self, token: int) -> None:
+        """Give the stream a turn when this one ends."""
+        self._ready[token] = None
+        self._turn_soon()
+
+    def end_stream(self, token: int, status: int, message: str) -> None:
+        """Forget the stream, and tell its caller."""
+        if self._streams.pop(token, None) is not None:
+            self.give((native.END, token, status, message))
+
+    def _turn_soon(self) -> None:
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            self._loop.call_soon(self.end_turn)
+
+
+class _StreamWire:
+    """Implements `Wire` for one token."""
+
+    def __init__(self, exchange: Exchange, token: int) -> None:
+        self._exchange = exchange
+        self._token = token
+
+    def send(self, body: bytes, *, wants_room: bool) -> None:
+        self._exchange.give((native.SEND, self._token, body, wants_room))
+
+    def grant(self, messages: int) -> None:
+        self._exchange.give((native.CREDIT, self._token, messages))
+
+    def end(self, status: int, message: str) -> None:
+        self._exchange.end_stream(self._token, status, message)
+
+    def wake(self) -> None:
+        self._exchange.wake(self._token)

@@ -1,0 +1,206 @@
+"""Streams of the native transport, seen from the loop: sessions, and the streams of grpcio's own servicers.
+
+Nothing here waits. A stream is told what came, and has its `turn` once the events that were taken together are through:
+so the answers of one turn of the loop are one message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Final, Protocol
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+
+from coordinator_server.session import STATUS_NUMBERS, Session
+from coordinator_server.transport import TransportError
+
+OK: Final = 0
+
+CREDIT_MESSAGES: Final = 4
+"""Messages of a stream that come before they are asked for."""
+
+AHEAD_MESSAGES_MAX: Final = 4
+"""Messages that a stream sends before it waits until the network has taken them."""
+
+_log = structlog.get_logger("transport")
+
+
+class Wire(Protocol):
+    """One stream, towards the network."""
+
+    def send(self, body: bytes, *, wants_room: bool) -> None:
+        """A message for the caller; `Stream.room` follows if that is wanted."""
+        ...
+
+    def grant(self, messages: int) -> None:
+        """So many more messages may come."""
+        ...
+
+    def end(self, status: int, message: str) -> None:
+        """Nothing follows, in either direction. The status is gRPC's number."""
+        ...
+
+    def wake(self) -> None:
+        """Give the stream a turn soon."""
+        ...
+
+
+class Stream(Protocol):
+    """One stream, towards the inside."""
+
+    def message(self, body: bytes) -> None: ...
+
+    def half_close(self) -> None:
+        """The caller sends no more."""
+        ...
+
+    def room(self) -> None:
+        """What was sent is with the network."""
+        ...
+
+    def turn(self) -> None:
+        """Say what there is to say."""
+        ...
+
+    def gone(self) -> None:
+        """The stream has ended: nothing that is said is heard."""
+        ...
+
+    def announce_stop(self) -> None:
+        """The server is going."""
+        ...
+
+
+class SessionStream:
+    """A session on the wire. It is not read while it has no room, and grows its next message while the last ones wait
+    for the network."""
+
+    def __init__(self, session: Session, wire: Wire) -> None:
+        self._session = session
+        self._wire = wire
+        self._unread: deque[bytes] = deque()
+        self._is_half_closed = False
+        self._ahead = 0
+        self._has_ended = False
+        session.on_outgoing = session.on_room = wire.wake
+        # The greeting comes first, whatever the caller has sent meanwhile.
+        self._write()
+
+    def message(self, body: bytes) -> None:
+        self._unread.append(body)
+        self._wire.wake()
+
+    def half_close(self) -> None:
+        self._is_half_closed = True
+        self._wire.wake()
+
+    def room(self) -> None:
+        self._ahead = 0
+        self._wire.wake()
+
+    def gone(self) -> None:
+        self._has_ended = True
+        self._session.close()
+
+    def announce_stop(self) -> None:
+        self._session.announce_stop()
+
+    def turn(self) -> None:
+        try:
+            self._read()
+            self._write()
+        except TransportError as failure:
+            self._end(STATUS_NUMBERS[failure.status], failure.message)
+
+    def _read(self) -> None:
+        read = 0
+        while self._unread and self._session.has_room and not self._has_ended:
+            self._session.receive(self._unread.popleft())
+            read += 1
+        if read:
+            self._wire.grant(read)
+        if self._is_half_closed and not self._unread:
+            self._is_half_closed = False
+            self._session.half_close()
+
+    def _write(self) -> None:
+        while not self._has_ended and self._ahead < AHEAD_MESSAGES_MAX:
+            if self._session.is_finished:
+                self._end(OK, "")
+                return
+            body = self._session.take()
+            if body is None:
+                return
+            self._ahead += 1
+            self._wire.send(body, wants_room=self._ahead == AHEAD_MESSAGES_MAX)
+
+    def _end(self, status: int, message: str) -> None:
+        if not self._has_ended:
+            self._wire.end(status, message)
+            self.gone()
+
+
+class Aborted(Exception):
+    """A servicer refused: how gRPC calls that, and why."""
+
+    def __init__(self, status: grpc.StatusCode, details: str) -> None:
+        super().__init__(status, details)
+        self.status = status
+        self.details = details
+
+
+Serve = Callable[[AsyncIterator[bytes], Callable[[bytes], Awaitable[None]]], Coroutine[None, None, None]]
+"""(what the caller sends, how to send to him): a servicer that wants a coroutine."""
+
+
+class ServicerStream:
+    """A stream that a coroutine serves, in a task of its own: for what is asked seldom."""
+
+    def __init__(self, serve: Serve, wire: Wire) -> None:
+        self._wire = wire
+        self._incoming: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._room = asyncio.Event()
+        self._task = asyncio.get_running_loop().create_task(self._run(serve))
+
+    def message(self, body: bytes) -> None:
+        self._incoming.put_nowait(body)
+
+    def half_close(self) -> None:
+        self._incoming.put_nowait(None)
+
+    def room(self) -> None:
+        self._room.set()
+
+    def turn(self) -> None: ...
+
+    def gone(self) -> None:
+        self._task.cancel()
+
+    def announce_stop(self) -> None: ...
+
+    async def _run(self, serve: Serve) -> None:
+        try:
+            await serve(self._requests(), self._write)
+        except Aborted as refusal:
+            self._wire.end(refusal.status.value[0], refusal.details)
+        except DecodeError as error:
+            self._wire.end(grpc.StatusCode.INVALID_ARGUMENT.value[0], f"what was sent is no request: {error}")
+        except Exception as defect:  # noqa: BLE001  our bug, or the servicer's: it ends this stream alone
+            _log.error("defect", exc_info=defect)
+            self._wire.end(grpc.StatusCode.INTERNAL.value[0], "the server met a defect; its log has the details")
+        else:
+            self._wire.end(OK, "")
+
+    async def _requests(self) -> AsyncIterator[bytes]:
+        while (body := await self._incoming.get()) is not None:
+            yield body
+            self._wire.grant(1)
+
+    async def _write(self, body: bytes) -> None:
+        self._room.clear()
+        self._wire.send(body, wants_room=True)
+        await self._room.wait()

@@ -1,0 +1,102 @@
+"""Which transport a server uses: grpc.aio, which is always there, or the compiled one where it is installed. Nothing
+inside knows which one runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+import structlog
+
+from coordinator_runtime.clock import Clock
+from coordinator_server.transport import Handler
+
+KEEPALIVE_MS: Final = 30_000
+KEEPALIVE_TIMEOUT_MS: Final = 10_000
+CONNECTION_AGE_MS_MAX: Final = 3_600_000
+CONNECTION_AGE_GRACE_MS: Final = 60_000
+
+NO_UNIX_SOCKETS: Final = (
+    "the compiled transport does not serve Unix sockets, because callers built on gRPC's C core name the path as "
+    "authority there, which its HTTP/2 takes for malformed; use transport = auto or grpc"
+)
+
+_HOW_TO_GET_IT: Final = (
+    "`make native` builds and installs it, with cargo; the server runs without it where transport is auto or grpc"
+)
+
+_log = structlog.get_logger("transport")
+
+
+class TransportName(StrEnum):
+    """What an operator may ask for."""
+
+    AUTO = "auto"
+    """The compiled one if it is installed and the address is no Unix socket, else grpc.aio."""
+    GRPC = "grpc"
+    NATIVE = "native"
+
+
+class TransportMissing(Exception):
+    """The transport that was asked for is not installed. The message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransportOptions:
+    """What an operator may change, whichever transport it is."""
+
+    message_bytes_max: int
+    """Largest request and response."""
+    has_reflection: bool = False
+    """Whether tools may ask for the names and messages of the services."""
+
+
+class Transport(Protocol):
+    """A gRPC server for one handler. Made inside a running event loop; then `bind`, `start`, at last `stop`."""
+
+    name: TransportName
+    on_failure: Callable[[Exception], None]
+    """Told if it cannot serve any more although nobody stopped it."""
+
+    def bind(self, host: str, port: int) -> int:
+        """Take the port, without serving it yet; returns it, which differs from the one asked for only if that was 0.
+        A host `unix:PATH` is a Unix socket: the file is made, for its owner only, and there is no port.
+
+        Raises AddressRefused."""
+        ...
+
+    async def start(self, handler: Handler) -> None:
+        """Serve. The health service says that the process is alive ("") and its services are not ready."""
+        ...
+
+    async def set_ready(self, is_ready: bool) -> None:
+        """Tell the health service whether the services take work."""
+        ...
+
+    async def announce_stop(self) -> None:
+        """Tell the health service and all sessions that the process is going, for good."""
+        ...
+
+    async def stop(self, grace_ms: int) -> None:
+        """Take no further calls and wait for those under way; what is left after the grace is cancelled."""
+        ...
+
+
+def open_transport(name: TransportName, services: Sequence[str], clock: Clock, options: TransportOptions) -> Transport:
+    """The transport of that name, or the best that is there. Raises TransportMissing."""
+    if name is not TransportName.GRPC:
+        try:
+            from coordinator_server.native_transport import NativeTransport
+        except ImportError as error:
+            if name is TransportName.NATIVE:
+                raise TransportMissing(
+                    f"transport = native, and it is not there ({error}): {_HOW_TO_GET_IT}"
+                ) from error
+            _log.debug("native_transport_missing", reason=str(error))
+        else:
+            return NativeTransport(services, clock, options)
+    from coordinator_server.grpc_transport import GrpcTransport
+
+    return GrpcTransport(services, clock, options)

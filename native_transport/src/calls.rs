@@ -1,0 +1,213 @@
+//! The calls and streams that have not ended, and how what Python gives reaches them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tonic::{Code, Status};
+
+use crate::inbox::{Event, Inbox, Token};
+
+pub const REPLY: u8 = 0;
+pub const END: u8 = 1;
+pub const SEND: u8 = 2;
+pub const CREDIT: u8 = 3;
+
+/// One thing that Python gives.
+#[derive(Debug)]
+pub enum Given {
+    /// The answer of a unary call, which ends it.
+    Reply { token: Token, body: Bytes },
+    /// The end of a call without an answer, or of a stream.
+    End { token: Token, status: Status },
+    /// A message of a stream.
+    Send { token: Token, body: Bytes, wants_room: bool },
+    /// So many more messages of a stream may be read.
+    Credit { token: Token, messages: usize },
+}
+
+impl Given {
+    /// From the tuple that `txn_native_transport.pyi` describes. Copies the body.
+    pub fn from_tuple(tuple: &Bound<'_, PyTuple>) -> PyResult<Self> {
+        let kind: u8 = tuple.get_item(0)?.extract()?;
+        let token: Token = tuple.get_item(1)?.extract()?;
+        let body = || -> PyResult<Bytes> {
+            let body = tuple.get_item(2)?;
+            Ok(Bytes::copy_from_slice(body.cast::<PyBytes>()?.as_bytes()))
+        };
+        match kind {
+            REPLY => Ok(Self::Reply { token, body: body()? }),
+            SEND => Ok(Self::Send { token, body: body()?, wants_room: tuple.get_item(3)?.extract()? }),
+            CREDIT => Ok(Self::Credit { token, messages: tuple.get_item(2)?.extract()? }),
+            END => {
+                let code: i32 = tuple.get_item(2)?.extract()?;
+                let message: String = tuple.get_item(3)?.extract()?;
+                Ok(Self::End { token, status: Status::new(Code::from_i32(code), message) })
+            }
+            _ => Err(PyValueError::new_err(format!("{kind} is nothing that can be given"))),
+        }
+    }
+}
+
+/// What a stream sends to its caller.
+#[derive(Debug)]
+pub enum Outgoing {
+    Message {
+        body: Bytes,
+        wants_room: bool,
+    },
+    /// The status is OK where the stream ends well.
+    End(Status),
+}
+
+/// How to reach a call that waits.
+enum Waiter {
+    Call(oneshot::Sender<Result<Bytes, Status>>),
+    Stream { outgoing: mpsc::UnboundedSender<Outgoing>, credit: Arc<Semaphore> },
+}
+
+/// All calls and streams that have not ended. Used by the I/O thread alone; the lock is for the compiler.
+#[derive(Default)]
+pub struct Calls {
+    next: AtomicU64,
+    waiting: Mutex<HashMap<Token, Waiter>>,
+}
+
+impl Calls {
+    /// A new unary call, and where its answer will arrive.
+    pub fn open_call(&self) -> (Token, oneshot::Receiver<Result<Bytes, Status>>) {
+        let (sender, receiver) = oneshot::channel();
+        (self.insert(Waiter::Call(sender)), receiver)
+    }
+
+    /// A new stream, and where its messages will arrive. Nobody bounds that queue but Python, which is told (`Room`).
+    pub fn open_stream(&self, credit: Arc<Semaphore>) -> (Token, mpsc::UnboundedReceiver<Outgoing>) {
+        let (outgoing, receiver) = mpsc::unbounded_channel();
+        (self.insert(Waiter::Stream { outgoing, credit }), receiver)
+    }
+
+    fn insert(&self, waiter: Waiter) -> Token {
+        let token = self.next.fetch_add(1, Ordering::Relaxed);
+        self.lock().insert(token, waiter);
+        token
+    }
+
+    /// Hand over what Python gave. The caller may be gone: then nobody wants it.
+    pub fn deliver(&self, given: Given) {
+        let mut waiting = self.lock();
+        match given {
+            Given::Reply { token, body } => {
+                if let Some(Waiter::Call(sender)) = waiting.remove(&token) {
+                    let _ = sender.send(Ok(body));
+                }
+            }
+            Given::End { token, status } => match waiting.remove(&token) {
+                Some(Waiter::Call(sender)) => drop(sender.send(Err(status))),
+                Some(Waiter::Stream { outgoing, .. }) => drop(outgoing.send(Outgoing::End(status))),
+                None => {}
+            },
+            Given::Send { token, body, wants_room } => {
+                if let Some(Waiter::Stream { outgoing, .. }) = waiting.get(&token) {
+                    let _ = outgoing.send(Outgoing::Message { body, wants_room });
+                }
+            }
+            Given::Credit { token, messages } => {
+                if let Some(Waiter::Stream { credit, .. }) = waiting.get(&token) {
+                    credit.add_permits(messages.min(Semaphore::MAX_PERMITS / 2));
+                }
+            }
+        }
+    }
+
+    /// Whether it had not ended; now it has.
+    fn forget(&self, token: Token) -> bool {
+        self.lock().remove(&token).is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Token, Waiter>> {
+        // Nothing that is done under the lock panics half way.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Held by whoever waits for a call or stream: if he goes before it has ended, Python is told.
+pub struct Presence {
+    token: Token,
+    calls: Arc<Calls>,
+    inbox: Arc<Inbox>,
+}
+
+impl Presence {
+    pub fn new(token: Token, calls: Arc<Calls>, inbox: Arc<Inbox>) -> Self {
+        Self { token, calls, inbox }
+    }
+
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
+    /// Python does not know of it: it need not be told of its end.
+    pub fn never_mind(&self) {
+        self.calls.forget(self.token);
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        if self.calls.forget(self.token) {
+            self.inbox.push(Event::Gone { token: self.token });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inbox::InboxLimits;
+
+    fn presence(calls: &Arc<Calls>, inbox: &Arc<Inbox>, token: Token) -> Presence {
+        Presence::new(token, Arc::clone(calls), Arc::clone(inbox))
+    }
+
+    #[test]
+    fn a_caller_who_goes_early_is_reported_and_one_who_was_answered_is_not() {
+        let calls = Arc::new(Calls::default());
+        let inbox = Arc::new(Inbox::new(InboxLimits { calls_max: 9, bytes_max: 9 }).unwrap());
+        let (impatient, _receiver) = calls.open_call();
+        let (patient, mut answer) = calls.open_call();
+        drop(presence(&calls, &inbox, impatient));
+        let waiting = presence(&calls, &inbox, patient);
+        calls.deliver(Given::Reply { token: patient, body: Bytes::from_static(b"a") });
+        drop(waiting);
+        assert_eq!(answer.try_recv().unwrap().unwrap(), "a");
+        let told = inbox.take(9);
+        assert!(matches!(told[..], [Event::Gone { token }] if token == impatient));
+    }
+
+    #[test]
+    fn what_comes_for_nobody_is_dropped() {
+        let calls = Calls::default();
+        let (token, receiver) = calls.open_call();
+        drop(receiver);
+        calls.deliver(Given::Reply { token, body: Bytes::new() });
+        calls.deliver(Given::End { token, status: Status::internal("again") });
+        calls.deliver(Given::Send { token: 99, body: Bytes::new(), wants_room: true });
+        assert!(!calls.forget(token));
+    }
+
+    #[test]
+    fn credit_lets_a_stream_read_on() {
+        let calls = Calls::default();
+        let credit = Arc::new(Semaphore::new(0));
+        let (token, mut outgoing) = calls.open_stream(Arc::clone(&credit));
+        calls.deliver(Given::Credit { token, messages: 3 });
+        assert_eq!(credit.available_permits(), 3);
+        calls.deliver(Given::End { token, status: Status::ok("") });
+        assert!(matches!(outgoing.try_recv(), Ok(Outgoing::End(status)) if status.code() == Code::Ok));
+    }
+}

@@ -1,0 +1,207 @@
+//! What waits for Python: calls, messages of streams, and news of both, in the order in which they came.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use crate::connection::Peer;
+use crate::wake::Bell;
+
+pub const CALL: u8 = 0;
+pub const STREAM: u8 = 1;
+pub const MESSAGE: u8 = 2;
+pub const HALF_CLOSED: u8 = 3;
+pub const ROOM: u8 = 4;
+pub const GONE: u8 = 5;
+pub const STOPPED: u8 = 6;
+
+/// Names one call or stream until it has ended. Never used again.
+pub type Token = u64;
+
+/// One thing that Python is told.
+#[derive(Debug)]
+pub enum Event {
+    /// A unary call, with its request.
+    Call { token: Token, method: Box<str>, body: Bytes, peer: Peer, ms_left: Option<u64> },
+    /// A stream began.
+    Stream { token: Token, method: Box<str>, peer: Peer },
+    /// A message of a stream.
+    Message { token: Token, body: Bytes },
+    /// The caller sends no more messages.
+    HalfClosed { token: Token },
+    /// The message that was sent with the wish to be told has left the queue.
+    Room { token: Token },
+    /// The caller does not wait any more. Nothing follows.
+    Gone { token: Token },
+    /// The I/O thread has ended, with the reason if it was a failure. Nothing follows.
+    Stopped { failure: Option<String> },
+}
+
+impl Event {
+    /// How many bytes a new call holds, None for what is no new call.
+    fn of_new_call(&self) -> Option<usize> {
+        match self {
+            Self::Call { body, .. } => Some(body.len()),
+            Self::Stream { .. } => Some(0),
+            _ => None,
+        }
+    }
+
+    /// The tuple that `txn_native_transport.pyi` describes. Copies the body.
+    pub fn into_tuple(self, py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+        match self {
+            Self::Call { token, method, body, peer, ms_left } => {
+                let body = PyBytes::new(py, &body);
+                (CALL, token, &*method, body, &*peer.0, ms_left).into_pyobject(py)
+            }
+            Self::Stream { token, method, peer } => (STREAM, token, &*method, &*peer.0).into_pyobject(py),
+            Self::Message { token, body } => (MESSAGE, token, PyBytes::new(py, &body)).into_pyobject(py),
+            Self::HalfClosed { token } => (HALF_CLOSED, token).into_pyobject(py),
+            Self::Room { token } => (ROOM, token).into_pyobject(py),
+            Self::Gone { token } => (GONE, token).into_pyobject(py),
+            Self::Stopped { failure } => (STOPPED, failure).into_pyobject(py),
+        }
+    }
+}
+
+/// How many new calls may wait, and how many bytes of requests. One call may wait whatever its size.
+#[derive(Clone, Copy, Debug)]
+pub struct InboxLimits {
+    pub calls_max: usize,
+    pub bytes_max: usize,
+}
+
+/// As many calls wait as may.
+#[derive(Debug)]
+pub struct Full;
+
+/// The queue from the I/O thread to Python. The descriptor is readable while something waits.
+pub struct Inbox {
+    limits: InboxLimits,
+    bell: Bell,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    events: VecDeque<Event>,
+    calls: usize,
+    bytes: usize,
+    /// The bell was rung and Python has not looked since.
+    is_rung: bool,
+}
+
+impl Inbox {
+    pub fn new(limits: InboxLimits) -> io::Result<Self> {
+        Ok(Self { limits, bell: Bell::new()?, waiting: Mutex::default() })
+    }
+
+    pub fn descriptor(&self) -> RawFd {
+        self.bell.descriptor()
+    }
+
+    /// Put a new call in, unless too many wait.
+    pub fn offer(&self, event: Event) -> Result<(), Full> {
+        let bytes = event.of_new_call().unwrap_or(0);
+        let mut waiting = self.lock();
+        let has_room = waiting.calls < self.limits.calls_max && waiting.bytes + bytes <= self.limits.bytes_max;
+        if !has_room && waiting.calls > 0 {
+            return Err(Full);
+        }
+        waiting.calls += 1;
+        waiting.bytes += bytes;
+        self.put(waiting, event);
+        Ok(())
+    }
+
+    /// Put in what follows from calls that Python knows. Their number bounds it.
+    pub fn push(&self, event: Event) {
+        self.put(self.lock(), event);
+    }
+
+    /// Take up to `count` events. The descriptor stays readable if more are left.
+    pub fn take(&self, count: usize) -> Vec<Event> {
+        // Before the queue is looked at: whoever puts something in afterwards rings again.
+        self.bell.clear();
+        let mut waiting = self.lock();
+        let count = count.min(waiting.events.len());
+        let taken: Vec<Event> = waiting.events.drain(..count).collect();
+        for bytes in taken.iter().filter_map(Event::of_new_call) {
+            waiting.calls -= 1;
+            waiting.bytes -= bytes;
+        }
+        waiting.is_rung = !waiting.events.is_empty();
+        if waiting.is_rung {
+            self.bell.ring();
+        }
+        taken
+    }
+
+    fn put(&self, mut waiting: MutexGuard<'_, Waiting>, event: Event) {
+        waiting.events.push_back(event);
+        let must_ring = !waiting.is_rung;
+        waiting.is_rung = true;
+        drop(waiting);
+        if must_ring {
+            self.bell.ring();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // Nothing that is done under the lock panics half way.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(token: Token, bytes: usize) -> Event {
+        let body = Bytes::from(vec![0; bytes]);
+        Event::Call { token, method: "/a/B".into(), body, peer: Peer("here".into()), ms_left: None }
+    }
+
+    fn inbox(calls_max: usize, bytes_max: usize) -> Inbox {
+        Inbox::new(InboxLimits { calls_max, bytes_max }).unwrap()
+    }
+
+    #[test]
+    fn calls_beyond_the_limit_are_refused_until_some_were_taken() {
+        let inbox = inbox(2, 1000);
+        inbox.offer(call(1, 1)).unwrap();
+        inbox.offer(call(2, 1)).unwrap();
+        inbox.offer(call(3, 1)).unwrap_err();
+        inbox.push(Event::Gone { token: 1 });
+        assert_eq!(inbox.take(1).len(), 1);
+        inbox.offer(call(3, 1)).unwrap();
+        assert_eq!(inbox.take(10).len(), 3);
+    }
+
+    #[test]
+    fn bytes_are_limited_too_but_one_call_may_always_wait() {
+        let inbox = inbox(10, 100);
+        inbox.offer(call(1, 500)).unwrap();
+        inbox.offer(call(2, 1)).unwrap_err();
+        inbox.take(1);
+        inbox.offer(call(3, 60)).unwrap();
+        inbox.offer(call(4, 40)).unwrap();
+        inbox.offer(call(5, 1)).unwrap_err();
+    }
+
+    #[test]
+    fn what_is_left_keeps_the_descriptor_readable() {
+        let inbox = inbox(10, 100);
+        inbox.push(Event::Gone { token: 1 });
+        inbox.push(Event::Gone { token: 2 });
+        inbox.take(1);
+        assert!(inbox.lock().is_rung);
+        inbox.take(1);
+        assert!(!inbox.lock().is_rung);
+    }
+}

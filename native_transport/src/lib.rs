@@ -1,0 +1,41 @@
+//! The gRPC server of the transaction coordinator, compiled: tonic in one thread that never waits for Python.
+//!
+//! What stands between the two threads are two queues. The I/O thread puts what callers want into the [`inbox`] and
+//! wakes the event loop through one file descriptor; Python takes everything that waits in one call. It gives all its
+//! replies back in one call too, and the I/O thread hands each to the call that waits for it ([`calls`]). The I/O thread
+//! never takes the interpreter's lock, so neither side holds up the other.
+//!
+//! HTTP/2, flow control and gRPC's framing are tonic's; bodies are bytes here, and names of methods are text.
+
+mod calls;
+mod codec;
+mod connection;
+mod deadline;
+mod inbox;
+mod server;
+mod service;
+mod thread;
+mod wake;
+
+use pyo3::prelude::*;
+
+/// Changes when Python must call this module differently; the adapter in Python refuses one that it does not know.
+const INTERFACE: u32 = 1;
+
+/// The module as Python sees it; `txn_native_transport.pyi` says what each name promises.
+#[pymodule]
+fn txn_native_transport(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("INTERFACE", INTERFACE)?;
+    module.add("CALL", inbox::CALL)?;
+    module.add("STREAM", inbox::STREAM)?;
+    module.add("MESSAGE", inbox::MESSAGE)?;
+    module.add("HALF_CLOSED", inbox::HALF_CLOSED)?;
+    module.add("ROOM", inbox::ROOM)?;
+    module.add("GONE", inbox::GONE)?;
+    module.add("STOPPED", inbox::STOPPED)?;
+    module.add("REPLY", calls::REPLY)?;
+    module.add("END", calls::END)?;
+    module.add("SEND", calls::SEND)?;
+    module.add("CREDIT", calls::CREDIT)?;
+    module.add_class::<server::Server>()
+}

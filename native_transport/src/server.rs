@@ -1,0 +1,151 @@
+//! The class that Python uses: it starts the I/O thread, takes what came in, and gives what goes out.
+
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::calls::{Calls, Given};
+use crate::inbox::{Inbox, InboxLimits};
+use crate::service::{Rules, Service};
+use crate::thread::{ConnectionOptions, Work, run};
+
+const THREAD_NAME: &str = "grpc-io";
+
+/// One gRPC server.
+#[pyclass(frozen, module = "txn_native_transport")]
+pub struct Server {
+    service: Service,
+    connections: ConnectionOptions,
+    given: mpsc::UnboundedSender<Vec<Given>>,
+    state: Mutex<State>,
+    process: u32,
+}
+
+enum State {
+    New(mpsc::UnboundedReceiver<Vec<Given>>),
+    Running(oneshot::Sender<Duration>),
+    Ended,
+}
+
+#[pymethods]
+impl Server {
+    #[new]
+    #[pyo3(signature = (*, streams, message_bytes_max, stream_credit, waiting_calls_max, waiting_bytes_max,
+        keepalive_ms, keepalive_timeout_ms, connection_age_ms_max, connection_age_grace_ms))]
+    #[expect(clippy::too_many_arguments, reason = "Python names each of them")]
+    fn new(
+        streams: Vec<String>,
+        message_bytes_max: usize,
+        stream_credit: usize,
+        waiting_calls_max: usize,
+        waiting_bytes_max: usize,
+        keepalive_ms: u64,
+        keepalive_timeout_ms: u64,
+        connection_age_ms_max: u64,
+        connection_age_grace_ms: u64,
+    ) -> PyResult<Self> {
+        let limits = InboxLimits { calls_max: waiting_calls_max, bytes_max: waiting_bytes_max };
+        let (given, receiver) = mpsc::unbounded_channel();
+        Ok(Self {
+            service: Service {
+                rules: Arc::new(Rules { streams, message_bytes_max, stream_credit }),
+                calls: Arc::new(Calls::default()),
+                inbox: Arc::new(Inbox::new(limits)?),
+            },
+            connections: ConnectionOptions {
+                keepalive: Duration::from_millis(keepalive_ms),
+                keepalive_timeout: Duration::from_millis(keepalive_timeout_ms),
+                age_max: Duration::from_millis(connection_age_ms_max),
+                age_grace: Duration::from_millis(connection_age_grace_ms),
+            },
+            given,
+            state: Mutex::new(State::New(receiver)),
+            process: std::process::id(),
+        })
+    }
+
+    /// The descriptor that is readable while `take` has something.
+    fn fileno(&self) -> RawFd {
+        self.service.inbox.descriptor()
+    }
+
+    /// Serve the listening sockets of these descriptors, which belong to the server from now on.
+    fn start(&self, sockets: Vec<RawFd>) -> PyResult<()> {
+        self.check_process()?;
+        let (sender, stop) = oneshot::channel();
+        let State::New(given) = self.replace_state(State::Running(sender)) else {
+            self.replace_state(State::Ended);
+            return Err(PyRuntimeError::new_err("a server starts once"));
+        };
+        let work = Work {
+            sockets: sockets.into_iter().map(owned).collect(),
+            connections: self.connections,
+            service: self.service.clone(),
+            given,
+            stop,
+        };
+        std::thread::Builder::new().name(THREAD_NAME.into()).spawn(move || run(work))?;
+        Ok(())
+    }
+
+    /// Up to `count` of the events that wait, as tuples.
+    fn take<'py>(&self, py: Python<'py>, count: usize) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        self.check_process()?;
+        self.service.inbox.take(count).into_iter().map(|event| event.into_tuple(py)).collect()
+    }
+
+    /// Hand over all of these, in this order.
+    fn give(&self, given: &Bound<'_, PyList>) -> PyResult<()> {
+        self.check_process()?;
+        let batch: PyResult<Vec<Given>> = given.iter().map(|each| Given::from_tuple(each.cast()?)).collect();
+        // After the end of the I/O thread there is nobody left to be answered.
+        let _ = self.given.send(batch?);
+        Ok(())
+    }
+
+    /// Take no further calls, and end when those under way have ended or the grace is over. STOPPED follows.
+    fn stop(&self, grace_ms: u64) -> PyResult<()> {
+        self.check_process()?;
+        if let State::Running(stop) = self.replace_state(State::Ended) {
+            let _ = stop.send(Duration::from_millis(grace_ms));
+        }
+        Ok(())
+    }
+}
+
+impl Server {
+    /// The I/O thread is not in a forked child, and its sockets and descriptors are shared with the parent.
+    fn check_process(&self) -> PyResult<()> {
+        if std::process::id() == self.process {
+            return Ok(());
+        }
+        Err(PyRuntimeError::new_err("the native transport does not work in a forked process: start it there anew"))
+    }
+
+    fn replace_state(&self, state: State) -> State {
+        // Nothing that is done under the lock panics half way.
+        std::mem::replace(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner), state)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let state = self.replace_state(State::Ended);
+        if std::process::id() != self.process {
+            // In a forked child: even to say goodbye would wake the parent.
+            std::mem::forget(state);
+        }
+    }
+}
+
+/// The socket behind a descriptor that Python detached.
+#[expect(unsafe_code, reason = "a number cannot be turned into an owned descriptor in any other way")]
+fn owned(descriptor: RawFd) -> OwnedFd {
+    // SAFETY: the caller hands over a descriptor that is open and that nobody else closes (`socket.detach`).
+    unsafe { OwnedFd::from_raw_fd(descriptor) }
+}

@@ -1,0 +1,248 @@
+//! One gRPC service for all names of methods: a call becomes an event for Python, and what Python gives its answer.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use http::{HeaderMap, StatusCode, header};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout_at};
+use tonic::body::Body;
+use tonic::server::Grpc;
+use tonic::{Code, Request, Response, Status, Streaming};
+
+use crate::calls::{Calls, Outgoing, Presence};
+use crate::codec::Raw;
+use crate::connection::Peer;
+use crate::deadline::time_left;
+use crate::inbox::{Event, Inbox};
+
+type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What may be said, and how much of it.
+pub struct Rules {
+    /// The methods that are streams in both directions; all others are unary.
+    pub streams: Vec<String>,
+    pub message_bytes_max: usize,
+    /// Messages of a stream that are read before Python grants more.
+    pub stream_credit: usize,
+}
+
+/// What every call needs.
+#[derive(Clone)]
+pub struct Service {
+    pub rules: Arc<Rules>,
+    pub calls: Arc<Calls>,
+    pub inbox: Arc<Inbox>,
+}
+
+impl tower_service::Service<http::Request<Body>> for Service {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Answer<Result<http::Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        if !is_grpc(request.headers()) {
+            return Box::pin(async { Ok(not_grpc()) });
+        }
+        let ms_left = time_left(request.headers());
+        let method = Method {
+            name: request.uri().path().into(),
+            // Taken at once, because tonic has a timer of its own, which would say "cancelled".
+            deadline: ms_left.map(|left| (left, Instant::now() + left)),
+            service: self.clone(),
+        };
+        let mut grpc = Grpc::new(Raw).max_decoding_message_size(self.rules.message_bytes_max);
+        Box::pin(async move { Ok(grpc.streaming(method, request).await) })
+    }
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
+    kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
+}
+
+/// What gRPC over HTTP/2 demands for requests of others.
+fn not_grpc() -> http::Response<Body> {
+    let mut response = http::Response::new(Body::empty());
+    *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    response
+}
+
+/// One call of a method.
+struct Method {
+    name: Box<str>,
+    deadline: Option<(Duration, Instant)>,
+    service: Service,
+}
+
+impl tower_service::Service<Request<Streaming<Bytes>>> for Method {
+    type Response = Response<Replies>;
+    type Error = Status;
+    type Future = Answer<Result<Response<Replies>, Status>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Streaming<Bytes>>) -> Self::Future {
+        let name = std::mem::take(&mut self.name);
+        let service = self.service.clone();
+        let peer = request.extensions().get::<Peer>().cloned().expect("every connection has a peer");
+        let messages = request.into_inner();
+        if service.rules.streams.iter().any(|stream| **stream == *name) {
+            return Box::pin(async move { service.stream(name, peer, messages) });
+        }
+        let Some((left, deadline)) = self.deadline else {
+            return Box::pin(service.unary(name, peer, None, messages));
+        };
+        let ms_left = u64::try_from(left.as_millis()).ok();
+        Box::pin(async move {
+            let answer = timeout_at(deadline, service.unary(name, peer, ms_left, messages)).await;
+            answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("the time that the caller granted is over")))
+        })
+    }
+}
+
+impl Service {
+    async fn unary(
+        self,
+        method: Box<str>,
+        peer: Peer,
+        ms_left: Option<u64>,
+        mut messages: Streaming<Bytes>,
+    ) -> Result<Response<Replies>, Status> {
+        let body = messages.message().await.map_err(in_words_of_grpc)?;
+        let body = body.ok_or_else(|| Status::internal("the call ended without a request"))?;
+        let (token, answer) = self.calls.open_call();
+        let presence = self.presence(token);
+        self.offer(&presence, Event::Call { token, method, body, peer, ms_left })?;
+        let body = answer.await.map_err(|_| stopped())??;
+        self.check_size(&body)?;
+        Ok(Response::new(Replies::One(Some(body))))
+    }
+
+    fn stream(self, method: Box<str>, peer: Peer, messages: Streaming<Bytes>) -> Result<Response<Replies>, Status> {
+        let credit = Arc::new(Semaphore::new(self.rules.stream_credit));
+        let (token, outgoing) = self.calls.open_stream(Arc::clone(&credit));
+        let presence = self.presence(token);
+        self.offer(&presence, Event::Stream { token, method, peer })?;
+        let (failed, failure) = mpsc::channel(1);
+        let reading = tokio::spawn(read(messages, token, credit, Arc::clone(&self.inbox), failed)).abort_handle();
+        let many = Many { outgoing, failure, reading: StopReading(reading), presence, service: self };
+        Ok(Response::new(Replies::Many(Box::new(many))))
+    }
+
+    fn presence(&self, token: u64) -> Presence {
+        Presence::new(token, Arc::clone(&self.calls), Arc::clone(&self.inbox))
+    }
+
+    fn offer(&self, presence: &Presence, event: Event) -> Result<(), Status> {
+        self.inbox.offer(event).map_err(|_| {
+            presence.never_mind();
+            Status::resource_exhausted("more calls wait than this server takes, and this one did not begin; try again")
+        })
+    }
+
+    fn check_size(&self, body: &Bytes) -> Result<(), Status> {
+        let limit = self.rules.message_bytes_max;
+        if body.len() <= limit {
+            return Ok(());
+        }
+        let words = format!("the answer takes {} bytes and at most {limit} are allowed", body.len());
+        Err(Status::resource_exhausted(words))
+    }
+}
+
+/// Tell Python of the messages of a stream, as long as it grants credit, and of their end.
+async fn read(
+    mut messages: Streaming<Bytes>,
+    token: u64,
+    credit: Arc<Semaphore>,
+    inbox: Arc<Inbox>,
+    failed: mpsc::Sender<Status>,
+) {
+    while let Ok(permit) = credit.acquire().await {
+        permit.forget();
+        match messages.message().await {
+            Ok(Some(body)) => inbox.push(Event::Message { token, body }),
+            Ok(None) => return inbox.push(Event::HalfClosed { token }),
+            Err(status) => {
+                let _ = failed.send(in_words_of_grpc(status)).await;
+                return;
+            }
+        }
+    }
+}
+
+/// tonic calls a message that is too large out of range; everybody else says that a resource is exhausted.
+fn in_words_of_grpc(status: Status) -> Status {
+    if status.code() == Code::OutOfRange { Status::resource_exhausted(status.message()) } else { status }
+}
+
+fn stopped() -> Status {
+    Status::unavailable("the server stopped before it answered")
+}
+
+struct StopReading(AbortHandle);
+
+impl Drop for StopReading {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// What is sent to the caller: one answer, or what a stream says.
+pub enum Replies {
+    One(Option<Bytes>),
+    Many(Box<Many>),
+}
+
+/// The messages to the caller of a stream. Dropped when it has ended, whoever ended it.
+pub struct Many {
+    outgoing: mpsc::UnboundedReceiver<Outgoing>,
+    failure: mpsc::Receiver<Status>,
+    #[expect(dead_code, reason = "stops reading when it is dropped")]
+    reading: StopReading,
+    presence: Presence,
+    service: Service,
+}
+
+impl Many {
+    fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        if let Poll::Ready(Some(status)) = self.failure.poll_recv(cx) {
+            return Poll::Ready(Some(Err(status)));
+        }
+        match ready!(self.outgoing.poll_recv(cx)) {
+            Some(Outgoing::Message { body, wants_room }) => {
+                if wants_room {
+                    self.service.inbox.push(Event::Room { token: self.presence.token() });
+                }
+                Poll::Ready(Some(self.service.check_size(&body).map(|()| body)))
+            }
+            Some(Outgoing::End(status)) if status.code() == Code::Ok => Poll::Ready(None),
+            Some(Outgoing::End(status)) => Poll::Ready(Some(Err(status))),
+            None => Poll::Ready(Some(Err(stopped()))),
+        }
+    }
+}
+
+impl Stream for Replies {
+    type Item = Result<Bytes, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        match &mut *self {
+            Self::One(body) => Poll::Ready(body.take().map(Ok)),
+            Self::Many(many) => many.poll_message(cx),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The thread that does all I/O: one runtime without further workers, from start to the end of its last connection.
+
+use std::any::Any;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
+
+use crate::calls::{Calls, Given};
+use crate::connection::incoming;
+use crate::inbox::Event;
+use crate::service::Service;
+
+/// Streams that a caller reset before they were looked at, beyond which his connection is ended.
+const EARLY_RESETS_MAX: usize = 1_000;
+/// Streams that we reset because of what a caller did wrong, beyond which his connection is ended.
+const ERRORS_MAX: usize = 1_000;
+/// Of a connection and of one call: what may arrive before it was read.
+const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
+const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
+
+/// What keeps connections alive, and what ends them.
+#[derive(Clone, Copy)]
+pub struct ConnectionOptions {
+    pub keepalive: Duration,
+    pub keepalive_timeout: Duration,
+    pub age_max: Duration,
+    /// How long a connection that was asked to end may go on with what it has begun.
+    pub age_grace: Duration,
+}
+
+/// Everything that the thread begins with.
+pub struct Work {
+    pub sockets: Vec<OwnedFd>,
+    pub connections: ConnectionOptions,
+    pub service: Service,
+    pub given: mpsc::UnboundedReceiver<Vec<Given>>,
+    pub stop: oneshot::Receiver<Duration>,
+}
+
+/// Do all of it. Python is told when it has ended, also if that is because of a panic.
+pub fn run(work: Work) {
+    let inbox = Arc::clone(&work.service.inbox);
+    let failure = match catch_unwind(AssertUnwindSafe(|| serve_until_stopped(work))) {
+        Ok(Ok(())) => None,
+        Ok(Err(failure)) => Some(failure.to_string()),
+        Err(panic) => Some(words_of(panic.as_ref())),
+    };
+    inbox.push(Event::Stopped { failure });
+}
+
+fn serve_until_stopped(work: Work) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // What is left of connections ends here too, where the runtime is dropped.
+    runtime.block_on(async {
+        tokio::spawn(deliver(work.given, Arc::clone(&work.service.calls)));
+        serve(work.sockets, work.connections, work.service, work.stop).await
+    })
+}
+
+/// Hand what Python gives to the calls that wait.
+async fn deliver(mut given: mpsc::UnboundedReceiver<Vec<Given>>, calls: Arc<Calls>) {
+    while let Some(batch) = given.recv().await {
+        for each in batch {
+            calls.deliver(each);
+        }
+    }
+}
+
+async fn serve(
+    sockets: Vec<OwnedFd>,
+    options: ConnectionOptions,
+    service: Service,
+    stop: oneshot::Receiver<Duration>,
+) -> io::Result<()> {
+    let listeners: io::Result<Vec<TcpListener>> =
+        sockets.into_iter().map(|socket| TcpListener::from_std(socket.into())).collect();
+    let connections = incoming(listeners?, options.age_max + options.age_grace);
+    let (drain, drained) = oneshot::channel::<()>();
+    let serving = tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(options.keepalive))
+        .http2_keepalive_timeout(Some(options.keepalive_timeout))
+        // Without tonic's own grace: with one it does not ask before it cuts. `Connection` cuts.
+        .max_connection_age(options.age_max)
+        .http2_max_pending_accept_reset_streams(Some(EARLY_RESETS_MAX))
+        .http2_max_local_error_reset_streams(Some(ERRORS_MAX))
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .serve_with_incoming_shutdown(service, connections, async {
+            // An error means that nobody can ask any more, which asks for the same.
+            let _ = drained.await;
+        });
+    let grace = async {
+        let grace = stop.await.unwrap_or_default();
+        let _ = drain.send(());
+        sleep(grace).await;
+    };
+    tokio::select! {
+        ended = serving => ended.map_err(io::Error::other),
+        () = grace => Ok(()),
+    }
+}
+
+fn words_of(panic: &(dyn Any + Send)) -> String {
+    let words = panic.downcast_ref::<String>().map(String::as_str);
+    let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("a defect of the native transport: {}", words.unwrap_or("a panic without words"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_put_into_words() {
+        for panic in [catch_unwind(|| panic!("no {}", "way")), catch_unwind(|| panic!("no way"))] {
+            assert_eq!(words_of(panic.unwrap_err().as_ref()), "a defect of the native transport: no way");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+"""The compiled gRPC transport: tonic in one thread that never waits for Python. Its only user is
+`coordinator_server.native_transport`, which says how the two play together.
+
+An event is a tuple that begins with its kind and the token of its call or stream:
+
+    (CALL, token, method, body, host, ms_left)  a unary call; ms_left is None without a deadline
+    (STREAM, token, method, host)               a stream began
+    (MESSAGE, token, body)                      a message of a stream, which used one credit
+    (HALF_CLOSED, token)                        the caller of a stream sends no more
+    (ROOM, token)                               a message sent with wants_room has left the queue
+    (GONE, token)                               the caller does not wait any more; nothing follows
+    (STOPPED, failure)                          the I/O thread has ended; failure is None, or says why. Nothing follows
+
+What is given is a tuple that begins in the same way. What comes for a call that has ended is dropped.
+
+    (REPLY, token, body)                        the answer of a unary call
+    (END, token, status, message)               the end of a call without an answer, or of a stream; status is gRPC's
+                                                number, 0 where a stream ends well
+    (SEND, token, body, wants_room)             a message of a stream
+    (CREDIT, token, messages)                   so many more messages of a stream may come
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+INTERFACE: Final[int]
+"""Which version of all this the module has."""
+
+CALL: Final[int]
+STREAM: Final[int]
+MESSAGE: Final[int]
+HALF_CLOSED: Final[int]
+ROOM: Final[int]
+GONE: Final[int]
+STOPPED: Final[int]
+
+REPLY: Final[int]
+END: Final[int]
+SEND: Final[int]
+CREDIT: Final[int]
+
+class Server:
+    """One server. It starts and stops once, and does not work in a forked child: RuntimeError."""
+
+    def __init__(
+        self,
+        *,
+        streams: Sequence[str],
+        message_bytes_max: int,
+        stream_credit: int,
+        waiting_calls_max: int,
+        waiting_bytes_max: int,
+        keepalive_ms: int,
+        keepalive_timeout_ms: int,
+        connection_age_ms_max: int,
+        connection_age_grace_ms: int,
+    ) -> None:
+        """`streams` are the full names of the methods that are streams. `stream_credit` is how many messages of a
+        stream come before credit is given. Beyond the two limits for what waits for `take`, a new call is answered with
+        RESOURCE_EXHAUSTED."""
+
+    def fileno(self) -> int:
+        """The descriptor that is readable while something waits for `take`."""
+
+    def start(self, sockets: Sequence[int]) -> None:
+        """Serve the listening TCP sockets of these descriptors. They must be detached, because they belong to the
+        server from now on, and must not block."""
+
+    def take(self, count: int) -> list[tuple[Any, ...]]:
+        """Up to `count` events, in the order in which they came."""
+
+    def give(self, given: list[tuple[object, ...]]) -> None:
+        """Hand over all of these, in this order."""
+
+    def stop(self, grace_ms: int) -> None:
+        """Take no further calls, and cut what has not ended after the grace. STOPPED follows."""

@@ -9,7 +9,7 @@ PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinat
 	coordinator_server coordinator_client pyspark_txnlog proto/coordinator_api scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast slow mutants lowest check fmt generate docs lock lock-upgrade venv java bench profile dev clean
+.PHONY: help demo test fast slow mutants lowest check fmt generate docs lock lock-upgrade venv native java bench profile dev clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -72,6 +72,11 @@ lock-upgrade: ## Write requirements/*.txt again with the newest versions
 venv: ## Make the virtual environment .venv, or bring it up to date with the lock
 	@$(PYTHON) scripts/venv.py dev
 
+native: venv ## Build the compiled transport with cargo, and install it into .venv (optional: a server needs less processor time)
+	@.venv/bin/python scripts/native.py --look
+	@$(PYTHON) scripts/venv.py native
+	@.venv/bin/python scripts/native.py
+
 java: ## Say whether the Java that Spark needs is there
 	@$(PYTHON) scripts/java.py && echo 'Java: OK'
 
@@ -85,6 +90,6 @@ dev: venv ## Run a server on a throw-away directory
 	@.venv/bin/txnctl dev
 
 clean: ## Remove virtual environments, caches and what the build left
-	@rm -rf .venv .venv-lowest .venv-generate .venv-lock .cache build dist
+	@rm -rf .venv .venv-lowest .venv-generate .venv-lock .venv-native .cache build dist native_transport/target
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis spark-warehouse metastore_db
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -33,6 +33,7 @@ LOCKS = (
     # The declared lower bounds are a promise to users; this is the environment in which it is tested.
     Lock("lowest.txt", ("pyproject.toml", "requirements/lowest.in"), ("--resolution", "lowest-direct")),
     Lock("generate.txt", ("requirements/generate.in",)),
+    Lock("native.txt", ("requirements/native.in",)),
     Lock("demo.txt", ("requirements/demo.in",), ("--no-deps",)),
 )
 

@@ -45,6 +45,7 @@ ENVIRONMENTS = {
     "demo": Environment(".venv", "demo.txt", needs="dev", options=(LOCKED_BUILD, "--no-deps")),
     "lowest": Environment(".venv-lowest", "lowest.txt"),
     "generate": Environment(".venv-generate", "generate.txt"),
+    "native": Environment(".venv-native", "native.txt"),
     "lock": Environment(".venv-lock", "lock.txt"),
 }
 

@@ -215,6 +215,34 @@ async def test_health_tells_alive_from_ready_and_says_when_the_server_goes(serve
     assert (await ask(""), await ask(SERVICE.full_name)) == (status.NOT_SERVING, status.NOT_SERVING)
 
 
+async def test_who_watches_the_health_is_told_of_changes(served: Served) -> None:
+    status = health_pb2.HealthCheckResponse
+    health = health_pb2_grpc.HealthStub(served.channel)
+    watching = health.Watch(health_pb2.HealthCheckRequest(service=SERVICE.full_name))
+    assert (await watching.read()).status == status.NOT_SERVING
+    await served.transport.set_ready(True)
+    assert (await watching.read()).status == status.SERVING
+    await served.transport.announce_stop()
+    assert (await watching.read()).status == status.NOT_SERVING
+    watching.cancel()
+    unknown = health.Check(health_pb2.HealthCheckRequest(service="nobody"))
+    assert await unknown.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_a_server_that_stops_finishes_what_it_began_and_cuts_what_lasts_too_long() -> None:
+    async with serve() as served:
+        calls = [served.stub.EndTxn(transaction_pb2.EndTxnRequest()) for _ in range(2)]
+        await served.end_txn_arrived(2)
+        stopping = asyncio.ensure_future(served.transport.stop(500))
+        await asyncio.sleep(0)
+        served.servicer.waiting[0].succeed(transaction_pb2.EndTxnResponse(csn=1))
+        assert grpc.StatusCode.OK in [await call.code() for call in calls]
+        await stopping
+        assert served.servicer.cancelled.is_set()
+        with socket.create_server((HOST, served.port)):
+            pass
+
+
 async def test_reflection_lists_the_services_only_if_switched_on(served: Served) -> None:
     assert await listed_services(served.channel) is None
     async with serve(has_reflection=True) as reflecting:

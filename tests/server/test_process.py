@@ -23,7 +23,7 @@ from coordinator_server.exit_status import ExitStatus
 from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE
 from tests.harness.server_process import DEADLINE_SECONDS, ROOT, ServerFailed, ServerProcess
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("transport")]
+pytestmark = pytest.mark.slow
 
 TransactionStub = transaction_pb2_grpc.TransactionServiceStub
 SERVICE = "coordinator_api.v1.TransactionService"
@@ -45,6 +45,7 @@ def identity(response: transaction_pb2.InitProducerIdResponse) -> tuple[int, int
     return response.producer_id, response.producer_epoch
 
 
+@pytest.mark.usefixtures("transport")
 def test_it_serves_and_reports_its_health(server: ServerProcess) -> None:
     with grpc.insecure_channel(server.address) as channel:
         health = health_pb2_grpc.HealthStub(channel)
@@ -63,6 +64,7 @@ def test_what_was_acknowledged_survives_a_kill(server: ServerProcess) -> None:
         assert identity(init(TransactionStub(channel), "a")) == (first[0], first[1] + 1)
 
 
+@pytest.mark.usefixtures("transport")
 def test_sigterm_drains_and_leaves_a_directory_that_opens_cleanly(server: ServerProcess) -> None:
     with grpc.insecure_channel(server.address) as channel:
         stub = TransactionStub(channel)
@@ -192,6 +194,7 @@ class DevServer(ServerProcess):
         return ["dev", "--listen", f"{self.host}:{self.port}"]
 
 
+@pytest.mark.usefixtures("transport")
 @pytest.mark.parametrize("step", ["sync", "write"])
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
 def test_a_failing_disk_ends_the_process_and_loses_nothing_acknowledged(tmp_path: Path, error: str, step: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from scripts.generate import differences
 from scripts.java import java_problem, java_version
+from scripts.native import cargo_problem
 
 
 @pytest.mark.parametrize(
@@ -24,22 +25,22 @@ def test_the_java_version_is_read_from_old_and_new_banners(banner: str, version:
 
 
 @pytest.fixture
-def no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine whose search path holds an empty folder."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     return tmp_path
 
 
-def test_a_machine_without_java_is_told_what_to_install_in_one_line(no_java: Path) -> None:
+def test_a_machine_without_java_is_told_what_to_install_in_one_line(empty_path: Path) -> None:
     problem = java_problem()
     assert problem is not None
     assert "none was found: install a Java 17" in problem
     assert "\n" not in problem
 
 
-def test_an_old_java_is_named_with_its_version(no_java: Path) -> None:
-    java = no_java / "java"
+def test_an_old_java_is_named_with_its_version(empty_path: Path) -> None:
+    java = empty_path / "java"
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
     java.chmod(0o755)
     problem = java_problem()
@@ -47,8 +48,8 @@ def test_an_old_java_is_named_with_its_version(no_java: Path) -> None:
     assert f"{java} is Java 11" in problem
 
 
-def test_a_wrong_java_home_is_reported_and_not_passed_over(no_java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(no_java / "gone"))
+def test_a_wrong_java_home_is_reported_and_not_passed_over(empty_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(empty_path / "gone"))
     problem = java_problem()
     assert problem is not None
     assert "does not start" in problem
@@ -67,3 +68,19 @@ def test_generated_code_that_is_missing_stale_or_left_over_is_noticed(tmp_path: 
         Path("c_pb2.pyi"): "missing",
         Path("gone_pb2_grpc.py"): "left over",
     }
+
+
+def test_a_machine_without_cargo_is_told_so_in_one_line(empty_path: Path) -> None:
+    problem = cargo_problem()
+    assert problem is not None
+    assert "built by cargo, and none was found: install Rust 1." in problem
+    assert "\n" not in problem
+
+
+def test_an_old_cargo_is_named_with_its_version(empty_path: Path) -> None:
+    cargo = empty_path / "cargo"
+    cargo.write_text("#!/bin/sh\necho 'cargo 1.70.0 (ec8a8a0ca 2023-04-25)'\n")
+    cargo.chmod(0o755)
+    problem = cargo_problem()
+    assert problem is not None
+    assert f"{cargo} is 1.70" in problem

@@ -1,0 +1,81 @@
+"""Builds the wheel of the compiled transport (`native_transport/`) and installs it into .venv.
+
+Only this needs cargo: the server runs without the wheel, and every test does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CRATE = ROOT / "native_transport"
+WHEELS = ROOT / ".cache" / "native"
+BUILDER = ROOT / ".venv-native" / "bin" / "maturin"
+
+
+def main() -> int:
+    """Build and install, or with `--look` only say what is missing (exit status 1)."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--look", action="store_true", help="build nothing, fail if cargo is missing or too old")
+    is_look = parser.parse_args().look
+    problem = cargo_problem()
+    if problem is not None:
+        print(problem, file=sys.stderr)
+        return 1
+    if is_look:
+        return 0
+    try:
+        build_and_install()
+    except subprocess.CalledProcessError as failed:
+        print(f"the compiled transport is not installed: {' '.join(map(str, failed.cmd))} failed", file=sys.stderr)
+        return failed.returncode
+    return 0
+
+
+def build_and_install() -> None:
+    """The wheel is made anew each time; cargo knows what of it has changed."""
+    shutil.rmtree(WHEELS, ignore_errors=True)
+    build = [str(BUILDER), "build", "--release", "--quiet", "--interpreter", sys.executable, "--out", str(WHEELS)]
+    subprocess.run(build, cwd=CRATE, check=True)
+    (wheel,) = WHEELS.glob("*.whl")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--no-index", "--no-deps", "--force-reinstall", str(wheel)], check=True)
+    print(f"installed {wheel.name}: servers with transport = auto use it from their next start on")
+
+
+def cargo_problem() -> str | None:
+    """One line that says what is wrong with cargo here and what to do; None if it can build the crate."""
+    oldest = oldest_rust()
+    advice = f"install Rust {oldest} or newer; without the compiled transport everything works, too"
+    program = shutil.which("cargo")
+    if program is None:
+        return f"the compiled transport is built by cargo, and none was found: {advice}"
+    answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    version = rust_version(answer.stdout)
+    if version is None:
+        return f"{program} does not tell its version: {advice}"
+    if version < tuple(int(part) for part in oldest.split(".")):
+        return f"{program} is {'.'.join(map(str, version))}: {advice}"
+    return None
+
+
+def oldest_rust() -> str:
+    """What the crate itself declares."""
+    version: str = tomllib.loads((CRATE / "Cargo.toml").read_text())["package"]["rust-version"]
+    return version
+
+
+def rust_version(said: str) -> tuple[int, int] | None:
+    """From what `cargo --version` says."""
+    found = re.match(r"cargo (\d+)\.(\d+)", said)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

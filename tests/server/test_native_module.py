@@ -1,0 +1,202 @@
+"""The compiled module by itself: what it refuses, what it holds back, how connections end, and that forks are safe."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+from grpc import aio
+
+native = pytest.importorskip("txn_native_transport", reason="the compiled transport is not installed (make native)")
+
+HOST = "127.0.0.1"
+DEADLINE_SECONDS = 30.0
+UNARY = "/a.B/Unary"
+STREAM = "/a.B/Stream"
+BLOCK = bytes(256 * 1024)
+
+
+class Seen:
+    """A server without a handler: the test reads its events and gives what it likes."""
+
+    def __init__(self, options: dict[str, int]) -> None:
+        limits = {
+            "message_bytes_max": 1 << 20,
+            "stream_credit": 2,
+            "waiting_calls_max": 100,
+            "waiting_bytes_max": 1 << 20,
+            "keepalive_ms": 30_000,
+            "keepalive_timeout_ms": 10_000,
+            "connection_age_ms_max": 3_600_000,
+            "connection_age_grace_ms": 60_000,
+        }
+        self.server = native.Server(streams=[STREAM], **(limits | options))
+        self.listener = socket.create_server((HOST, 0))
+        self.listener.setblocking(False)
+        self.port = self.listener.getsockname()[1]
+        self._came = asyncio.Event()
+        self._events: list[tuple[Any, ...]] = []
+        asyncio.get_running_loop().add_reader(self.server.fileno(), self._came.set)
+        self.server.start([self.listener.detach()])
+
+    async def event(self, kind: int) -> tuple[Any, ...]:
+        """The next event of the kind, without the kind itself."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while True:
+                for event in self._events:
+                    if event[0] == kind:
+                        self._events.remove(event)
+                        return event[1:]
+                await self._came.wait()
+                self._came.clear()
+                self._events += self.server.take(100)
+
+    async def settled_count(self, kind: int) -> int:
+        """How many events of the kind are there once calls over another connection bring no more."""
+        counts: list[int] = []
+        async with aio.insecure_channel(f"{HOST}:{self.port}", [("grpc.use_local_subchannel_pool", 1)]) as channel:
+            while len(counts) < 20 or counts[-20] != counts[-1]:
+                call = channel.unary_unary(UNARY)(b"")
+                (token, *_) = await self.event(native.CALL)
+                self.server.give([(native.REPLY, token, b"")])
+                await call
+                counts.append(self.waiting(kind))
+        return counts[-1]
+
+    def waiting(self, kind: int) -> int:
+        self._events += self.server.take(100)
+        return sum(event[0] == kind for event in self._events)
+
+
+@asynccontextmanager
+async def serve(**options: int) -> AsyncIterator[tuple[Seen, aio.Channel]]:
+    seen = Seen(options)
+    async with aio.insecure_channel(f"{HOST}:{seen.port}") as channel:
+        yield seen, channel
+    seen.server.stop(0)
+    await seen.event(native.STOPPED)
+    asyncio.get_running_loop().remove_reader(seen.server.fileno())
+
+
+async def until(is_true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not is_true():  # noqa: ASYNC110  what the test waits for has no event
+            await asyncio.sleep(0)
+
+
+async def test_calls_that_find_the_queue_full_are_told_so_and_did_not_begin() -> None:
+    async with serve(waiting_calls_max=1) as (seen, channel):
+        calls = [channel.unary_unary(UNARY)(b"%d" % number) for number in range(3)]
+        await until(lambda: sum(call.done() for call in calls) == 2)
+        token, method, body, host, ms_left = await seen.event(native.CALL)
+        assert (method, host, ms_left) == (UNARY, HOST, None)
+        assert seen.waiting(native.CALL) == 0
+        seen.server.give([(native.REPLY, token, body)])
+        codes = [await call.code() for call in calls]
+        assert sorted(code.value[0] for code in codes) == [0, 8, 8]
+
+
+async def test_a_caller_that_reads_nothing_is_not_sent_more_than_buffers_hold() -> None:
+    async with serve() as (seen, channel):
+        stream = channel.stream_stream(STREAM)()
+        await stream.write(b"begin")
+        (token, *_) = await seen.event(native.STREAM)
+        blocks = 60
+        seen.server.give([(native.SEND, token, BLOCK, True) for _ in range(blocks)])
+        taken = await seen.settled_count(native.ROOM)
+        assert 0 < taken < blocks - 20, "what the network did not take waits, and Python can see it"
+        seen.server.give([(native.END, token, 0, "")])
+        received = [len(body) async for body in stream]
+        assert received == [len(BLOCK)] * blocks
+        assert await stream.code() is grpc.StatusCode.OK
+
+
+async def test_a_stream_is_not_read_beyond_its_credit() -> None:
+    async with serve() as (seen, channel):
+        stream = channel.stream_stream(STREAM)()
+        for number in range(5):
+            await stream.write(b"%d" % number)
+        (token, *_) = await seen.event(native.STREAM)
+        assert [(await seen.event(native.MESSAGE))[1] for _ in range(2)] == [b"0", b"1"]
+        # A whole round trip of another call: what was to come would be there.
+        other = channel.unary_unary(UNARY)(b"")
+        (call, *_) = await seen.event(native.CALL)
+        assert seen.waiting(native.MESSAGE) == 0
+        seen.server.give([(native.REPLY, call, b""), (native.CREDIT, token, 3)])
+        await other
+        assert [(await seen.event(native.MESSAGE))[1] for _ in range(3)] == [b"2", b"3", b"4"]
+        stream.cancel()
+        assert await seen.event(native.GONE) == (token,)
+
+
+@pytest.mark.parametrize("method", [UNARY, STREAM])
+async def test_a_message_that_is_too_large_ends_its_call_alone(method: str) -> None:
+    async with serve(message_bytes_max=1000) as (seen, channel):
+        if method == UNARY:
+            call = channel.unary_unary(UNARY)(bytes(1001))
+        else:
+            call = channel.stream_stream(STREAM)()
+            await call.write(bytes(1001))
+            (token, *_) = await seen.event(native.STREAM)
+            assert await seen.event(native.GONE) == (token,)
+        assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "1000" in await call.details()
+        neighbour = channel.unary_unary(UNARY)(bytes(1000))
+        (token, *_) = await seen.event(native.CALL)
+        seen.server.give([(native.REPLY, token, bytes(1001))])
+        assert await neighbour.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "1001" in await neighbour.details()
+
+
+@pytest.mark.slow
+async def test_an_old_connection_is_asked_to_end_and_then_cut() -> None:
+    async with serve(connection_age_ms_max=300, connection_age_grace_ms=300) as (seen, channel):
+        stream = channel.stream_stream(STREAM)()
+        await stream.write(b"stays")
+        (token, *_) = await seen.event(native.STREAM)
+        began = asyncio.get_running_loop().time()
+        assert await seen.event(native.GONE) == (token,)
+        assert 0.2 < asyncio.get_running_loop().time() - began < 5
+        # The channel finds its way back by itself.
+        call = channel.unary_unary(UNARY)(b"again", wait_for_ready=True)
+        (token, *_) = await seen.event(native.CALL)
+        seen.server.give([(native.REPLY, token, b"there")])
+        assert await call == b"there"
+
+
+async def test_a_forked_child_is_refused_in_words_and_its_parent_goes_on() -> None:
+    async with serve() as (seen, channel):
+        call = channel.unary_unary(UNARY)(b"a")
+        (token, *_) = await seen.event(native.CALL)
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            for use in (lambda: seen.server.take(1), lambda: seen.server.give([]), lambda: seen.server.stop(0)):
+                try:
+                    use()
+                except RuntimeError as refusal:
+                    os.write(writer, f"{refusal}\n".encode())
+            os._exit(0)
+        os.waitpid(child, 0)  # noqa: ASYNC222  it ends at once
+        told = os.read(reader, 10_000).decode()
+        assert told.count("does not work in a forked process") == 3
+        os.close(writer)
+        os.close(reader)
+        seen.server.give([(native.REPLY, token, b"b")])
+        assert await call == b"b"
+
+
+async def test_what_cannot_be_given_is_refused() -> None:
+    async with serve() as (seen, _channel):
+        with pytest.raises(ValueError, match="99 is nothing that can be given"):
+            seen.server.give([(99, 1)])
+        with pytest.raises(TypeError):
+            seen.server.give([(native.REPLY, 1, "text")])
+        with pytest.raises(RuntimeError, match="starts once"):
+            seen.server.start([])

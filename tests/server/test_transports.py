@@ -1,0 +1,52 @@
+"""Which transport a server gets: the one asked for, the best that is there, or a refusal that says what to do."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import pytest
+
+from coordinator_runtime.clock import SystemClock
+from coordinator_server.transports import Transport, TransportMissing, TransportName, TransportOptions, open_transport
+from tests.harness.transports import skip_what_is_missing
+
+
+def opened(name: TransportName) -> Transport:
+    return open_transport(name, [], SystemClock(), TransportOptions(1 << 20))
+
+
+async def stopped(transport: Transport) -> TransportName:
+    await transport.stop(0)
+    return transport.name
+
+
+@pytest.fixture
+def not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "txn_native_transport", None)
+    for module in ("native_exchange", "native_transport"):
+        monkeypatch.delitem(sys.modules, f"coordinator_server.{module}", raising=False)
+
+
+@pytest.mark.usefixtures("not_installed")
+async def test_without_the_compiled_transport_auto_is_grpc_and_native_is_refused() -> None:
+    assert await stopped(opened(TransportName.AUTO)) is TransportName.GRPC
+    with pytest.raises(TransportMissing, match=r"txn_native_transport.*: `make native` builds and installs it"):
+        opened(TransportName.NATIVE)
+
+
+async def test_with_it_auto_is_native_and_grpc_can_be_had() -> None:
+    skip_what_is_missing(TransportName.NATIVE)
+    assert await stopped(opened(TransportName.AUTO)) is TransportName.NATIVE
+    assert await stopped(opened(TransportName.GRPC)) is TransportName.GRPC
+
+
+async def test_one_of_another_interface_is_as_good_as_none(
+    not_installed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = ModuleType("txn_native_transport")
+    monkeypatch.setattr(old, "INTERFACE", 99, raising=False)
+    monkeypatch.setitem(sys.modules, old.__name__, old)
+    assert await stopped(opened(TransportName.AUTO)) is TransportName.GRPC
+    with pytest.raises(TransportMissing, match="has interface 99, and this server knows 1"):
+        opened(TransportName.NATIVE)

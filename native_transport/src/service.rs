@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 use tonic::body::Body;
+use tonic::codec::CompressionEncoding;
 use tonic::server::Grpc;
 use tonic::{Code, Request, Response, Status, Streaming};
 
@@ -61,7 +62,11 @@ impl tower_service::Service<http::Request<Body>> for Service {
             deadline: ms_left.map(|left| (left, Instant::now() + left)),
             service: self.clone(),
         };
-        let mut grpc = Grpc::new(Raw).max_decoding_message_size(self.rules.message_bytes_max);
+        // Who compresses what he sends is understood, as by every gRPC server. Answers are not compressed.
+        let mut grpc = Grpc::new(Raw)
+            .max_decoding_message_size(self.rules.message_bytes_max)
+            .accept_compressed(CompressionEncoding::Gzip)
+            .accept_compressed(CompressionEncoding::Deflate);
         Box::pin(async move { Ok(grpc.streaming(method, request).await) })
     }
 }

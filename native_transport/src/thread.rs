@@ -58,13 +58,17 @@ fn serve_until_stopped(work: Work) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // What is left of connections ends here too, where the runtime is dropped.
     runtime.block_on(async {
-        tokio::spawn(deliver(work.given, Arc::clone(&work.service.calls)));
-        serve(work.sockets, work.connections, work.service, work.stop).await
+        let calls = Arc::clone(&work.service.calls);
+        tokio::select! {
+            ended = serve(work.sockets, work.connections, work.service, work.stop) => ended,
+            // Here and not in a task of its own, so that its panic would end the thread, and be told.
+            () = deliver(work.given, &calls) => Ok(()),
+        }
     })
 }
 
-/// Hand what Python gives to the calls that wait.
-async fn deliver(mut given: mpsc::UnboundedReceiver<Vec<Given>>, calls: Arc<Calls>) {
+/// Hand what Python gives to the calls that wait, until it has forgotten the server.
+async fn deliver(mut given: mpsc::UnboundedReceiver<Vec<Given>>, calls: &Calls) {
     while let Some(batch) = given.recv().await {
         for each in batch {
             calls.deliver(each);

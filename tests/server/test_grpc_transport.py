@@ -145,6 +145,18 @@ async def test_an_oversize_message_is_refused_and_the_server_goes_on(served: Ser
     await served.stub.FindCoordinator(transaction_pb2.FindCoordinatorRequest())
 
 
+@pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+async def test_a_request_may_be_compressed_but_not_become_too_large(
+    served: Served, compression: grpc.Compression
+) -> None:
+    find = transaction_pb2.FindCoordinatorRequest(keys=["k" * (MESSAGE_BYTES_MAX - 100)])
+    response = await served.stub.FindCoordinator(find, compression=compression)
+    assert response.coordinators[0].key == find.keys[0]
+    bomb = transaction_pb2.FindCoordinatorRequest(keys=["k" * MESSAGE_BYTES_MAX * 10])
+    error = await failure(served.stub.FindCoordinator(bomb, compression=compression))
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
 @pytest.mark.parametrize(
     "garbage",
     [

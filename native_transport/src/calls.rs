@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyTuple};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tonic::{Code, Status};
@@ -17,6 +18,8 @@ pub const REPLY: u8 = 0;
 pub const END: u8 = 1;
 pub const SEND: u8 = 2;
 pub const CREDIT: u8 = 3;
+
+const COPIED_BYTES_MAX: usize = 32 * 1024;
 
 /// One thing that Python gives.
 #[derive(Debug)]
@@ -32,14 +35,11 @@ pub enum Given {
 }
 
 impl Given {
-    /// From the tuple that `txn_native_transport.pyi` describes. Copies the body.
+    /// From the tuple that `txn_native_transport.pyi` describes.
     pub fn from_tuple(tuple: &Bound<'_, PyTuple>) -> PyResult<Self> {
         let kind: u8 = tuple.get_item(0)?.extract()?;
         let token: Token = tuple.get_item(1)?.extract()?;
-        let body = || -> PyResult<Bytes> {
-            let body = tuple.get_item(2)?;
-            Ok(Bytes::copy_from_slice(body.cast::<PyBytes>()?.as_bytes()))
-        };
+        let body = || -> PyResult<Bytes> { Ok(bytes_of(tuple.get_item(2)?.cast_into::<PyBytes>()?)) };
         match kind {
             REPLY => Ok(Self::Reply { token, body: body()? }),
             SEND => Ok(Self::Send { token, body: body()?, wants_room: tuple.get_item(3)?.extract()? }),
@@ -51,6 +51,16 @@ impl Given {
             }
             _ => Err(PyValueError::new_err(format!("{kind} is nothing that can be given"))),
         }
+    }
+}
+
+/// The same bytes, for the I/O thread. Large ones stay where they are: Python gets them back some later time that it calls
+/// this module. For small ones that costs more than a copy.
+fn bytes_of(body: Bound<'_, PyBytes>) -> Bytes {
+    if body.as_bytes().len() < COPIED_BYTES_MAX {
+        Bytes::copy_from_slice(body.as_bytes())
+    } else {
+        Bytes::from_owner(PyBackedBytes::from(body))
     }
 }
 

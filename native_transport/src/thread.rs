@@ -23,6 +23,8 @@ const ERRORS_MAX: usize = 1_000;
 /// Of a connection and of one call: what may arrive before it was read.
 const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
+/// Of what arrives: large requests come in fewer pieces than HTTP/2's 16 KiB.
+const FRAME_BYTES_MAX: u32 = 256 * 1024;
 
 /// What keeps connections alive, and what ends them.
 #[derive(Clone, Copy)]
@@ -95,6 +97,7 @@ async fn serve(
         .http2_max_local_error_reset_streams(Some(ERRORS_MAX))
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES_MAX)
         .serve_with_incoming_shutdown(service, connections, async {
             // An error means that nobody can ask any more, which asks for the same.
             let _ = drained.await;

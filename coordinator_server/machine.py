@@ -20,6 +20,7 @@ from typing import Final
 from coordinator_runtime.clock import Clock
 
 DISTRIBUTION: Final = "txn-coordinator"
+NATIVE_TRANSPORT: Final = "txn-native-transport"
 SYNCS: Final = 50
 SYNC_BYTES: Final = 4096
 
@@ -92,6 +93,15 @@ def versions() -> Iterator[Finding]:
             yield Finding(name, Verdict.PROBLEM, f"{found}, older than {floor}", f"install {name}>={floor}")
         else:
             yield Finding(name, Verdict.OK, found)
+    yield _native_transport()
+
+
+def _native_transport() -> Finding:
+    try:
+        return Finding(NATIVE_TRANSPORT, Verdict.OK, metadata.version(NATIVE_TRANSPORT))
+    except metadata.PackageNotFoundError:
+        advice = "optional, for less processor time per call: `make native`"
+        return Finding(NATIVE_TRANSPORT, Verdict.OK, "not installed", advice)
 
 
 def clock_synchronisation() -> Finding:

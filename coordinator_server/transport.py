@@ -2,7 +2,7 @@
 
 A transport adapter knows a network and no servicer; it calls a `Handler` with the full name of a method, the bytes of
 the request and what it knows of the caller, and sends what comes back. `Dispatcher` is the one handler: it holds the
-codec table, the gate (loading, draining) and admission. `grpc_transport` is the first adapter; nothing inside knows
+codec table, the gate (loading, draining) and admission. `transports` names the adapters; nothing inside knows
 which one runs (design 6).
 """
 

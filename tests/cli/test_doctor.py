@@ -41,6 +41,7 @@ def test_a_machine_is_looked_at_from_all_sides(txnctl: Terminal, tmp_path: Path)
         "grpcio",
         "protobuf",
         "rocksdict",
+        "txn-native-transport",
         "clock",
         "data directory",
         "disk sync",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-TEXT_SUFFIXES = {".cfg", ".in", ".json", ".md", ".proto", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml"}
+TEXT_SUFFIXES = {".cfg", ".in", ".json", ".md", ".proto", ".py", ".rs", ".sh", ".toml", ".txt", ".yaml", ".yml"}
 TEXT_NAMES = {"Makefile", "Dockerfile", "run", ".gitignore"}
 LEFT_BY_TOOLS = {"__pycache__", "build", "dist", "metastore_db", "node_modules", "spark-warehouse"}
 DOTTED_BUT_OURS = {".ci", ".gitignore"}

@@ -94,7 +94,8 @@ def open_transport(name: TransportName, services: Sequence[str], clock: Clock, o
                 raise TransportMissing(
                     f"transport = native, and it is not there ({error}): {_HOW_TO_GET_IT}"
                 ) from error
-            _log.debug("native_transport_missing", reason=str(error))
+            if not isinstance(error, ModuleNotFoundError):
+                _log.warning("native_transport_unusable", reason=str(error), advice="build it again: `make native`")
         else:
             return NativeTransport(services, clock, options)
     from coordinator_server.grpc_transport import GrpcTransport

@@ -21,7 +21,7 @@ use crate::calls::{Calls, Outgoing, Presence};
 use crate::codec::Raw;
 use crate::connection::Peer;
 use crate::deadline::time_left;
-use crate::inbox::{Event, Inbox};
+use crate::inbox::{Event, Inbox, Token};
 
 type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -147,7 +147,7 @@ impl Service {
         Ok(Response::new(Replies::Many(Box::new(many))))
     }
 
-    fn presence(&self, token: u64) -> Presence {
+    fn presence(&self, token: Token) -> Presence {
         Presence::new(token, Arc::clone(&self.calls), Arc::clone(&self.inbox))
     }
 
@@ -171,7 +171,7 @@ impl Service {
 /// Tell Python of the messages of a stream, as long as it grants credit, and of their end.
 async fn read(
     mut messages: Streaming<Bytes>,
-    token: u64,
+    token: Token,
     credit: Arc<Semaphore>,
     inbox: Arc<Inbox>,
     failed: mpsc::Sender<Status>,

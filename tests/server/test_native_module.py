@@ -37,13 +37,17 @@ class Seen:
             "connection_age_grace_ms": 60_000,
         }
         self.server = native.Server(streams=[STREAM], **(limits | options))
-        self.listener = socket.create_server((HOST, 0))
-        self.listener.setblocking(False)
-        self.port = self.listener.getsockname()[1]
         self._came = asyncio.Event()
         self._events: list[tuple[Any, ...]] = []
         asyncio.get_running_loop().add_reader(self.server.fileno(), self._came.set)
-        self.server.start([self.listener.detach()])
+
+    def start(self) -> int:
+        """Serve a free port, and return it."""
+        listener = socket.create_server((HOST, 0))
+        listener.setblocking(False)
+        self.port: int = listener.getsockname()[1]
+        self.server.start([listener.detach()])
+        return self.port
 
     async def event(self, kind: int) -> tuple[Any, ...]:
         """The next event of the kind, without the kind itself."""
@@ -77,7 +81,7 @@ class Seen:
 @asynccontextmanager
 async def serve(**options: int) -> AsyncIterator[tuple[Seen, aio.Channel]]:
     seen = Seen(options)
-    async with aio.insecure_channel(f"{HOST}:{seen.port}") as channel:
+    async with aio.insecure_channel(f"{HOST}:{seen.start()}") as channel:
         yield seen, channel
     seen.server.stop(0)
     await seen.event(native.STOPPED)
@@ -200,3 +204,20 @@ async def test_what_cannot_be_given_is_refused() -> None:
             seen.server.give([(native.REPLY, 1, "text")])
         with pytest.raises(RuntimeError, match="starts once"):
             seen.server.start([])
+
+
+async def test_a_thread_that_cannot_serve_ends_and_says_why() -> None:
+    broken = Seen({})
+    broken.server.start([os.open(os.devnull, os.O_RDONLY)])
+    (failure,) = await broken.event(native.STOPPED)
+    assert failure
+    asyncio.get_running_loop().remove_reader(broken.server.fileno())
+
+
+async def test_a_deadline_of_years_is_one() -> None:
+    async with serve() as (seen, channel):
+        call = channel.unary_unary(UNARY)(b"", timeout=1e9)
+        (token, *_, ms_left) = await seen.event(native.CALL)
+        assert ms_left > 1e9
+        seen.server.give([(native.REPLY, token, b"there")])
+        assert await call == b"there"

@@ -33,7 +33,7 @@ _COORDINATOR_LOG: Final = Family.COORDINATOR_LOG
 
 class StagedRows:
     """The rows of an operation, and of the commit group being built. Whoever stages fills the collections directly,
-    because an operation stages a dozen rows; `merge` counts their bytes."""
+    and counts the bytes, because an operation stages a dozen rows and he knows how long most of them are."""
 
     __slots__ = ("added", "deleted_ranges", "encoded_later", "newest", "size_bytes")
 
@@ -50,24 +50,15 @@ class StagedRows:
         self.deleted_ranges: list[KeyRange] = []
         """Applied after all rows of the group."""
         self.size_bytes = 0
-        """Of what was merged: keys, and values that are encoded."""
+        """Of keys, and of values that are encoded; those that were replaced, too."""
 
-    def merge(self, later: StagedRows) -> int:
-        """Take over the rows of one operation, once all of them are there. Returns their size in bytes."""
-        added, newest, encoded_later = later.added, later.newest, later.encoded_later
-        self.added += added
-        self.newest.update(newest)
-        self.encoded_later.update(encoded_later)
+    def merge(self, later: StagedRows) -> None:
+        """Take over the rows of one operation, once all of them are there."""
+        self.added += later.added
+        self.newest.update(later.newest)
+        self.encoded_later.update(later.encoded_later)
         self.deleted_ranges += later.deleted_ranges
-        size_bytes = 0
-        for _family, key, value in added:
-            size_bytes += len(key) + len(value)
-        for (_family, key), newer in newest.items():
-            size_bytes += len(key) if newer is None else len(key) + len(newer)
-        for _family, key in encoded_later:
-            size_bytes += len(key)
-        self.size_bytes += size_bytes
-        return size_bytes
+        self.size_bytes += later.size_bytes
 
     def mutations(self) -> list[Mutation]:
         """All rows, encoded."""
@@ -142,13 +133,15 @@ class StateRows:
         shard = record.shard
         coordinator, index = shard
         record_type, key, value = encoded.record_type, encoded.key, encoded.value
-        address = (_COORDINATOR_STATE, _STATE_PREFIX.pack(coordinator, index, record_type) + key)
+        state_key = _STATE_PREFIX.pack(coordinator, index, record_type) + key
+        size_bytes = len(state_key)
         if value is None or isinstance(value, bytes):
-            staged.newest[address] = value
+            staged.newest[_COORDINATOR_STATE, state_key] = value
+            if value is not None:
+                size_bytes += len(value)
         else:
             assert not encoded.has_history, "history needs every value"
-            staged.encoded_later[address] = value
-            return
+            staged.encoded_later[_COORDINATOR_STATE, state_key] = value
         if encoded.has_history:
             offset = self._next_offset[shard]
             self._next_offset[shard] = offset + 1
@@ -159,10 +152,10 @@ class StateRows:
             if value is not None:
                 row.value = value
             row.wall_ms = turn.now_ms
-            by_whom = _by_whom(turn.client_id, turn.host, record.cause)
-            staged.added.append(
-                (_COORDINATOR_LOG, _LOG_KEY.pack(coordinator, index, offset), row.SerializeToString() + by_whom)
-            )
+            history = row.SerializeToString() + _by_whom(turn.client_id, turn.host, record.cause)
+            staged.added.append((_COORDINATOR_LOG, _LOG_KEY.pack(coordinator, index, offset), history))
+            size_bytes += _LOG_KEY.size + len(history)
+        staged.size_bytes += size_bytes
 
     def load(self, store: Store, shard: ShardKey) -> Iterator[Any]:
         prefix = _SHARD_PREFIX.pack(*shard)

@@ -311,7 +311,8 @@ class Runtime:
 
     def _accept(self, work: Work, rows: StagedRows, answer: _Answer) -> None:
         group = self._open
-        self._undurable_bytes += group.rows.merge(rows)
+        group.rows.merge(rows)
+        self._undurable_bytes += rows.size_bytes
         group.shards.update(map(_shard_of, work.records))
         group.answers.append(answer)
         if work.events:

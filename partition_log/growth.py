@@ -21,7 +21,7 @@ from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from partition_log import rules
 from partition_log.events import PartitionGrew
 from partition_log.partition_state import Partition
-from partition_log.records import TransactionAppended
+from partition_log.records import TransactionEnded
 from partition_log.requests import Append
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.state import (
@@ -48,9 +48,9 @@ def grow(
     marker: Marker,
     config: PartitionConfig,
     now_ms: int,
-) -> tuple[TransactionAppended, PartitionGrew]:
+) -> tuple[int, TransactionEnded, PartitionGrew]:
     """Append batches that the transaction coordinator has admitted, but for those that are there already, and the
-    marker of their transaction, which raises the epoch.
+    marker of their transaction, which raises the epoch. Begins with where the transaction begins here.
 
     Raises Refused as `rules.judge_append` and `rules.judge_marker`, and DUPLICATE_SEQUENCE_NUMBER where all batches are
     in the log, and not in the transaction."""
@@ -109,8 +109,8 @@ def grow(
     )
     ordinal, first_offset = appends[0].ordinal, start_offset if opened is None else opened.first_offset
     ended = EndedTransaction(producer_id, marker.txn_epoch, first_offset, offset, outcome, marker.csn)
-    record = TransactionAppended(ordinal, batches, extended, producer_id, producer, ended, indexed)
-    return record, PartitionGrew(ordinal, offset - start_offset, size_bytes, outcome, marker_bytes)
+    record = TransactionEnded(ordinal, batches, extended, producer_id, producer, ended, indexed)
+    return first_offset, record, PartitionGrew(ordinal, offset - start_offset, size_bytes, outcome, marker_bytes)
 
 
 # A transaction ends alike in all of its partitions, one after the other.

@@ -40,22 +40,9 @@ class BatchAppended(Struct, frozen=True, gc=False):
     indexed: TimeIndexEntry | None = None
 
 
-class MarkerAppended(Struct, frozen=True, gc=False):
-    """A control batch is in the log, and its producer has no open transaction here any more."""
-
-    ordinal: int
-    offset: int
-    batch: bytes
-    head: PartitionHead
-    producer_id: int
-    producer: ProducerEntry
-    ended: EndedTransaction | None = None
-    """None where the transaction had no records here."""
-    indexed: TimeIndexEntry | None = None
-
-
-class TransactionAppended(Struct, frozen=True, gc=False):
-    """Batches of a client and the marker that ends their transaction are in the log, one right behind the other."""
+class TransactionEnded(Struct, frozen=True, gc=False):
+    """A marker is in the log, right behind the batches that came with it if there are any, and its producer has no open
+    transaction here any more."""
 
     ordinal: int
     batches: Sequence[tuple[int, bytes]]
@@ -63,7 +50,8 @@ class TransactionAppended(Struct, frozen=True, gc=False):
     head: PartitionHead
     producer_id: int
     producer: ProducerEntry
-    ended: EndedTransaction
+    ended: EndedTransaction | None
+    """None where the transaction had no records here."""
     indexed: Sequence[tuple[TimeIndexEntry, int]] = ()
     """With the number of markers in the log up to the end of each stretch."""
 
@@ -103,8 +91,7 @@ LogRecord = (
     PartitionCreated
     | PartitionDeleted
     | BatchAppended
-    | MarkerAppended
-    | TransactionAppended
+    | TransactionEnded
     | ProducerSealed
     | ProducersForgotten
     | PartitionRestored

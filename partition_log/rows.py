@@ -13,23 +13,24 @@ from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Any, Final
 
+from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Record, ShardKey, Turn
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.store import Family, Store
 from partition_log import codec
+from partition_log.codec import encode_head, encode_outcome, log_key, outcome_key, partition_key, producer_key
 from partition_log.records import (
     BatchAppended,
     LogRecord,
-    MarkerAppended,
     PartitionCreated,
     PartitionDeleted,
     PartitionRestored,
     ProducerRestored,
     ProducerSealed,
     ProducersForgotten,
-    TransactionAppended,
+    TransactionEnded,
 )
-from partition_log.state import EMPTY_HEAD, EndedTransaction, PartitionHead, TimeIndexEntry
+from partition_log.state import EMPTY_HEAD, PartitionHead, TimeIndexEntry
 
 # A transaction usually leaves the same of its producer in all of its partitions, one after the other.
 _encode_ended: Final = lru_cache(maxsize=64)(codec.encode_producer)
@@ -40,6 +41,11 @@ _OUTCOMES: Final = Family.OUTCOMES
 _PARTITIONS: Final = Family.PARTITIONS
 _PRODUCERS: Final = Family.PRODUCERS
 _TIME_INDEX: Final = Family.TIME_INDEX
+
+_LOG_KEY_BYTES: Final = len(log_key(0, 0))
+_HEAD_KEY_BYTES: Final = len(partition_key(0))
+_PRODUCER_KEY_BYTES: Final = len(producer_key(0, 0))
+_OUTCOME_KEY_BYTES: Final = len(outcome_key(0, Outcome.COMMIT, 0, 0))
 _FAMILIES: Final = (_PARTITIONS, _LOG, _TIME_INDEX, _PRODUCERS, _OUTCOMES)
 
 
@@ -58,43 +64,45 @@ class LogRows:
 
     def load(self, store: Store, shard: ShardKey) -> Iterator[LogRecord]:
         for ordinal in self._ordinals_in(shard):
-            stored = store.get(_PARTITIONS, codec.partition_key(ordinal))
+            stored = store.get(_PARTITIONS, partition_key(ordinal))
             assert stored is not None, f"partition {ordinal} is in the catalog and not in the store"
             yield PartitionRestored(ordinal, codec.decode_head(stored))
             yield from _load_producers(store, ordinal)
 
 
 def _stage_batch(record: BatchAppended, staged: StagedRows) -> None:
-    ordinal = record.ordinal
-    staged.added.append((_LOG, codec.log_key(ordinal, record.last_offset), record.batch))
+    ordinal, batch = record.ordinal, record.batch
+    staged.added.append((_LOG, log_key(ordinal, record.last_offset), batch))
+    staged.size_bytes += _LOG_KEY_BYTES + len(batch)
     _stage_head(ordinal, record.head, staged)
     if record.producer is not None:
-        key = codec.producer_key(ordinal, record.producer_id)
-        staged.newest[_PRODUCERS, key] = codec.encode_producer(record.producer)
+        _stage_producer(ordinal, record.producer_id, codec.encode_producer(record.producer), staged)
     if record.indexed is not None:
         _stage_index(ordinal, record.indexed, record.head.counted.markers, staged)
 
 
-def _stage_marker(record: MarkerAppended, staged: StagedRows) -> None:
-    ordinal = record.ordinal
-    staged.added.append((_LOG, codec.log_key(ordinal, record.offset), record.batch))
-    _stage_end(record, record.ended, staged)
-    if record.indexed is not None:
-        _stage_index(ordinal, record.indexed, record.head.counted.markers, staged)
-
-
-def _stage_transaction(record: TransactionAppended, staged: StagedRows) -> None:
-    ordinal, add = record.ordinal, staged.added.append
+def _stage_end(record: TransactionEnded, staged: StagedRows) -> None:
+    # Every transaction stages this for each of its partitions, so it calls next to nothing.
+    ordinal, producer_id, ended = record.ordinal, record.producer_id, record.ended
+    add = staged.added.append
+    producer = _encode_ended(record.producer)
+    size_bytes = _HEAD_KEY_BYTES + _PRODUCER_KEY_BYTES + len(producer)
     for last_offset, batch in record.batches:
-        add((_LOG, codec.log_key(ordinal, last_offset), batch))
-    _stage_end(record, record.ended, staged)
+        add((_LOG, log_key(ordinal, last_offset), batch))
+        size_bytes += _LOG_KEY_BYTES + len(batch)
+    staged.encoded_later[_PARTITIONS, partition_key(ordinal)] = partial(encode_head, record.head)
+    staged.newest[_PRODUCERS, producer_key(ordinal, producer_id)] = producer
+    if ended is not None:
+        outcome = encode_outcome(ended)
+        add((_OUTCOMES, outcome_key(ordinal, ended.outcome, producer_id, ended.marker_offset), outcome))
+        size_bytes += _OUTCOME_KEY_BYTES + len(outcome)
+    staged.size_bytes += size_bytes
     for entry, markers in record.indexed:
         _stage_index(ordinal, entry, markers, staged)
 
 
 def _stage_sealed(record: ProducerSealed, staged: StagedRows) -> None:
-    key = codec.producer_key(record.ordinal, record.producer_id)
-    staged.newest[_PRODUCERS, key] = codec.encode_producer(record.producer)
+    _stage_producer(record.ordinal, record.producer_id, codec.encode_producer(record.producer), staged)
 
 
 def _stage_created(record: PartitionCreated, staged: StagedRows) -> None:
@@ -102,46 +110,45 @@ def _stage_created(record: PartitionCreated, staged: StagedRows) -> None:
 
 
 def _stage_deleted(record: PartitionDeleted, staged: StagedRows) -> None:
-    start, end = codec.partition_key(record.ordinal), codec.partition_key(record.ordinal + 1)
+    start, end = partition_key(record.ordinal), partition_key(record.ordinal + 1)
     for family in _FAMILIES:
         staged.deleted_ranges.append((family, start, end))
 
 
 def _stage_head(ordinal: int, head: PartitionHead, staged: StagedRows) -> None:
-    staged.encoded_later[_PARTITIONS, codec.partition_key(ordinal)] = partial(codec.encode_head, head)
+    staged.encoded_later[_PARTITIONS, partition_key(ordinal)] = partial(encode_head, head)
+    staged.size_bytes += _HEAD_KEY_BYTES
 
 
-def _stage_end(
-    record: MarkerAppended | TransactionAppended, ended: EndedTransaction | None, staged: StagedRows
-) -> None:
-    """All that a marker changes besides the log and its index."""
-    ordinal, producer_id = record.ordinal, record.producer_id
-    _stage_head(ordinal, record.head, staged)
-    staged.newest[_PRODUCERS, codec.producer_key(ordinal, producer_id)] = _encode_ended(record.producer)
-    if ended is not None:
-        key = codec.outcome_key(ordinal, ended.outcome, producer_id, ended.marker_offset)
-        staged.added.append((_OUTCOMES, key, codec.encode_outcome(ended)))
+def _stage_producer(ordinal: int, producer_id: int, producer: bytes | None, staged: StagedRows) -> None:
+    staged.newest[_PRODUCERS, producer_key(ordinal, producer_id)] = producer
+    staged.size_bytes += _PRODUCER_KEY_BYTES + (0 if producer is None else len(producer))
 
 
 def _stage_forgotten(record: ProducersForgotten, staged: StagedRows) -> None:
     ordinal = record.ordinal
     _stage_head(ordinal, record.head, staged)
     for producer_id in record.producer_ids:
-        staged.newest[_PRODUCERS, codec.producer_key(ordinal, producer_id)] = None
+        _stage_producer(ordinal, producer_id, None, staged)
 
 
 def _stage_index(ordinal: int, entry: TimeIndexEntry, markers: int, staged: StagedRows) -> None:
-    key = codec.time_index_key(ordinal, entry.max_timestamp_ms, entry.last_offset)
-    staged.added.append((_TIME_INDEX, key, codec.encode_time_index(entry)))
-    stretch_key = codec.stretch_key(ordinal, entry.last_offset)
-    staged.added.append((_PARTITIONS, stretch_key, codec.encode_marker_count(markers)))
+    rows = (
+        (
+            _TIME_INDEX,
+            codec.time_index_key(ordinal, entry.max_timestamp_ms, entry.last_offset),
+            codec.encode_time_index(entry),
+        ),
+        (_PARTITIONS, codec.stretch_key(ordinal, entry.last_offset), codec.encode_marker_count(markers)),
+    )
+    staged.added += rows
+    staged.size_bytes += sum(len(key) + len(value) for _family, key, value in rows)
 
 
 # A `match` would ask for one class after the other, for every record.
 _STAGES: Final[Mapping[type, Callable[[Any, StagedRows], None]]] = {
     BatchAppended: _stage_batch,
-    MarkerAppended: _stage_marker,
-    TransactionAppended: _stage_transaction,
+    TransactionEnded: _stage_end,
     ProducerSealed: _stage_sealed,
     ProducersForgotten: _stage_forgotten,
     PartitionCreated: _stage_created,
@@ -153,7 +160,7 @@ def _load_producers(store: Store, ordinal: int) -> Iterator[ProducerRestored]:
     """All producers of a partition as they are read; those with open transactions last, in order of their first
     offsets."""
     still_open: list[tuple[int, ProducerRestored]] = []
-    rows = store.scan(_PRODUCERS, codec.partition_key(ordinal), codec.partition_key(ordinal + 1))
+    rows = store.scan(_PRODUCERS, partition_key(ordinal), partition_key(ordinal + 1))
     for key, value in rows:
         restored = ProducerRestored(ordinal, codec.producer_id_of(key), codec.decode_producer(value))
         opened = restored.producer.open_transaction

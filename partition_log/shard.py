@@ -29,14 +29,13 @@ from partition_log.partition_state import Partition
 from partition_log.records import (
     BatchAppended,
     LogRecord,
-    MarkerAppended,
     PartitionCreated,
     PartitionDeleted,
     PartitionRestored,
     ProducerRestored,
     ProducerSealed,
     ProducersForgotten,
-    TransactionAppended,
+    TransactionEnded,
 )
 from partition_log.requests import Append as Append
 from partition_log.requests import Appended as Appended
@@ -54,7 +53,7 @@ from partition_log.state import (
 
 _EXPIRATION_TIMER: Final = "producer_expiration"
 
-_APPENDED: Final = frozenset((BatchAppended, MarkerAppended, TransactionAppended))
+_APPENDED: Final = frozenset((BatchAppended, TransactionEnded))
 
 # By names of their own: to find a member in its class takes 0.1 us.
 _ABORT: Final = Outcome.ABORT
@@ -215,8 +214,8 @@ class LogShard:
         partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
         if partition is None or head is None:
             raise _unknown()
-        record, grew = grow(partition, head, appends, marker, self._config, turn.now_ms)
-        return Decision(record.ended.first_offset, (Record(self.key, record),), events=(grew,))
+        first_offset, record, grew = grow(partition, head, appends, marker, self._config, turn.now_ms)
+        return Decision(first_offset, (Record(self.key, record),), events=(grew,))
 
     def decide_marker(self, ordinal: int, marker: Marker, turn: Turn) -> Decision:
         """End a transaction in a partition. No reply; success for a partition that was deleted, because what the marker
@@ -258,7 +257,8 @@ class LogShard:
             head.forgotten,
             MarkerCount(counted.from_offset, counted.markers + 1),
         )
-        record = MarkerAppended(ordinal, offset, batch, extended, producer_id, producer, ended, indexed)
+        stretches = () if indexed is None else ((indexed, extended.counted.markers),)
+        record = TransactionEnded(ordinal, ((offset, batch),), extended, producer_id, producer, ended, stretches)
         grew = PartitionGrew(ordinal, 0, 0, outcome, len(batch))
         return Decision(None, (Record(self.key, record),), events=(grew,))
 

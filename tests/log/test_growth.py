@@ -15,10 +15,11 @@ from coordinator_runtime.decision import Coordinator, Decision, ShardKey, Turn
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.store import Mutation
 from coordinator_runtime.timeline import Journal
-from partition_log.records import PartitionCreated, TransactionAppended
+from partition_log.records import PartitionCreated, TransactionEnded
 from partition_log.rows import LogRows
 from partition_log.shard import Append, LogShard
 from partition_log.state import PartitionConfig
+from tests.harness.staged import counted_bytes
 
 KEY = ShardKey(Coordinator.LOG, 0)
 ORDINAL = 7
@@ -45,7 +46,10 @@ class Room:
             return refusal.code
         for record in decision.records:
             self.shard.replay(record.value)
-            self._rows.stage(record, TURN, self._staged)
+            staged = StagedRows()
+            self._rows.stage(record, TURN, staged)
+            assert staged.size_bytes == counted_bytes(staged)
+            self._staged.merge(staged)
         self._journal.make_durable(self._journal.position())
         return decision.reply
 
@@ -117,7 +121,7 @@ def test_it_is_one_record() -> None:
     appends = [room.batch(PRODUCER_ID, 0, 2), room.batch(PRODUCER_ID, 0, 1)]
     decision = room.shard.decide_append_and_end(appends, marker(PRODUCER_ID, 0, Outcome.COMMIT, 1), TURN)
     (record,) = (each.value for each in decision.records)
-    assert isinstance(record, TransactionAppended)
+    assert isinstance(record, TransactionEnded)
     assert [last_offset for last_offset, _batch in record.batches] == [1, 2, 3]
 
 

@@ -8,12 +8,24 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from coordinator_protocol.marker import Outcome
+from coordinator_runtime.decision import Coordinator, Record, ShardKey, Turn
+from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.shard_table import ShardState
 from coordinator_runtime.store import CommitGroup, Family
 from partition_log import codec
 from partition_log.catalog.codec import CatalogCodec
 from partition_log.catalog.records import CatalogRecord, OrdinalsAllocated, TopicCreated, TopicDeleted
 from partition_log.catalog.state import Topic
+from partition_log.records import (
+    BatchAppended,
+    LogRecord,
+    PartitionCreated,
+    PartitionDeleted,
+    ProducerSealed,
+    ProducersForgotten,
+    TransactionEnded,
+)
+from partition_log.rows import LogRows
 from partition_log.state import (
     CachedBatch,
     EndedTransaction,
@@ -26,6 +38,7 @@ from partition_log.state import (
     ProducerEntry,
     TimeIndexEntry,
 )
+from tests.harness.staged import counted_bytes
 from tests.log.log_room import TOPIC, Batch, LogRoom
 
 ordinals = st.integers(0, 2**32 - 2)
@@ -93,6 +106,34 @@ def test_a_catalog_record_comes_back_as_it_was(record: CatalogRecord) -> None:
     encoded = CatalogCodec().encode(record)
     assert encoded.value is not None
     assert CatalogCodec().decode(encoded.record_type, encoded.key, encoded.value) == record
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        PartitionCreated(7),
+        PartitionDeleted(7),
+        BatchAppended(7, 3, b"batch", PartitionHead()),
+        BatchAppended(7, 3, b"batch", PartitionHead(), 1, ProducerEntry(0), TimeIndexEntry(5, 0, 3)),
+        TransactionEnded(
+            7, [(3, b"marker")], PartitionHead(), 1, ProducerEntry(1), None, [(TimeIndexEntry(5, 0, 3), 1)]
+        ),
+        TransactionEnded(
+            7,
+            [(2, b"batch"), (3, b"marker")],
+            PartitionHead(),
+            1,
+            ProducerEntry(1),
+            EndedTransaction(1, 0, 0, 3, Outcome.COMMIT, 1),
+        ),
+        ProducerSealed(7, 1, ProducerEntry(0)),
+        ProducersForgotten(7, (1, 2), PartitionHead()),
+    ],
+)
+def test_who_stages_counts_the_bytes(value: LogRecord) -> None:
+    staged = StagedRows()
+    LogRows(lambda _key: []).stage(Record(ShardKey(Coordinator.LOG, 0), value), Turn(now_ms=5), staged)
+    assert staged.size_bytes == counted_bytes(staged)
 
 
 def test_a_deleted_topic_forgets_its_key() -> None:

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 
-from coordinator_runtime.rows import StagedRows
-from coordinator_runtime.store import Family
+import pytest
 
+from coordinator_runtime.decision import Coordinator, Record, ShardEpoch, ShardKey, Turn
+from coordinator_runtime.rows import StagedRows, StateCodec, StateRows
+from coordinator_runtime.store import Family
+from tests.harness.memory_store import MemoryStore
+from tests.harness.staged import counted_bytes
+from txn_coordinator.codec import CountersCodec, TransactionCodec
+from txn_coordinator.records import CsnGiven, ProducerIdGiven, TransactionChanged, TransactionForgotten
+from txn_coordinator.state import Identity, InitAnswer, Transaction
+
+INIT = InitAnswer(b"0123456789abcdef", Identity(7, 0))
+KNOWN = Transaction(transactional_id="orders-1", producer_id=7, txn_timeout_ms=1_000, last_update_ms=5, init=INIT)
 STATE, LOG = Family.COORDINATOR_STATE, Family.LOG
 
 
@@ -17,10 +27,13 @@ def test_the_newest_row_of_a_key_counts_and_what_is_added_stays() -> None:
         operation.added.append((LOG, b"%d" % number, b"batch"))
         operation.newest[STATE, b"key"] = b"%d" % number
         operation.newest[STATE, b"gone"] = b"there"
-        assert group.merge(operation) == len(b"0batch" + b"key0" + b"gonethere")
+        operation.size_bytes = 18
+        group.merge(operation)
     forgetting = StagedRows()
     forgetting.newest[STATE, b"gone"] = None
-    assert group.merge(forgetting) == len(b"gone")
+    forgetting.size_bytes = 4
+    group.merge(forgetting)
+    assert group.size_bytes == 3 * 18 + 4
     assert group.mutations() == [
         (LOG, b"0", b"batch"),
         (LOG, b"1", b"batch"),
@@ -44,4 +57,20 @@ def test_what_may_wait_is_encoded_once_per_group() -> None:
         group.merge(operation)
     assert group.mutations() == [(STATE, b"key", b"2")]
     assert encoded == [2]
-    assert group.size_bytes == 3 * len(b"key")
+
+
+@pytest.mark.parametrize(
+    ("codec", "value"),
+    [
+        (TransactionCodec(), TransactionChanged(KNOWN)),
+        (TransactionCodec(), TransactionForgotten("orders-1")),
+        (TransactionCodec(), ShardEpoch(3)),
+        (CountersCodec(), CsnGiven(9)),
+        (CountersCodec(), ProducerIdGiven(9)),
+    ],
+)
+def test_who_stages_counts_the_bytes_of_state_and_history(codec: StateCodec, value: object) -> None:
+    key, rows, staged = ShardKey(Coordinator.TRANSACTIONS, 3), StateRows(codec), StagedRows()
+    assert not list(rows.load(MemoryStore(), key))
+    rows.stage(Record(key, value, cause="client"), Turn(now_ms=5, client_id="c", host="h"), staged)
+    assert staged.size_bytes == counted_bytes(staged)

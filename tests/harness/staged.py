@@ -1,0 +1,13 @@
+"""What was staged, looked at row by row."""
+
+from __future__ import annotations
+
+from coordinator_runtime.rows import StagedRows
+
+
+def counted_bytes(staged: StagedRows) -> int:
+    """The bytes of all rows, as whoever stages them must have counted them."""
+    kept = [(key, value) for _family, key, value in staged.added]
+    kept += [(key, value or b"") for (_family, key), value in staged.newest.items()]
+    kept += [(key, b"") for _family, key in staged.encoded_later]
+    return sum(len(key) + len(value) for key, value in kept)

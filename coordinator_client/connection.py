@@ -20,10 +20,11 @@ from coordinator_client.errors import TransactionError, Verdict, misconfigured, 
 from coordinator_client.exchange import Deadlines, Exchange
 from coordinator_client.grpc_door import note_use
 from coordinator_client.identity import Chance, SystemChance
+from coordinator_client.lines import open_best_line, open_grpc_line
 from coordinator_client.loops import Loop, background_loop
 from coordinator_client.methods import ReplyT, RequestT, Rpc
 from coordinator_client.session_transport import SessionTransport
-from coordinator_client.transport import SESSION, UNARY, Transport, check_transport
+from coordinator_client.transport import GRPC_SESSION, SESSION, TARGET_SCHEMES, UNARY, Transport, check_transport
 from coordinator_client.unary_transport import UnaryTransport
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_client_id
@@ -63,7 +64,8 @@ class Connection:
 
         `endpoint` is HOST:PORT, [IPv6]:PORT or a gRPC target such as unix:PATH. `client_id` shows up in the server's
         history. `transport`: `session` (default), one stream for all producers and consumers of this process, which
-        costs a fraction; or `unary`, a call for each request, which a server without sessions gets in any case.
+        costs a fraction, by the compiled transport where that is installed; `grpc_session`, the same by grpc.aio in
+        any case; or `unary`, a call for each request, which a server without sessions gets anyway.
         Raises: Rejected or Misconfigured where one of them cannot be right.
         """
         _check_endpoint(endpoint)
@@ -78,7 +80,7 @@ class Connection:
         self.chance = surroundings.get("chance") or SystemChance()
         self.open_loop = surroundings.get("open_loop")
         """Where consumers run; None = blocking ones in the loop thread of this process, others in their own loop."""
-        self._is_unary = transport == UNARY
+        self._transport_name = transport
         self._open_transport = surroundings.get("open_transport")
         self._transports: dict[Callable[[], Loop], Transport] = {}
         self._opened_by = 0
@@ -127,7 +129,10 @@ class Connection:
         if self._open_transport is not None:
             return next(iter(self._transports.values()), None) or self._open_transport(self.endpoint)
         note_use()
-        return UnaryTransport(self.endpoint) if self._is_unary else SessionTransport(self.endpoint, open_loop)
+        if self._transport_name == UNARY:
+            return UnaryTransport(self.endpoint)
+        open_line = open_grpc_line if self._transport_name == GRPC_SESSION else open_best_line
+        return SessionTransport(self.endpoint, open_loop, open_line)
 
     @property
     def is_of_a_parent(self) -> bool:
@@ -191,7 +196,7 @@ def connection_to(
 def _check_endpoint(endpoint: str) -> None:
     if not isinstance(endpoint, str):
         raise TypeError(f"the endpoint must be a text like '127.0.0.1:7070', not {type(endpoint).__name__}")
-    if endpoint.startswith(("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:")):
+    if endpoint.startswith(TARGET_SCHEMES):
         return
     found = _HOST_PORT.fullmatch(endpoint)
     if found is None or not 0 < int(found["port"]) <= _PORT_MAX:

@@ -84,8 +84,8 @@ class ProducerConfig:
     """Name of the program in the server's history. Default: the connection's."""
 
     transport: str = SESSION
-    """`session` (default): over the one stream of this process; `unary`: a call for each request. Only where the
-    producer makes its own connection (see `Connection`)."""
+    """`session` (default): over the one stream of this process; `grpc_session`: the same, never by the compiled
+    transport; `unary`: a call for each request. Only where the producer makes its own connection (see `Connection`)."""
 
     def __post_init__(self) -> None:
         if self.transactional_id is not None:

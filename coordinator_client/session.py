@@ -47,6 +47,12 @@ _STATUS_NAMES: Final = (
 )
 """gRPC's names, by number."""
 
+
+def status_name(number: int) -> str:
+    """Return gRPC's name of a status."""
+    return _STATUS_NAMES[number] if 0 <= number < len(_STATUS_NAMES) else "UNKNOWN"
+
+
 _ABOUT_THE_CALLER: Final = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
 """How a stream is refused that no other stream of the same caller would be spared."""
 
@@ -233,8 +239,7 @@ class Session:
 
 def _answer_in(operation: Operation, result: session_pb2.OperationResult) -> Reply | Loss:
     if result.status:
-        known = 0 < result.status < len(_STATUS_NAMES)
-        return Loss(_STATUS_NAMES[result.status] if known else "UNKNOWN", result.status_message)
+        return Loss(status_name(result.status), result.status_message)
     try:
         reply: Reply = operation.rpc.parse(result.body)
     except DecodeError as error:

@@ -11,11 +11,10 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from coordinator_client.clock import Clock, SystemClock
 from coordinator_client.errors import Loss
-from coordinator_client.grpc_line import GrpcLine
 from coordinator_client.loops import AsyncioLoop, Loop
 from coordinator_client.methods import ReplyT, RequestT, Rpc
 from coordinator_client.session import Operation, Session
@@ -59,6 +58,10 @@ class Line(Protocol):
     def close(self) -> None:
         """Let go."""
         ...
+
+
+OpenLine: TypeAlias = Callable[[str, AsyncioLoop], Line]
+"""(endpoint, loop) -> the line."""
 
 
 class _Ask(Operation):
@@ -273,9 +276,10 @@ class SessionTransport:
     """Requests of one connection. What blocks its thread (`ask`) goes as a unary call: tools and bulk readers need no
     stream, and no thread beside their own."""
 
-    def __init__(self, endpoint: str, open_loop: Callable[[], Loop]) -> None:
+    def __init__(self, endpoint: str, open_loop: Callable[[], Loop], open_line: OpenLine) -> None:
         self._endpoint = endpoint
         self._open_loop = open_loop
+        self._open_line = open_line
         self._lock = threading.Lock()
         self._shared: SharedSession | None = None
         self._unary: UnaryTransport | None = None
@@ -320,29 +324,29 @@ class SessionTransport:
                 _SHARED.release(self._shared)
                 self._shared = None
             if self._shared is None:
-                self._shared = _SHARED.acquire(self._endpoint, self._open_loop)
+                self._shared = _SHARED.acquire(self._endpoint, self._open_loop, self._open_line)
             return self._shared
 
 
 class _SharedSessions:
-    """The sessions of this process, counted: one for each endpoint and loop."""
+    """The sessions of this process, counted: one for each endpoint, loop and kind of line."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sessions: dict[tuple[str, object], SharedSession] = {}
+        self._sessions: dict[tuple[str, object, OpenLine], SharedSession] = {}
         self._users: dict[SharedSession, int] = {}
 
-    def acquire(self, endpoint: str, open_loop: Callable[[], Loop]) -> SharedSession:
+    def acquire(self, endpoint: str, open_loop: Callable[[], Loop], open_line: OpenLine) -> SharedSession:
         with self._lock:
             loop = open_loop()
             assert isinstance(loop, AsyncioLoop), "a stream lives on an asyncio loop"
-            key = (endpoint, loop.asyncio_loop)
+            key = (endpoint, loop.asyncio_loop, open_line)
             session = self._sessions.get(key)
             if session is None:
                 session = self._sessions[key] = SharedSession(
                     loop,
                     SystemClock(),
-                    open_line=lambda: GrpcLine(endpoint, loop),
+                    open_line=lambda: open_line(endpoint, loop),
                     open_unary=lambda: UnaryTransport(endpoint),
                 )
                 self._users[session] = 0

@@ -11,16 +11,23 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.limits import MEBI
 
 SESSION: Final = "session"
+GRPC_SESSION: Final = "grpc_session"
 UNARY: Final = "unary"
-TRANSPORTS: Final = (SESSION, UNARY)
+TRANSPORTS: Final = (SESSION, GRPC_SESSION, UNARY)
+
+TARGET_SCHEMES: Final = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:")
+"""How an endpoint begins that is a target of gRPC's instead of HOST:PORT."""
 
 MESSAGE_BYTES_MAX: Final = 16 * MEBI
+
+KEEPALIVE_MS: Final = 30_000
+KEEPALIVE_TIMEOUT_MS: Final = 10_000
 
 CHANNEL_OPTIONS: Final = (
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     # A server that restarts should be found again soon; the default waits up to two minutes between two looks.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),

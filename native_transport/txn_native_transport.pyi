@@ -1,21 +1,23 @@
-"""The compiled gRPC transport: tonic in one thread that never waits for Python. Its only user is
-`coordinator_server.native_transport`, which says how the two play together.
+"""The compiled gRPC transport: tonic in one thread that never waits for Python. Servers use `Server`
+(`coordinator_server.native_transport`), the SDK's sessions `Client` (`coordinator_client.native_line`).
 
 An event is a tuple that begins with its kind and the token of its call or stream:
 
     (CALL, token, method, body, host, ms_left)  a unary call; ms_left is None without a deadline
-    (STREAM, token, method, host)               a stream began
+    (STREAM, token, method, host)               a stream began, on a server
     (MESSAGE, token, body)                      a message of a stream, which used one credit
-    (HALF_CLOSED, token)                        the caller of a stream sends no more
+    (HALF_CLOSED, token)                        the caller of a stream sends no more, on a server
     (ROOM, token)                               a message sent with wants_room has left the queue
-    (GONE, token)                               the caller does not wait any more; nothing follows
+    (GONE, token)                               the caller does not wait any more, on a server; nothing follows
+    (ENDED, token, status, message)             a stream ended, on a client; status is gRPC's number. Nothing follows
     (STOPPED, failure)                          the I/O thread has ended; failure is None, or says why. Nothing follows
 
 What is given is a tuple that begins in the same way. What comes for a call that has ended is dropped.
 
     (REPLY, token, body)                        the answer of a unary call
     (END, token, status, message)               the end of a call without an answer, or of a stream; status is gRPC's
-                                                number, 0 where a stream ends well
+                                                number, 0 where a stream ends well. A client cuts a stream so, whatever
+                                                the status, and hears nothing more of it
     (SEND, token, body, wants_room)             a message of a stream
     (CREDIT, token, messages)                   so many more messages of a stream may come
 """
@@ -33,6 +35,7 @@ HALF_CLOSED: Final[int]
 ROOM: Final[int]
 GONE: Final[int]
 STOPPED: Final[int]
+ENDED: Final[int]
 
 REPLY: Final[int]
 END: Final[int]
@@ -74,3 +77,36 @@ class Server:
 
     def stop(self, grace_ms: int) -> None:
         """Take no further calls, and cut what has not ended after the grace. STOPPED follows."""
+
+class Client:
+    """The streams of one process to one server, over one connection. It does not work in a forked child: RuntimeError.
+
+    The connection is made when the first stream is opened, and anew by the next stream after it broke."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        message_bytes_max: int,
+        stream_credit: int,
+        keepalive_ms: int,
+        keepalive_timeout_ms: int,
+        connect_timeout_ms: int,
+    ) -> None:
+        """`address` is HOST:PORT; ValueError for what HTTP cannot name. `stream_credit` is as for a server."""
+
+    def fileno(self) -> int:
+        """As of a server."""
+
+    def open(self, method: str) -> int:
+        """Open a stream of the method with this full name, and return its token. What is sent waits for the
+        connection; ENDED tells if there will be none."""
+
+    def take(self, count: int) -> list[tuple[Any, ...]]:
+        """As of a server."""
+
+    def give(self, given: list[tuple[object, ...]]) -> None:
+        """As of a server."""
+
+    def close(self) -> None:
+        """Cut everything. No event follows that matters."""

@@ -81,7 +81,7 @@ enum Waiter {
     Stream { outgoing: mpsc::UnboundedSender<Outgoing>, credit: Arc<Semaphore> },
 }
 
-/// All calls and streams that have not ended. Used by the I/O thread alone; the lock is for the compiler.
+/// All calls and streams that have not ended. But for `open_stream` of callers, used by the I/O thread alone.
 #[derive(Default)]
 pub struct Calls {
     next: AtomicU64,
@@ -135,7 +135,7 @@ impl Calls {
     }
 
     /// Whether it had not ended; now it has.
-    fn forget(&self, token: Token) -> bool {
+    pub fn forget(&self, token: Token) -> bool {
         self.lock().remove(&token).is_some()
     }
 

@@ -9,6 +9,8 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
+use tonic::Status;
+
 use crate::connection::Peer;
 use crate::wake::Bell;
 
@@ -19,6 +21,7 @@ pub const HALF_CLOSED: u8 = 3;
 pub const ROOM: u8 = 4;
 pub const GONE: u8 = 5;
 pub const STOPPED: u8 = 6;
+pub const ENDED: u8 = 7;
 
 /// Names one call or stream until it has ended. Never used again.
 pub type Token = u64;
@@ -38,6 +41,8 @@ pub enum Event {
     Room { token: Token },
     /// The caller does not wait any more. Nothing follows.
     Gone { token: Token },
+    /// A stream that was opened from here has ended, and with this status. Nothing follows.
+    Ended { token: Token, status: Status },
     /// The I/O thread has ended, with the reason if it was a failure. Nothing follows.
     Stopped { failure: Option<String> },
 }
@@ -64,6 +69,7 @@ impl Event {
             Self::HalfClosed { token } => (HALF_CLOSED, token).into_pyobject(py),
             Self::Room { token } => (ROOM, token).into_pyobject(py),
             Self::Gone { token } => (GONE, token).into_pyobject(py),
+            Self::Ended { token, status } => (ENDED, token, i32::from(status.code()), status.message()).into_pyobject(py),
             Self::Stopped { failure } => (STOPPED, failure).into_pyobject(py),
         }
     }

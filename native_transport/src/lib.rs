@@ -8,9 +8,11 @@
 //! HTTP/2, flow control and gRPC's framing are tonic's; bodies are bytes here, and names of methods are text.
 
 mod calls;
+mod client;
 mod codec;
 mod connection;
 mod deadline;
+mod dialing;
 mod inbox;
 mod server;
 mod service;
@@ -20,7 +22,7 @@ mod wake;
 use pyo3::prelude::*;
 
 /// Changes when Python must call this module differently; the adapter in Python refuses one that it does not know.
-const INTERFACE: u32 = 1;
+const INTERFACE: u32 = 2;
 
 /// The module as Python sees it; `txn_native_transport.pyi` says what each name promises.
 #[pymodule]
@@ -33,9 +35,11 @@ fn txn_native_transport(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ROOM", inbox::ROOM)?;
     module.add("GONE", inbox::GONE)?;
     module.add("STOPPED", inbox::STOPPED)?;
+    module.add("ENDED", inbox::ENDED)?;
     module.add("REPLY", calls::REPLY)?;
     module.add("END", calls::END)?;
     module.add("SEND", calls::SEND)?;
     module.add("CREDIT", calls::CREDIT)?;
+    module.add_class::<client::Client>()?;
     module.add_class::<server::Server>()
 }

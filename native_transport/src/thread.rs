@@ -21,8 +21,8 @@ const EARLY_RESETS_MAX: usize = 1_000;
 /// Streams that we reset because of what a caller did wrong, beyond which his connection is ended.
 const ERRORS_MAX: usize = 1_000;
 /// Of a connection and of one call: what may arrive before it was read.
-const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
-const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
+pub const CONNECTION_WINDOW_BYTES: u32 = 4 * 1024 * 1024;
+pub const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 /// Of what arrives: large requests come in fewer pieces than HTTP/2's 16 KiB.
 const FRAME_BYTES_MAX: u32 = 256 * 1024;
 
@@ -113,7 +113,7 @@ async fn serve(
     }
 }
 
-fn words_of(panic: &(dyn Any + Send)) -> String {
+pub fn words_of(panic: &(dyn Any + Send)) -> String {
     let words = panic.downcast_ref::<String>().map(String::as_str);
     let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
     format!("a defect of the native transport: {}", words.unwrap_or("a panic without words"))

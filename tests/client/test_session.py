@@ -336,5 +336,5 @@ def test_producers_of_one_process_share_one_stream(world: SessionWorld) -> None:
 
 
 def test_a_transport_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(Misconfigured, match="transport is 'pigeon' and must be one of session, unary"):
+    with pytest.raises(Misconfigured, match="transport is 'pigeon' and must be one of session, grpc_session, unary"):
         Connection("h:1", transport="pigeon")

@@ -1,0 +1,162 @@
+//! The I/O thread of a caller: one connection, made when the first stream needs it and again after it broke.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures_util::Stream;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::AbortHandle;
+use tonic::client::Grpc;
+use http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+
+use crate::calls::{Calls, Given, Outgoing};
+use crate::codec::Raw;
+use crate::inbox::{Event, Inbox, Token};
+use crate::thread::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES, words_of};
+
+/// What Python wants of the thread.
+pub enum Order {
+    Open(Opening),
+    Deliver(Vec<Given>),
+}
+
+/// A stream that is to be opened.
+pub struct Opening {
+    pub token: Token,
+    pub method: PathAndQuery,
+    pub outgoing: mpsc::UnboundedReceiver<Outgoing>,
+    pub credit: Arc<Semaphore>,
+}
+
+/// What every stream needs.
+#[derive(Clone)]
+pub struct Streams {
+    pub calls: Arc<Calls>,
+    pub inbox: Arc<Inbox>,
+    pub message_bytes_max: usize,
+}
+
+/// Carry out orders until Python has closed the client. It is told if the thread ends for any other reason.
+pub fn run(endpoint: Endpoint, streams: Streams, orders: mpsc::UnboundedReceiver<Order>) {
+    let inbox = Arc::clone(&streams.inbox);
+    let failure = match catch_unwind(AssertUnwindSafe(|| carry_out(endpoint, streams, orders))) {
+        Ok(Ok(())) => None,
+        Ok(Err(failure)) => Some(failure.to_string()),
+        Err(panic) => Some(words_of(panic.as_ref())),
+    };
+    inbox.push(Event::Stopped { failure });
+}
+
+fn carry_out(
+    endpoint: Endpoint,
+    streams: Streams,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // What is left of streams and of the connection ends where the runtime is dropped.
+    runtime.block_on(async {
+        let channel = endpoint
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .connect_lazy();
+        let mut tasks: HashMap<Token, AbortHandle> = HashMap::new();
+        while let Some(order) = orders.recv().await {
+            match order {
+                Order::Open(opening) => {
+                    tasks.retain(|_, task| !task.is_finished());
+                    let token = opening.token;
+                    let task = tokio::spawn(converse(channel.clone(), streams.clone(), opening));
+                    tasks.insert(token, task.abort_handle());
+                }
+                Order::Deliver(batch) => {
+                    for each in batch {
+                        if let Given::End { token, .. } = &each
+                            && let Some(task) = tasks.remove(token)
+                        {
+                            task.abort();
+                        }
+                        streams.calls.deliver(each);
+                    }
+                }
+            }
+        }
+    });
+    Ok(())
+}
+
+/// One stream, from its opening to its end, of which Python is told unless it was Python that ended it.
+async fn converse(channel: Channel, streams: Streams, opening: Opening) {
+    let Opening { token, method, outgoing, credit } = opening;
+    let mut ending = Ending { token, status: Status::internal("a defect of the native transport"), streams };
+    let requests = Requests { token, outgoing, inbox: Arc::clone(&ending.streams.inbox) };
+    ending.status = match exchange(channel, &ending.streams, method, requests, token, &credit).await {
+        Ok(()) => Status::ok(""),
+        Err(status) => status,
+    };
+}
+
+async fn exchange(
+    channel: Channel,
+    streams: &Streams,
+    method: PathAndQuery,
+    requests: Requests,
+    token: Token,
+    credit: &Semaphore,
+) -> Result<(), Status> {
+    let mut grpc = Grpc::new(channel).max_decoding_message_size(streams.message_bytes_max);
+    grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+    let mut messages = grpc.streaming(Request::new(requests), method, Raw).await?.into_inner();
+    while let Ok(permit) = credit.acquire().await {
+        permit.forget();
+        match messages.message().await? {
+            Some(body) => streams.inbox.push(Event::Message { token, body }),
+            None => break,
+        }
+    }
+    Ok(())
+}
+
+/// Tells Python of the end of a stream, also if its task panics.
+struct Ending {
+    token: Token,
+    status: Status,
+    streams: Streams,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if self.streams.calls.forget(self.token) {
+            let status = std::mem::replace(&mut self.status, Status::ok(""));
+            self.streams.inbox.push(Event::Ended { token: self.token, status });
+        }
+    }
+}
+
+/// What Python sends on a stream.
+struct Requests {
+    token: Token,
+    outgoing: mpsc::UnboundedReceiver<Outgoing>,
+    inbox: Arc<Inbox>,
+}
+
+impl Stream for Requests {
+    type Item = Bytes;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        match ready!(self.outgoing.poll_recv(cx)) {
+            Some(Outgoing::Message { body, wants_room }) => {
+                if wants_room {
+                    self.inbox.push(Event::Room { token: self.token });
+                }
+                Poll::Ready(Some(body))
+            }
+            Some(Outgoing::End(_)) | None => Poll::Ready(None),
+        }
+    }
+}

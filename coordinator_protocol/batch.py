@@ -18,7 +18,7 @@ Source: design 6 and 10 (16-bit epochs); spec log 1.2; KIP-98.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Final
 
@@ -47,10 +47,17 @@ _INT64_MAX: Final = 2**63 - 1
 
 _UNCOVERED: Final = struct.Struct(">iibI")
 """What lies between the base offset and what the checksum covers, checksum included."""
-_INSIDE_CRC: Final = struct.Struct(">hiqqqhiiBBB")
+pack_covered: Final = struct.Struct(">hiqqqhiiBBB").pack
+"""Returns what the checksum covers besides the payload: attributes, last_offset_delta, and so on to the reserved byte,
+as they stand above. For whoever has the fields and needs no header."""
+TRANSACTIONAL_BIT: Final = 4
+"""Of the attributes, of which the lowest three are the compression."""
 _HEADER: Final = struct.Struct(">qiibIhiqqqhiiBBB")
-_pack_base_offset: Final = struct.Struct(">q").pack
 _CRC: Final = struct.Struct(">I")
+
+BASE_OFFSET_BYTES: Final = 8
+pack_base_offset: Final[Callable[[int], bytes]] = struct.Struct(">q").pack
+"""The base offset, which the rest of a stored batch follows."""
 
 OffsetlessBatch = tuple[bytes, bytes]
 """A stored batch but for its base offset: the rest of the header, checksum included, and the payload. In two pieces,
@@ -166,7 +173,7 @@ def encode_offsetless(header: BatchHeader, payload: bytes) -> OffsetlessBatch:
 def with_base_offset(batch: OffsetlessBatch, base_offset: int) -> bytes:
     """Return the stored form of a batch at `base_offset`."""
     rest_of_header, payload = batch
-    return _pack_base_offset(base_offset) + rest_of_header + payload
+    return pack_base_offset(base_offset) + rest_of_header + payload
 
 
 def decode_header(buffer: bytes | memoryview) -> BatchHeader:
@@ -346,7 +353,7 @@ def _wrong_crc(crc: int) -> Refused:
 
 def _pack_covered(header: BatchHeader, attributes: int) -> bytes:
     record_count = header.record_count
-    return _INSIDE_CRC.pack(
+    return pack_covered(
         attributes,
         record_count - 1,
         header.base_timestamp_ms,

@@ -67,6 +67,22 @@ class Operation(Struct, frozen=True):
     decide: Callable[[Any, Turn], Decision]
 
 
+Shared = tuple[Any, object, object]
+"""What a `Share` comes to: its reply, the value of its record, and the event."""
+
+
+class Share(Protocol):
+    """One shard's part of a decision that does the same to several: an operation that always ends with one record and
+    one event, and with nothing else."""
+
+    @property
+    def shard(self) -> ShardKey: ...
+
+    def decide(self, shard: Any, turn: Turn) -> Shared:  # noqa: ANN401  as `Operation.decide`
+        """Raises Refused, and changes nothing."""
+        ...
+
+
 class ArmTimer(Struct, frozen=True):
     """Effect: perform an operation after a delay, unless the timer is armed again or cancelled first.
 
@@ -116,6 +132,9 @@ class Decision(Struct, frozen=True):
     records: tuple[Record, ...] = ()
     joins: tuple[Operation, ...] = ()
     """Performed after the records were replayed, in order, in the same batch. One refused join refuses everything."""
+    shares: Sequence[Share] = ()
+    """Performed before the joins, as they are. What they need not say costs nothing, and a Transact has one for each of
+    its partitions."""
     attempts: tuple[Operation, ...] = ()
     """Performed after the joins, in order, in the same batch, each by itself: one that is refused is taken back alone,
     and its reply is the Refused. Unless it met a transaction being completed and may wait: then all of it waits."""
@@ -124,8 +143,8 @@ class Decision(Struct, frozen=True):
     events: tuple[object, ...] = ()
     """What happened, as frozen values for observers (metrics, logs). Told once durable; they change nothing."""
     combine: Callable[[Sequence[Any]], Any] | None = None
-    """Makes the reply from those of the joins and attempts, in their order. None: the last one that is not None, see
-    `reply`."""
+    """Makes the reply from those of the shares, joins and attempts, in their order. None: the last one that is not
+    None, see `reply`."""
 
 
 class Shard(Protocol):

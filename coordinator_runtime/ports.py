@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct
 
 from coordinator_protocol.marker import Marker
-from coordinator_runtime.decision import Decision, Operation
+from coordinator_runtime.decision import Decision, Operation, Share
 
 
 class CallContext(Struct, frozen=True, gc=False):
@@ -183,7 +183,7 @@ class PartitionWrite(Protocol):
         transaction's first record there."""
         ...
 
-    def append_and_end(self, marker: Marker) -> Operation:
+    def append_and_end(self, marker: Marker) -> Share:
         """Appends it and ends the transaction, with nothing in between. The same reply."""
         ...
 

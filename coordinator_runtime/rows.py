@@ -134,14 +134,13 @@ class StateRows:
         coordinator, index = shard
         record_type, key, value = encoded.record_type, encoded.key, encoded.value
         state_key = _STATE_PREFIX.pack(coordinator, index, record_type) + key
-        size_bytes = len(state_key)
-        if value is None or isinstance(value, bytes):
-            staged.newest[_COORDINATOR_STATE, state_key] = value
-            if value is not None:
-                size_bytes += len(value)
-        else:
+        if not (isinstance(value, bytes) or value is None):
             assert not encoded.has_history, "history needs every value"
             staged.encoded_later[_COORDINATOR_STATE, state_key] = value
+            staged.size_bytes += len(state_key)
+            return
+        staged.newest[_COORDINATOR_STATE, state_key] = value
+        size_bytes = len(state_key) if value is None else len(state_key) + len(value)
         if encoded.has_history:
             offset = self._next_offset[shard]
             self._next_offset[shard] = offset + 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.decision import Effect, Operation, Record, ShardKey, Turn
+from coordinator_runtime.decision import Effect, Operation, Record, ShardKey, Share, Turn
 from coordinator_runtime.shard_table import ShardTable
 from coordinator_runtime.timeline import Journal
 
@@ -12,10 +14,11 @@ class Work:
     """Records, effects and events in the order in which they were decided. Whoever began the work takes it back in the
     journal when `perform` is refused."""
 
-    __slots__ = ("_asked", "_can_park", "_journal", "_table", "effects", "events", "records", "turn")
+    __slots__ = ("_asked", "_can_park", "_journal", "_served", "_table", "effects", "events", "records", "turn")
 
     def __init__(self, table: ShardTable, journal: Journal, turn: Turn, *, can_park: bool = False) -> None:
         self._table = table
+        self._served = table.served
         self._journal = journal
         self.turn = turn
         self._can_park = can_park
@@ -28,7 +31,7 @@ class Work:
 
     def perform(self, operation: Operation, *, is_joined: bool = False) -> object:
         """Decide, replay, join and try. Gives the reply. Raises Refused. `is_joined`: for somebody on another shard."""
-        key, served = operation.shard, self._table.served
+        key, served = operation.shard, self._served
         shard = served.get(key)
         if shard is None:
             raise self._table.refusal(key, is_joined=is_joined)
@@ -41,10 +44,11 @@ class Work:
         for effect in decision.effects:
             self.effects.append((effect, key))
         if not decision.joins and not decision.attempts and decision.combine is None:
+            assert not decision.shares, "their replies are combined"
             return decision.reply
-        replies = []
+        replies = self._share(decision.shares) if decision.shares else []
         for join in decision.joins:
-            replies.append(self.perform(join, is_joined=True))  # noqa: PERF401  a comprehension is one call more
+            replies.append(self.perform(join, is_joined=True))
         if decision.attempts:
             replies += [self._try(attempt) for attempt in decision.attempts]
         if decision.combine is not None:
@@ -53,6 +57,22 @@ class Work:
             if reply is not None:
                 return reply
         return decision.reply
+
+    def _share(self, shares: Sequence[Share]) -> list[object]:
+        """Decide and replay what several shards do alike. Gives their replies. Raises Refused."""
+        served, turn, replies = self._served, self.turn, []
+        for share in shares:
+            key = share.shard
+            shard = served.get(key)
+            if shard is None:
+                raise self._table.refusal(key, is_joined=True)
+            self._asked.append(key)
+            reply, value, event = share.decide(shard, turn)
+            shard.replay(value)
+            self.records.append(Record(key, value))
+            self.events.append(event)
+            replies.append(reply)
+        return replies
 
     @property
     def asked(self) -> ShardKey:

@@ -10,20 +10,22 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from coordinator_protocol.batch import (
-    BatchHeader,
-    Encoding,
-    OffsetlessBatch,
-    encode_offsetless,
-    with_base_offset,
-)
+from coordinator_protocol.batch import BASE_OFFSET_BYTES, BatchHeader, Encoding, encode_offsetless, pack_base_offset
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
+from coordinator_runtime.decision import Shared
 from partition_log import rules
 from partition_log.events import PartitionGrew
 from partition_log.partition_state import Partition
 from partition_log.records import TransactionEnded
 from partition_log.requests import Append
-from partition_log.rules import AppendVerdict, MarkerVerdict
+from partition_log.rules import (
+    AppendVerdict,
+    MarkerVerdict,
+    entry_after_append,
+    judge_append,
+    judge_marker,
+    outside_of_transaction,
+)
 from partition_log.state import (
     EndedTransaction,
     IndexProgress,
@@ -48,13 +50,13 @@ def grow(
     marker: Marker,
     config: PartitionConfig,
     now_ms: int,
-) -> tuple[int, TransactionEnded, PartitionGrew]:
+) -> Shared:
     """Append batches that the transaction coordinator has admitted, but for those that are there already, and the
-    marker of their transaction, which raises the epoch. Begins with where the transaction begins here.
+    marker of their transaction, which raises the epoch. The reply is where the transaction begins here.
 
     Raises Refused as `rules.judge_append` and `rules.judge_marker`, and DUPLICATE_SEQUENCE_NUMBER where all batches are
     in the log, and not in the transaction."""
-    producer_id, log_start_offset, forgotten_csn = marker.producer_id, head.log_start_offset, head.forgotten.csn
+    producer_id, forgotten_csn = marker.producer_id, head.forgotten.csn
     before = entry = partition.producers.get(producer_id)
     start_offset = offset = head.log_end_offset
     index = head.index
@@ -62,14 +64,13 @@ def grow(
     batches: list[tuple[int, bytes]] = []
     for append in appends:
         batch = append.header
-        if rules.judge_append(entry, batch, is_admitted=True, log_start_offset=log_start_offset) is not _APPEND:
+        if judge_append(entry, batch, is_admitted=True, log_start_offset=head.log_start_offset) is not _APPEND:
             continue
         if len(appends) > 1:
             # Only the next batch looks at it: the end leaves nothing of it.
-            entry = rules.entry_after_append(
-                entry, batch, base_offset=offset, now_ms=now_ms, forgotten_csn=forgotten_csn
-            )
-        encoded = with_base_offset(append.offsetless, offset)
+            entry = entry_after_append(entry, batch, base_offset=offset, now_ms=now_ms, forgotten_csn=forgotten_csn)
+        rest_of_header, payload = append.offsetless
+        encoded = pack_base_offset(offset) + rest_of_header + payload
         offset += batch.record_count
         size_bytes += len(encoded)
         batches.append((offset - 1, encoded))
@@ -77,37 +78,42 @@ def grow(
             newest_ms = batch.max_timestamp_ms
     opened = None if before is None else before.open_transaction
     if opened is None and not batches:
-        raise rules.outside_of_transaction()
+        raise outside_of_transaction()
     assert marker.next_epoch > marker.txn_epoch, "nothing is left of an epoch that is over"
     # Whatever was appended a moment ago, of the same epoch, changes nothing of how the marker is judged.
-    verdict = rules.judge_marker(before, marker, forgotten_csn=forgotten_csn)
+    verdict = judge_marker(before, marker, forgotten_csn=forgotten_csn)
     assert verdict is _APPEND_MARKER, "the outcome of an open transaction was decided a moment ago"
     end, producer = end_of(marker, now_ms)
-    control = with_base_offset(end, offset)
-    marker_bytes = len(control)
-    batches.append((offset, control))
-    outcome, counted, still_open = marker.outcome, head.counted, head.open_transactions
-    markers, is_aborted = counted.markers + 1, outcome is _ABORT
-    indexed: Sequence[tuple[TimeIndexEntry, int]] = ()
+    batches.append((offset, pack_base_offset(offset) + end))
+    marker_bytes = len(end) + BASE_OFFSET_BYTES
+    ordinal, outcome, end_offset = appends[0].ordinal, marker.outcome, offset + 1
+    is_aborted = outcome is _ABORT
+    counted = MarkerCount(head.counted.from_offset, head.counted.markers + 1)
     unindexed_bytes, unindexed_batches = index.size_bytes + size_bytes + marker_bytes, index.batch_count + len(batches)
+    indexed: Sequence[tuple[TimeIndexEntry, int]] = ()
     if unindexed_bytes < config.index_interval_bytes and unindexed_batches < config.index_interval_batches:
         index = IndexProgress(index.first_offset, unindexed_bytes, unindexed_batches, newest_ms)
     else:
         index, stretches = rules.index_after_all(index, batches, config)
-        indexed = [(each, markers - (each.last_offset < offset)) for each in stretches]
-    first_unstable = partition.first_unstable_without(opened) if still_open else None
+        indexed = [(each, counted.markers - (each.last_offset < offset)) for each in stretches]
+    still_open, stable_offset = head.open_transactions, end_offset
+    if still_open:
+        first_unstable = partition.first_unstable_without(opened)
+        stable_offset = end_offset if first_unstable is None else first_unstable
+    first_offset = start_offset
+    if opened is not None:
+        still_open, first_offset = still_open - 1, opened.first_offset
     extended = PartitionHead(
-        log_start_offset,
-        offset + 1,
-        offset + 1 if first_unstable is None else first_unstable,
-        still_open if opened is None else still_open - 1,
+        head.log_start_offset,
+        end_offset,
+        stable_offset,
+        still_open,
         offset if is_aborted else head.last_abort_offset,
         index,
         head.aborted_transactions + is_aborted,
         head.forgotten,
-        MarkerCount(counted.from_offset, markers),
+        counted,
     )
-    ordinal, first_offset = appends[0].ordinal, start_offset if opened is None else opened.first_offset
     ended = EndedTransaction(producer_id, marker.txn_epoch, first_offset, offset, outcome, marker.csn)
     record = TransactionEnded(ordinal, batches, extended, producer_id, producer, ended, indexed)
     return first_offset, record, PartitionGrew(ordinal, offset - start_offset, size_bytes, outcome, marker_bytes)
@@ -115,9 +121,9 @@ def grow(
 
 # A transaction ends alike in all of its partitions, one after the other.
 @lru_cache(maxsize=64)
-def end_of(marker: Marker, now_ms: int) -> tuple[OffsetlessBatch, ProducerEntry]:
-    """The control batch of a marker, and what is left of a producer whose epoch it raises."""
+def end_of(marker: Marker, now_ms: int) -> tuple[bytes, ProducerEntry]:
+    """The control batch of a marker but for its base offset, and what is left of a producer whose epoch it raises."""
     producer_id, txn_epoch = marker.producer_id, marker.txn_epoch
     header = BatchHeader(0, 1, now_ms, now_ms, _CONTROL, producer_id, txn_epoch, is_transactional=True, is_control=True)
-    end = encode_offsetless(header, encode_marker_payload(marker))
+    end = b"".join(encode_offsetless(header, encode_marker_payload(marker)))
     return end, rules.entry_after_marker(None, marker, now_ms=now_ms)

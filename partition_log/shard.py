@@ -14,11 +14,12 @@ from typing import Any, Final
 from coordinator_protocol.batch import (
     NO_PRODUCER_ID,
     NO_TIMESTAMP_MS,
+    pack_base_offset,
     with_base_offset,
 )
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_runtime.decision import Decision, Operation, Record, ShardKey, Turn
+from coordinator_runtime.decision import Decision, Operation, Record, ShardKey, Shared, Turn
 from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
 from coordinator_runtime.ports import OpenInPartition
 from coordinator_runtime.timeline import Journal, TimelineMap
@@ -207,15 +208,14 @@ class LogShard:
             raise rules.outside_of_transaction()
         return Decision(reply=entry.open_transaction.first_offset, records=tuple(records), events=tuple(events))
 
-    def decide_append_and_end(self, appends: Sequence[Append], marker: Marker, turn: Turn) -> Decision:
+    def decide_append_and_end(self, appends: Sequence[Append], marker: Marker, turn: Turn) -> Shared:
         """The same, with the end of the transaction in the same step and the same record. Raises Refused as
         `decide_marker`, too."""
         ordinal = appends[0].ordinal
         partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
         if partition is None or head is None:
             raise _unknown()
-        first_offset, record, grew = grow(partition, head, appends, marker, self._config, turn.now_ms)
-        return Decision(first_offset, (Record(self.key, record),), events=(grew,))
+        return grow(partition, head, appends, marker, self._config, turn.now_ms)
 
     def decide_marker(self, ordinal: int, marker: Marker, turn: Turn) -> Decision:
         """End a transaction in a partition. No reply; success for a partition that was deleted, because what the marker
@@ -235,7 +235,7 @@ class LogShard:
         end, producer = end_of(marker, turn.now_ms)
         if entry is not None and marker.next_epoch <= entry.epoch:
             producer = rules.entry_after_marker(entry, marker, now_ms=turn.now_ms)
-        batch = with_base_offset(end, offset)
+        batch = pack_base_offset(offset) + end
         index, indexed = rules.index_after(
             head.index,
             last_offset=offset,

@@ -23,7 +23,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.authorization import require
-from coordinator_runtime.decision import Decision, Operation, Turn
+from coordinator_runtime.decision import Decision, Operation, ShardKey, Shared, Turn
 from coordinator_runtime.edge import partition_name
 from coordinator_runtime.ports import (
     Authorizer,
@@ -58,9 +58,10 @@ class BatchWrite(Struct, frozen=True):
         """Appends them; the reply is the offset of the transaction's first record in the partition."""
         return Operation(self.placed.shard, self._decide_append)
 
-    def append_and_end(self, marker: Marker) -> Operation:
+    def append_and_end(self, marker: Marker) -> BatchesAndMarker:
         """The same, and the marker behind them."""
-        return Operation(self.placed.shard, partial(self._decide_append_and_end, marker))
+        placed = self.placed
+        return BatchesAndMarker(placed.shard, placed.ref, self.appends, marker)
 
     def _decide_append(self, log: LogShard, turn: Turn) -> Decision:
         try:
@@ -68,11 +69,20 @@ class BatchWrite(Struct, frozen=True):
         except Refused as refusal:
             raise _of_partition(self.placed.ref, refusal) from refusal
 
-    def _decide_append_and_end(self, marker: Marker, log: LogShard, turn: Turn) -> Decision:
+
+class BatchesAndMarker(Struct, frozen=True):
+    """A whole transaction, for one partition. Implements `coordinator_runtime.decision.Share`."""
+
+    shard: ShardKey
+    ref: PartitionRef
+    appends: Sequence[Append]
+    marker: Marker
+
+    def decide(self, log: LogShard, turn: Turn) -> Shared:
         try:
-            return log.decide_append_and_end(self.appends, marker, turn)
+            return log.decide_append_and_end(self.appends, self.marker, turn)
         except Refused as refusal:
-            raise _of_partition(self.placed.ref, refusal) from refusal
+            raise _of_partition(self.ref, refusal) from refusal
 
 
 class TransactedBatches:

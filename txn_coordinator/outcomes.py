@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker
-from coordinator_runtime.decision import CancelTimer, Decision, Effect, Operation, Record, ShardKey, Turn, Unpark
+from coordinator_runtime.decision import CancelTimer, Decision, Effect, Operation, Record, ShardKey, Share, Turn, Unpark
 from coordinator_runtime.ports import GroupWrite, MarkerPort, PartitionWrite
 from txn_coordinator import rules
 from txn_coordinator.counters import CountersShard
@@ -139,8 +139,8 @@ class Outcomes:
         effects: tuple[Effect, ...] = ()
         if current.state is ONGOING:
             effects = (CancelTimer(timer_key(current.transactional_id)),)
-        ends = self._joinable_ends(prepared, contribution, last_csn=current.csn)
-        if ends is None:
+        fused = self._fused(prepared, contribution, last_csn=current.csn)
+        if fused is None:
             opening = () if opened is current else (TransactionStepped(current, opened),)
             return Decision(
                 records=(*records, changed(self._key, prepared)),
@@ -156,7 +156,8 @@ class Outcomes:
         completed = Record(self._key, TransactionChanged(planned, decided), cause=planned.cause)
         return Decision(
             records=(*records, completed),
-            joins=ends,
+            shares=fused[0],
+            joins=tuple(fused[1]),
             effects=effects,
             events=(TransactionRanThrough(current, opened, prepared, planned),),
             combine=combine,
@@ -186,30 +187,29 @@ class Outcomes:
         markers.extend(self._markers.group_marker(group, marker) for group in sorted(prepared.groups))
         return markers if self._are_served(markers) else None
 
-    def _joinable_ends(
+    def _fused(
         self, prepared: Transaction, contribution: Contribution, *, last_csn: int
-    ) -> tuple[Operation, ...] | None:
-        """The same with the writes, which come first and end what they write to."""
+    ) -> tuple[Sequence[Share], Sequence[Operation]] | None:
+        """The same with the writes, which come first and end what they write to; those of partitions, and the rest."""
         if not self._may_fuse(prepared):
             return None
         marker = rules.marker_of(prepared, self.coordinator_epoch)
         writes = contribution.partitions
-        ends = [write.append_and_end(marker) for write in writes]
-        if contribution.groups:
-            ends.extend(write.keep_and_end(last_csn, marker) for write in contribution.groups)
+        shares = [write.append_and_end(marker) for write in writes]
+        rest = [write.keep_and_end(last_csn, marker) for write in contribution.groups] if contribution.groups else []
         if len(writes) < len(prepared.partitions):
             others = prepared.partitions.difference(write.ordinal for write in writes)
-            ends.extend(self._markers.partition_marker(ordinal, marker) for ordinal in sorted(others))
+            rest.extend(self._markers.partition_marker(ordinal, marker) for ordinal in sorted(others))
         if len(contribution.groups) < len(prepared.groups):
-            rest = prepared.groups.difference(write.group_id for write in contribution.groups)
-            ends.extend(self._markers.group_marker(group, marker) for group in sorted(rest))
-        return tuple(ends) if self._are_served(ends) else None
+            groups = prepared.groups.difference(write.group_id for write in contribution.groups)
+            rest.extend(self._markers.group_marker(group, marker) for group in sorted(groups))
+        return (shares, rest) if self._are_served(shares) and self._are_served(rest) else None
 
     def _may_fuse(self, prepared: Transaction) -> bool:
         participants = len(prepared.partitions) + len(prepared.groups)
         return self._is_fused and participants <= self._limits.fused_participants_max
 
-    def _are_served(self, operations: Sequence[Operation]) -> bool:
+    def _are_served(self, operations: Sequence[Operation | Share]) -> bool:
         return all(map(self.is_served, map(_shard_of, operations)))
 
     def send_markers(self, prepared: Transaction) -> SendMarkers:

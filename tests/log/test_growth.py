@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coordinator_protocol.batch import NO_TIMESTAMP_MS, BatchHeader, Encoding, encode_offsetless
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_runtime.decision import Coordinator, Decision, ShardKey, Turn
+from coordinator_runtime.decision import Coordinator, Decision, Record, ShardKey, Shared, Turn
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.store import Mutation
 from coordinator_runtime.timeline import Journal
@@ -38,12 +38,15 @@ class Room:
         self._sequences: dict[tuple[int, int], int] = {}
         self.shard.replay(PartitionCreated(ORDINAL))
 
-    def perform(self, decide: Callable[[LogShard], Decision]) -> object:
+    def perform(self, decide: Callable[[LogShard], Decision | Shared]) -> object:
         """The reply, or the number of the error code."""
         try:
             decision = decide(self.shard)
         except Refused as refusal:
             return refusal.code
+        if isinstance(decision, tuple):
+            reply, value, _event = decision
+            decision = Decision(reply, (Record(KEY, value),))
         for record in decision.records:
             self.shard.replay(record.value)
             staged = StagedRows()
@@ -119,8 +122,8 @@ def test_one_step_is_as_good_as_many(
 def test_it_is_one_record() -> None:
     room = Room(PartitionConfig())
     appends = [room.batch(PRODUCER_ID, 0, 2), room.batch(PRODUCER_ID, 0, 1)]
-    decision = room.shard.decide_append_and_end(appends, marker(PRODUCER_ID, 0, Outcome.COMMIT, 1), TURN)
-    (record,) = (each.value for each in decision.records)
+    ending = marker(PRODUCER_ID, 0, Outcome.COMMIT, 1)
+    _first_offset, record, _grew = room.shard.decide_append_and_end(appends, ending, TURN)
     assert isinstance(record, TransactionEnded)
     assert [last_offset for last_offset, _batch in record.batches] == [1, 2, 3]
 

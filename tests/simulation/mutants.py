@@ -30,11 +30,13 @@ from group_coordinator.committed.transacted import OffsetsWrite
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.shard import GroupShard
 from partition_log import rules as log_rules
+from partition_log.events import PartitionGrew
 from partition_log.markers import PartitionMarkers
+from partition_log.records import ProducersForgotten
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.shard import LogShard
 from partition_log.state import Isolation, PartitionHead
-from partition_log.transacted import BatchWrite
+from partition_log.transacted import BatchesAndMarker, BatchWrite
 from txn_coordinator import codec, rules, state
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.outcomes import Outcomes
@@ -174,6 +176,14 @@ def _swallow_refusal(decide: Any, *args: Any) -> Any:
         return decide(*args)
     except Refused:
         return Decision(reply=0)
+
+
+def _write_nothing_where_refused(decide: Any, share: Any, log: Any, turn: Any) -> Any:
+    try:
+        return decide(share, log, turn)
+    except Refused:
+        ordinal = share.ref.ordinal
+        return 0, ProducersForgotten(ordinal, (), log._heads.get(ordinal)), PartitionGrew(ordinal, 0, 0)
 
 
 def _keep_no_offsets(keep: Any, *args: Any) -> Any:
@@ -446,7 +456,7 @@ MUTANTS = (
         "a Transact whose batch is refused by a partition commits without it",
         (
             (BatchWrite, "_decide_append", _swallow_refusal),
-            (BatchWrite, "_decide_append_and_end", _swallow_refusal),
+            (BatchesAndMarker, "decide", _write_nothing_where_refused),
         ),
         _TRANSACTING,
     ),

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_runtime.decision import CancelTimer, Coordinator, Decision, Operation, ShardKey
+from coordinator_runtime.decision import CancelTimer, Coordinator, Decision, Operation, ShardKey, Share, Shared, Turn
 from tests.harness.table import cells
 from tests.transactions.test_decision_tables import stored
 from tests.transactions.world_of_one import (
@@ -40,6 +40,18 @@ BOTH_MODES = pytest.mark.parametrize("two_phase", list(TwoPhase))
 
 
 @dataclass(frozen=True, slots=True)
+class AppendedAndEnded:
+    """What it says then."""
+
+    ordinal: int
+    csn: int
+    shard: ShardKey = COUNTERS
+
+    def decide(self, _shard: object, _turn: Turn) -> Shared:
+        return ("append and end", self.ordinal, self.csn), None, None
+
+
+@dataclass(frozen=True, slots=True)
 class Write:
     """A partition that takes everything, and says how it was asked."""
 
@@ -48,8 +60,8 @@ class Write:
     def append(self) -> Operation:
         return Operation(COUNTERS, lambda _shard, _turn: Decision(reply=("append", self.ordinal)))
 
-    def append_and_end(self, marker: Marker) -> Operation:
-        return Operation(COUNTERS, lambda _shard, _turn: Decision(reply=("append and end", self.ordinal, marker.csn)))
+    def append_and_end(self, marker: Marker) -> AppendedAndEnded:
+        return AppendedAndEnded(self.ordinal, marker.csn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +208,7 @@ def test_fused_it_is_one_record_that_tells_what_prepare_would_have_told() -> Non
     (prepared,) = (each.after for each in steps_in(decision) if each.after.state is TransactionState.PREPARE_COMMIT)
     assert record.prepared == prepared
     # What is written comes first; a partition that gets nothing new gets its marker.
-    assert [_reply_of(join) for join in decision.joins] == [
+    assert [_reply_of(each) for each in (*decision.shares, *decision.joins)] == [
         ("append and end", 2, 1),
         ("append and end", 4, 1),
         ("keep and end", "g", 3, 1),
@@ -280,8 +292,9 @@ def test_the_name_is_forgotten_when_the_id_goes_on(outcome: Outcome) -> None:
     assert (opened.transact_id, following.transact_id) == (b"", OTHER_NAME)
 
 
-def _reply_of(join: Operation) -> object:
-    return join.decide(None, TURN).reply
+def _reply_of(join: Operation | Share) -> object:
+    answer = join.decide(None, TURN)
+    return answer.reply if isinstance(answer, Decision) else answer[0]
 
 
 def _refuse(_catalog: object, _turn: object) -> Decision:

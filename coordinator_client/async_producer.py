@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar, Unpack
@@ -153,12 +153,11 @@ class AsyncProducer(ProducerShell):
 
     async def _take(self, topic: str, row: Row, partition: int | None) -> None:
         core = self._core
-        writer = core.writer(topic)
+        writer = core.writers.get(topic)
         if writer is None:
             self._learn(topic)
             await self._reach_goal()
-            writer = core.writer(topic)
-            assert writer is not None, "a topic that was learned has a writer"
+            writer = core.writers[topic]
         if core.append(writer, row, partition):
             keep_memory_of_batches()
             self._pump()
@@ -171,7 +170,11 @@ class AsyncProducer(ProducerShell):
 
     async def _begin(self) -> None:
         self._core.begin()
-        await self._reach_goal()
+        if self._core.goal is None:
+            # Reached without a request. A fork is told all the same.
+            self._connection.transport_on(self._open_loop)
+        else:
+            await self._reach_goal()
 
     async def _commit(self) -> int:
         self._core.commit()
@@ -222,18 +225,15 @@ class AsyncProducer(ProducerShell):
         """Work until the core's goal is reached. Raises: what the core says it ended with."""
         core = self._core
         try:
-            if core.is_at_rest:
-                # Reached without a request. A fork is told all the same.
-                self._connection.transport_on(self._open_loop)
-            else:
-                self._pump()
-            while not core.is_at_rest:
+            self._pump()
+            while core.goal is not None:
                 await self._news()
         except BaseException:
             core.interrupt()
             self._cancel_given_up()
             raise
-        self._cancel_given_up()
+        if core.flights.cancelled:
+            self._cancel_given_up()
         result = core.take_result()
         if result is not None:
             raise result
@@ -259,8 +259,9 @@ class AsyncProducer(ProducerShell):
             self._calls[due.flight] = transport.start(
                 due.rpc, due.request, timeout_ms=due.timeout_ms, on_done=partial(self._report, due.flight, due.attempt)
             )
-        self._cancel_given_up()
-        wake_ms = core.wake_ms()
+        if core.flights.cancelled:
+            self._cancel_given_up()
+        wake_ms = core.flights.wake_ms()
         if wake_ms is not None and (self._timer is None or wake_ms < self._timer_ms):
             if self._timer is not None:
                 self._timer.cancel()
@@ -269,21 +270,23 @@ class AsyncProducer(ProducerShell):
 
     def _report(self, flight: int, attempt: int, answer: Reply | Loss) -> None:
         """Take an answer: in a plain call where it comes on this loop, as those of a session do."""
-        deliver = partial(self._deliver, flight, attempt, answer)
+        report = flight, attempt, answer
         if self._loop.is_here:
-            self._go_on(deliver)
+            self._go_on(report)
         else:
-            self._loop.call_soon(partial(self._go_on, deliver))
+            self._loop.call_soon(partial(self._go_on, report))
 
     def _on_time(self) -> None:
         self._timer = None
-        self._go_on(lambda: None)
+        self._go_on(None)
 
-    def _go_on(self, step: Callable[[], None]) -> None:
+    def _go_on(self, report: tuple[int, int, Reply | Loss] | None) -> None:
+        """Hand over the answer, if there is one, start what follows, and wake whoever waits for it."""
         if self._defect is not None:
             return
         try:
-            step()
+            if report is not None:
+                self._deliver(*report)
             if not self._core.is_idle:
                 self._pump()
         except BaseException as error:  # noqa: BLE001  nobody is here to see it: whoever waits raises it
@@ -293,7 +296,7 @@ class AsyncProducer(ProducerShell):
             return
         if self._defect is not None:
             waiter.set_exception(self._defect)
-        elif self._core.is_at_rest:
+        elif self._core.goal is None:
             waiter.set_result(None)
 
 

@@ -8,14 +8,15 @@ waits for the answer to the one before, order and sequence numbers hold whatever
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client.encodings import BATCH_OVERHEAD_BYTES, BatchStamp, Row, row_bytes_max, write_batch
-from coordinator_client.errors import rejected
+from coordinator_client.errors import TransactionError, rejected
 from coordinator_client.state import Identity, TopicPartitionCount
 from coordinator_protocol.batch import Compression, Encoding
 from coordinator_protocol.errors import ErrorCode
@@ -51,18 +52,16 @@ class BatchFormat:
     is_transactional: bool
 
 
-@dataclass(slots=True, eq=False)
-class SealedBatch:
-    """A batch that takes no more records."""
+class SealedBatch(Struct, frozen=True, eq=False):
+    """A batch that was sent: the same for every attempt."""
 
     queue: PartitionQueue
-    rows: Sequence[Row]
     size_bytes: int
-    identity: Identity | None = None
-    """Whose stamp it has; None before it is sent."""
-    base_sequence: int = -1
-    message: log.PartitionBatch | None = None
-    """Built when it is sent for the first time, the same for every attempt."""
+    identity: Identity
+    """Whose stamp it has."""
+    base_sequence: int
+    message: log.PartitionBatch
+    """Stands for the records, which nobody keeps any more."""
 
 
 @dataclass(slots=True, eq=False)
@@ -73,19 +72,15 @@ class PartitionQueue:
     partition: int
     rows: list[Row] = field(default_factory=list)
     size_bytes: int = BATCH_OVERHEAD_BYTES
-    sealed: deque[SealedBatch] = field(default_factory=deque)
+    sealed: deque[tuple[list[Row], int]] = field(default_factory=deque)
+    """Batches that were cut and not sent: their records, and an upper bound of their bytes."""
     in_flight: SealedBatch | None = None
     next_sequence: int = 0
-
-    def seal(self) -> None:
-        """Cut the open batch."""
-        self.sealed.append(SealedBatch(self, self.rows, self.size_bytes))
-        self.rows, self.size_bytes = [], BATCH_OVERHEAD_BYTES
 
     def drop_unsent(self) -> int:
         """Forget what waits; return how many bytes that were."""
         dropped = self.size_bytes - BATCH_OVERHEAD_BYTES
-        dropped += sum(batch.size_bytes - BATCH_OVERHEAD_BYTES for batch in self.sealed)
+        dropped += sum(size_bytes - BATCH_OVERHEAD_BYTES for _, size_bytes in self.sealed)
         self.rows, self.size_bytes = [], BATCH_OVERHEAD_BYTES
         self.sealed.clear()
         return dropped
@@ -94,13 +89,14 @@ class PartitionQueue:
 class TopicWriter:
     """Where the records of one topic go: by key as Kafka does, without a key in turns, batch by batch."""
 
-    __slots__ = ("_by_key", "_keyless", "queues", "topic")
+    __slots__ = ("_by_key", "keyless", "queues", "topic")
 
     def __init__(self, topic: TopicPartitionCount, *, first: float) -> None:
         """`first` in [0, 1) chooses the partition where records without a key begin."""
         self.topic = topic
         self.queues = [PartitionQueue(topic, partition) for partition in range(topic.partition_count)]
-        self._keyless = int(first * topic.partition_count)
+        self.keyless = int(first * topic.partition_count)
+        """The partition of records without a key, until its batch is cut."""
         self._by_key: dict[bytes, PartitionQueue] = {}
 
     def queue_for(self, key: bytes | None, partition: int | None) -> PartitionQueue:
@@ -113,7 +109,7 @@ class TopicWriter:
                 )
             return self.queues[partition]
         if key is None:
-            return self.queues[self._keyless]
+            return self.queues[self.keyless]
         queue = self._by_key.get(key)
         if queue is None:
             # Keys repeat, and the hash takes longer in Python than everything else a send does.
@@ -122,10 +118,9 @@ class TopicWriter:
             queue = self._by_key[key] = self.queues[partition_for(key, len(self.queues))]
         return queue
 
-    def after_seal(self, queue: PartitionQueue) -> None:
-        """Move records without a key on to the next partition, once the batch they shared is cut."""
-        if queue.partition == self._keyless:
-            self._keyless = (self._keyless + 1) % len(self.queues)
+    def move_on(self) -> None:
+        """Let records without a key share a batch of the next partition."""
+        self.keyless = (self.keyless + 1) % len(self.queues)
 
 
 class Accumulator:
@@ -133,47 +128,43 @@ class Accumulator:
 
     def __init__(self, batch_format: BatchFormat) -> None:
         self._format = batch_format
-        self._writers: dict[str, TopicWriter] = {}
+        self.writers: dict[str, TopicWriter] = {}
+        """Where the records of a topic go whose partitions are known."""
         # Dictionaries as ordered sets: among ten thousand partitions, only those with something to do are looked at.
         self._open: dict[PartitionQueue, TopicWriter] = {}
-        self._ready: dict[PartitionQueue, None] = {}
+        self.ready: dict[PartitionQueue, None] = {}
+        """Partitions with a batch that can be sent now."""
         self._sent: dict[PartitionQueue, None] = {}
         self.buffered_bytes = 0
         """Upper bound of what the records that wait or are on their way take on the wire."""
 
-    def writer(self, topic: str) -> TopicWriter | None:
-        """Return the writer of a topic whose partitions are known."""
-        return self._writers.get(topic)
-
     def learn(self, topic: TopicPartitionCount, *, first: float) -> None:
         """Take records for this topic from now on."""
-        self._writers[topic.name] = TopicWriter(topic, first=first)
+        self.writers[topic.name] = TopicWriter(topic, first=first)
 
     def forget(self, *topics: str) -> None:
         """Ask for the topics' partitions anew before the next record: they may have been deleted or created again."""
         for topic in topics:
-            self._writers.pop(topic, None)
+            self.writers.pop(topic, None)
 
     def append(self, writer: TopicWriter, row: Row, partition: int | None) -> bool:
         """Take a record; return whether a batch became full and can be sent.
 
         Raises: Rejected with MESSAGE_TOO_LARGE or UNKNOWN_TOPIC_OR_PARTITION.
         """
-        size = row_bytes_max(row)
-        if size + BATCH_OVERHEAD_BYTES > self._format.record_bytes_max:
-            raise rejected(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"the record takes up to {size} bytes and a batch of {self._format.record_bytes_max} must hold it with "
-                f"{BATCH_OVERHEAD_BYTES} of its own; store large values elsewhere and send a reference",
-            )
+        size, batch_format = row_bytes_max(row), self._format
         queue = writer.queue_for(row[0], partition)
         has_sealed = False
-        # A record without a key goes on to the next partition here, whose batch may be full as well.
-        while queue.rows and queue.size_bytes + size > self._format.batch_bytes:
-            self._seal(writer, queue)
-            queue = writer.queue_for(row[0], partition)
-            has_sealed = True
-        if not queue.rows:
+        # What fits beside others cannot be too large.
+        if not queue.rows or queue.size_bytes + size > batch_format.batch_bytes:
+            if size + BATCH_OVERHEAD_BYTES > batch_format.record_bytes_max:
+                raise _too_large(size, batch_format.record_bytes_max)
+            # A record without a key goes on to the next partition here, whose batch may be full as well.
+            while queue.rows and queue.size_bytes + size > batch_format.batch_bytes:
+                del self._open[queue]
+                self._seal(writer, queue)
+                queue = writer.queue_for(row[0], partition)
+                has_sealed = True
             self._open[queue] = writer
         queue.rows.append(row)
         queue.size_bytes += size
@@ -182,13 +173,9 @@ class Accumulator:
 
     def seal_all(self) -> None:
         """Cut every open batch."""
-        for queue, writer in list(self._open.items()):
+        for queue, writer in self._open.items():
             self._seal(writer, queue)
-
-    @property
-    def has_ready(self) -> bool:
-        """Whether a batch can be sent now."""
-        return bool(self._ready)
+        self._open.clear()
 
     def fits_one_request(self, bytes_max: int) -> bool:
         """Whether everything that was not sent is cut, one batch for each partition, and no larger than this."""
@@ -198,7 +185,7 @@ class Accumulator:
         for queue in self._with_sealed():
             if len(queue.sealed) > 1:
                 return False
-            size_bytes += queue.sealed[0].size_bytes
+            size_bytes += queue.sealed[0][1]
         return size_bytes <= bytes_max
 
     def take(self, identity: Identity, into: Batches) -> list[SealedBatch]:
@@ -206,12 +193,18 @@ class Accumulator:
         for no answer."""
         taken: list[SealedBatch] = []
         size_bytes = 0
-        for queue in list(self._ready):
-            size_bytes += queue.sealed[0].size_bytes
+        for queue in list(self.ready):
+            rows, batch_bytes = queue.sealed[0]
+            size_bytes += batch_bytes
             if taken and size_bytes > REQUEST_BYTES_MAX:
                 break
-            del self._ready[queue]
-            taken.append(self._stamped(queue, identity, into))
+            del self.ready[queue], queue.sealed[0]
+            self._sent[queue] = None
+            message, sequence = into.add(), queue.next_sequence
+            self._write(message, queue, rows, identity)
+            queue.in_flight = SealedBatch(queue, batch_bytes, identity, sequence, message)
+            queue.next_sequence = add_sequence(sequence, len(rows))
+            taken.append(queue.in_flight)
         return taken
 
     def settle(self, batch: SealedBatch) -> None:
@@ -219,7 +212,7 @@ class Accumulator:
         batch.queue.in_flight = None
         self.buffered_bytes -= batch.size_bytes - BATCH_OVERHEAD_BYTES
         if batch.queue.sealed:
-            self._ready[batch.queue] = None
+            self.ready[batch.queue] = None
 
     def take_back_sequence(self, batch: SealedBatch, identity: Identity | None) -> None:
         """Use the sequence numbers of a batch again that certainly is not in the log, so that no gap is left.
@@ -234,21 +227,26 @@ class Accumulator:
         for queue in [*self._open, *self._with_sealed()]:
             self.buffered_bytes -= queue.drop_unsent()
         self._open.clear()
-        self._ready.clear()
+        self.ready.clear()
 
     def drop(self) -> None:
         """Forget everything that waits or is on its way."""
-        self.drop_unsent()
+        # After a commit nothing waits, so that each partition is looked at once.
+        if self._open or self.ready:
+            self.drop_unsent()
         for queue in self._sent:
             queue.in_flight = None
+            queue.sealed.clear()
         self.buffered_bytes = 0
 
     def restart_sequences(self) -> None:
         """Begin at 0 in every partition, as every new identity must."""
-        for queue in self._sent:
+        sent, self._sent = self._sent, {}
+        for queue in sent:
             queue.next_sequence = 0
-        # What is still on its way keeps the stamp it has, and its partition waits for it.
-        self._sent = {queue: None for queue in self._sent if queue.in_flight is not None}
+            if queue.in_flight is not None:
+                # What is still on its way keeps the stamp it has, and its partition waits for it.
+                self._sent[queue] = None
 
     def last_sequences(self) -> list[txn.LastSequence]:
         """Return what was sent last to each partition under this identity, for the server to check a commit against."""
@@ -264,33 +262,34 @@ class Accumulator:
 
     def _with_sealed(self) -> list[PartitionQueue]:
         """Each queue once: those that can send, and those that wait for an answer."""
-        ready = self._ready
+        ready = self.ready
         return [*ready, *[queue for queue in self._sent if queue.sealed and queue not in ready]]
 
     def _seal(self, writer: TopicWriter, queue: PartitionQueue) -> None:
-        del self._open[queue]
-        queue.seal()
-        writer.after_seal(queue)
+        """Cut the open batch of a partition, which the caller takes out of those that are open."""
+        queue.sealed.append((queue.rows, queue.size_bytes))
+        queue.rows, queue.size_bytes = [], BATCH_OVERHEAD_BYTES
+        if queue.partition == writer.keyless:
+            writer.move_on()
         if queue.in_flight is None:
-            self._ready[queue] = None
+            self.ready[queue] = None
 
-    def _stamped(self, queue: PartitionQueue, identity: Identity, into: Batches) -> SealedBatch:
-        batch = queue.sealed.popleft()
-        batch.identity, batch.base_sequence = identity, queue.next_sequence
-        queue.next_sequence = add_sequence(queue.next_sequence, len(batch.rows))
-        queue.in_flight = batch
-        self._sent[queue] = None
-        batch_format, topic = self._format, queue.topic
-        stamp = BatchStamp(*identity, batch.base_sequence, batch_format.is_transactional)
-        batch.message = message = into.add()
+    def _write(self, message: log.PartitionBatch, queue: PartitionQueue, rows: list[Row], identity: Identity) -> None:
+        topic, batch_format = queue.topic, self._format
         message.topic, message.topic_id, message.partition = topic.name, topic.topic_id, queue.partition
+        producer_id, producer_epoch = identity
         write_batch(
             message.batch,
-            batch.rows,
+            rows,
             encoding=batch_format.encoding,
             compression=batch_format.compression,
-            stamp=stamp,
+            stamp=BatchStamp(producer_id, producer_epoch, queue.next_sequence, batch_format.is_transactional),
         )
-        # From here on the message stands for the records.
-        batch.rows = ()
-        return batch
+
+
+def _too_large(size: int, bytes_max: int) -> TransactionError:
+    return rejected(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"the record takes up to {size} bytes and a batch of {bytes_max} must hold it with {BATCH_OVERHEAD_BYTES} of "
+        "its own; store large values elsewhere and send a reference",
+    )

@@ -21,8 +21,10 @@ from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.errors import TransactionError, rejected
 from coordinator_client.fetch_reply import Payload
 from coordinator_protocol.batch import (
+    FORMAT_VERSION,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     Compression,
     Encoding,
@@ -30,7 +32,9 @@ from coordinator_protocol.batch import (
     batch_crc,
     compression_of,
     encoding_of,
+    pack_covered,
 )
+from coordinator_protocol.checksum import crc32c_of_both
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import MEBI
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
@@ -56,8 +60,7 @@ BATCH_OVERHEAD_BYTES: Final = 2_048
 """Upper bound of what a batch has besides its records: our header, Arrow's description, its padding, gzip's frame."""
 
 _UNCOMPRESSED: Final = Compression.NONE
-_CREATE_TIME: Final = TimestampType.CREATE_TIME
-"""By names of their own: to find a member in its class takes 0.1 us, and this is done for every batch."""
+"""By a name of its own: to find a member in its class takes 0.1 us, and this is done for every batch."""
 
 _ENCODINGS_ON_THE_WIRE: Final = tuple([log.Encoding.ValueType(each) for each in Encoding])
 _COMPRESSIONS_ON_THE_WIRE: Final = tuple([log.Compression.ValueType(each) for each in Compression])
@@ -100,23 +103,24 @@ def write_batch(
     payload = _ENCODERS[encoding](rows)
     if compression is not _UNCOMPRESSED:
         payload = compress(payload, compression)
+        batch.compression = _COMPRESSIONS_ON_THE_WIRE[compression]
     record_count, first_ms = len(rows), rows[0][2]
     # The wire asks for the first and the largest; a first one that is the largest is both.
     newest_ms = first_ms if record_count == 1 else max([row[2] for row in rows])
     producer_id, producer_epoch, base_sequence = stamp.producer_id, stamp.producer_epoch, stamp.base_sequence
-    # In the order of the fields: by name it takes more than twice as long, and this is done for every batch.
-    header = BatchHeader(
-        0,
-        record_count,
+    # Packed here, without a header that would be made for nothing else.
+    covered = pack_covered(
+        compression | stamp.is_transactional << TRANSACTIONAL_BIT,
+        record_count - 1,
         first_ms,
         newest_ms,
-        encoding,
         producer_id,
         producer_epoch,
         base_sequence,
-        compression,
-        _CREATE_TIME,
-        stamp.is_transactional,
+        record_count,
+        encoding,
+        FORMAT_VERSION,
+        0,
     )
     # Field by field, and in the request where it stays: half the price of keywords and copies.
     batch.record_count = record_count
@@ -124,8 +128,7 @@ def write_batch(
     batch.max_timestamp_ms = newest_ms
     batch.is_transactional = stamp.is_transactional
     batch.encoding = _ENCODINGS_ON_THE_WIRE[encoding]
-    batch.compression = _COMPRESSIONS_ON_THE_WIRE[compression]
-    batch.crc32c = batch_crc(header, payload)
+    batch.crc32c = crc32c_of_both(covered, payload)
     batch.payload = payload
     if producer_id != NO_PRODUCER_ID:
         batch.producer_id = producer_id

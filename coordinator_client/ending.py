@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client.errors import TransactionError, failure, failure_of
 from coordinator_client.exchange import Deadlines, Exchange
-from coordinator_client.methods import END_TXN, TRANSACT, Rpc
+from coordinator_client.methods import END_TXN, Rpc
 from coordinator_client.rules import send_failure
 from coordinator_client.state import Identity
 from coordinator_protocol.errors import ErrorClass, ErrorCode
@@ -26,6 +26,7 @@ _NOTHING_CHANGED: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH})
 class Ending:
     """The end of one transaction."""
 
+    rpc: Rpc[Any, Any]
     request: EndRequest
     is_all: bool = False
     """The request is all of the transaction, so that a refusal leaves nothing to abort."""
@@ -38,10 +39,6 @@ class Ending:
         return self.request.committed
 
     @property
-    def _rpc(self) -> Rpc[Any, Any]:
-        return TRANSACT if isinstance(self.request, txn.TransactRequest) else END_TXN
-
-    @property
     def topics(self) -> set[str]:
         """Topics that a Transact writes to."""
         return (
@@ -50,13 +47,13 @@ class Ending:
 
     def exchange(self, deadlines: Deadlines, now_ms: int) -> Exchange[Any, EndReply]:
         """Return the request as one exchange more."""
-        return Exchange(self._rpc, self.request, deadlines=deadlines, now_ms=now_ms)
+        return Exchange(self.rpc, self.request, deadlines=deadlines, now_ms=now_ms)
 
     def failure(self, end: EndReply | TransactionError, *, lost_attempts: int) -> TransactionError | None:
         """Return the failure that the end of an exchange stands for, None for a success."""
         self.is_lost = self.is_lost or lost_attempts > 0
-        error = end if isinstance(end, TransactionError) else failure_of(self._rpc.method, end)
-        if error is None or self._rpc is END_TXN:
+        error = end if isinstance(end, TransactionError) else failure_of(self.rpc.method, end)
+        if error is None or self.rpc is END_TXN:
             return error
         if error.code == ErrorCode.INVALID_PRODUCER_EPOCH:
             # Transact leaves open who set the newer epoch; the abort that follows finds out, as after EndTxn.

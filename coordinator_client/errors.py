@@ -174,9 +174,10 @@ def class_of(method: Method, verdict: Verdict) -> ErrorClass:
     The class in the reply decides. A class this client does not know is replaced by its own table's answer for the
     code, and a failure code that came without any class likewise: it must not be taken for a success.
     """
-    code, number = verdict.error_code, verdict.error_class
+    code = verdict.error_code
     if not code:
         return ErrorClass.NONE
+    number = verdict.error_class
     if number in _CLASSES and (number != ErrorClass.NONE or code not in _CODES):
         return ErrorClass(number)
     return error_class(method, ErrorCode(code) if code in _CODES else ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -194,6 +195,8 @@ def failure(code: int, error_class: ErrorClass, reason: str) -> TransactionError
 
 def failure_of(method: Method, verdict: Verdict) -> TransactionError | None:
     """Return the exception a reply stands for, or None where it succeeded."""
+    if not verdict.error_code:
+        return None
     what = class_of(method, verdict)
     if what is ErrorClass.NONE:
         return None

@@ -32,6 +32,8 @@ PAUSE_MS_FIRST: Final = 5
 PAUSE_MS_MAX: Final = 100
 _DOUBLINGS_MAX: Final = 10
 
+_NO_ATTEMPT: Final = (ErrorCode.REQUEST_TIMED_OUT, "no attempt was made")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
@@ -53,12 +55,11 @@ class Exchange(Generic[RequestT, ReplyT]):
     """One logical request: due, in flight, or over."""
 
     __slots__ = (
-        "_attempt_ends_ms",
-        "_attempt_ms",
-        "_attempts_max",
         "_cause",
+        "_deadlines",
         "_ends_ms",
         "_started_ms",
+        "attempt_ends_ms",
         "attempts",
         "due_ms",
         "items",
@@ -88,27 +89,19 @@ class Exchange(Generic[RequestT, ReplyT]):
         """When the next attempt may start; None while one is in flight."""
         self._started_ms = now_ms
         self._ends_ms = now_ms + deadlines.total_ms
-        self._attempt_ms = deadlines.attempt_ms
-        self._attempts_max = deadlines.attempts_max
-        self._attempt_ends_ms = 0
-        self._cause: tuple[int, str] = (ErrorCode.REQUEST_TIMED_OUT, "no attempt was made")
+        self._deadlines = deadlines
+        self.attempt_ends_ms = 0
+        """When the attempt in flight should have been answered, or reported lost."""
+        self._cause: tuple[int, str] = _NO_ATTEMPT
 
     def begin_attempt(self, now_ms: int) -> int:
         """Note that an attempt starts now; return how many milliseconds it may take."""
         assert self.due_ms is not None, "one attempt at a time"
-        timeout_ms = max(1, min(self._attempt_ms, self._ends_ms - now_ms))
+        timeout_ms = max(1, min(self._deadlines.attempt_ms, self._ends_ms - now_ms))
         self.attempts += 1
         self.due_ms = None
-        self._attempt_ends_ms = now_ms + timeout_ms
+        self.attempt_ends_ms = now_ms + timeout_ms
         return timeout_ms
-
-    def is_overdue(self, now_ms: int, *, grace_ms: int) -> bool:
-        """Whether the attempt in flight should have been answered, or reported lost, long ago."""
-        return self.due_ms is None and now_ms >= self._attempt_ends_ms + grace_ms
-
-    def wake_ms(self, *, grace_ms: int) -> int:
-        """When to look again, at the latest."""
-        return self._attempt_ends_ms + grace_ms if self.due_ms is None else self.due_ms
 
     def on_answer(self, answer: ReplyT | Loss, *, now_ms: int, jitter: float) -> ReplyT | TransactionError | None:
         """Return the reply that ends the exchange, the failure that ends it, or None: another attempt is due later.
@@ -117,7 +110,9 @@ class Exchange(Generic[RequestT, ReplyT]):
         """
         if isinstance(answer, Loss):
             return self._after_loss(answer, now_ms, jitter)
-        verdict = self.verdict_of(answer)
+        verdict = answer if self.items is None else self.verdict_of(answer)
+        if not verdict.error_code:
+            return answer
         match class_of(self.rpc.method, verdict):
             case ErrorClass.UNKNOWN_OUTCOME:
                 self.lost += 1
@@ -165,7 +160,7 @@ class Exchange(Generic[RequestT, ReplyT]):
     def _again(self, now_ms: int, jitter: float, throttle_ms: int) -> TransactionError | None:
         longest_ms = min(PAUSE_MS_MAX, PAUSE_MS_FIRST << min(self.attempts - 1, _DOUBLINGS_MAX))
         due_ms = now_ms + max(1, throttle_ms, round(longest_ms * (1 + jitter) / 2))
-        if due_ms >= self._ends_ms or self.attempts == self._attempts_max:
+        if due_ms >= self._ends_ms or self.attempts == self._deadlines.attempts_max:
             return self._given_up(now_ms)
         self.due_ms = due_ms
         return None

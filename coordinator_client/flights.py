@@ -8,8 +8,7 @@ so an answer that comes after its attempt was given up is recognised and dropped
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -33,10 +32,8 @@ class Transmission(Struct, frozen=True):
     timeout_ms: int
 
 
-@dataclass(slots=True)
-class _Flight:
-    exchange: Exchange[Any, Any]
-    on_end: Callable[[Any, int], None]
+_Flight: TypeAlias = tuple[Exchange[Any, Any], Callable[[Any, int], None]]
+"""An exchange, and whom its end is told."""
 
 
 class Flights:
@@ -46,7 +43,8 @@ class Flights:
         self._chance = chance
         self._flights: dict[int, _Flight] = {}
         self._started = 0
-        self._cancelled: list[int] = []
+        self.cancelled: list[int] = []
+        """Those that were given up, and that the shell did not take yet."""
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -59,18 +57,22 @@ class Flights:
     ) -> int:
         """Send it when it is due; `on_end` is called once with the final reply or failure, and the time."""
         self._started += 1
-        self._flights[self._started] = _Flight(exchange, on_end)
+        self._flights[self._started] = (exchange, on_end)
         return self._started
+
+    def lose_overdue(self, now_ms: int) -> None:
+        """Take attempts for lost that should have been reported long ago. Call it before `transmissions`."""
+        overdue = []
+        for number, (exchange, _) in self._flights.items():
+            if exchange.due_ms is None and now_ms >= exchange.attempt_ends_ms + ATTEMPT_GRACE_MS:
+                overdue.append((number, exchange.attempts))
+        for number, attempt in overdue:
+            self.on_answer(number, attempt, Loss("DEADLINE_EXCEEDED", "the attempt was never reported back"), now_ms)
 
     def transmissions(self, now_ms: int) -> list[Transmission]:
         """Return the attempts that start now."""
-        for number, flight in list(self._flights.items()):
-            if flight.exchange.is_overdue(now_ms, grace_ms=ATTEMPT_GRACE_MS):
-                lost = Loss("DEADLINE_EXCEEDED", "the attempt was never reported back")
-                self.on_answer(number, flight.exchange.attempts, lost, now_ms)
         due = []
-        for number, flight in self._flights.items():
-            exchange = flight.exchange
+        for number, (exchange, _) in self._flights.items():
             if exchange.due_ms is not None and exchange.due_ms <= now_ms:
                 timeout_ms = exchange.begin_attempt(now_ms)
                 due.append(Transmission(number, exchange.attempts, exchange.rpc, exchange.request, timeout_ms))
@@ -79,30 +81,38 @@ class Flights:
     def on_answer(self, number: int, attempt: int, answer: Reply | Loss, now_ms: int) -> None:
         """Take what became of an attempt; an answer to an attempt that was given up is dropped."""
         flight = self._flights.get(number)
-        if flight is None or flight.exchange.due_ms is not None or flight.exchange.attempts != attempt:
+        if flight is None:
             return
-        end = flight.exchange.on_answer(answer, now_ms=now_ms, jitter=self._chance.fraction())
+        exchange, on_end = flight
+        if exchange.due_ms is not None or exchange.attempts != attempt:
+            return
+        end = exchange.on_answer(answer, now_ms=now_ms, jitter=self._chance.fraction())
         if end is not None:
             del self._flights[number]
-            flight.on_end(end, now_ms)
+            on_end(end, now_ms)
 
     def cancel(self, number: int) -> None:
         """Give one up, if it is still on its way; the server may carry it out all the same."""
         if self._flights.pop(number, None) is not None:
-            self._cancelled.append(number)
+            self.cancelled.append(number)
 
     def cancel_all(self) -> None:
         """Give up everything; the server may carry it out all the same."""
-        self._cancelled += self._flights
+        self.cancelled += self._flights
         self._flights.clear()
 
     def take_cancelled(self) -> list[int]:
         """Return the flights that were given up since the last call, so that the shell stops waiting for them."""
-        cancelled, self._cancelled = self._cancelled, []
+        cancelled, self.cancelled = self.cancelled, []
         return cancelled
 
     def wake_ms(self) -> int | None:
         """When to ask for transmissions again at the latest; None while nothing is on its way."""
-        return min(
-            [flight.exchange.wake_ms(grace_ms=ATTEMPT_GRACE_MS) for flight in self._flights.values()], default=None
-        )
+        earliest_ms: int | None = None
+        for exchange, _ in self._flights.values():
+            due_ms = exchange.due_ms
+            if due_ms is None:
+                due_ms = exchange.attempt_ends_ms + ATTEMPT_GRACE_MS
+            if earliest_ms is None or due_ms < earliest_ms:
+                earliest_ms = due_ms
+        return earliest_ms

@@ -153,12 +153,11 @@ class Producer(ProducerShell):
                 self._connection.close()
 
     def _take(self, topic: str, row: Row, partition: int | None) -> None:
-        writer = self._core.writer(topic)
+        writer = self._core.writers.get(topic)
         if writer is None:
             self._learn(topic)
             self._reach_goal()
-            writer = self._core.writer(topic)
-            assert writer is not None, "a topic that was learned has a writer"
+            writer = self._core.writers[topic]
         if self._core.append(writer, row, partition):
             keep_memory_of_batches()
             self._pump()
@@ -172,7 +171,11 @@ class Producer(ProducerShell):
 
     def _begin(self) -> None:
         self._core.begin()
-        self._reach_goal()
+        if self._core.goal is None:
+            # Reached without a request. A fork is told all the same.
+            self._transport = self._connection.transport
+        else:
+            self._reach_goal()
 
     def _commit(self) -> int:
         self._core.commit()
@@ -224,19 +227,20 @@ class Producer(ProducerShell):
         # A fork is told, even where no request is needed.
         self._transport = self._connection.transport
         try:
-            while not self._core.is_at_rest:
+            while self._core.goal is not None:
                 due = self._take_due()
                 if len(due) == 1 and not self._calls and self._transport.is_direct:
                     self._carry_out(due[0])
                     continue
                 self._start(due)
-                if not self._core.is_at_rest:
+                if self._core.goal is not None:
                     self._wait()
         except BaseException:
             self._core.interrupt()
             self._cancel_given_up()
             raise
-        self._cancel_given_up()
+        if self._core.flights.cancelled:
+            self._cancel_given_up()
         result = self._core.take_result()
         if result is not None:
             raise result
@@ -251,7 +255,8 @@ class Producer(ProducerShell):
         # Looked at before the core notes that an attempt starts: after a fork none can.
         self._transport = self._connection.transport
         due = self._core.transmissions(self._clock.monotonic_ms())
-        self._cancel_given_up()
+        if self._core.flights.cancelled:
+            self._cancel_given_up()
         return due
 
     def _start(self, due: list[Transmission]) -> None:
@@ -276,7 +281,7 @@ class Producer(ProducerShell):
 
     def _wait(self) -> None:
         """Wait for one answer, at most until something is due."""
-        wake_ms = self._core.wake_ms()
+        wake_ms = self._core.flights.wake_ms()
         now_ms = self._clock.monotonic_ms()
         wait_ms = _LONGEST_LOOK_MS if wake_ms is None else max(0, wake_ms - now_ms)
         report = self._clock.take(self._inbox, wait_ms)

@@ -1,8 +1,8 @@
 """What a producer does, without sockets, clocks or threads: the core under the blocking shell and every later one.
 
-A shell sets a goal (`begin`, `flush`, `commit`, ...), then repeats three steps until `is_at_rest`: start what
-`transmissions` returns, wait for an answer or until `wake_ms`, hand the answer to `on_answer`. `take_result` then says
-how the goal ended. Records are taken in between with `append`.
+A shell sets a goal (`begin`, `flush`, `commit`, ...), then repeats three steps until there is no `goal` any more: start
+what `transmissions` returns, wait for an answer or until `flights.wake_ms`, hand the answer to `on_answer`.
+`take_result` then says how the goal ended. Records are taken in between with `append`.
 
 The rules, each with its test:
 - What was not sent by the commit goes with it if it fits, in one Transact, which often is all of the transaction.
@@ -19,37 +19,34 @@ The rules, each with its test:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from coordinator_api.v1 import transaction_pb2 as txn
+from coordinator_client import rules
 from coordinator_client.batching import SealedBatch, TopicWriter
 from coordinator_client.encodings import Row
-from coordinator_client.ending import Ending, EndReply, EndRequest, identity_in
+from coordinator_client.ending import Ending, EndReply, identity_in
 from coordinator_client.errors import Fenced, Loss, OutcomeUnknown, TransactionError, failure, failure_of, rejected
 from coordinator_client.exchange import Exchange
 from coordinator_client.flights import Flights, Transmission
 from coordinator_client.identity import Chance
-from coordinator_client.methods import INIT_PRODUCER_ID, PREPARE_TRANSACTION, Reply
+from coordinator_client.methods import END_TXN, INIT_PRODUCER_ID, PREPARE_TRANSACTION, TRANSACT, Reply
 from coordinator_client.producer_requests import end_request, init_request, prepare_request
-from coordinator_client.rules import (
-    TOPIC_GONE,
-    AfterEnd,
-    AfterSend,
-    aborted_by_server,
-    after_abort,
-    after_commit,
-    after_offsets,
-    after_send,
-    nothing_open,
-    send_failure,
-    still_unknown,
-    unconfirmed_abort,
-    unknown_commit,
-)
+from coordinator_client.rules import AfterEnd, AfterSend
 from coordinator_client.sending import CorePlan, Sender
 from coordinator_client.state import Goal, Identity, ProducerStatus, step
 from coordinator_client.transaction_offsets import TransactionOffsets
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 
 _S = ProducerStatus
+
+_READY = ProducerStatus.READY
+_IN_TRANSACTION = ProducerStatus.IN_TRANSACTION
+_COMMITTING = ProducerStatus.COMMITTING
+_UNINITIALISED = ProducerStatus.UNINITIALISED
+_COMMIT = Goal.COMMIT
+"""What every transaction asks for has names of its own: to find a member in its class takes 0.1 us."""
 
 
 class ProducerCore:
@@ -66,9 +63,13 @@ class ProducerCore:
         """Why the open transaction, or what a plain producer sent since the last flush, cannot succeed."""
         self._plan = plan
         self._chance = chance
-        self._flights = Flights(chance)
-        self._sender = Sender(plan, flights=self._flights, chance=chance, on_failed=self._send_failed)
-        self._goal: Goal | None = None
+        self.flights = Flights(chance)
+        """The requests on their way: they say when to look at them again, and which nobody waits for any more."""
+        self._sender = Sender(plan, flights=self.flights, chance=chance, on_failed=self._send_failed)
+        self.writers: Final[Mapping[str, TopicWriter]] = self._sender.waiting.writers
+        """Where the records of a topic go; one that is missing must be learned first, see `learn`."""
+        self.goal: Goal | None = None
+        """What the caller waits for; None = it is reached, or given up."""
         self._result: TransactionError | None = None
         self._more_failures = 0
         self._is_transaction_sent = False
@@ -83,14 +84,9 @@ class ProducerCore:
         return self._plan.transactional_id is not None
 
     @property
-    def is_at_rest(self) -> bool:
-        """Whether the goal is reached, or given up."""
-        return self._goal is None
-
-    @property
     def is_idle(self) -> bool:
         """Whether there is nothing to start and nothing to wait for."""
-        return self._goal is None and not self._flights and not self._sender.has_ready and not self.is_full
+        return self.goal is None and not (self.flights or self._sender.has_ready or self.is_full)
 
     @property
     def is_full(self) -> bool:
@@ -102,7 +98,7 @@ class ProducerCore:
         """Whether a commit was sent and its outcome is not known; an abort may have been begun to find out."""
         failed = self.failure if self.status is _S.ABORTING else None
         is_asking = failed is not None and (isinstance(failed, Fenced) or failed.may_have_committed)
-        return self._goal is None and (self.status is _S.COMMITTING or is_asking)
+        return self.goal is None and (self.status is _S.COMMITTING or is_asking)
 
     def init(self) -> None:
         """Goal: an identity. For a transactional id this fences every earlier producer, and aborts what it left
@@ -120,13 +116,15 @@ class ProducerCore:
 
     def begin(self) -> None:
         """Goal: an open transaction, after whatever must be done first (identity, an abort that is still due)."""
+        if self.status is _READY:
+            assert self.goal is None, f"{self.goal} is still being worked on"
+            self._open()
+            return
         if self.status is _S.PREPARED:
             raise rejected(ErrorCode.INVALID_TXN_STATE, "a transaction is prepared; commit it or abort it first")
         if self.status in (_S.IN_TRANSACTION, _S.MUST_ABORT):
             raise rejected(ErrorCode.INVALID_TXN_STATE, "a transaction is open already; end it before the next one")
         self._set_goal(Goal.BEGIN)
-        if self.status is _S.READY:
-            self._open()
 
     def flush(self) -> None:
         """Goal: every record taken so far is in the log."""
@@ -144,12 +142,13 @@ class ProducerCore:
 
     def commit(self) -> None:
         """Goal: the transaction is committed; else the result says why it was aborted, or that nobody knows."""
-        if self.status is _S.READY or (self.status is _S.UNINITIALISED and self.failure is None):
-            raise nothing_open()
-        if self.status is _S.COMMITTING:
-            raise still_unknown()
+        if self.status is not _IN_TRANSACTION:
+            if self.status is _READY or (self.status is _UNINITIALISED and self.failure is None):
+                raise rules.nothing_open()
+            if self.status is _COMMITTING:
+                raise rules.still_unknown()
         self._sender.waiting.seal_all()
-        self._set_goal(Goal.COMMIT)
+        self._set_goal(_COMMIT)
 
     def abort(self) -> None:
         """Goal: nothing of the transaction will ever be visible."""
@@ -168,20 +167,20 @@ class ProducerCore:
 
     def interrupt(self) -> None:
         """Give the goal up where it is. What was sent may take effect; an end of a transaction stays unresolved."""
-        if self._goal is None:
+        if self.goal is None:
             return
-        self._goal = None
+        self.goal = None
         if self.status is _S.INITIALISING:
-            self._flights.cancel_all()
+            self.flights.cancel_all()
             self._step(_S.UNINITIALISED)
         elif self.status is _S.PREPARING:
-            self._flights.cancel_all()
+            self.flights.cancel_all()
             # Nobody has noted it yet, so nobody can have decided to commit it.
             interrupted = f"{Method.PREPARE_TRANSACTION} was interrupted"
             self._note_failure(failure(ErrorCode.TRANSACTION_ABORTABLE, ErrorClass.ABORT, interrupted))
             self._step(_S.MUST_ABORT)
         elif self.status in (_S.COMMITTING, _S.ABORTING):
-            self._flights.cancel_all()
+            self.flights.cancel_all()
             assert self._ending is not None, "an end that is under way was begun"
             self._ending.is_lost = True
 
@@ -190,24 +189,21 @@ class ProducerCore:
         if self.status is not _S.CLOSED:
             self._close(rejected(ErrorCode.INVALID_REQUEST, "the producer is closed; open a new one"))
 
-    def writer(self, topic: str) -> TopicWriter | None:
-        """Return where the records of a topic go; None: `learn` its partitions first."""
-        return self._sender.waiting.writer(topic)
-
     def learn(self, topic: str, now_ms: int) -> None:
         """Goal: the partitions of the topic are known, so that it has a writer."""
         self._set_goal(Goal.LEARN)
         self._sender.describe(topic, self._learned, now_ms)
 
     def _learned(self, error: TransactionError | None) -> None:
-        if self._goal is Goal.LEARN:
+        if self.goal is Goal.LEARN:
             self._finish(error)
 
     def append(self, writer: TopicWriter, row: Row, partition: int | None) -> bool:
         """Take a record; return whether something can be sent. Raises: why no record can be taken."""
-        if self.status is not _S.IN_TRANSACTION:
+        if self.status is not _IN_TRANSACTION:
             self._check_open()
-        return self._sender.waiting.append(writer, row, partition) or self.is_full
+        waiting = self._sender.waiting
+        return waiting.append(writer, row, partition) or waiting.buffered_bytes >= self._plan.buffer_bytes_max
 
     def commit_offsets(self, offsets: TransactionOffsets) -> None:
         """Let a consumer's offsets commit with the transaction. Raises: why nothing can be taken."""
@@ -220,39 +216,30 @@ class ProducerCore:
             # Many open batches can fill the buffer without one of them being full. While others are on their way these
             # can still grow: cut each time a little room came back, they would all be small.
             self._sender.waiting.seal_all()
+        self.flights.lose_overdue(now_ms)
         self._advance(now_ms)
         self._send(now_ms)
-        due = self._flights.transmissions(now_ms)
-        self._advance(now_ms)
-        return due
+        return self.flights.transmissions(now_ms)
 
     def on_answer(self, flight: int, attempt: int, answer: Reply | Loss, now_ms: int) -> None:
         """Take what became of an attempt."""
-        self._flights.on_answer(flight, attempt, answer, now_ms)
+        self.flights.on_answer(flight, attempt, answer, now_ms)
         self._advance(now_ms)
 
-    def take_cancelled(self) -> list[int]:
-        """Return the flights nobody waits for any more."""
-        return self._flights.take_cancelled()
-
-    def wake_ms(self) -> int | None:
-        """When `transmissions` has something to do at the latest; None while nothing is on its way."""
-        return self._flights.wake_ms()
-
     def _set_goal(self, goal: Goal) -> None:
-        assert self._goal is None, f"{self._goal} is still being worked on"
+        assert self.goal is None, f"{self.goal} is still being worked on"
         self._result = None
-        self._goal = goal
+        self.goal = goal
 
     def _finish(self, result: TransactionError | None) -> None:
         if result is not None and self._more_failures:
             result.add_note(f"further sends that failed: {self._more_failures}")
         self._more_failures = 0
-        self._goal, self._result = None, result
+        self.goal, self._result = None, result
 
     def _step(self, to: ProducerStatus) -> None:
         self.status = step(self.status, to)
-        if to in (_S.READY, _S.UNINITIALISED):
+        if to is _READY or to is _UNINITIALISED:
             self.prepared = None
 
     def _check_open(self) -> None:
@@ -265,15 +252,17 @@ class ProducerCore:
         if self.status is _S.PREPARED:
             raise rejected(ErrorCode.INVALID_TXN_STATE, "the transaction is prepared and takes no more")
         if self.status is not _S.IN_TRANSACTION:
-            raise nothing_open()
+            raise rules.nothing_open()
 
     def _advance(self, now_ms: int) -> None:
         """Do whatever the goal needs next and can be done without an answer."""
         if self.status is _S.CLOSED:
-            if self._goal is not None:
-                self._finish(None if self._goal is Goal.ABORT else self._fatal)
+            if self.goal is not None:
+                self._finish(None if self.goal is Goal.ABORT else self._fatal)
             return
-        match self._goal:
+        match self.goal:
+            case Goal.COMMIT | Goal.RESOLVE:
+                self._advance_commit(now_ms)
             case Goal.INIT | Goal.RECOVER:
                 if self.status is _S.UNINITIALISED:
                     self._start_init(now_ms)
@@ -285,8 +274,6 @@ class ProducerCore:
                 self._advance_flush(now_ms)
             case Goal.PREPARE:
                 self._advance_prepare(now_ms)
-            case Goal.COMMIT | Goal.RESOLVE:
-                self._advance_commit(now_ms)
             case Goal.ABORT:
                 self._advance_abort(now_ms)
             case None:
@@ -299,15 +286,15 @@ class ProducerCore:
                 self._start_init(now_ms)
             case _S.READY:
                 self._open()
+                self._finish(None)
             case _S.ABORTING:
                 self._end_again(now_ms)
             case _S.COMMITTING:
-                self._finish(still_unknown())
+                self._finish(rules.still_unknown())
 
     def _open(self) -> None:
-        self._step(_S.IN_TRANSACTION)
-        self.failure, self._is_transaction_sent = None, False
-        self._finish(None)
+        self._step(_IN_TRANSACTION)
+        self.failure, self._is_transaction_sent, self._more_failures = None, False, 0
 
     def _advance_flush(self, now_ms: int) -> None:
         if self.failure is not None and (self.is_transactional or self._sender.is_drained):
@@ -333,13 +320,16 @@ class ProducerCore:
                 self._finish(self.failure)
 
     def _advance_commit(self, now_ms: int) -> None:
-        if self.status is _S.IN_TRANSACTION:
-            if self._sender.has_ready and not self._sender.requests_in_flight and self._sender.fits_one_request:
-                self._start_transact(now_ms)
-            elif self._sender.is_drained and self._is_transaction_sent:
+        if self.status is _IN_TRANSACTION:
+            sender = self._sender
+            if not sender.is_drained:
+                if not sender.requests_in_flight and sender.fits_one_request:
+                    self._start_transact(now_ms)
+                return
+            if self._is_transaction_sent:
                 self._start_end(committed=True, now_ms=now_ms)
-            elif self._sender.is_drained:
-                self._step(_S.READY)
+                return
+            self._step(_READY)
         match self.status:
             case _S.READY | _S.UNINITIALISED:
                 self._finish(self.failure)
@@ -365,17 +355,17 @@ class ProducerCore:
             case _S.READY | _S.UNINITIALISED:
                 self._finish(None)
             case _S.COMMITTING:
-                self._finish(still_unknown())
+                self._finish(rules.still_unknown())
 
     def _finish_abort(self) -> None:
-        self._finish(None if self._goal is Goal.ABORT else self.failure)
+        self._finish(None if self.goal is Goal.ABORT else self.failure)
 
     def _send(self, now_ms: int) -> None:
-        if self.status not in (_S.IN_TRANSACTION, _S.READY) or not self._sender.has_ready:
+        if (self.status is not _IN_TRANSACTION and self.status is not _READY) or not self._sender.has_ready:
             return
         # Offsets alone wait for the commit, and what is left at the commit goes with it.
-        is_offsets = self._goal is None and not self._is_transaction_sent and not self._sender.waiting.has_ready
-        if is_offsets or (self._goal is Goal.COMMIT and self._sender.fits_one_request):
+        is_offsets = self.goal is None and not self._is_transaction_sent and not self._sender.waiting.ready
+        if is_offsets or (self.goal is Goal.COMMIT and self._sender.fits_one_request):
             return
         assert self.identity is not None, "a producer that may send has an identity"
         self._is_transaction_sent = True
@@ -383,20 +373,20 @@ class ProducerCore:
 
     def _drop_sends(self) -> None:
         # Requests on their way need no answer: what reaches the log after the abort has an epoch that the abort ended.
-        self._flights.cancel_all()
+        self.flights.cancel_all()
         self._sender.drop()
 
     def _init_for_sending(self, now_ms: int) -> None:
-        if not self.is_transactional and self.status is _S.UNINITIALISED and self._sender.waiting.has_ready:
+        if not self.is_transactional and self.status is _S.UNINITIALISED and self._sender.waiting.ready:
             self._start_init(now_ms)
 
     def _start_init(self, now_ms: int) -> None:
-        keeps = self._goal is Goal.RECOVER
+        keeps = self.goal is Goal.RECOVER
         if self._init_request is None or self._init_request.keep_prepared != keeps:
             self._init_request = init_request(self._plan, self._sender.header(), self._expected, keep_prepared=keeps)
         self._step(_S.INITIALISING)
         exchange = Exchange(INIT_PRODUCER_ID, self._init_request, deadlines=self._plan.deadlines, now_ms=now_ms)
-        self._flights.start(exchange, self._initialised)
+        self.flights.start(exchange, self._initialised)
 
     def _initialised(self, end: txn.InitProducerIdResponse | TransactionError, now_ms: int) -> None:
         if isinstance(end, TransactionError):
@@ -424,7 +414,7 @@ class ProducerCore:
             self._close(error)
             return
         self._step(_S.UNINITIALISED)
-        if self._goal in (Goal.INIT, Goal.RECOVER, Goal.BEGIN):
+        if self.goal in (Goal.INIT, Goal.RECOVER, Goal.BEGIN):
             self._finish(error)
             return
         self._sender.waiting.drop_unsent()
@@ -439,7 +429,7 @@ class ProducerCore:
         request = prepare_request(self._plan, self._sender.header(), self.identity, self._sender.waiting)
         self._step(_S.PREPARING)
         exchange = Exchange(PREPARE_TRANSACTION, request, deadlines=self._plan.deadlines, now_ms=now_ms)
-        self._flights.start(exchange, lambda end, _: self._after_prepare(end))
+        self.flights.start(exchange, lambda end, _: self._after_prepare(end))
 
     def _after_prepare(self, end: txn.PrepareTransactionResponse | TransactionError) -> None:
         error = end if isinstance(end, TransactionError) else failure_of(Method.PREPARE_TRANSACTION, end)
@@ -449,8 +439,8 @@ class ProducerCore:
             self._step(_S.PREPARED)
             return
         # Whatever is wrong, and even if it was prepared and the answer is lost: nobody has noted it, so it is aborted.
-        self._note_failure(send_failure(error, is_transactional=True))
-        if after_commit(error.error_class) is AfterEnd.RENEW:
+        self._note_failure(rules.send_failure(error, is_transactional=True))
+        if rules.after_commit(error.error_class) is AfterEnd.RENEW:
             self._renew()
         else:
             self._step(_S.MUST_ABORT)
@@ -459,50 +449,53 @@ class ProducerCore:
         assert self.identity is not None, "a transaction was sent, so there is an identity"
         sent = None if self.prepared is not None else self._sender.waiting
         request = end_request(self._plan, self._sender.header(), self.identity, committed=committed, sent=sent)
-        self._begin_end(request, now_ms)
+        self._ending = Ending(END_TXN, request)
+        self._step(_COMMITTING if committed else _S.ABORTING)
+        self._end_again(now_ms)
 
     def _start_transact(self, now_ms: int) -> None:
         assert self.identity is not None, "a transaction is open, so there is an identity"
-        is_all, self._is_transaction_sent = not self._is_transaction_sent, True
-        self._begin_end(self._sender.transact(self.identity), now_ms, is_all=is_all)
-
-    def _begin_end(self, request: EndRequest, now_ms: int, *, is_all: bool = False) -> None:
-        self._ending = Ending(request, is_all=is_all)
-        self._step(_S.COMMITTING if request.committed else _S.ABORTING)
+        self._ending = Ending(TRANSACT, self._sender.transact(self.identity), is_all=not self._is_transaction_sent)
+        self._is_transaction_sent = True
+        self._step(_COMMITTING)
         self._end_again(now_ms)
 
     def _end_again(self, now_ms: int) -> None:
         """Send the end of the transaction, unless it is on its way: the same request as before, if there was one."""
-        if self._flights:
+        if self.flights:
             return
         ending = self._ending
         assert ending is not None, "an end that is repeated was begun"
         exchange = ending.exchange(self._plan.deadlines, now_ms)
-        self._flights.start(exchange, lambda end, _: self._ended(ending, end, lost_attempts=exchange.lost))
+        self.flights.start(exchange, lambda end, _: self._ended(ending, end, lost_attempts=exchange.lost))
 
     def _ended(self, ending: Ending, end: EndReply | TransactionError, *, lost_attempts: int) -> None:
         error = ending.failure(end, lost_attempts=lost_attempts)
-        what = ErrorClass.NONE if error is None else error.error_class
-        if not ending.committed:
-            self._after_abort(after_abort(what), error)
+        if error is None:
+            assert not isinstance(end, TransactionError), "a failure is no reply"
+            self._after_success(ending, end)
+        elif not ending.committed:
+            self._after_abort(rules.after_abort(error.error_class), error)
         else:
-            if error is not None:
-                error.may_have_committed = ending.is_lost
-                self._is_transaction_sent = ending.leaves_something(error)
-                # The reason may be a topic that was deleted, now or by whoever aborted the transaction.
-                self._sender.waiting.forget(*ending.topics)
-            self._after_commit(after_commit(what), error)
-        if error is None and not isinstance(end, TransactionError):
-            self.csn = end.csn
-            self._sender.drop()
-            identity = identity_in(end)
-            if identity is not None:
-                self._adopt(identity)
+            error.may_have_committed = ending.is_lost
+            self._is_transaction_sent = ending.leaves_something(error)
+            # The reason may be a topic that was deleted, now or by whoever aborted the transaction.
+            self._sender.waiting.forget(*ending.topics)
+            self._after_commit(rules.after_commit(error.error_class), error)
 
-    def _after_commit(self, after: AfterEnd, error: TransactionError | None) -> None:
+    def _after_success(self, ending: Ending, reply: EndReply) -> None:
+        if ending.committed:
+            self._step(_READY)
+        else:
+            self._after_abort(AfterEnd.DONE, None)
+        self.csn = reply.csn
+        self._sender.drop()
+        identity = identity_in(reply)
+        if identity is not None:
+            self._adopt(identity)
+
+    def _after_commit(self, after: AfterEnd, error: TransactionError) -> None:
         match after:
-            case AfterEnd.DONE:
-                self._step(_S.READY)
             case AfterEnd.ABORT | AfterEnd.RENEW if self.prepared is not None and not isinstance(error, Fenced):
                 # It was decided to commit it, and it can be. So this is a defect of somebody, and no reason to abort.
                 self._step(_S.PREPARED)
@@ -516,8 +509,7 @@ class ProducerCore:
             case AfterEnd.CLOSE:
                 self._close(error)
             case AfterEnd.UNKNOWN:
-                assert error is not None, "a success is known"
-                self._finish(unknown_commit(error))
+                self._finish(rules.unknown_commit(error))
 
     def _after_abort(self, after: AfterEnd, error: TransactionError | None) -> None:
         match after:
@@ -525,7 +517,7 @@ class ProducerCore:
                 self._step(_S.READY)
                 if isinstance(self.failure, Fenced):
                     timeout_ms = None if self._plan.two_phase_commit else self._plan.transaction_timeout_ms
-                    self.failure = aborted_by_server(self.failure, timeout_ms)
+                    self.failure = rules.aborted_by_server(self.failure, timeout_ms)
                 elif self.failure is not None:
                     self.failure.may_have_committed = False
                 self._after_aborted(None)
@@ -545,22 +537,28 @@ class ProducerCore:
     def _after_aborted(self, error: TransactionError | None) -> None:
         """End the goal the abort was for. BEGIN goes on by itself; an abort nobody confirmed is due before the next."""
         if error is not None:
-            has_timeout = not self._plan.two_phase_commit and self._goal is not Goal.PREPARE
-            is_of_commit = self._goal in (Goal.PREPARE, Goal.COMMIT, Goal.RESOLVE)
-            self._finish(unconfirmed_abort(error, self.failure if is_of_commit else None, has_timeout=has_timeout))
-        elif self._goal is not Goal.BEGIN:
-            self._finish(None if self._goal is Goal.ABORT else self.failure)
+            has_timeout = not self._plan.two_phase_commit and self.goal is not Goal.PREPARE
+            is_of_commit = self.goal in (Goal.PREPARE, Goal.COMMIT, Goal.RESOLVE)
+            self._finish(
+                rules.unconfirmed_abort(error, self.failure if is_of_commit else None, has_timeout=has_timeout)
+            )
+        elif self.goal is not Goal.BEGIN:
+            self._finish(None if self.goal is Goal.ABORT else self.failure)
 
     def _send_failed(self, error: TransactionError, batch: SealedBatch | None) -> None:
         """Take note of a batch, or of offsets (None), that failed for good."""
-        after = after_offsets(error) if batch is None else after_send(error, is_transactional=self.is_transactional)
-        if batch is not None and error.code in TOPIC_GONE:
+        after = (
+            rules.after_offsets(error)
+            if batch is None
+            else rules.after_send(error, is_transactional=self.is_transactional)
+        )
+        if batch is not None and error.code in rules.TOPIC_GONE:
             self._sender.waiting.forget(batch.queue.topic.name)
         if self.is_transactional and self.status is not _S.IN_TRANSACTION:
             # Another batch of the same answer has ended the transaction already.
             self._more_failures += 1
             return
-        self._note_failure(send_failure(error, is_transactional=self.is_transactional))
+        self._note_failure(rules.send_failure(error, is_transactional=self.is_transactional))
         match after:
             case AfterSend.GO_ON if batch is not None:
                 self._sender.waiting.take_back_sequence(batch, self.identity)

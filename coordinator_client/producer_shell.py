@@ -85,7 +85,8 @@ class ProducerShell:
         self._core.on_answer(flight, attempt, answer, self._clock.monotonic_ms())
 
     def _cancel_given_up(self) -> None:
-        for flight in self._core.take_cancelled():
+        """Stop waiting for answers that the core does not want any more."""
+        for flight in self._core.flights.take_cancelled():
             call = self._calls.pop(flight, None)
             if call is not None:
                 call.cancel()

@@ -79,28 +79,26 @@ class Sender:
     @property
     def makes_no_room(self) -> bool:
         """Whether all that waits is in open batches, besides offsets, which may wait for the commit."""
-        return not self.requests_in_flight and not self.waiting.has_ready
+        return not self.requests_in_flight and not self.waiting.ready
 
     @property
     def fits_one_request(self) -> bool:
         """Whether all that was not sent can go with the commit, in one Transact. All of it must be cut."""
-        groups = {offsets.metadata.group_id for offsets in self.offsets}
-        return (
-            self._plan.transact_bytes > 0
-            and len(groups) == len(self.offsets)
-            and self.waiting.fits_one_request(self._plan.transact_bytes)
-        )
+        bytes_max = self._plan.transact_bytes
+        if bytes_max <= 0 or not self.waiting.fits_one_request(bytes_max):
+            return False
+        return not self.offsets or len({offsets.metadata.group_id for offsets in self.offsets}) == len(self.offsets)
 
     @property
     def has_ready(self) -> bool:
         """Whether there is something to send."""
-        return self.waiting.has_ready or bool(self.offsets)
+        return bool(self.waiting.ready or self.offsets)
 
     def send_ready(self, identity: Identity, now_ms: int) -> None:
         """Start requests for the batches that can go, and for offsets."""
         while self.offsets:
             self._send_offsets(self.offsets.popleft(), identity, now_ms)
-        while self.waiting.has_ready and self.requests_in_flight < REQUESTS_IN_FLIGHT_MAX:
+        while self.waiting.ready and self.requests_in_flight < REQUESTS_IN_FLIGHT_MAX:
             request = self._request(())
             batches = self.waiting.take(identity, request.batches)
             exchange: _ProduceExchange = Exchange(PRODUCE, request, deadlines=self._plan.deadlines, now_ms=now_ms)
@@ -109,13 +107,13 @@ class Sender:
     def transact(self, identity: Identity) -> txn.TransactRequest:
         """Return everything that waits as one Transact. It is let go of with `drop`, once that is answered."""
         assert self._plan.transactional_id is not None, "only transactions are committed"
-        request = txn.TransactRequest(
-            header=self.header(),
-            transactional_id=self._plan.transactional_id,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            committed=True,
-        )
+        # Field by field: by keywords it takes twice as long.
+        request = txn.TransactRequest()
+        header = request.header
+        header.client_id, header.request_id = self._plan.client_id, self._chance.request_id()
+        request.transactional_id = self._plan.transactional_id
+        request.producer_id, request.producer_epoch = identity
+        request.committed = True
         self.waiting.take(identity, request.batches)
         while self.offsets:
             fill_offsets(request.groups.add(), self.offsets.popleft())
@@ -182,7 +180,6 @@ class Sender:
             transactional_id=self._plan.transactional_id,
         )
         for batch in batches:
-            assert batch.message is not None, "only stamped batches are sent"
             request.batches.append(batch.message)
         return request
 

@@ -71,6 +71,7 @@ class ConsumerCore:
         """Return the attempts to start now."""
         if self.is_closed:
             return []
+        self.desk.flights.lose_overdue(now_ms)
         self._advance(now_ms)
         due = self.desk.flights.transmissions(now_ms)
         self._settle_positions()

@@ -42,15 +42,13 @@ def accumulator(*, batch_bytes: int = 4 * KIBI, topic: TopicPartitionCount = TOP
 
 
 def put(waiting: Accumulator, *, key: bytes | None = None, partition: int | None = None, size: int = 10) -> bool:
-    writer = waiting.writer("t")
-    assert writer is not None
-    return waiting.append(writer, (key, b"x" * size, 0, ()), partition)
+    return waiting.append(waiting.writers["t"], (key, b"x" * size, 0, ()), partition)
 
 
 def placed(waiting: Accumulator) -> list[tuple[int, int]]:
     """(partition, records) of the batches that can go now."""
     waiting.seal_all()
-    return [(batch.queue.partition, batch.message.batch.record_count) for batch in take(waiting) if batch.message]
+    return [(batch.queue.partition, batch.message.batch.record_count) for batch in take(waiting)]
 
 
 @given(st.binary(max_size=20))
@@ -86,7 +84,6 @@ def test_a_batch_is_cut_before_it_grows_past_its_size() -> None:
     sizes = []
     while batches := take(waiting):
         (batch,) = batches
-        assert batch.message is not None
         sizes.append((batch.base_sequence, batch.message.batch.record_count))
         assert len(batch.message.batch.payload) + HEADER_BYTES <= 4 * KIBI
         assert take(waiting) == [], "one batch of a partition at a time"
@@ -114,7 +111,7 @@ def test_a_request_fits_into_a_message_of_a_session() -> None:
     requests = []
     waiting.seal_all()
     while batches := take(waiting):
-        requests.append(sum(batch.message.ByteSize() for batch in batches if batch.message))
+        requests.append(sum(batch.message.ByteSize() for batch in batches))
     assert len(requests) == 4
     assert max(requests) < Limits().session_message_bytes_max - OPERATION_BYTES
 
@@ -150,7 +147,7 @@ def test_nothing_is_lost_or_counted_twice_in_any_order_of_answers(records, data:
             sent[batch.queue.partition].append((batch.base_sequence, batch.message.batch.record_count))
         while on_the_way and data.draw(st.booleans()):
             waiting.settle(on_the_way.pop(data.draw(st.integers(0, len(on_the_way) - 1))))
-    while on_the_way or waiting.has_ready:
+    while on_the_way or waiting.ready:
         for batch in take(waiting):
             on_the_way.append(batch)
             sent[batch.queue.partition].append((batch.base_sequence, batch.message.batch.record_count))

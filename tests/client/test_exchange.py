@@ -81,6 +81,7 @@ def test_a_late_report_of_an_attempt_that_was_given_up_changes_nothing() -> None
     assert flights.transmissions(first.timeout_ms) == []
     overdue_ms = flights.wake_ms()
     assert overdue_ms is not None
+    flights.lose_overdue(overdue_ms)
     assert flights.transmissions(overdue_ms) == []
     again_ms = flights.wake_ms()
     assert again_ms is not None

@@ -17,13 +17,13 @@ _log = logging.getLogger(__name__)
 def open_best_line(endpoint: str, loop: AsyncioLoop) -> Line:
     """Return the quickest way that is there; nothing is connected before it is needed."""
     compiled = _compiled()
-    # Sockets of the file system, and what only gRPC's own resolvers understand, are left to grpc.aio.
-    if compiled is None or endpoint.startswith(TARGET_SCHEMES):
+    # Sockets of the file system, what only gRPC's resolvers understand, and zones of IPv6 are left to grpc.aio.
+    if compiled is None or endpoint.startswith(TARGET_SCHEMES) or "%" in endpoint:
         return open_grpc_line(endpoint, loop)
     try:
         line: Line = compiled.NativeLine(endpoint, loop)
     except ValueError:
-        # No authority of HTTP/2: an IPv6 address with a zone.
+        # A name that a URL cannot have.
         return open_grpc_line(endpoint, loop)
     return line
 

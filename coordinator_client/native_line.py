@@ -107,7 +107,7 @@ class NativeLine:
         for event in self._client.take(_EVENTS_PER_TURN):
             kind = event[0]
             if kind == native.STOPPED:
-                self._on_stopped(event[1])
+                self.on_stopped(event[1])
             # What was on its way when a stream was cut concerns nobody.
             elif (stream := self._streams.get(event[1])) is None:
                 continue
@@ -119,7 +119,7 @@ class NativeLine:
                 del self._streams[event[1]]
                 stream.on_end(status_name(event[2]), event[3])
 
-    def _on_stopped(self, failure: str | None) -> None:
+    def on_stopped(self, failure: str | None) -> None:
         """A defect. What follows goes by grpc.aio."""
         _log.warning("the compiled transport stopped (%s); the session goes on over grpc.aio", failure)
         self._end()

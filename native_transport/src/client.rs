@@ -4,11 +4,11 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use http::uri::PathAndQuery;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use tokio::sync::{Semaphore, mpsc};
-use http::uri::PathAndQuery;
 use tonic::transport::Endpoint;
 
 use crate::calls::{Calls, Given};
@@ -50,7 +50,7 @@ impl Client {
         let inbox = Arc::new(Inbox::new(InboxLimits { calls_max: 0, bytes_max: 0 })?);
         let (sender, orders) = mpsc::unbounded_channel();
         let streams = Streams { calls: Arc::clone(&calls), inbox: Arc::clone(&inbox), message_bytes_max };
-        std::thread::Builder::new().name(THREAD_NAME.into()).spawn(move || run(endpoint, streams, orders))?;
+        std::thread::Builder::new().name(THREAD_NAME.into()).spawn(move || run(endpoint, &streams, orders))?;
         let process = std::process::id();
         Ok(Self { calls, inbox, credit: stream_credit, orders: Mutex::new(Some(sender)), process })
     }

@@ -8,16 +8,17 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_util::Stream;
+use http::uri::PathAndQuery;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use tonic::client::Grpc;
-use http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
 use crate::calls::{Calls, Given, Outgoing};
 use crate::codec::Raw;
 use crate::inbox::{Event, Inbox, Token};
+use crate::service::in_words_of_grpc;
 use crate::thread::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES, words_of};
 
 /// What Python wants of the thread.
@@ -43,7 +44,7 @@ pub struct Streams {
 }
 
 /// Carry out orders until Python has closed the client. It is told if the thread ends for any other reason.
-pub fn run(endpoint: Endpoint, streams: Streams, orders: mpsc::UnboundedReceiver<Order>) {
+pub fn run(endpoint: Endpoint, streams: &Streams, orders: mpsc::UnboundedReceiver<Order>) {
     let inbox = Arc::clone(&streams.inbox);
     let failure = match catch_unwind(AssertUnwindSafe(|| carry_out(endpoint, streams, orders))) {
         Ok(Ok(())) => None,
@@ -53,11 +54,7 @@ pub fn run(endpoint: Endpoint, streams: Streams, orders: mpsc::UnboundedReceiver
     inbox.push(Event::Stopped { failure });
 }
 
-fn carry_out(
-    endpoint: Endpoint,
-    streams: Streams,
-    mut orders: mpsc::UnboundedReceiver<Order>,
-) -> std::io::Result<()> {
+fn carry_out(endpoint: Endpoint, streams: &Streams, mut orders: mpsc::UnboundedReceiver<Order>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // What is left of streams and of the connection ends where the runtime is dropped.
     runtime.block_on(async {
@@ -114,7 +111,7 @@ async fn exchange(
     let mut messages = grpc.streaming(Request::new(requests), method, Raw).await?.into_inner();
     while let Ok(permit) = credit.acquire().await {
         permit.forget();
-        match messages.message().await? {
+        match messages.message().await.map_err(in_words_of_grpc)? {
             Some(body) => streams.inbox.push(Event::Message { token, body }),
             None => break,
         }

@@ -69,7 +69,9 @@ impl Event {
             Self::HalfClosed { token } => (HALF_CLOSED, token).into_pyobject(py),
             Self::Room { token } => (ROOM, token).into_pyobject(py),
             Self::Gone { token } => (GONE, token).into_pyobject(py),
-            Self::Ended { token, status } => (ENDED, token, i32::from(status.code()), status.message()).into_pyobject(py),
+            Self::Ended { token, status } => {
+                (ENDED, token, i32::from(status.code()), status.message()).into_pyobject(py)
+            }
             Self::Stopped { failure } => (STOPPED, failure).into_pyobject(py),
         }
     }

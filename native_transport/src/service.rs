@@ -190,7 +190,7 @@ async fn read(
 }
 
 /// tonic calls a message that is too large out of range; everybody else says that a resource is exhausted.
-fn in_words_of_grpc(status: Status) -> Status {
+pub fn in_words_of_grpc(status: Status) -> Status {
     if status.code() == Code::OutOfRange { Status::resource_exhausted(status.message()) } else { status }
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from coordinator_client.session_transport import _SHARED
 from tests.harness.server_process import ROOT, ServerProcess
 
 pytestmark = pytest.mark.slow
+
+WAYS = ("grpc_session", "session")
 
 FORK = """
 import os, sys
@@ -38,10 +41,10 @@ def in_child(work):
     print("child ended with", os.waitpid(child, 0)[1])
 
 def of_its_own():
-    with Producer(sys.argv[1], transactional_id="child") as own:
+    with Producer(sys.argv[1], transactional_id="child", transport=sys.argv[2]) as own:
         commit(own)
 
-with Producer(sys.argv[1], transactional_id="parent") as producer:
+with Producer(sys.argv[1], transactional_id="parent", transport=sys.argv[2]) as producer:
     commit(producer)
     in_child(lambda: commit(producer))
     in_child(of_its_own)
@@ -49,11 +52,19 @@ with Producer(sys.argv[1], transactional_id="parent") as producer:
 """
 
 
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    """The two ways of a session, where the compiled transport is installed."""
+    if request.param == "session" and importlib.util.find_spec("txn_native_transport") is None:
+        pytest.skip("the compiled transport is not installed (make native)")
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     with ServerProcess(tmp_path_factory.mktemp("session") / "data") as server:
         with Admin(server.address) as admin:
-            for topic in ("t", "in", "out"):
+            for topic in ("t", *(f"{end}-{way}" for end in ("in", "out") for way in WAYS)):
                 admin.create_topic(topic, 3)
         yield server
 
@@ -68,31 +79,32 @@ async def commit(producer: AsyncProducer, topic: str, *sent: bytes) -> None:
             await txn.send(topic, value, partition=number % 3)
 
 
-async def test_consumers_and_producers_of_a_loop_share_one_session(shared: ServerProcess) -> None:
-    async with AsyncProducer(shared.address) as plain:
+async def test_consumers_and_producers_of_a_loop_share_one_session(shared: ServerProcess, way: str) -> None:
+    source, target = f"in-{way}", f"out-{way}"
+    async with AsyncProducer(shared.address, transport=way) as plain:
         for number in range(9):
-            await plain.send("in", b"%d" % number, partition=number % 3)
-    with Connection(shared.address) as connection:
-        consumer = AsyncConsumer(connection, group_id="g", enable_auto_commit=False, auto_offset_reset="earliest")
-        consumer.subscribe(["in"])
-        async with consumer, AsyncProducer(connection, transactional_id="copier") as producer:
+            await plain.send(source, b"%d" % number, partition=number % 3)
+    with Connection(shared.address, transport=way) as connection:
+        consumer = AsyncConsumer(connection, group_id=way, enable_auto_commit=False, auto_offset_reset="earliest")
+        consumer.subscribe([source])
+        async with consumer, AsyncProducer(connection, transactional_id=f"copier-{way}") as producer:
             copied = 0
             while copied < 9:
                 batch = await consumer.poll()
                 async with producer.transaction() as txn:
                     for record in batch:
-                        await txn.send("out", record.value, partition=record.partition)
+                        await txn.send(target, record.value, partition=record.partition)
                     txn.commit_offsets(consumer, batch)
                 copied += len(batch)
             assert len(_SHARED._users) == 1
-            committed = await consumer.committed([("in", number) for number in range(3)])
+            committed = await consumer.committed([(source, number) for number in range(3)])
             assert [found and found.offset for found in committed.values()] == [3, 3, 3]
-    assert values(shared, "out") == [b"%d" % number for number in range(9)]
+    assert values(shared, target) == [b"%d" % number for number in range(9)]
 
 
-def test_one_loop_after_the_other_has_a_session_of_its_own(shared: ServerProcess) -> None:
+def test_one_loop_after_the_other_has_a_session_of_its_own(shared: ServerProcess, way: str) -> None:
     before = len(values(shared, "t"))
-    with Connection(shared.address) as connection:
+    with Connection(shared.address, transport=way) as connection:
         producer = AsyncProducer(connection, transactional_id="restless")
         for _ in range(3):
             asyncio.run(commit(producer, "t", b"r"))
@@ -100,7 +112,7 @@ def test_one_loop_after_the_other_has_a_session_of_its_own(shared: ServerProcess
     assert len(values(shared, "t")) == before + 3
 
 
-async def test_a_crash_of_the_server_costs_the_producers_time_only(tmp_path: Path) -> None:
+async def test_a_crash_of_the_server_costs_the_producers_time_only(tmp_path: Path, way: str) -> None:
     with ServerProcess(tmp_path / "data") as server:
         with Admin(server.address) as admin:
             admin.create_topic("t", 3)
@@ -121,7 +133,7 @@ async def test_a_crash_of_the_server_costs_the_producers_time_only(tmp_path: Pat
             server.kill()
             server.start()
 
-        with Connection(server.address) as connection:
+        with Connection(server.address, transport=way) as connection:
             await asyncio.gather(crash(), *(produce(name) for name in range(8)))
         expected = [b"%d-%02d-%d" % (name, n, each) for name in range(8) for n in range(20) for each in range(3)]
         assert values(server, "t") == sorted(expected)
@@ -138,10 +150,10 @@ def test_unary_calls_do_the_same(shared: ServerProcess) -> None:
     assert len(values(shared, "t")) == before + 6
 
 
-def test_a_fork_is_told_and_its_parent_goes_on(shared: ServerProcess) -> None:
+def test_a_fork_is_told_and_its_parent_goes_on(shared: ServerProcess, way: str) -> None:
     before = len(values(shared, "t"))
     done = subprocess.run(
-        [sys.executable, "-c", FORK, shared.address],
+        [sys.executable, "-c", FORK, shared.address, way],
         capture_output=True,
         text=True,
         timeout=60,

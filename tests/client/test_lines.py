@@ -1,0 +1,236 @@
+"""Which way a session takes, and what the compiled one makes of a server that does as it likes."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import grpc
+import pytest
+from grpc import aio
+
+from coordinator_client.errors import Loss
+from coordinator_client.grpc_line import SESSION_PATH, GrpcLine
+from coordinator_client.lines import open_best_line, open_grpc_line
+from coordinator_client.loops import AsyncioLoop
+from coordinator_client.session_transport import Line, OpenLine
+from coordinator_client.transport import MESSAGE_BYTES_MAX
+
+DEADLINE_SECONDS = 30.0
+
+needs_compiled = pytest.mark.skipif(
+    importlib.util.find_spec("txn_native_transport") is None,
+    reason="the compiled transport is not installed (make native)",
+)
+
+_Context = aio.ServicerContext[bytes, bytes]
+Behaviour = Callable[[AsyncIterator[bytes], _Context], Awaitable[None]]
+
+
+class User:
+    """Sends what it is told to, one message at a time, and remembers what it is told."""
+
+    def __init__(self, *messages: bytes) -> None:
+        self._unsent = list(messages)
+        self.came: list[bytes] = []
+        self.end: asyncio.Future[Loss] = asyncio.get_running_loop().create_future()
+        self.waits_for = 0
+        self.has_all = asyncio.Event()
+
+    def take(self) -> bytes | None:
+        return self._unsent.pop(0) if self._unsent else None
+
+    def on_message(self, body: bytes) -> None:
+        if body == b"rubbish":
+            raise ValueError("7 bytes came that are no SessionResponse")
+        self.came.append(body)
+        if len(self.came) == self.waits_for:
+            self.has_all.set()
+
+    def on_end(self, loss: Loss) -> None:
+        self.end.set_result(loss)
+
+    async def ended(self) -> Loss:
+        return await asyncio.wait_for(self.end, DEADLINE_SECONDS)
+
+
+@asynccontextmanager
+async def server(behaviour: Behaviour) -> AsyncIterator[str]:
+    """A gRPC server whose session method behaves so; yields its endpoint."""
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    running = aio.server(options=options)
+    handler = grpc.stream_stream_rpc_method_handler(behaviour)
+    service, method = SESSION_PATH[1:].split("/")
+    running.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
+    port = running.add_insecure_port("127.0.0.1:0")
+    await running.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await running.stop(0)
+
+
+@pytest.fixture(params=[open_grpc_line, pytest.param(open_best_line, marks=needs_compiled)])
+def open_line(request: pytest.FixtureRequest) -> OpenLine:
+    """Every way there is."""
+    chosen: OpenLine = request.param
+    return chosen
+
+
+def opened(open_line: OpenLine, endpoint: str) -> Line:
+    return open_line(endpoint, AsyncioLoop())
+
+
+async def echo(requests: AsyncIterator[bytes], context: _Context) -> None:
+    async for body in requests:
+        await context.write(body)
+
+
+async def test_many_messages_go_and_come_in_order(open_line: OpenLine) -> None:
+    said = [b"%d" % number for number in range(200)]
+    user = User(*said)
+    user.waits_for = len(said)
+    async with server(echo) as endpoint:
+        line = opened(open_line, endpoint)
+        stream = line.open_stream(user)
+        await asyncio.wait_for(user.has_all.wait(), DEADLINE_SECONDS)
+        stream.close()
+        line.close()
+    assert user.came == said
+    assert not user.end.done(), "who ends a stream himself is told nothing"
+
+
+async def test_a_server_that_ends_the_stream_well_has_ended_the_session(open_line: OpenLine) -> None:
+    async def leave(_requests: AsyncIterator[bytes], context: _Context) -> None:
+        await context.write(b"hello")
+
+    user = User(b"hi")
+    async with server(leave) as endpoint:
+        line = opened(open_line, endpoint)
+        line.open_stream(user)
+        # gRPC's C core sometimes takes it ill that the server was the first to end: INTERNAL.
+        assert (await user.ended()).status in {"UNAVAILABLE", "INTERNAL"}
+        assert user.came == [b"hello"]
+        line.close()
+
+
+async def test_the_status_of_a_refusal_is_told(open_line: OpenLine) -> None:
+    async def refuse(_requests: AsyncIterator[bytes], context: _Context) -> None:
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not you")
+
+    user = User(b"hi")
+    async with server(refuse) as endpoint:
+        line = opened(open_line, endpoint)
+        line.open_stream(user)
+        assert await user.ended() == Loss("PERMISSION_DENIED", "not you")
+        line.close()
+
+
+async def test_a_server_without_sessions_is_recognised(open_line: OpenLine) -> None:
+    running = aio.server()
+    port = running.add_insecure_port("127.0.0.1:0")
+    await running.start()
+    user = User(b"hi")
+    line = opened(open_line, f"127.0.0.1:{port}")
+    line.open_stream(user)
+    assert (await user.ended()).status == "UNIMPLEMENTED"
+    line.close()
+    await running.stop(0)
+
+
+async def test_where_nobody_listens_the_stream_ends_at_once_and_a_later_one_finds_the_server(
+    open_line: OpenLine,
+) -> None:
+    async with server(echo) as endpoint:
+        pass
+    line = opened(open_line, endpoint)
+    user = User(b"hi")
+    line.open_stream(user)
+    assert (await user.ended()).status == "UNAVAILABLE"
+    line.close()
+
+
+async def test_bytes_that_are_no_message_end_the_stream(open_line: OpenLine) -> None:
+    was_cut = asyncio.Event()
+
+    async def talk_rubbish(requests: AsyncIterator[bytes], context: _Context) -> None:
+        try:
+            await context.write(b"rubbish")
+            async for _ in requests:
+                pass
+        finally:
+            was_cut.set()
+
+    user = User(b"hi")
+    async with server(talk_rubbish) as endpoint:
+        line = opened(open_line, endpoint)
+        line.open_stream(user)
+        assert (await user.ended()).status == "INTERNAL"
+        await asyncio.wait_for(was_cut.wait(), DEADLINE_SECONDS)
+        line.close()
+
+
+async def test_a_message_beyond_the_limit_ends_the_stream(open_line: OpenLine) -> None:
+    async def say_too_much(_requests: AsyncIterator[bytes], context: _Context) -> None:
+        await context.write(bytes(MESSAGE_BYTES_MAX + 1))
+
+    user = User(b"hi")
+    async with server(say_too_much) as endpoint:
+        line = opened(open_line, endpoint)
+        line.open_stream(user)
+        assert (await user.ended()).status == "RESOURCE_EXHAUSTED"
+        line.close()
+
+
+async def test_a_closed_line_cuts_its_streams(open_line: OpenLine) -> None:
+    has_begun, was_cut = asyncio.Event(), asyncio.Event()
+
+    async def listen(requests: AsyncIterator[bytes], _context: _Context) -> None:
+        try:
+            async for _ in requests:
+                has_begun.set()
+        finally:
+            was_cut.set()
+
+    user = User(b"hi")
+    async with server(listen) as endpoint:
+        line = opened(open_line, endpoint)
+        stream = line.open_stream(user)
+        await asyncio.wait_for(has_begun.wait(), DEADLINE_SECONDS)
+        stream.close()
+        line.close()
+        await asyncio.wait_for(was_cut.wait(), DEADLINE_SECONDS)
+    assert not user.end.done()
+
+
+@needs_compiled
+async def test_a_line_whose_thread_broke_goes_on_over_grpc_aio() -> None:
+    from coordinator_client.native_line import NativeLine
+
+    lost, user = User(b"hi"), User(b"again")
+    user.waits_for = 1
+    async with server(echo) as endpoint:
+        line = NativeLine(endpoint, AsyncioLoop())
+        line.open_stream(lost)
+        line.on_stopped("a defect")
+        assert await lost.ended() == Loss("UNAVAILABLE", "the compiled transport stopped: a defect")
+        line.open_stream(user)
+        await asyncio.wait_for(user.has_all.wait(), DEADLINE_SECONDS)
+        line.close()
+    assert user.came == [b"again"]
+
+
+@pytest.mark.parametrize("endpoint", ["unix:/run/x.sock", "dns:///h:1", "[fe80::1%eth0]:7070"])
+async def test_what_only_grpc_can_reach_is_left_to_it(endpoint: str) -> None:
+    line = open_best_line(endpoint, AsyncioLoop())
+    assert isinstance(line, GrpcLine)
+    line.close()
+
+
+@needs_compiled
+async def test_the_compiled_way_is_taken_where_it_is_installed() -> None:
+    line = open_best_line("127.0.0.1:1", AsyncioLoop())
+    assert not isinstance(line, GrpcLine)
+    line.close()

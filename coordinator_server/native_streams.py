@@ -84,6 +84,8 @@ class SessionStream:
         self._wire = wire
         self._unread: deque[bytes] = deque()
         self._is_half_closed = False
+        self._owed = 0
+        """Messages that were received and whose credit was not given back."""
         self._ahead = 0
         self._has_ended = False
         session.on_outgoing = session.on_room = wire.wake
@@ -117,12 +119,11 @@ class SessionStream:
             self._end(STATUS_NUMBERS[failure.status], failure.message)
 
     def _read(self) -> None:
-        read = 0
         while self._unread and self._session.has_room and not self._has_ended:
             self._session.receive(self._unread.popleft())
-            read += 1
-        if read:
-            self._wire.grant(read)
+            self._owed += 1
+        if self._owed >= CREDIT_MESSAGES // 2:
+            self._grant()
         if self._is_half_closed and not self._unread:
             self._is_half_closed = False
             self._session.half_close()
@@ -136,7 +137,14 @@ class SessionStream:
             if body is None:
                 return
             self._ahead += 1
+            # Together with an answer it costs nothing; alone it would wake the network's thread.
+            self._grant()
             self._wire.send(body, wants_room=self._ahead == AHEAD_MESSAGES_MAX)
+
+    def _grant(self) -> None:
+        if self._owed:
+            self._wire.grant(self._owed)
+            self._owed = 0
 
     def _end(self, status: int, message: str) -> None:
         if not self._has_ended:

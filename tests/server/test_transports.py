@@ -48,5 +48,5 @@ async def test_one_of_another_interface_is_as_good_as_none(
     monkeypatch.setattr(old, "INTERFACE", 99, raising=False)
     monkeypatch.setitem(sys.modules, old.__name__, old)
     assert await stopped(opened(TransportName.AUTO)) is TransportName.GRPC
-    with pytest.raises(TransportMissing, match="has interface 99, and this server knows 1"):
+    with pytest.raises(TransportMissing, match="has interface 99, and this server knows"):
         opened(TransportName.NATIVE)

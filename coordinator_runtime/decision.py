@@ -134,7 +134,7 @@ class Decision(Struct, frozen=True):
     """Performed after the records were replayed, in order, in the same batch. One refused join refuses everything."""
     shares: Sequence[Share] = ()
     """Performed before the joins, as they are. What they need not say costs nothing, and a Transact has one for each of
-    its partitions."""
+    its partitions. Observers are told of them together, by one list of their events."""
     attempts: tuple[Operation, ...] = ()
     """Performed after the joins, in order, in the same batch, each by itself: one that is refused is taken back alone,
     and its reply is the Refused. Unless it met a transaction being completed and may wait: then all of it waits."""

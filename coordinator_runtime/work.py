@@ -60,7 +60,8 @@ class Work:
 
     def _share(self, shares: Sequence[Share]) -> list[object]:
         """Decide and replay what several shards do alike. Gives their replies. Raises Refused."""
-        served, turn, replies = self._served, self.turn, []
+        served, turn = self._served, self.turn
+        replies, events = [], []
         for share in shares:
             key = share.shard
             shard = served.get(key)
@@ -70,8 +71,9 @@ class Work:
             reply, value, event = share.decide(shard, turn)
             shard.replay(value)
             self.records.append(Record(key, value))
-            self.events.append(event)
+            events.append(event)
             replies.append(reply)
+        self.events.append(events)
         return replies
 
     @property

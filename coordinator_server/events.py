@@ -7,7 +7,7 @@ state change only at debug. Observers are told once it is durable, and can chang
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import structlog
@@ -66,6 +66,7 @@ class EventObserver:
         self._is_debug = logging.getLogger("transactions").isEnabledFor(logging.DEBUG)
         self._tellers: dict[type, Callable[[Any, Turn], None]] = {
             PartitionGrew: self._grew,
+            list: self._all_grew,
             TransactionStepped: self._stepped,
             TransactionRanThrough: self._ran_through,
             TransactionExpired: self._expired,
@@ -74,7 +75,7 @@ class EventObserver:
             MarkerFromOutside: self._marker_from_outside,
             HangingTransactionAborted: self._hanging_aborted,
         }
-        """By the type of the event; what is not here happened to a group."""
+        """By the type of the event; what is not here happened to a group. A list: what a Transact did to partitions."""
 
     def __call__(self, event: object, turn: Turn) -> None:
         try:
@@ -83,10 +84,10 @@ class EventObserver:
             _log.error("defect", told=type(event).__name__, exc_info=defect)
 
     def _grew(self, event: PartitionGrew, _turn: Turn) -> None:
-        ref = self._catalog.by_ordinal(event.ordinal)
-        # None: deleted a moment after, and about to be forgotten.
-        if ref is not None:
-            self._log_numbers.grew(ref.topic, event)
+        self._log_numbers.grew((event,), self._catalog)
+
+    def _all_grew(self, events: Sequence[PartitionGrew], _turn: Turn) -> None:
+        self._log_numbers.grew(events, self._catalog)
 
     def _stepped(self, event: TransactionStepped, turn: Turn) -> None:
         now_ms = self._clock.wall_ms()

@@ -54,6 +54,9 @@ _PRODUCER: Final = struct.Struct(">BhiqqqhbQB")
 _CACHED_BATCHES: Final = tuple(struct.Struct(">" + "iiq" * count) for count in range(BATCHES_CACHED_MAX + 1))
 _OUTCOME: Final = struct.Struct(">BhqQ")
 
+OUTCOME_ROW_BYTES: Final = _OUTCOME_KEY.size + _OUTCOME.size
+"""Key and value of an ended transaction."""
+
 _NOTHING: Final = -1
 """Stands for an absent value where only 0 and above have a meaning."""
 

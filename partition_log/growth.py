@@ -56,17 +56,18 @@ def grow(
 
     Raises Refused as `rules.judge_append` and `rules.judge_marker`, and DUPLICATE_SEQUENCE_NUMBER where all batches are
     in the log, and not in the transaction."""
-    producer_id, forgotten_csn = marker.producer_id, head.forgotten.csn
+    producer_id, txn_epoch, outcome, is_aborted, csn, control, marker_bytes, producer = end_of(marker, now_ms)
+    forgotten_csn, index = head.forgotten.csn, head.index
     before = entry = partition.producers.get(producer_id)
     start_offset = offset = head.log_end_offset
-    index = head.index
     size_bytes, newest_ms = 0, index.max_timestamp_ms
     batches: list[tuple[int, bytes]] = []
+    is_one = len(appends) == 1
     for append in appends:
         batch = append.header
         if judge_append(entry, batch, is_admitted=True, log_start_offset=head.log_start_offset) is not _APPEND:
             continue
-        if len(appends) > 1:
+        if not is_one:
             # Only the next batch looks at it: the end leaves nothing of it.
             entry = entry_after_append(entry, batch, base_offset=offset, now_ms=now_ms, forgotten_csn=forgotten_csn)
         rest_of_header, payload = append.offsetless
@@ -79,17 +80,14 @@ def grow(
     opened = None if before is None else before.open_transaction
     if opened is None and not batches:
         raise outside_of_transaction()
-    assert marker.next_epoch > marker.txn_epoch, "nothing is left of an epoch that is over"
     # Whatever was appended a moment ago, of the same epoch, changes nothing of how the marker is judged.
     verdict = judge_marker(before, marker, forgotten_csn=forgotten_csn)
     assert verdict is _APPEND_MARKER, "the outcome of an open transaction was decided a moment ago"
-    end, producer = end_of(marker, now_ms)
-    batches.append((offset, pack_base_offset(offset) + end))
-    marker_bytes = len(end) + BASE_OFFSET_BYTES
-    ordinal, outcome, end_offset = appends[0].ordinal, marker.outcome, offset + 1
-    is_aborted = outcome is _ABORT
-    counted = MarkerCount(head.counted.from_offset, head.counted.markers + 1)
-    unindexed_bytes, unindexed_batches = index.size_bytes + size_bytes + marker_bytes, index.batch_count + len(batches)
+    batches.append((offset, pack_base_offset(offset) + control))
+    ordinal, end_offset, counted = appends[0].ordinal, offset + 1, head.counted
+    counted = MarkerCount(counted.from_offset, counted.markers + 1)
+    grown_bytes = size_bytes + marker_bytes
+    unindexed_bytes, unindexed_batches = index.size_bytes + grown_bytes, index.batch_count + len(batches)
     indexed: Sequence[tuple[TimeIndexEntry, int]] = ()
     if unindexed_bytes < config.index_interval_bytes and unindexed_batches < config.index_interval_batches:
         index = IndexProgress(index.first_offset, unindexed_bytes, unindexed_batches, newest_ms)
@@ -114,16 +112,36 @@ def grow(
         head.forgotten,
         counted,
     )
-    ended = EndedTransaction(producer_id, marker.txn_epoch, first_offset, offset, outcome, marker.csn)
-    record = TransactionEnded(ordinal, batches, extended, producer_id, producer, ended, indexed)
+    ended = EndedTransaction(producer_id, txn_epoch, first_offset, offset, outcome, csn)
+    record = TransactionEnded(ordinal, batches, grown_bytes, extended, producer_id, producer, ended, indexed)
     return first_offset, record, PartitionGrew(ordinal, offset - start_offset, size_bytes, outcome, marker_bytes)
 
 
 # A transaction ends alike in all of its partitions, one after the other.
 @lru_cache(maxsize=64)
-def end_of(marker: Marker, now_ms: int) -> tuple[bytes, ProducerEntry]:
+def end_of(marker: Marker, now_ms: int) -> tuple[int, int, Outcome, bool, int, bytes, int, ProducerEntry]:
+    """What each of them asks of a marker that raises the epoch: producer id, epoch, outcome, whether that is an abort,
+    csn; its control batch but for the base offset, and the size of all of it; what is left of the producer."""
+    producer_id, txn_epoch, outcome = marker.producer_id, marker.txn_epoch, marker.outcome
+    assert marker.next_epoch > txn_epoch, "nothing is left of an epoch that is over"
+    control, producer = marked(marker, now_ms)
+    marker_bytes = BASE_OFFSET_BYTES + len(control)
+    return producer_id, txn_epoch, outcome, outcome is _ABORT, marker.csn, control, marker_bytes, producer
+
+
+@lru_cache(maxsize=64)
+def marked(marker: Marker, now_ms: int) -> tuple[bytes, ProducerEntry]:
     """The control batch of a marker but for its base offset, and what is left of a producer whose epoch it raises."""
-    producer_id, txn_epoch = marker.producer_id, marker.txn_epoch
-    header = BatchHeader(0, 1, now_ms, now_ms, _CONTROL, producer_id, txn_epoch, is_transactional=True, is_control=True)
-    end = b"".join(encode_offsetless(header, encode_marker_payload(marker)))
-    return end, rules.entry_after_marker(None, marker, now_ms=now_ms)
+    header = BatchHeader(
+        0,
+        1,
+        now_ms,
+        now_ms,
+        _CONTROL,
+        marker.producer_id,
+        marker.txn_epoch,
+        is_transactional=True,
+        is_control=True,
+    )
+    control = b"".join(encode_offsetless(header, encode_marker_payload(marker)))
+    return control, rules.entry_after_marker(None, marker, now_ms=now_ms)

@@ -47,6 +47,8 @@ class TransactionEnded(Struct, frozen=True, gc=False):
     ordinal: int
     batches: Sequence[tuple[int, bytes]]
     """Last offset and stored form of each, the marker being the last one."""
+    size_bytes: int
+    """Of all stored forms."""
     head: PartitionHead
     producer_id: int
     producer: ProducerEntry

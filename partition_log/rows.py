@@ -13,12 +13,19 @@ from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Any, Final
 
-from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Record, ShardKey, Turn
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.store import Family, Store
 from partition_log import codec
-from partition_log.codec import encode_head, encode_outcome, log_key, outcome_key, partition_key, producer_key
+from partition_log.codec import (
+    OUTCOME_ROW_BYTES,
+    encode_head,
+    encode_outcome,
+    log_key,
+    outcome_key,
+    partition_key,
+    producer_key,
+)
 from partition_log.records import (
     BatchAppended,
     LogRecord,
@@ -45,7 +52,7 @@ _TIME_INDEX: Final = Family.TIME_INDEX
 _LOG_KEY_BYTES: Final = len(log_key(0, 0))
 _HEAD_KEY_BYTES: Final = len(partition_key(0))
 _PRODUCER_KEY_BYTES: Final = len(producer_key(0, 0))
-_OUTCOME_KEY_BYTES: Final = len(outcome_key(0, Outcome.COMMIT, 0, 0))
+_END_KEYS_BYTES: Final = _HEAD_KEY_BYTES + _PRODUCER_KEY_BYTES
 _FAMILIES: Final = (_PARTITIONS, _LOG, _TIME_INDEX, _PRODUCERS, _OUTCOMES)
 
 
@@ -58,9 +65,8 @@ class LogRows:
 
     def stage(self, record: Record, turn: Turn, staged: StagedRows) -> None:
         value = record.value
-        stage = _STAGES.get(type(value))
-        assert stage is not None, f"{type(value).__name__} comes from the store and does not go there"
-        stage(value, staged)
+        # A KeyError is a bug of ours: what comes from the store does not go there.
+        _STAGES[type(value)](value, staged)
 
     def load(self, store: Store, shard: ShardKey) -> Iterator[LogRecord]:
         for ordinal in self._ordinals_in(shard):
@@ -83,22 +89,20 @@ def _stage_batch(record: BatchAppended, staged: StagedRows) -> None:
 
 def _stage_end(record: TransactionEnded, staged: StagedRows) -> None:
     # Every transaction stages this for each of its partitions, so it calls next to nothing.
-    ordinal, producer_id, ended = record.ordinal, record.producer_id, record.ended
-    add = staged.added.append
-    producer = _encode_ended(record.producer)
-    size_bytes = _HEAD_KEY_BYTES + _PRODUCER_KEY_BYTES + len(producer)
-    for last_offset, batch in record.batches:
+    ordinal, producer_id, batches, ended = record.ordinal, record.producer_id, record.batches, record.ended
+    add, producer = staged.added.append, _encode_ended(record.producer)
+    staged.size_bytes += _END_KEYS_BYTES + len(producer) + len(batches) * _LOG_KEY_BYTES + record.size_bytes
+    for last_offset, batch in batches:
         add((_LOG, log_key(ordinal, last_offset), batch))
-        size_bytes += _LOG_KEY_BYTES + len(batch)
     staged.encoded_later[_PARTITIONS, partition_key(ordinal)] = partial(encode_head, record.head)
     staged.newest[_PRODUCERS, producer_key(ordinal, producer_id)] = producer
     if ended is not None:
-        outcome = encode_outcome(ended)
-        add((_OUTCOMES, outcome_key(ordinal, ended.outcome, producer_id, ended.marker_offset), outcome))
-        size_bytes += _OUTCOME_KEY_BYTES + len(outcome)
-    staged.size_bytes += size_bytes
-    for entry, markers in record.indexed:
-        _stage_index(ordinal, entry, markers, staged)
+        key = outcome_key(ordinal, ended.outcome, producer_id, ended.marker_offset)
+        add((_OUTCOMES, key, encode_outcome(ended)))
+        staged.size_bytes += OUTCOME_ROW_BYTES
+    if record.indexed:
+        for entry, markers in record.indexed:
+            _stage_index(ordinal, entry, markers, staged)
 
 
 def _stage_sealed(record: ProducerSealed, staged: StagedRows) -> None:

@@ -25,7 +25,7 @@ from coordinator_runtime.ports import OpenInPartition
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
 from partition_log.events import MarkerFromOutside, PartitionGrew, ProducersExpired
-from partition_log.growth import end_of, grow
+from partition_log.growth import grow, marked
 from partition_log.partition_state import Partition
 from partition_log.records import (
     BatchAppended,
@@ -232,10 +232,10 @@ class LogShard:
         ended = None
         if opened is not None:
             ended = EndedTransaction(producer_id, marker.txn_epoch, opened.first_offset, offset, outcome, marker.csn)
-        end, producer = end_of(marker, turn.now_ms)
+        control, producer = marked(marker, turn.now_ms)
         if entry is not None and marker.next_epoch <= entry.epoch:
             producer = rules.entry_after_marker(entry, marker, now_ms=turn.now_ms)
-        batch = pack_base_offset(offset) + end
+        batch = pack_base_offset(offset) + control
         index, indexed = rules.index_after(
             head.index,
             last_offset=offset,
@@ -258,7 +258,9 @@ class LogShard:
             MarkerCount(counted.from_offset, counted.markers + 1),
         )
         stretches = () if indexed is None else ((indexed, extended.counted.markers),)
-        record = TransactionEnded(ordinal, ((offset, batch),), extended, producer_id, producer, ended, stretches)
+        record = TransactionEnded(
+            ordinal, ((offset, batch),), len(batch), extended, producer_id, producer, ended, stretches
+        )
         grew = PartitionGrew(ordinal, 0, 0, outcome, len(batch))
         return Decision(None, (Record(self.key, record),), events=(grew,))
 
@@ -355,7 +357,7 @@ class LogShard:
         self._heads.put(ordinal, head)
         if producer is not None:
             partition.put(appended.producer_id, producer)
-        oldest = next(iter(partition.first_offsets), head.log_end_offset)
+        oldest = next(iter(partition.first_offsets)) if partition.first_offsets else head.log_end_offset
         assert stable_offset == oldest, "all before the oldest open transaction is stable, and no more"
 
     def _replay_other(self, value: LogRecord) -> None:

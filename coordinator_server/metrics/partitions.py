@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Final
 
 from coordinator_protocol.marker import Outcome
+from coordinator_runtime.ports import TopicCatalog
 from coordinator_runtime.runtime import Runtime
 from coordinator_server.metrics.instruments import MS, Labels
 from coordinator_server.metrics.samples import Sample, Snapshot, single
@@ -42,22 +43,33 @@ class LogNumbers:
     def __init__(self) -> None:
         self._appended: dict[str, _Appended] = {}
         """By topic."""
+        self._appended_to: dict[int, _Appended] = {}
+        """The same by partition, to find it quickly."""
         self._read: dict[tuple[str, Isolation], list[int]] = {}
         """By topic and isolation: served, aborted, control."""
         self._markers = dict.fromkeys(Outcome, 0)
         self._expired_producers = 0
 
-    def grew(self, topic: str, event: PartitionGrew) -> None:
-        """Batches, a marker, or both are durable."""
-        appended = self._appended.get(topic)
-        if appended is None:
-            appended = self._appended[topic] = _Appended()
-        appended.records += event.record_count
-        appended.bytes += event.size_bytes
-        if event.outcome is not None:
-            appended.markers += 1
-            appended.marker_bytes += event.marker_bytes
-            self._markers[event.outcome] += 1
+    def grew(self, events: Iterable[PartitionGrew], catalog: TopicCatalog) -> None:
+        """Batches, a marker, or both are durable in each of these."""
+        for event in events:
+            appended = self._appended_to.get(event.ordinal) or self._appended_first(event.ordinal, catalog)
+            if appended is None:
+                continue
+            appended.records += event.record_count
+            appended.bytes += event.size_bytes
+            outcome = event.outcome
+            if outcome is not None:
+                appended.markers += 1
+                appended.marker_bytes += event.marker_bytes
+                self._markers[outcome] += 1
+
+    def _appended_first(self, ordinal: int, catalog: TopicCatalog) -> _Appended | None:
+        ref = catalog.by_ordinal(ordinal)
+        if ref is None:
+            return None  # Deleted a moment after, and about to be forgotten.
+        appended = self._appended_to[ordinal] = self._appended.setdefault(ref.topic, _Appended())
+        return appended
 
     def expired(self, event: ProducersExpired) -> None:
         """A partition forgot producers that did not write."""
@@ -74,7 +86,8 @@ class LogNumbers:
 
     def forget(self, topic: str) -> None:
         """The topic was deleted."""
-        self._appended.pop(topic, None)
+        gone = self._appended.pop(topic, None)
+        self._appended_to = {ordinal: each for ordinal, each in self._appended_to.items() if each is not gone}
         for isolation in Isolation:
             self._read.pop((topic, isolation), None)
 

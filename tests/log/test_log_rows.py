@@ -116,11 +116,12 @@ def test_a_catalog_record_comes_back_as_it_was(record: CatalogRecord) -> None:
         BatchAppended(7, 3, b"batch", PartitionHead()),
         BatchAppended(7, 3, b"batch", PartitionHead(), 1, ProducerEntry(0), TimeIndexEntry(5, 0, 3)),
         TransactionEnded(
-            7, [(3, b"marker")], PartitionHead(), 1, ProducerEntry(1), None, [(TimeIndexEntry(5, 0, 3), 1)]
+            7, [(3, b"marker")], 6, PartitionHead(), 1, ProducerEntry(1), None, [(TimeIndexEntry(5, 0, 3), 1)]
         ),
         TransactionEnded(
             7,
             [(2, b"batch"), (3, b"marker")],
+            11,
             PartitionHead(),
             1,
             ProducerEntry(1),

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from types import ModuleType
 
 import grpc
 import pytest
 from grpc import aio
 
+import coordinator_client
+from coordinator_client import lines
 from coordinator_client.errors import Loss
 from coordinator_client.grpc_line import SESSION_PATH, GrpcLine
 from coordinator_client.lines import open_best_line, open_grpc_line
@@ -227,6 +231,22 @@ async def test_what_only_grpc_can_reach_is_left_to_it(endpoint: str) -> None:
     line = open_best_line(endpoint, AsyncioLoop())
     assert isinstance(line, GrpcLine)
     line.close()
+
+
+async def test_a_module_of_another_interface_is_as_good_as_none(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = ModuleType("txn_native_transport")
+    monkeypatch.setattr(old, "INTERFACE", 99, raising=False)
+    monkeypatch.setitem(sys.modules, old.__name__, old)
+    monkeypatch.delitem(sys.modules, "coordinator_client.native_line", raising=False)
+    monkeypatch.delattr(coordinator_client, "native_line", raising=False)
+    lines._compiled.cache_clear()
+    line = open_best_line("127.0.0.1:1", AsyncioLoop())
+    lines._compiled.cache_clear()
+    assert isinstance(line, GrpcLine)
+    line.close()
+    assert "has interface 99" in caplog.text
 
 
 @needs_compiled

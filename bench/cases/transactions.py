@@ -16,8 +16,8 @@ from bench.sizes import in_words
 if TYPE_CHECKING:
     from bench.kafka.broker import Broker
 
-_MAIN: Final = (64, 1_024, True)
-"""Producers, size and outcome of the one row with every way to make requests."""
+_MAIN: Final = ((1, 1_024, True), (64, 1_024, True))
+"""Producers, size and outcome of the rows with every way to make requests."""
 _TUNED_BYTES: Final = 1_024
 """Commits of this size are measured with Kafka in all its profiles, everything else with the first."""
 _PROGRAMS: Final = ((JAVA, "transactions"), (RAW, "raw-transactions"))
@@ -33,7 +33,7 @@ def rows(arena: Arena) -> list[Row]:
 
 def _row(arena: Arena, producers: int, value_bytes: int, committed: bool) -> Row:
     drivers = [driver for driver in DRIVERS if driver not in FALLBACKS]
-    if (producers, value_bytes, committed) == _MAIN:
+    if (producers, value_bytes, committed) in _MAIN:
         drivers = [*DRIVERS]
     elif arena.scale.is_quick:
         drivers = drivers[:1]

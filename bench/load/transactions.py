@@ -22,7 +22,10 @@ from bench.load.transact import TransactProducer, transact_request
 from bench.load.workers import Span, run_as_tasks, run_in_threads
 from bench.results import Run
 from coordinator_client.connection import Connection
+from coordinator_client.transport import GRPC_SESSION, SESSION, UNARY
 
+SDK_GRPC: Final = "SDK, grpc.aio"
+"""As SDK, never by the compiled transport."""
 SDK_THREADS: Final = "SDK, blocking"
 """A thread for each producer; their requests meet in the session."""
 SDK_UNARY: Final = "SDK, blocking, unary"
@@ -30,8 +33,8 @@ SDK_UNARY: Final = "SDK, blocking, unary"
 THREE_CALLS: Final = "stubs, three calls"
 """AddPartitionsToTxn, Produce and EndTxn; all others add partitions with the first batch."""
 UNARY_TRANSACT: Final = "stubs, Transact"
-FALLBACKS: Final = frozenset({SDK_THREADS, SDK_UNARY, THREE_CALLS, UNARY_TRANSACT})
-"""What is not the fast way for many producers: measured in one row, for comparison."""
+FALLBACKS: Final = frozenset({SDK_GRPC, SDK_THREADS, SDK_UNARY, THREE_CALLS, UNARY_TRANSACT})
+"""What is not the fast way: measured in two rows, for comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +69,12 @@ def measure(load: Load) -> Run:
     return DRIVERS[load.driver](load)
 
 
-def by_sdk(load: Load) -> Run:
+def by_sdk(load: Load, *, transport: str) -> Run:
     """Asyncio producers of the SDK on one loop, over one session."""
 
     def producers() -> list[AsyncSdkProducer]:
-        connection, prefix, story = Connection(load.endpoint, client_id="bench"), new_prefix("sdk"), load.story
+        connection = Connection(load.endpoint, client_id="bench", transport=transport)
+        prefix, story = new_prefix("sdk"), load.story
         return [AsyncSdkProducer(connection, f"{prefix}{number}", story) for number in range(load.producers)]
 
     return run_as_tasks(producers, load.span, load.server_process_id)
@@ -123,9 +127,10 @@ def by_transact(load: Load, *, asker_on: Callable[[aio.Channel], Asker]) -> Run:
 
 DRIVERS: Final[Mapping[str, Driver]] = MappingProxyType(
     {
-        "SDK": by_sdk,
-        SDK_THREADS: partial(by_threads, transport="session"),
-        SDK_UNARY: partial(by_threads, transport="unary"),
+        "SDK": partial(by_sdk, transport=SESSION),
+        SDK_GRPC: partial(by_sdk, transport=GRPC_SESSION),
+        SDK_THREADS: partial(by_threads, transport=SESSION),
+        SDK_UNARY: partial(by_threads, transport=UNARY),
         "stubs": by_stubs,
         THREE_CALLS: partial(by_stubs, adds_first=True),
         UNARY_TRANSACT: partial(by_transact, asker_on=UnaryAsker),

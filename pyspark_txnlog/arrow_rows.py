@@ -65,7 +65,7 @@ def spark_batches(fetched: Iterable[FetchedBatch], columns: Sequence[str]) -> It
     Raises: Rejected (CORRUPT_MESSAGE) for a payload that is not what its header says; UnreadableRecords.
     """
     stored = [_STORED[name] for name in columns if name in _STORED]
-    joined = _Joined(columns)
+    joined = _Joined(columns, arrow_schema(columns))
     for batch in fetched:
         # Without a column of the payload, the payload stays closed: its checksum was right, and its header counts.
         joined.add(batch, batch.as_arrow().select(stored) if stored else None)
@@ -79,6 +79,7 @@ class _Joined:
     """Batches of one partition that wait to be handed over together."""
 
     columns: Sequence[str]
+    schema: pa.Schema
     batches: list[FetchedBatch] = field(default_factory=list)
     payloads: list[pa.RecordBatch] = field(default_factory=list)
     byte_count: int = 0
@@ -103,8 +104,9 @@ class _Joined:
         if not batches:
             return
         rows = _Rows(batches, payloads, row_count)
-        made = pa.record_batch([_MAKERS[name](rows) for name in self.columns], schema=arrow_schema(self.columns))
-        if made.nbytes <= CUT_BYTES:
+        made = pa.record_batch([_MAKERS[name](rows) for name in self.columns], schema=self.schema)
+        # Never less than `nbytes`, and cheaper to ask.
+        if made.get_total_buffer_size() <= CUT_BYTES or made.nbytes <= CUT_BYTES:
             yield made
             return
         step = max(1, row_count * SLICE_BYTES // made.nbytes)
@@ -143,7 +145,12 @@ def _offsets(rows: _Rows) -> pa.Array:
             runs[-1] = (runs[-1][0], batch.end_offset)
         else:
             runs.append((batch.first_offset, batch.end_offset))
-    return _one([_count_up(start, end) for start, end in runs])
+    first, end = runs[0][0], runs[-1][1]
+    if end - first > JOINED_ROWS_MAX:
+        return _one([_count_up(start, stop) for start, stop in runs])
+    # Each step in Arrow costs more than the numbers of a batch: count once, over what is hidden between them too.
+    counted = _count_up(first, end)
+    return _one([counted.slice(start - first, stop - start) for start, stop in runs])
 
 
 def _count_up(start: int, end: int) -> pa.Array:
@@ -160,7 +167,7 @@ def _timestamps(rows: _Rows) -> pa.Array:
         # The log's own time is one for the whole batch, and stands in its header.
         column = _one(list(_times_by_batch(rows, column)))
     try:
-        return column.cast(pa.timestamp("ms", tz="UTC")).cast(_TYPES["timestamp"])
+        return pc.multiply_checked(column, _US_PER_MS).view(_TYPES["timestamp"])
     except pa.ArrowInvalid as error:
         first = rows.batches[0]
         raise UnreadableRecords(
@@ -187,6 +194,7 @@ def _headers(rows: _Rows) -> pa.Array:
 
 
 _ASCENDING: Final = pa.array(range(JOINED_ROWS_MAX), pa.int64())
+_US_PER_MS: Final = pa.scalar(1_000, pa.int64())
 _MAKERS: Final = MappingProxyType[str, Callable[[_Rows], pa.Array]](
     {
         "key": lambda rows: rows.stored("key"),

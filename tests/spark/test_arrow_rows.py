@@ -120,6 +120,12 @@ def test_small_batches_are_joined_over_the_gaps_that_markers_leave() -> None:
     made.validate(full=True)
 
 
+def test_a_gap_may_be_longer_than_a_batch_ever_is() -> None:
+    far = 3 * JOINED_ROWS_MAX
+    (made,) = spark_batches([batch(rows(2), base_offset=5), batch(rows(2), base_offset=far)], ("offset",))
+    assert made.column("offset").to_pylist() == [5, 6, far, far + 1]
+
+
 def test_both_encodings_can_be_joined() -> None:
     stored = [
         batch(rows(2), base_offset=0, encoding=Encoding.RECORDS_V1),

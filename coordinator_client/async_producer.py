@@ -343,7 +343,8 @@ class AsyncTransaction:
         partition: int | None = None,
     ) -> None:
         """Take a record; it is durable and visible once the `async with` ended cleanly. See `Transaction.send`."""
-        self._check_open()
+        if not self._is_open:
+            self._check_open()
         producer = self._producer
         await producer._take(topic, producer._row(key, value, timestamp_ms, headers), partition)
 

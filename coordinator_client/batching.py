@@ -15,14 +15,21 @@ from msgspec import Struct
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
-from coordinator_client.encodings import BATCH_OVERHEAD_BYTES, BatchStamp, Row, row_bytes_max, write_batch
+from coordinator_client.encodings import (
+    BATCH_OVERHEAD_BYTES,
+    ROW_OVERHEAD_BYTES,
+    BatchStamp,
+    Row,
+    headers_bytes_max,
+    write_batch,
+)
 from coordinator_client.errors import TransactionError, rejected
 from coordinator_client.state import Identity, TopicPartitionCount
 from coordinator_protocol.batch import Compression, Encoding
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.hashing import partition_for
 from coordinator_protocol.limits import KIBI
-from coordinator_protocol.sequences import add_sequence, subtract_sequence
+from coordinator_protocol.sequences import SEQUENCE_MAX, subtract_sequence
 
 REQUEST_BYTES_MAX: Final = 960 * KIBI
 """Payload of one Produce request, unless one batch alone is larger. It fits into a message of a session with the names
@@ -118,10 +125,6 @@ class TopicWriter:
             queue = self._by_key[key] = self.queues[partition_for(key, len(self.queues))]
         return queue
 
-    def move_on(self) -> None:
-        """Let records without a key share a batch of the next partition."""
-        self.keyless = (self.keyless + 1) % len(self.queues)
-
 
 class Accumulator:
     """Every record that was taken and is not yet acknowledged."""
@@ -152,8 +155,16 @@ class Accumulator:
 
         Raises: Rejected with MESSAGE_TOO_LARGE or UNKNOWN_TOPIC_OR_PARTITION.
         """
-        size, batch_format = row_bytes_max(row), self._format
-        queue = writer.queue_for(row[0], partition)
+        batch_format = self._format
+        key, value, _, headers = row
+        size = ROW_OVERHEAD_BYTES
+        if key:
+            size += len(key)
+        if value:
+            size += len(value)
+        if headers:
+            size += headers_bytes_max(headers)
+        queue = writer.queue_for(key, partition)
         has_sealed = False
         # What fits beside others cannot be too large.
         if not queue.rows or queue.size_bytes + size > batch_format.batch_bytes:
@@ -163,7 +174,7 @@ class Accumulator:
             while queue.rows and queue.size_bytes + size > batch_format.batch_bytes:
                 del self._open[queue]
                 self._seal(writer, queue)
-                queue = writer.queue_for(row[0], partition)
+                queue = writer.queue_for(key, partition)
                 has_sealed = True
             self._open[queue] = writer
         queue.rows.append(row)
@@ -182,7 +193,8 @@ class Accumulator:
         if self._open:
             return False
         size_bytes = 0
-        for queue in self._with_sealed():
+        # Where nothing was sent yet, as in most transactions, only those can wait that can send.
+        for queue in self._with_sealed() if self._sent else self.ready:
             if len(queue.sealed) > 1:
                 return False
             size_bytes += queue.sealed[0][1]
@@ -192,7 +204,8 @@ class Accumulator:
         """Return the batches of the next request, stamped and written into it: at most one of each partition that waits
         for no answer."""
         taken: list[SealedBatch] = []
-        size_bytes = 0
+        size_bytes, batch_format = 0, self._format
+        producer_id, producer_epoch = identity
         for queue in list(self.ready):
             rows, batch_bytes = queue.sealed[0]
             size_bytes += batch_bytes
@@ -200,11 +213,20 @@ class Accumulator:
                 break
             del self.ready[queue], queue.sealed[0]
             self._sent[queue] = None
-            message, sequence = into.add(), queue.next_sequence
-            self._write(message, queue, rows, identity)
-            queue.in_flight = SealedBatch(queue, batch_bytes, identity, sequence, message)
-            queue.next_sequence = add_sequence(sequence, len(rows))
-            taken.append(queue.in_flight)
+            topic, sequence, message = queue.topic, queue.next_sequence, into.add()
+            message.topic, message.topic_id, message.partition = topic.name, topic.topic_id, queue.partition
+            write_batch(
+                message.batch,
+                rows,
+                encoding=batch_format.encoding,
+                compression=batch_format.compression,
+                stamp=BatchStamp(producer_id, producer_epoch, sequence, batch_format.is_transactional),
+            )
+            batch = SealedBatch(queue, batch_bytes, identity, sequence, message)
+            # As `add_sequence`, which would be another call for every batch.
+            queue.next_sequence = (sequence + len(rows)) & SEQUENCE_MAX
+            queue.in_flight = batch
+            taken.append(batch)
         return taken
 
     def settle(self, batch: SealedBatch) -> None:
@@ -236,7 +258,8 @@ class Accumulator:
             self.drop_unsent()
         for queue in self._sent:
             queue.in_flight = None
-            queue.sealed.clear()
+            if queue.sealed:
+                queue.sealed.clear()
         self.buffered_bytes = 0
 
     def restart_sequences(self) -> None:
@@ -270,21 +293,10 @@ class Accumulator:
         queue.sealed.append((queue.rows, queue.size_bytes))
         queue.rows, queue.size_bytes = [], BATCH_OVERHEAD_BYTES
         if queue.partition == writer.keyless:
-            writer.move_on()
+            # Records without a key move on to the next partition, once the batch they shared is cut.
+            writer.keyless = (queue.partition + 1) % len(writer.queues)
         if queue.in_flight is None:
             self.ready[queue] = None
-
-    def _write(self, message: log.PartitionBatch, queue: PartitionQueue, rows: list[Row], identity: Identity) -> None:
-        topic, batch_format = queue.topic, self._format
-        message.topic, message.topic_id, message.partition = topic.name, topic.topic_id, queue.partition
-        producer_id, producer_epoch = identity
-        write_batch(
-            message.batch,
-            rows,
-            encoding=batch_format.encoding,
-            compression=batch_format.compression,
-            stamp=BatchStamp(producer_id, producer_epoch, queue.next_sequence, batch_format.is_transactional),
-        )
 
 
 def _too_large(size: int, bytes_max: int) -> TransactionError:

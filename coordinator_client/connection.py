@@ -7,7 +7,6 @@ request: over the one session of this process at that server (`session_transport
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections.abc import Callable, Iterable
@@ -23,6 +22,7 @@ from coordinator_client.identity import Chance, SystemChance
 from coordinator_client.lines import open_best_line, open_grpc_line
 from coordinator_client.loops import Loop, background_loop
 from coordinator_client.methods import ReplyT, RequestT, Rpc
+from coordinator_client.process import THIS_PROCESS
 from coordinator_client.session_transport import SessionTransport
 from coordinator_client.transport import GRPC_SESSION, SESSION, TARGET_SCHEMES, UNARY, Transport, check_transport
 from coordinator_client.unary_transport import UnaryTransport
@@ -115,17 +115,17 @@ class Connection:
             with self._lock:
                 transport = self._transports.get(open_loop) or self._opened(open_loop)
                 self._transports[open_loop] = transport
-        if self.is_of_a_parent:
+        if self._opened_by != THIS_PROCESS.process_id:
             raise misconfigured(
                 ErrorCode.INVALID_CONFIG,
                 f"the connection to {self.endpoint} was opened by process {self._opened_by} and is used by its fork "
-                f"{os.getpid()}, where gRPC does not work; make the producer, reader or consumer inside the child "
-                "process, and use none before the fork",
+                f"{THIS_PROCESS.process_id}, where gRPC does not work; make the producer, reader or consumer inside "
+                "the child process, and use none before the fork",
             )
         return transport
 
     def _opened(self, open_loop: Callable[[], Loop]) -> Transport:
-        self._opened_by = self._opened_by or os.getpid()
+        self._opened_by = self._opened_by or THIS_PROCESS.process_id
         if self._open_transport is not None:
             return next(iter(self._transports.values()), None) or self._open_transport(self.endpoint)
         note_use()
@@ -137,7 +137,7 @@ class Connection:
     @property
     def is_of_a_parent(self) -> bool:
         """Whether it was opened before this process was forked, and so is of no use here."""
-        return self._opened_by not in (0, os.getpid())
+        return self._opened_by not in (0, THIS_PROCESS.process_id)
 
     def header(self, request_id: bytes = b"") -> RequestHeader:
         """Return the header of a request from here; only requests that change something need an id."""

@@ -79,18 +79,10 @@ class BatchStamp(Struct, frozen=True):
     is_transactional: bool = False
 
 
-def row_bytes_max(row: Row) -> int:
-    """Return an upper bound of what the record adds to the payload, before compression."""
-    key, value, _, headers = row
-    size = ROW_OVERHEAD_BYTES
-    if key:
-        size += len(key)
-    if value:
-        size += len(value)
-    for name, content in headers:
-        # A character takes at most four bytes in UTF-8, three of those that Python counts as one in most texts.
-        size += HEADER_OVERHEAD_BYTES + 4 * len(name) + (len(content) if content else 0)
-    return size
+def headers_bytes_max(headers: Headers) -> int:
+    """Return an upper bound of what the headers of a record add to the payload, before compression."""
+    # A character takes at most four bytes in UTF-8, three of those that Python counts as one in most texts.
+    return sum(HEADER_OVERHEAD_BYTES + 4 * len(name) + (len(content) if content else 0) for name, content in headers)
 
 
 def write_batch(

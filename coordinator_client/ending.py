@@ -10,7 +10,6 @@ from typing import Any, Final, TypeAlias
 
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client.errors import TransactionError, failure, failure_of
-from coordinator_client.exchange import Deadlines, Exchange
 from coordinator_client.methods import END_TXN, Rpc
 from coordinator_client.rules import send_failure
 from coordinator_client.state import Identity
@@ -44,10 +43,6 @@ class Ending:
         return (
             {batch.topic for batch in self.request.batches} if isinstance(self.request, txn.TransactRequest) else set()
         )
-
-    def exchange(self, deadlines: Deadlines, now_ms: int) -> Exchange[Any, EndReply]:
-        """Return the request as one exchange more."""
-        return Exchange(self.rpc, self.request, deadlines=deadlines, now_ms=now_ms)
 
     def failure(self, end: EndReply | TransactionError, *, lost_attempts: int) -> TransactionError | None:
         """Return the failure that the end of an exchange stands for, None for a success."""

@@ -16,6 +16,7 @@ import grpc as grpc
 from grpc import aio as aio
 
 from coordinator_client.errors import misconfigured
+from coordinator_client.process import THIS_PROCESS
 from coordinator_protocol.errors import ErrorCode
 
 
@@ -31,7 +32,7 @@ _USE = _Use()
 
 def note_use() -> None:
     """Call it before anything is opened. Raises: Misconfigured in a fork of a process that had opened something."""
-    here = os.getpid()
+    here = THIS_PROCESS.process_id
     first = _USE.process_id = _USE.process_id or here
     if first != here:
         raise misconfigured(

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
+
+from coordinator_client.process import THIS_PROCESS
 
 THREAD_NAME: Final = "coordinator-client-loop"
 
@@ -162,8 +163,8 @@ class _SharedLoop:
 
     def acquire(self) -> BackgroundLoop:
         with self._lock:
-            if self._loop is None or self._process_id != os.getpid():
-                self._loop, self._process_id, self._users = BackgroundLoop(), os.getpid(), 0
+            if self._loop is None or self._process_id != THIS_PROCESS.process_id:
+                self._loop, self._process_id, self._users = BackgroundLoop(), THIS_PROCESS.process_id, 0
             self._users += 1
             return self._loop
 

@@ -349,7 +349,8 @@ class Transaction:
         `timestamp_ms` is Unix milliseconds, by default now. Raises: Rejected or TypeError for a wrong call; the
         failure of an earlier send, after which the transaction can only be aborted.
         """
-        self._check_open()
+        if not self._is_open:
+            self._check_open()
         producer = self._producer
         producer._take(topic, producer._row(key, value, timestamp_ms, headers), partition)
 

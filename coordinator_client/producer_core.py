@@ -61,6 +61,8 @@ class ProducerCore:
         """What names the transaction that waits for an outside decision; None = none does."""
         self.failure: TransactionError | None = None
         """Why the open transaction, or what a plain producer sent since the last flush, cannot succeed."""
+        self.is_transactional: Final = plan.transactional_id is not None
+        """Whether records go out in transactions only."""
         self._plan = plan
         self._chance = chance
         self.flights = Flights(chance)
@@ -77,11 +79,6 @@ class ProducerCore:
         self._init_request: txn.InitProducerIdRequest | None = None
         self._ending: Ending | None = None
         self._fatal: TransactionError | None = None
-
-    @property
-    def is_transactional(self) -> bool:
-        """Whether records go out in transactions only."""
-        return self._plan.transactional_id is not None
 
     @property
     def is_idle(self) -> bool:
@@ -466,11 +463,13 @@ class ProducerCore:
             return
         ending = self._ending
         assert ending is not None, "an end that is repeated was begun"
-        exchange = ending.exchange(self._plan.deadlines, now_ms)
+        exchange = Exchange(ending.rpc, ending.request, deadlines=self._plan.deadlines, now_ms=now_ms)
         self.flights.start(exchange, lambda end, _: self._ended(ending, end, lost_attempts=exchange.lost))
 
     def _ended(self, ending: Ending, end: EndReply | TransactionError, *, lost_attempts: int) -> None:
-        error = ending.failure(end, lost_attempts=lost_attempts)
+        error = None
+        if isinstance(end, TransactionError) or end.error_code:
+            error = ending.failure(end, lost_attempts=lost_attempts)
         if error is None:
             assert not isinstance(end, TransactionError), "a failure is no reply"
             self._after_success(ending, end)

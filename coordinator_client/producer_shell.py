@@ -59,7 +59,7 @@ class ProducerShell:
         timestamp_ms: int | None,
         headers: Iterable[tuple[str, bytes | None]],
     ) -> Row:
-        if value is not None and type(value) is not bytes:
+        if type(value) is not bytes and value is not None:
             raise _not_bytes("value", value)
         if key is not None and type(key) is not bytes:
             raise _not_bytes("key", key)

@@ -63,9 +63,17 @@ _DRAINING: Final = Loss("UNAVAILABLE", "the server is shutting down", is_unsent=
 class Operation:
     """One attempt of one request, from the moment it is asked for to its one report."""
 
-    __slots__ = ("_on_done", "body", "correlation_id", "ends_ms", "request", "rpc")
+    __slots__ = ("_on_cancel", "body", "correlation_id", "ends_ms", "on_done", "request", "rpc")
 
-    def __init__(self, rpc: Rpc[Any, Any], request: Request, *, ends_ms: int, on_done: Callable[[Any], None]) -> None:
+    def __init__(
+        self,
+        rpc: Rpc[Any, Any],
+        request: Request,
+        *,
+        ends_ms: int,
+        on_done: Callable[[Any], None],
+        on_cancel: Callable[[Operation], None],
+    ) -> None:
         """`ends_ms` is when the caller takes it for lost, by the clock of whoever calls `take` and `expire`."""
         self.rpc = rpc
         self.request = request
@@ -73,16 +81,17 @@ class Operation:
         self.ends_ms = ends_ms
         self.correlation_id = 0
         """0 = it was not sent."""
-        self._on_done: Callable[[Any], None] | None = on_done
+        self.on_done: Callable[[Any], None] | None = on_done
+        """Whom to tell; None = it was reported."""
+        self._on_cancel = on_cancel
 
-    @property
-    def is_over(self) -> bool:
-        """Whether it was reported."""
-        return self._on_done is None
+    def cancel(self) -> None:
+        """Say that nobody wants the answer any more; from any thread."""
+        self._on_cancel(self)
 
     def report(self, answer: Reply | Loss) -> None:
         """Say what became of it; only the first report counts."""
-        on_done, self._on_done = self._on_done, None
+        on_done, self.on_done = self.on_done, None
         if on_done is not None:
             on_done(answer)
 
@@ -127,7 +136,7 @@ class Session:
 
     def cancel(self, operation: Operation) -> None:
         """Nobody wants its answer any more: drop it, or ask the server to."""
-        if operation.is_over:
+        if operation.on_done is None:
             return
         if self._unanswered.pop(operation.correlation_id, None) is not None:
             self._cancelled.append(operation.correlation_id)
@@ -147,7 +156,7 @@ class Session:
         add, unsent, size = request.operations.add, self._unsent, 0
         while unsent and room > 0:
             operation = unsent[0]
-            if operation.is_over:
+            if operation.on_done is None:
                 unsent.popleft()
                 continue
             operation_size = len(operation.body) + OPERATION_BYTES
@@ -218,7 +227,7 @@ class Session:
 
     def take_unsent(self) -> list[Operation]:
         """Give up what was not sent: it goes another way."""
-        unsent = [operation for operation in self._unsent if not operation.is_over]
+        unsent = [operation for operation in self._unsent if operation.on_done is not None]
         self._unsent.clear()
         return unsent
 

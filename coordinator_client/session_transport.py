@@ -64,27 +64,6 @@ OpenLine: TypeAlias = Callable[[str, AsyncioLoop], Line]
 """(endpoint, loop) -> the line."""
 
 
-class _Ask(Operation):
-    """An operation that can be taken back."""
-
-    __slots__ = ("_session",)
-
-    def __init__(
-        self,
-        session: SharedSession,
-        rpc: Rpc[Any, Any],
-        request: Any,  # noqa: ANN401  the type is that of the procedure
-        *,
-        ends_ms: int,
-        on_done: Callable[[Any], None],
-    ) -> None:
-        super().__init__(rpc, request, ends_ms=ends_ms, on_done=on_done)
-        self._session = session
-
-    def cancel(self) -> None:
-        self._session.cancel(self)
-
-
 class _BulkCall:
     """A unary call that is made on the loop, and can be taken back before and after."""
 
@@ -154,7 +133,7 @@ class SharedSession:
                 self._loop, lambda: self._opened_line().call(rpc, request, timeout_ms=timeout_ms, on_done=on_done)
             )
         ends_ms = self._clock.monotonic_ms() + timeout_ms
-        operation = _Ask(self, rpc, request, ends_ms=ends_ms, on_done=on_done)
+        operation = Operation(rpc, request, ends_ms=ends_ms, on_done=on_done, on_cancel=self._cancel_soon)
         if self._loop.is_here:
             self._session.add(operation)
             self._go_on()
@@ -165,10 +144,6 @@ class SharedSession:
             self._is_awake = True
             self._loop.call_soon(self._turn)
         return operation
-
-    def cancel(self, operation: Operation) -> None:
-        """Nobody wants the answer any more; from any thread."""
-        self._loop.call_soon(partial(self._cancel, operation))
 
     def close(self) -> None:
         """End the stream and release the loop; from any thread."""
@@ -220,15 +195,17 @@ class SharedSession:
 
     def _go_on(self) -> None:
         """See to it that what waits is sent: by the stream, which takes all of it when its turn comes."""
-        if self._is_closed:
+        if self._stream is not None:
+            # There is none once it is closed, or the server is known to take unary calls only.
+            self._stream.wake()
+        elif self._is_closed:
             self._session.lose(_CLOSED)
         elif self._unary is not None:
             self._go_unary(self._unary)
-        elif self._stream is not None:
-            self._stream.wake()
         elif not self._session.is_idle:
             self._stream = self._opened_line().open_stream(self)
-        self._set_timer()
+        if not self._has_timer:
+            self._set_timer()
 
     def _opened_line(self) -> Line:
         if self._line is None:
@@ -242,6 +219,9 @@ class SharedSession:
     def _call(self, start: Callable[..., Call], operation: Operation) -> None:
         timeout_ms = max(1, operation.ends_ms - self._clock.monotonic_ms())
         start(operation.rpc, operation.request, timeout_ms=timeout_ms, on_done=operation.report)
+
+    def _cancel_soon(self, operation: Operation) -> None:
+        self._loop.call_soon(partial(self._cancel, operation))
 
     def _cancel(self, operation: Operation) -> None:
         self._session.cancel(operation)

@@ -3,7 +3,6 @@ gets."""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -11,6 +10,7 @@ from typing import Any, Final
 from coordinator_client.errors import Loss
 from coordinator_client.grpc_door import grpc
 from coordinator_client.methods import ReplyT, RequestT, Rpc
+from coordinator_client.process import THIS_PROCESS
 from coordinator_client.transport import CHANNEL_OPTIONS, Call
 
 
@@ -71,7 +71,7 @@ class _SharedChannels:
         self._channels: dict[tuple[int, str], tuple[grpc.Channel, int]] = {}
 
     def acquire(self, endpoint: str) -> grpc.Channel:
-        key = (os.getpid(), endpoint)
+        key = (THIS_PROCESS.process_id, endpoint)
         with self._lock:
             channel, users = self._channels.get(key, (None, 0))
             if channel is None:
@@ -80,7 +80,7 @@ class _SharedChannels:
         return channel
 
     def release(self, endpoint: str) -> None:
-        key = (os.getpid(), endpoint)
+        key = (THIS_PROCESS.process_id, endpoint)
         with self._lock:
             channel, users = self._channels.pop(key)
             if users > 1:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -14,6 +13,7 @@ import pytest
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client import Abortable, AsyncProducer, Connection, Fenced, Misconfigured, OutcomeUnknown, Rejected
+from coordinator_client.process import THIS_PROCESS
 from coordinator_client.state import ProducerStatus
 from coordinator_protocol.errors import ErrorCode, Method
 from tests.client.async_view import ProducerView, Stepper
@@ -328,7 +328,7 @@ def test_a_fork_is_told_that_it_is_one(world: SessionWorld, monkeypatch: pytest.
     async def body() -> None:
         producer = producer_in(world)
         await producer.init()
-        monkeypatch.setattr(os, "getpid", lambda: -1)
+        monkeypatch.setattr(THIS_PROCESS, "process_id", -1)
         with pytest.raises(Misconfigured, match="inside the child"):
             await commit(producer, b"x")
         await producer.close()

@@ -12,6 +12,7 @@ import pytest
 from coordinator_client import Connection, Misconfigured, Producer, Rejected, read
 from coordinator_client.errors import Loss
 from coordinator_client.methods import DESCRIBE_TOPICS
+from coordinator_client.process import THIS_PROCESS
 from coordinator_client.unary_transport import _SHARED, UnaryTransport
 from tests.client.world import World
 
@@ -62,7 +63,7 @@ def test_a_fork_is_told_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     producer = Producer(world.connection(), transactional_id="p")
     producer.init()
-    monkeypatch.setattr(os, "getpid", lambda: -1)
+    monkeypatch.setattr(THIS_PROCESS, "process_id", -1)
     sent = len(world.sent)
     with pytest.raises(Misconfigured, match="make the producer, reader or consumer inside the child"):
         producer.transaction().__enter__()

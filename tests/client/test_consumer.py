@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from coordinator_client import Misconfigured, Rejected, Retriable
+from coordinator_client.process import THIS_PROCESS
 from coordinator_protocol.errors import ErrorCode, Method
 from tests.client.consumers import T0, T1, T2, Diary, Room, poll_all, values
 from tests.client.fake_server import refuse
@@ -282,7 +281,7 @@ def test_a_fork_is_told_that_it_is_one(room: Room, monkeypatch: pytest.MonkeyPat
     room.group.give(0)
     consumer = room.member()
     consumer.poll(10)
-    monkeypatch.setattr(os, "getpid", lambda: 1)
+    monkeypatch.setattr(THIS_PROCESS, "process_id", -1)
     with pytest.raises(Misconfigured, match="is used by its fork"):
         consumer.poll()
     consumer.close()

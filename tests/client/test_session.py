@@ -69,7 +69,7 @@ def test_answers_find_their_way_in_any_order(world: SessionWorld) -> None:
     asked = [Asked(world, request=INIT(transactional_id=name)) for name in "abc"]
     for number, each in enumerate(asked):
         each.answers = _Ordered(order, number)
-        each.call._on_done = each.answers.append  # type: ignore[attr-defined]
+        each.call.on_done = each.answers.append  # type: ignore[attr-defined]
     world.settle()
     assert order == [2, 1, 0]
     ids = [world.server.ids[name].producer_id for name in "abc"]
@@ -82,9 +82,9 @@ def test_answers_are_reported_in_turns_so_that_what_follows_from_the_first_is_se
 ) -> None:
     asked = [Asked(world) for _ in range(operations)]
     follow_up: list[Asked] = []
-    asked[0].call._on_done = lambda _: follow_up.append(Asked(world))  # type: ignore[attr-defined]
+    asked[0].call.on_done = lambda _: follow_up.append(Asked(world))  # type: ignore[attr-defined]
     seen: list[int] = []
-    asked[-1].call._on_done = lambda _: seen.append(len(world.line.messages))  # type: ignore[attr-defined]
+    asked[-1].call.on_done = lambda _: seen.append(len(world.line.messages))  # type: ignore[attr-defined]
     world.settle()
     assert names(world) == [operations, 1]
     assert follow_up[0].answer.producer_id
@@ -93,7 +93,7 @@ def test_answers_are_reported_in_turns_so_that_what_follows_from_the_first_is_se
 
 def test_answers_that_came_are_reported_though_the_stream_broke_meanwhile(world: SessionWorld) -> None:
     asked = [Asked(world) for _ in range(2 * ANSWERS_PER_TURN)]
-    asked[0].call._on_done = lambda _: world.line.streams[0].end()  # type: ignore[attr-defined]
+    asked[0].call.on_done = lambda _: world.line.streams[0].end()  # type: ignore[attr-defined]
     world.settle()
     assert all(each.answer.producer_id for each in asked[1:])
 

@@ -87,21 +87,26 @@ class CommitThread:
     def _run(self) -> None:
         try:
             is_closing = False
+            wait_seconds: float | None = None
             while not is_closing:
-                groups, is_closing = self._take()
+                groups, is_closing = self._take(wait_seconds)
                 if groups:
                     self._commit(groups)
-                if is_closing or self._mark_due_in_ms() <= 0:
+                wait_seconds = self._until_mark_seconds()
+                if groups:
+                    # Just before this thread waits again: the loop wakes now and needs the interpreter.
+                    self._on_durable(groups[-1].version)
+                if is_closing or wait_seconds == 0:
                     self._mark()
+                    wait_seconds = None
         except BaseException as error:  # noqa: BLE001 - whatever it was, a panic of the store too, the process must hear
             self._on_failure(error)
 
-    def _take(self) -> tuple[list[CommitGroup], bool]:
-        """Everything that waits now, and whether that is all there will ever be. Waits for the first group, but no
-        longer than until the mark is due."""
-        is_marked = self._marked_version == self._synced_version
+    def _take(self, wait_seconds: float | None) -> tuple[list[CommitGroup], bool]:
+        """Everything that waits now, and whether that is all there will ever be. Waits for the first group, so long at
+        most."""
         try:
-            taken = [self._handed_over.get(timeout=None if is_marked else max(0, self._mark_due_in_ms()) / 1000)]
+            taken = [self._handed_over.get(timeout=wait_seconds)]
         except Empty:
             return [], False
         # What arrives from here on belongs to the next sync, or a busy loop could hold this one off for ever.
@@ -112,17 +117,18 @@ class CommitThread:
     def _commit(self, groups: Sequence[CommitGroup]) -> None:
         for batch in _batches(groups):
             self._store.write(batch)
-        version = groups[-1].version
         # Groups that store nothing (state that is memory only) rest on those before them, and these are on disk.
         if any(group.mutations or group.deleted_ranges for group in groups):
             began_us = self._clock.monotonic_us()
             self._store.sync()
             self.on_synced(self._clock.monotonic_us() - began_us)
-            self._synced_version = version
-        self._on_durable(version)
+            self._synced_version = groups[-1].version
 
-    def _mark_due_in_ms(self) -> int:
-        return self._marked_at_ms + MARK_INTERVAL_MS - self._clock.monotonic_ms()
+    def _until_mark_seconds(self) -> float | None:
+        """How long until the durable mark must be written; None while it is up to date."""
+        if self._marked_version == self._synced_version:
+            return None
+        return max(0, self._marked_at_ms + MARK_INTERVAL_MS - self._clock.monotonic_ms()) / 1000
 
     def _mark(self) -> None:
         if self._marked_version != self._synced_version:

@@ -62,10 +62,11 @@ class LoopDriver:
 
     def _end_turn(self) -> None:
         self._is_turn_scheduled = False
-        # Else the group goes when the write under way is reported.
+        self._set_timer()
+        # Last, because the commit thread wakes and needs the interpreter. While one group is being written, the next
+        # goes when that is reported.
         if not self._runtime.sealed_groups:
             self._runtime.seal()
-        self._set_timer()
 
     def _on_durable(self, version: int) -> None:
         runtime = self._runtime

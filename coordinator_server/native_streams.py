@@ -23,7 +23,7 @@ OK: Final = 0
 CREDIT_MESSAGES: Final = 4
 """Messages of a stream that come before they are asked for."""
 
-AHEAD_MESSAGES_MAX: Final = 4
+AHEAD_MESSAGES_MAX: Final = 8
 """Messages that a stream sends before it waits until the network has taken them."""
 
 _log = structlog.get_logger("transport")

@@ -99,6 +99,12 @@ _CREATE_TIME: Final = TimestampType.CREATE_TIME
 """By a name of its own, as all that is looked up for every batch: to find a member in its class takes 0.1 us."""
 
 
+_CLIENT_KINDS: Final = frozenset(
+    (0, _CREATE_TIME, encoding, compression) for encoding in _CLIENT_ENCODINGS for compression in Compression
+)
+"""Base offset, timestamp type, encoding and compression of what a client may send."""
+
+
 class BatchHeader(Struct, frozen=True, gc=False):
     """What is known of a batch without looking into its payload.
 
@@ -319,11 +325,8 @@ def encode_client_batch(
     if (
         not 0 < payload_bytes <= batch_bytes_max - HEADER_BYTES
         or header.record_count < 1
-        or header.base_offset != 0
         or not NO_TIMESTAMP_MS <= header.base_timestamp_ms <= header.max_timestamp_ms
-        or header.timestamp_type is not _CREATE_TIME
-        or header.encoding not in _CLIENT_ENCODINGS
-        or header.compression not in _COMPRESSIONS
+        or (header.base_offset, header.timestamp_type, header.encoding, header.compression) not in _CLIENT_KINDS
         or header.is_control
         or header.producer_id < 0
         or header.producer_epoch < 0

@@ -88,8 +88,8 @@ class EncodedRecord(Struct, frozen=True):
 
     record_type: int
     key: bytes
-    value: bytes | Callable[[], bytes] | None
-    """None forgets the key. A function: see `StagedRows.encoded_later`; such a record has no history."""
+    value: bytes | None
+    """None forgets the key."""
     has_history: bool = True
     """False: only the newest value matters, no row of history is kept."""
 
@@ -104,6 +104,11 @@ class HistoryRow(NamedTuple):
     """Empty for what the server did by itself."""
     host: str
     cause: str
+
+
+def state_row(shard: ShardKey, record_type: int, key: bytes) -> tuple[Family, bytes]:
+    """Where the newest value of a key lies."""
+    return _COORDINATOR_STATE, _STATE_PREFIX.pack(*shard, record_type) + key
 
 
 class StateCodec(Protocol):
@@ -134,11 +139,6 @@ class StateRows:
         coordinator, index = shard
         record_type, key, value = encoded.record_type, encoded.key, encoded.value
         state_key = _STATE_PREFIX.pack(coordinator, index, record_type) + key
-        if not (isinstance(value, bytes) or value is None):
-            assert not encoded.has_history, "history needs every value"
-            staged.encoded_later[_COORDINATOR_STATE, state_key] = value
-            staged.size_bytes += len(state_key)
-            return
         staged.newest[_COORDINATOR_STATE, state_key] = value
         size_bytes = len(state_key) if value is None else len(state_key) + len(value)
         if encoded.has_history:

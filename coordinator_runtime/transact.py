@@ -17,16 +17,13 @@ from coordinator_runtime.decision import Operation
 from coordinator_runtime.ports import CallContext, GroupWrite, Membership, PartitionName, PartitionRef, PartitionWrite
 
 NO_OFFSET: Final = -1
-NO_PLACE: Final = -1
 
 
 class PlacedBatches(Struct, frozen=True):
     """The batches of a request, by partition."""
 
     targets: Sequence[PartitionRef | PartitionName]
-    """Of each batch, as the answer calls it."""
-    places: Sequence[int]
-    """Of each batch: the ordinal of the partition; NO_PLACE = it does not exist."""
+    """Of each batch, as the answer calls it. A mere name: the partition does not exist."""
     partitions: Sequence[PartitionWrite]
     refusal: Operation | None = None
     """Refuses as the first batch that has no place, once it is durable that it has none."""

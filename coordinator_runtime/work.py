@@ -60,19 +60,23 @@ class Work:
 
     def _share(self, shares: Sequence[Share]) -> list[object]:
         """Decide and replay what several shards do alike. Gives their replies. Raises Refused."""
-        served, turn = self._served, self.turn
+        served, turn, records = self._served, self.turn, self.records
         replies, events = [], []
-        for share in shares:
-            key = share.shard
-            shard = served.get(key)
-            if shard is None:
-                raise self._table.refusal(key, is_joined=True)
-            self._asked.append(key)
-            reply, value, event = share.decide(shard, turn)
-            shard.replay(value)
-            self.records.append(Record(key, value))
-            events.append(event)
-            replies.append(reply)
+        try:
+            for share in shares:
+                key = share.shard
+                shard = served.get(key)
+                if shard is None:
+                    raise self._table.refusal(key, is_joined=True)
+                reply, value, event = share.decide(shard, turn)
+                shard.replay(value)
+                records.append(Record(key, value))
+                events.append(event)
+                replies.append(reply)
+        except Refused:
+            # Those that went well tell by their records who was asked.
+            self._asked += [share.shard for share in shares[: len(replies) + 1]]
+            raise
         self.events.append(events)
         return replies
 

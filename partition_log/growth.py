@@ -18,14 +18,7 @@ from partition_log.events import PartitionGrew
 from partition_log.partition_state import Partition
 from partition_log.records import TransactionEnded
 from partition_log.requests import Append
-from partition_log.rules import (
-    AppendVerdict,
-    MarkerVerdict,
-    entry_after_append,
-    judge_append,
-    judge_marker,
-    outside_of_transaction,
-)
+from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.state import (
     EndedTransaction,
     IndexProgress,
@@ -65,11 +58,13 @@ def grow(
     is_one = len(appends) == 1
     for append in appends:
         batch = append.header
-        if judge_append(entry, batch, is_admitted=True, log_start_offset=head.log_start_offset) is not _APPEND:
+        if rules.judge_append(entry, batch, is_admitted=True, log_start_offset=head.log_start_offset) is not _APPEND:
             continue
         if not is_one:
             # Only the next batch looks at it: the end leaves nothing of it.
-            entry = entry_after_append(entry, batch, base_offset=offset, now_ms=now_ms, forgotten_csn=forgotten_csn)
+            entry = rules.entry_after_append(
+                entry, batch, base_offset=offset, now_ms=now_ms, forgotten_csn=forgotten_csn
+            )
         rest_of_header, payload = append.offsetless
         encoded = pack_base_offset(offset) + rest_of_header + payload
         offset += batch.record_count
@@ -79,9 +74,9 @@ def grow(
             newest_ms = batch.max_timestamp_ms
     opened = None if before is None else before.open_transaction
     if opened is None and not batches:
-        raise outside_of_transaction()
+        raise rules.outside_of_transaction()
     # Whatever was appended a moment ago, of the same epoch, changes nothing of how the marker is judged.
-    verdict = judge_marker(before, marker, forgotten_csn=forgotten_csn)
+    verdict = rules.judge_marker(before, marker, forgotten_csn=forgotten_csn)
     assert verdict is _APPEND_MARKER, "the outcome of an open transaction was decided a moment ago"
     batches.append((offset, pack_base_offset(offset) + control))
     ordinal, end_offset, counted = appends[0].ordinal, offset + 1, head.counted

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from coordinator_protocol.batch import (
     NO_PRODUCER_ID,
@@ -128,21 +129,25 @@ class LogShard:
         if partition is None or head is None:
             raise _unknown()
         entry = None if batch.producer_id == NO_PRODUCER_ID else partition.producers.get(batch.producer_id)
-        verdict = rules.judge_append(
-            entry, batch, is_admitted=append.is_admitted, log_start_offset=head.log_start_offset
-        )
+        log_start_offset, is_admitted = head.log_start_offset, append.is_admitted
+        verdict = rules.judge_append(entry, batch, is_admitted=is_admitted, log_start_offset=log_start_offset)
+        joins: tuple[Operation, ...] = ()
         if verdict is _ADMIT:
             assert append.admission is not None, "a transactional batch comes with its admission"
-            admitted = Append(ordinal, batch, append.offsetless, None, True)
-            again = Operation(self.key, lambda shard, later: shard.decide_append(admitted, later))
-            return Decision(joins=(append.admission(), again))
+            joins = (append.admission(),)
+            try:
+                # What the coordinator refuses is taken back, so what it admits may be appended before it is asked.
+                verdict = rules.judge_append(entry, batch, is_admitted=True, log_start_offset=log_start_offset)
+            except Refused as refusal:
+                # It is asked all the same, because its refusal comes first.
+                return Decision(joins=(*joins, Operation(self.key, partial(_refuse, refusal))))
         if verdict is _APPEND:
             record = self._appended(append, head, entry, turn.now_ms)
-            reply = Appended(head.log_end_offset, head.log_start_offset)
+            reply = Appended(head.log_end_offset, log_start_offset)
             grew = PartitionGrew(ordinal, batch.record_count, len(record.batch))
-            return Decision(reply, (Record(self.key, record),), events=(grew,))
+            return Decision(reply, (Record(self.key, record),), joins, events=(grew,))
         assert isinstance(verdict, CachedBatch)
-        return Decision(reply=Appended(verdict.base_offset, head.log_start_offset, is_duplicate=True))
+        return Decision(Appended(verdict.base_offset, log_start_offset, is_duplicate=True), joins=joins)
 
     def _appended(self, append: Append, head: PartitionHead, entry: ProducerEntry | None, now_ms: int) -> BatchAppended:
         batch, base_offset = append.header, head.log_end_offset
@@ -388,6 +393,10 @@ class LogShard:
         partition = self._partitions.get(ordinal)
         assert partition is not None, f"partition {ordinal} is written and does not exist"
         return partition
+
+
+def _refuse(refusal: Refused, _shard: object, _turn: Turn) -> NoReturn:
+    raise refusal
 
 
 def _unknown() -> Refused:

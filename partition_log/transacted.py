@@ -35,7 +35,7 @@ from coordinator_runtime.ports import (
     ResourceType,
 )
 from coordinator_runtime.store import Family, Store
-from coordinator_runtime.transact import NO_OFFSET, NO_PLACE, PlacedBatches
+from coordinator_runtime.transact import NO_OFFSET, PlacedBatches
 from partition_log import codec
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.state import CATALOG_KEY, PlacedPartition
@@ -107,7 +107,6 @@ class TransactedBatches:
                 "into each, or send some with Produce before",
             )
         targets: list[PartitionRef | PartitionName] = []
-        places: list[int] = []
         writes: list[BatchWrite] = []
         appends: dict[int, list[Append]] = {}
         missing: Refused | None = None
@@ -119,7 +118,6 @@ class TransactedBatches:
                 why = self._why_nowhere(topic, topic_id, partition, context)
                 missing = missing or why
                 targets.append(PartitionName(topic, topic_id, partition))
-                places.append(NO_PLACE)
                 continue
             ref = placed.ref
             if ref.topic != writable:
@@ -132,9 +130,8 @@ class TransactedBatches:
                 appends[ordinal] = those = [append]
                 writes.append(BatchWrite(ordinal, placed, those))
             targets.append(ref)
-            places.append(ordinal)
         refusal = None if missing is None else Operation(CATALOG_KEY, partial(_refuse, missing))
-        return PlacedBatches(targets, places, writes, refusal)
+        return PlacedBatches(targets, writes, refusal)
 
     def first_offset(self, ordinal: int, producer_id: int, outcome: Outcome, csn: int) -> int:
         """Where the records of an ended transaction begin in a partition, from its outcomes; -1 = there are none."""

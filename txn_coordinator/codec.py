@@ -8,7 +8,9 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 from coordinator_api.storage.v1 import transaction_pb2 as storage
-from coordinator_runtime.rows import EncodedRecord
+from coordinator_runtime.decision import Record, Turn
+from coordinator_runtime.rows import EncodedRecord, StagedRows, StateRows, state_row
+from txn_coordinator.counters import COUNTERS
 from txn_coordinator.records import (
     CsnGiven,
     Decided,
@@ -27,6 +29,8 @@ UNOWNED_MARKER_TYPE: Final = 3
 """Only ever in the history, with no value: the key says it all."""
 
 _UNOWNED_MARKER_KEY: Final = struct.Struct(">QIQ")
+_CSN_ROW: Final = state_row(COUNTERS, CSN_TYPE, b"")
+_CSN_KEY_BYTES: Final = len(_CSN_ROW[1])
 _NONE: Final[frozenset[Any]] = frozenset()
 
 
@@ -51,15 +55,27 @@ class TransactionCodec:
         return TransactionChanged(_decode(key.decode(), stored), decided)
 
 
-class CountersCodec:
-    """Records of the COUNTERS shard. Of the numbers only the newest value means anything."""
+class CountersRows(StateRows):
+    """Rows of the COUNTERS shard. Every outcome takes a csn, and only the newest one means anything: it is encoded once
+    per group."""
 
-    def encode(
-        self, value: ProducerIdBlockTaken | ProducerIdGiven | CsnGiven | UnownedMarkerWritten
-    ) -> EncodedRecord | None:
+    def __init__(self) -> None:
+        super().__init__(CountersCodec())
+
+    def stage(self, record: Record, turn: Turn, staged: StagedRows) -> None:
+        given = record.value
+        if isinstance(given, CsnGiven):
+            staged.encoded_later[_CSN_ROW] = partial(_encode_csn, given.csn)
+            staged.size_bytes += _CSN_KEY_BYTES
+        else:
+            super().stage(record, turn, staged)
+
+
+class CountersCodec:
+    """Its other records, and what it reads back. Of the numbers only the newest value means anything."""
+
+    def encode(self, value: ProducerIdBlockTaken | ProducerIdGiven | UnownedMarkerWritten) -> EncodedRecord | None:
         match value:
-            case CsnGiven(csn=csn):
-                return EncodedRecord(CSN_TYPE, b"", partial(_encode_csn, csn), has_history=False)
             case ProducerIdGiven():
                 return None
             case ProducerIdBlockTaken(next_unassigned_producer_id=block_end):

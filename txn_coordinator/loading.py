@@ -10,7 +10,7 @@ from coordinator_runtime.loader import ShardEvent, ShardKind, ShardLoader, Shard
 from coordinator_runtime.ports import MarkerPort
 from coordinator_runtime.rows import StateRows
 from coordinator_runtime.runtime import Runtime
-from txn_coordinator.codec import CountersCodec, TransactionCodec
+from txn_coordinator.codec import CountersRows, TransactionCodec
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.shard import EXPIRATION_MS, TransactionShard, TwoPhase
@@ -31,7 +31,7 @@ def counters_kind(runtime: Runtime) -> ShardKind:
     return ShardKind(
         coordinator=Coordinator.COUNTERS,
         shard_count=1,
-        rows=StateRows(CountersCodec()),
+        rows=CountersRows(),
         make=lambda _key: CountersShard(runtime.journal),
         is_essential=True,
     )

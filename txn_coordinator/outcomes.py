@@ -203,7 +203,7 @@ class Outcomes:
         if len(contribution.groups) < len(prepared.groups):
             groups = prepared.groups.difference(write.group_id for write in contribution.groups)
             rest.extend(self._markers.group_marker(group, marker) for group in sorted(groups))
-        return (shares, rest) if self._are_served(shares) and self._are_served(rest) else None
+        return (shares, rest) if self._are_served(shares) and (not rest or self._are_served(rest)) else None
 
     def _may_fuse(self, prepared: Transaction) -> bool:
         participants = len(prepared.partitions) + len(prepared.groups)

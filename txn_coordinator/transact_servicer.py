@@ -12,7 +12,7 @@ from coordinator_protocol.marker import Outcome
 from coordinator_protocol.names import check_transactional_id
 from coordinator_runtime.authorization import require
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import Authorizer, CallContext, Membership, Permission, ResourceType
+from coordinator_runtime.ports import Authorizer, CallContext, Membership, PartitionRef, Permission, ResourceType
 from coordinator_runtime.transact import NO_OFFSET, PlacedBatches, TransactedOffsets, TransactedPartitions
 from txn_coordinator import edge
 from txn_coordinator.outcomes import Contribution, Transacted
@@ -83,10 +83,12 @@ class TransactServicer:
             find = self._parts.partitions.first_offset
             producer_id, outcome, csn = request.identity.producer_id, request.outcome, ended.csn
             first_offsets = [find(write.ordinal, producer_id, outcome, csn) for write in placed.partitions]
-        if len(placed.places) != len(first_offsets):
+        if len(placed.targets) != len(first_offsets):
             # Batches that share a partition, or have none.
             begins = dict(zip(map(_ordinal, placed.partitions), first_offsets, strict=True))
-            first_offsets = [begins.get(place, NO_OFFSET) for place in placed.places]
+            first_offsets = [
+                begins[target.ordinal] if isinstance(target, PartitionRef) else NO_OFFSET for target in placed.targets
+            ]
         response = transaction_pb2.TransactResponse()
         response.producer_id, response.producer_epoch = ended.next_identity
         response.csn = ended.csn

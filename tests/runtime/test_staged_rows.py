@@ -7,11 +7,11 @@ from functools import partial
 import pytest
 
 from coordinator_runtime.decision import Coordinator, Record, ShardEpoch, ShardKey, Turn
-from coordinator_runtime.rows import StagedRows, StateCodec, StateRows
+from coordinator_runtime.rows import StagedRows, StateRows
 from coordinator_runtime.store import Family
 from tests.harness.memory_store import MemoryStore
 from tests.harness.staged import counted_bytes
-from txn_coordinator.codec import CountersCodec, TransactionCodec
+from txn_coordinator.codec import CountersRows, TransactionCodec
 from txn_coordinator.records import CsnGiven, ProducerIdGiven, TransactionChanged, TransactionForgotten
 from txn_coordinator.state import Identity, InitAnswer, Transaction
 
@@ -60,17 +60,17 @@ def test_what_may_wait_is_encoded_once_per_group() -> None:
 
 
 @pytest.mark.parametrize(
-    ("codec", "value"),
+    ("rows", "value"),
     [
-        (TransactionCodec(), TransactionChanged(KNOWN)),
-        (TransactionCodec(), TransactionForgotten("orders-1")),
-        (TransactionCodec(), ShardEpoch(3)),
-        (CountersCodec(), CsnGiven(9)),
-        (CountersCodec(), ProducerIdGiven(9)),
+        (StateRows(TransactionCodec()), TransactionChanged(KNOWN)),
+        (StateRows(TransactionCodec()), TransactionForgotten("orders-1")),
+        (StateRows(TransactionCodec()), ShardEpoch(3)),
+        (CountersRows(), CsnGiven(9)),
+        (CountersRows(), ProducerIdGiven(9)),
     ],
 )
-def test_who_stages_counts_the_bytes_of_state_and_history(codec: StateCodec, value: object) -> None:
-    key, rows, staged = ShardKey(Coordinator.TRANSACTIONS, 3), StateRows(codec), StagedRows()
+def test_who_stages_counts_the_bytes_of_state_and_history(rows: StateRows, value: object) -> None:
+    key, staged = ShardKey(Coordinator.TRANSACTIONS, 3), StagedRows()
     assert not list(rows.load(MemoryStore(), key))
     rows.stage(Record(key, value, cause="client"), Turn(now_ms=5, client_id="c", host="h"), staged)
     assert staged.size_bytes == counted_bytes(staged)

@@ -82,7 +82,8 @@ class AsyncProducer(ProducerShell):
 
         Raises: Rejected without a transactional id.
         """
-        self._check_transactional()
+        if not self._core.is_transactional:
+            self._check_transactional()
         return AsyncTransaction(self)
 
     async def send(

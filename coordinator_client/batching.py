@@ -8,6 +8,7 @@ waits for the answer to the one before, order and sequence numbers hold whatever
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -173,7 +174,7 @@ class Accumulator:
             # A record without a key goes on to the next partition here, whose batch may be full as well.
             while queue.rows and queue.size_bytes + size > batch_format.batch_bytes:
                 del self._open[queue]
-                self._seal(writer, queue)
+                self._seal([(queue, writer)])
                 queue = writer.queue_for(key, partition)
                 has_sealed = True
             self._open[queue] = writer
@@ -184,8 +185,7 @@ class Accumulator:
 
     def seal_all(self) -> None:
         """Cut every open batch."""
-        for queue, writer in self._open.items():
-            self._seal(writer, queue)
+        self._seal(self._open.items())
         self._open.clear()
 
     def fits_one_request(self, bytes_max: int) -> bool:
@@ -288,15 +288,16 @@ class Accumulator:
         ready = self.ready
         return [*ready, *[queue for queue in self._sent if queue.sealed and queue not in ready]]
 
-    def _seal(self, writer: TopicWriter, queue: PartitionQueue) -> None:
-        """Cut the open batch of a partition, which the caller takes out of those that are open."""
-        queue.sealed.append((queue.rows, queue.size_bytes))
-        queue.rows, queue.size_bytes = [], BATCH_OVERHEAD_BYTES
-        if queue.partition == writer.keyless:
-            # Records without a key move on to the next partition, once the batch they shared is cut.
-            writer.keyless = (queue.partition + 1) % len(writer.queues)
-        if queue.in_flight is None:
-            self.ready[queue] = None
+    def _seal(self, opened: Iterable[tuple[PartitionQueue, TopicWriter]]) -> None:
+        """Cut the open batches of partitions, which the caller takes out of those that are open."""
+        for queue, writer in opened:
+            queue.sealed.append((queue.rows, queue.size_bytes))
+            queue.rows, queue.size_bytes = [], BATCH_OVERHEAD_BYTES
+            if queue.partition == writer.keyless:
+                # Records without a key move on to the next partition, once the batch they shared is cut.
+                writer.keyless = (queue.partition + 1) % len(writer.queues)
+            if queue.in_flight is None:
+                self.ready[queue] = None
 
 
 def _too_large(size: int, bytes_max: int) -> TransactionError:

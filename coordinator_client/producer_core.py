@@ -20,7 +20,8 @@ The rules, each with its test:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client import rules
@@ -83,7 +84,7 @@ class ProducerCore:
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing to start and nothing to wait for."""
-        return self.goal is None and not (self.flights or self._sender.has_ready or self.is_full)
+        return self.goal is None and not (self._sender.has_ready or self.flights or self.is_full)
 
     @property
     def is_full(self) -> bool:
@@ -464,12 +465,14 @@ class ProducerCore:
         ending = self._ending
         assert ending is not None, "an end that is repeated was begun"
         exchange = Exchange(ending.rpc, ending.request, deadlines=self._plan.deadlines, now_ms=now_ms)
-        self.flights.start(exchange, lambda end, _: self._ended(ending, end, lost_attempts=exchange.lost))
+        self.flights.start(exchange, partial(self._ended, ending, exchange))
 
-    def _ended(self, ending: Ending, end: EndReply | TransactionError, *, lost_attempts: int) -> None:
+    def _ended(
+        self, ending: Ending, exchange: Exchange[Any, EndReply], end: EndReply | TransactionError, _now_ms: int
+    ) -> None:
         error = None
         if isinstance(end, TransactionError) or end.error_code:
-            error = ending.failure(end, lost_attempts=lost_attempts)
+            error = ending.failure(end, lost_attempts=exchange.lost)
         if error is None:
             assert not isinstance(end, TransactionError), "a failure is no reply"
             self._after_success(ending, end)

@@ -37,12 +37,14 @@ class Work:
             raise self._table.refusal(key, is_joined=is_joined)
         self._asked.append(key)
         decision = operation.decide(shard, self.turn)
-        for record in decision.records:
-            served[record.shard].replay(record.value)
-        self.records += decision.records
-        self.events += decision.events
-        for effect in decision.effects:
-            self.effects.append((effect, key))
+        if decision.records:
+            for record in decision.records:
+                served[record.shard].replay(record.value)
+            self.records += decision.records
+        if decision.events:
+            self.events += decision.events
+        if decision.effects:
+            self.effects += [(effect, key) for effect in decision.effects]
         if not decision.joins and not decision.attempts and decision.combine is None:
             assert not decision.shares, "their replies are combined"
             return decision.reply

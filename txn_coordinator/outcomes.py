@@ -1,7 +1,7 @@
 """How an outcome is decided, and how it gets from PREPARE to COMPLETE. Nobody else decides one (promise 3).
 
 A decided outcome follows one of two paths with the same steps (design 5):
-- fused: PREPARE, a marker in every participant, COMPLETE, all joined in this operation and this batch;
+- fused: PREPARE, COMPLETE and a marker in every participant, all in this operation and this batch;
 - split: PREPARE alone; once it is durable the marker sender writes the markers, and then COMPLETE.
 
 A Transact brings what it writes along: in the fused path each partition appends the batches and ends the transaction in
@@ -17,7 +17,6 @@ from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker
@@ -117,18 +116,21 @@ class Outcomes:
         """PREPARE, and what follows from it. `checks` are joined first. `then` is joined at the end, and replies, if
         all of that is done in this operation."""
         prepared, planned, records = self._prepare(current, ending, turn)
-        decision = Decision(
-            reply=Ended(planned.identity, planned.csn) if reply is None else reply,
-            records=(*records, changed(self._key, prepared)),
-            joins=checks,
-            effects=(CancelTimer(timer_key(current.transactional_id)),),
-            events=(TransactionStepped(current, prepared),),
-        )
+        if reply is None:
+            reply = Ended(planned.identity, planned.csn)
+        records = (*records, changed(self._key, prepared))
+        disarm = CancelTimer(timer_key(current.transactional_id))
+        decided = TransactionStepped(current, prepared)
         markers = self._joinable_markers(prepared)
         if markers is None:
-            return replace(decision, effects=(*decision.effects, self.send_markers(prepared)))
-        completed = complete_operation(self._key, prepared.transactional_id, prepared.csn)
-        return replace(decision, joins=(*checks, *markers, completed, *then))
+            return Decision(reply, records, checks, effects=(disarm, self.send_markers(prepared)), events=(decided,))
+        return Decision(
+            reply,
+            (*records, changed(self._key, planned)),
+            (*checks, *markers, *then),
+            effects=(disarm, Unpark(park_key(current.transactional_id))),
+            events=(decided, TransactionStepped(prepared, planned)),
+        )
 
     def decide_with(
         self, current: Transaction, opened: Transaction, ending: rules.Ending, contribution: Contribution, turn: Turn

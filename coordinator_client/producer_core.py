@@ -46,6 +46,7 @@ _READY = ProducerStatus.READY
 _IN_TRANSACTION = ProducerStatus.IN_TRANSACTION
 _COMMITTING = ProducerStatus.COMMITTING
 _UNINITIALISED = ProducerStatus.UNINITIALISED
+_CLOSED = ProducerStatus.CLOSED
 _COMMIT = Goal.COMMIT
 """What every transaction asks for has names of its own: to find a member in its class takes 0.1 us."""
 
@@ -254,7 +255,7 @@ class ProducerCore:
 
     def _advance(self, now_ms: int) -> None:
         """Do whatever the goal needs next and can be done without an answer."""
-        if self.status is _S.CLOSED:
+        if self.status is _CLOSED:
             if self.goal is not None:
                 self._finish(None if self.goal is Goal.ABORT else self._fatal)
             return

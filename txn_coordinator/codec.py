@@ -108,28 +108,48 @@ def _encode(transaction: Transaction, decided: Decided | None) -> bytes:
     value.producer_id = transaction.producer_id
     value.producer_epoch = transaction.producer_epoch
     value.last_producer_epoch = transaction.last_producer_epoch
-    value.prev_producer_id = transaction.prev_producer_id
-    value.next_producer_id = transaction.next_producer_id
-    value.next_producer_epoch = transaction.next_producer_epoch
-    value.txn_timeout_ms = transaction.txn_timeout_ms
-    value.state = transaction.state
     if transaction.partitions:
         value.partitions.extend(sorted(transaction.partitions))
     if transaction.groups:
         value.groups.extend(sorted(transaction.groups))
     value.start_ms = transaction.start_ms
     value.last_update_ms = transaction.last_update_ms
-    value.client_txn_version = transaction.client_txn_version
     value.txn_epoch = transaction.txn_epoch
     value.csn = transaction.csn
     _set_init(value, transaction.init)
-    value.cause = transaction.cause
     if transaction.prepared_ms is not None:
         value.prepared_ms = transaction.prepared_ms
     if transaction.transact_id:
         value.transact_id = transaction.transact_id
-    stored = value.SerializeToString()
+    alike = _encode_alike(
+        (
+            transaction.prev_producer_id,
+            transaction.next_producer_id,
+            transaction.next_producer_epoch,
+            transaction.txn_timeout_ms,
+            transaction.state,
+            transaction.client_txn_version,
+            transaction.cause,
+        )
+    )
+    stored = value.SerializeToString() + alike
     return stored if decided is None else stored + _encode_decided(decided)
+
+
+@lru_cache(maxsize=256)
+def _encode_alike(fields: tuple[int, int, int, int, TransactionState, int, str]) -> bytes:
+    """The fields that nearly all transactions have alike, in a message without the others, as `_encode_decided`."""
+    value = storage.TransactionValue()
+    (
+        value.prev_producer_id,
+        value.next_producer_id,
+        value.next_producer_epoch,
+        value.txn_timeout_ms,
+        value.state,
+        value.client_txn_version,
+        value.cause,
+    ) = fields
+    return value.SerializeToString()
 
 
 @lru_cache(maxsize=256)

@@ -55,12 +55,11 @@ def grow(
     start_offset = offset = head.log_end_offset
     size_bytes, newest_ms = 0, index.max_timestamp_ms
     batches: list[tuple[int, bytes]] = []
-    is_one = len(appends) == 1
     for append in appends:
         batch = append.header
         if rules.judge_append(entry, batch, is_admitted=True, log_start_offset=head.log_start_offset) is not _APPEND:
             continue
-        if not is_one:
+        if len(appends) > 1:
             # Only the next batch looks at it: the end leaves nothing of it.
             entry = rules.entry_after_append(
                 entry, batch, base_offset=offset, now_ms=now_ms, forgotten_csn=forgotten_csn
@@ -81,19 +80,18 @@ def grow(
     batches.append((offset, pack_base_offset(offset) + control))
     ordinal, end_offset, counted = appends[0].ordinal, offset + 1, head.counted
     counted = MarkerCount(counted.from_offset, counted.markers + 1)
-    grown_bytes = size_bytes + marker_bytes
-    unindexed_bytes, unindexed_batches = index.size_bytes + grown_bytes, index.batch_count + len(batches)
+    grown_bytes, unindexed_batches = size_bytes + marker_bytes, index.batch_count + len(batches)
+    unindexed_bytes = index.size_bytes + grown_bytes
     indexed: Sequence[tuple[TimeIndexEntry, int]] = ()
     if unindexed_bytes < config.index_interval_bytes and unindexed_batches < config.index_interval_batches:
         index = IndexProgress(index.first_offset, unindexed_bytes, unindexed_batches, newest_ms)
     else:
         index, stretches = rules.index_after_all(index, batches, config)
         indexed = [(each, counted.markers - (each.last_offset < offset)) for each in stretches]
-    still_open, stable_offset = head.open_transactions, end_offset
+    still_open, stable_offset, first_offset = head.open_transactions, end_offset, start_offset
     if still_open:
         first_unstable = partition.first_unstable_without(opened)
         stable_offset = end_offset if first_unstable is None else first_unstable
-    first_offset = start_offset
     if opened is not None:
         still_open, first_offset = still_open - 1, opened.first_offset
     extended = PartitionHead(

@@ -15,7 +15,7 @@ from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.events import TransactionRanThrough, TransactionStepped
 from txn_coordinator.records import ProducerIdBlockTaken, TransactionChanged
 from txn_coordinator.shard import TransactionShard, TwoPhase
-from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction, TransactionState
+from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, PREPARED, Identity, Transaction, TransactionState
 
 KEY = ShardKey(Coordinator.TRANSACTIONS, 0)
 ID = "orders"
@@ -92,11 +92,12 @@ def ask(question: Callable[[], Decision]) -> Decision | int:
 
 
 def changed(decision: Decision) -> Transaction | None:
-    """What the decision makes of the id."""
+    """What the decision makes of the id. One that is fused says two things of it: how it was decided, and completed."""
     values = [record.value for record in decision.records]
     snapshots = [value.transaction for value in values if isinstance(value, TransactionChanged)]
-    assert len(snapshots) <= 1
-    return snapshots[0] if snapshots else None
+    assert len(snapshots) <= 1 or snapshots[0].state in PREPARED
+    assert len(snapshots) <= 2
+    return snapshots[-1] if snapshots else None
 
 
 def told_identity(decision: Decision) -> Identity:

@@ -46,7 +46,9 @@ def build_and_install() -> None:
     (wheel,) = WHEELS.glob("*.whl")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "--no-index", "--no-deps", "--force-reinstall", str(wheel)], check=True)
-    print(f"installed {wheel.name}: servers with transport = auto and sessions of the SDK use it from their next start on")
+    print(
+        f"installed {wheel.name}: servers with transport = auto and sessions of the SDK use it from their next start on"
+    )
 
 
 def cargo_problem() -> str | None:

@@ -54,6 +54,9 @@ class Exchange:
 
     def on_events(self) -> None:
         """Take what waits. Called by the loop when the descriptor of the server is readable."""
+        if self._is_turn_due:
+            # Answers go before new work: their callers go on while the loop is busy with it.
+            self.end_turn()
         self._is_turn_due = True
         for event in self._server.take(_EVENTS_PER_TURN):
             self._receive(event)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 import subprocess
 import sys
@@ -14,7 +13,9 @@ import pytest
 
 from coordinator_client import Admin, AsyncConsumer, AsyncProducer, Connection, Producer, read
 from coordinator_client.session_transport import _SHARED
+from coordinator_server.transports import TransportName
 from tests.harness.server_process import ROOT, ServerProcess
+from tests.harness.transports import skip_what_is_missing
 
 pytestmark = pytest.mark.slow
 
@@ -55,8 +56,8 @@ with Producer(sys.argv[1], transactional_id="parent", transport=sys.argv[2]) as 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest) -> str:
     """The two ways of a session, where the compiled transport is installed."""
-    if request.param == "session" and importlib.util.find_spec("txn_native_transport") is None:
-        pytest.skip("the compiled transport is not installed (make native)")
+    if request.param == "session":
+        skip_what_is_missing(TransportName.NATIVE)
     return str(request.param)
 
 

@@ -16,8 +16,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from coordinator_api.v1 import common_pb2, transaction_pb2, transaction_pb2_grpc
 from coordinator_protocol.errors import ErrorClass, ErrorCode
-from coordinator_runtime import rocks
 from coordinator_runtime.durable_mark import read_mark
+from coordinator_runtime.rocks import opening
 from coordinator_runtime.store_directory import StoreDirectory
 from coordinator_server.exit_status import ExitStatus
 from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE
@@ -113,12 +113,12 @@ def test_another_shard_count_is_refused_with_the_reason(server: ServerProcess) -
 
 
 def test_a_newer_format_is_refused_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rocks, "FORMAT_VERSION", rocks.FORMAT_VERSION + 1)
-    rocks.open_store(tmp_path / "data", shard_count=64).close()
+    monkeypatch.setattr(opening, "FORMAT_VERSION", opening.FORMAT_VERSION + 1)
+    opening.open_store(tmp_path / "data", shard_count=64).close()
     monkeypatch.undo()
     status, said = refusal_of(ServerProcess(tmp_path / "data"))
     assert status == ExitStatus.STORE_REFUSED
-    assert f"has format {rocks.FORMAT_VERSION + 1}" in said
+    assert f"has format {opening.FORMAT_VERSION + 1}" in said
 
 
 def test_a_directory_that_lost_durable_data_is_refused_until_the_loss_is_accepted(server: ServerProcess) -> None:

@@ -1,5 +1,5 @@
-"""What is wrong in the rocksdict we use, pinned: a test that fails here says that `rocks.py` may drop a precaution, or
-needs another one. The last tests show that the precautions work."""
+"""What is wrong in the rocksdict we use, pinned: a test that fails here says that `coordinator_runtime/rocks` may drop
+a precaution, or needs another one. The last tests show that the precautions work."""
 
 from __future__ import annotations
 

@@ -1,0 +1,98 @@
+"""Opening RocksDB: the one place that makes its options.
+
+What the operator may size is in `StoreOptions`; everything else is fixed here, for readers and writers alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict
+
+from coordinator_runtime.segments import SegmentOptions
+from coordinator_runtime.store import Family, StoreRefused
+from coordinator_runtime.store_directory import StoreDirectory
+
+_MEBIBYTE: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """What an operator may want to size. The defaults fit a small machine."""
+
+    write_buffer_bytes: int = 64 * _MEBIBYTE
+    """Memory for what is in the log but not yet in sorted files, all families together. Too small: many small files and
+    stalls. Too large: memory, and a longer recovery after a crash."""
+    block_cache_bytes: int = 32 * _MEBIBYTE
+    """Memory for blocks that were read, all families together. Too small: fetches behind the page cache decompress
+    again and again."""
+    wal_bytes_max: int = 256 * _MEBIBYTE
+    """Size of the write-ahead log at which the family that holds its oldest part is flushed. Bounds disk and recovery
+    time."""
+    segments: SegmentOptions = field(default_factory=SegmentOptions)
+
+
+def open_for_reading(directory: StoreDirectory, families: Sequence[Family]) -> Rdict:
+    options = Options(raw_mode=True)
+    options.create_if_missing(False)
+    options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
+    # The log of a server that ran is no reason to refuse: it is replayed into memory.
+    access = AccessType.read_only(error_if_log_file_exist=False)
+    return _open_rocksdb(directory, options, {family.name: Options(raw_mode=True) for family in families}, access)
+
+
+def open_for_writing(directory: StoreDirectory, options: StoreOptions) -> Rdict:
+    """Open RocksDB with all families, and make what is missing."""
+    cache = Cache(options.block_cache_bytes)
+    families = {family.name: _family_options(family, options, cache) for family in Family}
+    return _open_rocksdb(directory, _database_options(options), families, AccessType.read_write())
+
+
+def _open_rocksdb(
+    directory: StoreDirectory, options: Options, families: dict[str, Options], access: AccessType
+) -> Rdict:
+    try:
+        return Rdict(str(directory.store_path), options, column_families=families, access_type=access)
+    except Exception as error:
+        raise StoreRefused(f"RocksDB cannot open the store in {directory.path}: {error}") from error
+
+
+def _database_options(options: StoreOptions) -> Options:
+    """What holds for all families. Source: spec log-and-runtime 5.1, 5.6."""
+    database = Options(raw_mode=True)
+    database.create_if_missing(True)
+    database.create_missing_column_families(True)
+    # A prefix, never holes; what it drops silently the durable mark notices. Recycled log files would hide the end.
+    database.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
+    database.set_recycle_log_file_num(0)
+    database.set_db_write_buffer_size(options.write_buffer_bytes)
+    database.set_max_total_wal_size(options.wal_bytes_max)
+    database.set_bytes_per_sync(_MEBIBYTE)
+    database.set_wal_bytes_per_sync(_MEBIBYTE)
+    database.set_max_background_jobs(2)
+    database.set_max_open_files(-1)
+    database.set_keep_log_file_num(5)
+    database.set_stats_persist_period_sec(0)
+    return database
+
+
+def _family_options(family: Family, options: StoreOptions, cache: Cache) -> Options:
+    """What differs between the families. Source: spec log-and-runtime 5.1."""
+    blocks = BlockBasedOptions()
+    blocks.set_block_cache(cache)
+    if family in (Family.PRODUCERS, Family.COORDINATOR_STATE):
+        blocks.set_bloom_filter(10, False)
+    own = Options(raw_mode=True)
+    own.set_block_based_table_factory(blocks)
+    # Producers compress their batches themselves.
+    own.set_compression_type(DBCompressionType.none() if family is Family.LOG else DBCompressionType.lz4())
+    own.set_write_buffer_size(options.write_buffer_bytes // (2 if family is Family.LOG else 8))
+    own.set_max_write_buffer_number(3)
+    # RocksDB slows writers down by making each one sleep, which `no_slowdown` turns into a failure that uses up the
+    # writer's allowance: it would be asked in vain. So there is only go and stop.
+    own.set_level_zero_slowdown_writes_trigger(36)
+    own.set_level_zero_stop_writes_trigger(36)
+    own.set_soft_pending_compaction_bytes_limit(0)
+    return own

@@ -1,0 +1,158 @@
+"""Reads of an open RocksDB, with what lies in segments put in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from weakref import WeakSet
+
+from rocksdict import Rdict, RdictIter, ReadOptions
+
+from coordinator_runtime.rocks.own_rows import number_of
+from coordinator_runtime.segments import SegmentDamaged, SegmentReader
+from coordinator_runtime.store import Family, StoreFailed
+from coordinator_runtime.store_directory import StoreDirectory
+
+
+class RocksReads:
+    """Reads of one open RocksDB, and the order in which to let go of it."""
+
+    def __init__(self, database: Rdict, directory: StoreDirectory) -> None:
+        self._database = database
+        self._segments = SegmentReader(directory.segments_path)
+        self._path = database.path()
+        self._families = [database.get_column_family(family.name) for family in Family]
+        self._open_scans: WeakSet[Generator[tuple[bytes, bytes], None, None]] = WeakSet()
+        self._failure: BaseException | None = None
+        self._is_open = True
+
+    def get(self, family: Family, key: bytes) -> bytes | None:
+        """Raises StoreFailed: a damaged block, or any failure before."""
+        self._check_usable()
+        try:
+            value: bytes | None = self._families[family].get(key)
+            if value is not None and family is Family.LOG:
+                value = self._segments.value_of(value)
+        except Exception as error:
+            raise self._failed(error) from error
+        return value
+
+    def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Raises StoreFailed here or at any step: a damaged block, or any failure before."""
+        self._check_usable()
+        bounds = ReadOptions()
+        bounds.set_iterate_upper_bound(end)
+        try:
+            iterator = self._families[family].iter(bounds)
+            iterator.seek(start)
+        except Exception as error:
+            raise self._failed(error) from error
+        rows = self._rows(iterator, bounds, end)
+        if family is Family.LOG:
+            rows = self._whole(rows)
+        self._open_scans.add(rows)
+        return rows
+
+    def scan_backwards(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Raises StoreFailed here or at any step: a damaged block, or any failure before."""
+        self._check_usable()
+        try:
+            iterator = self._families[family].iter()
+            iterator.seek_for_prev(end)
+            if iterator.valid() and iterator.key() == end:
+                iterator.prev()
+        except Exception as error:
+            raise self._failed(error) from error
+        rows = self._rows_backwards(iterator, start)
+        if family is Family.LOG:
+            rows = self._whole(rows)
+        self._open_scans.add(rows)
+        return rows
+
+    def _rows(self, iterator: RdictIter, bounds: ReadOptions, end: bytes) -> Generator[tuple[bytes, bytes], None, None]:
+        """The rows of an iterator that stands on the first one. `bounds` and `end` are arguments so that they live as
+        long as the iterator, which reads them through bare pointers."""
+        try:
+            while iterator.valid():
+                yield iterator.key(), iterator.value()
+                iterator.next()
+            iterator.status()
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _rows_backwards(self, iterator: RdictIter, start: bytes) -> Generator[tuple[bytes, bytes], None, None]:
+        """The rows of an iterator that stands on the last one, down to the start: a lower bound would not work."""
+        try:
+            while iterator.valid() and (key := iterator.key()) >= start:
+                yield key, iterator.value()
+                iterator.prev()
+            iterator.status()
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _whole(self, rows: Generator[tuple[bytes, bytes], None, None]) -> Generator[tuple[bytes, bytes], None, None]:
+        """The rows with the values that lie in segments."""
+        with closing(rows):
+            try:
+                for key, row in rows:
+                    yield key, self._segments.value_of(row)
+            except (OSError, SegmentDamaged) as error:
+                raise self._failed(error) from error
+
+    def last(self, family: Family, prefix: bytes) -> tuple[bytes, bytes] | None:
+        """Raises StoreFailed: a damaged block, or any failure before."""
+        self._check_usable()
+        try:
+            iterator = self._families[family].iter()
+            after = after_prefix(prefix)
+            if after is None:
+                iterator.seek_to_last()
+            else:
+                iterator.seek_for_prev(after)
+                if iterator.valid() and iterator.key() == after:
+                    iterator.prev()
+            iterator.status()
+            if not iterator.valid():
+                return None
+            key: bytes = iterator.key()
+            if not key.startswith(prefix):
+                return None
+            return key, self._segments.value_of(iterator.value()) if family is Family.LOG else iterator.value()
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _number(self, key: bytes) -> int:
+        return number_of(self.get(Family.META, key))
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise self._failed(self._failure) from self._failure
+        assert self._is_open, "the store is closed"
+
+    def _failed(self, cause: BaseException) -> StoreFailed:
+        """Remember the first failure, for every call that follows, and word it."""
+        if self._failure is None:
+            self._failure = cause
+        return StoreFailed(f"RocksDB in {self._path} failed: {self._failure}")
+
+    def _release(self) -> None:
+        """Close RocksDB. Its lock is held until the last iterator and family is gone, so those go first.
+
+        Raises StoreFailed if there was no failure before."""
+        self._is_open = False
+        for rows in list(self._open_scans):
+            rows.close()
+        self._families.clear()
+        self._segments.close()
+        try:
+            self._database.close()
+        except Exception as error:
+            # Closed all the same. After a failure it repeats that failure, which was reported.
+            if self._failure is None:
+                raise self._failed(error) from error
+
+
+def after_prefix(prefix: bytes) -> bytes | None:
+    """The smallest key greater than all that start with the prefix; None if there is none (empty, or all 0xFF)."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

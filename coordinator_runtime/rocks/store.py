@@ -1,0 +1,192 @@
+"""The store port on RocksDB, and the store of a stopped server for tools that only look."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from rocksdict import Rdict, WriteBatch, WriteOptions
+
+from coordinator_runtime.durable_mark import DurableMark, read_mark
+from coordinator_runtime.rocks.own_rows import GROUP_VERSION_KEY, SHARD_COUNT_KEY, stored_number
+from coordinator_runtime.rocks.reads import RocksReads, after_prefix
+from coordinator_runtime.segments import NAMED_PREFIX, SegmentOptions, SegmentWriter, named_of
+from coordinator_runtime.store import CommitGroup, Family
+from coordinator_runtime.store_directory import DirectoryLock, StoreDirectory, bytes_of_files
+
+_STALL_PAUSE_SECONDS: Final = 0.005
+"""How long a write waits before it asks a stalled RocksDB again: short beside a memtable flush, long beside a write."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatistics:
+    """Sizes for the metrics page, read without locking anything out."""
+
+    wal_bytes: int
+    segment_bytes: int
+    sst_bytes: int
+    memtable_bytes: int
+    pending_compaction_bytes: int
+    write_stalls: int
+    """Times a write had to wait because flushes or compactions lag behind, since the store was opened."""
+
+
+class ReadOnlyStore(RocksReads):
+    """The store of a stopped server, for tools that look and change nothing. Made by `open_read_only`."""
+
+    def __init__(self, database: Rdict, directory: StoreDirectory, lock: DirectoryLock) -> None:
+        super().__init__(database, directory)
+        self._lock = lock
+        self.directory: Final = directory.path
+        self.shard_count: Final = self._number(SHARD_COUNT_KEY)
+
+    def version(self) -> int:
+        """The version of the newest group that was recovered."""
+        return self._number(GROUP_VERSION_KEY)
+
+    def durable_version(self) -> int:
+        """What had been reported durable; more than `version` means that acknowledged writes are missing.
+
+        Raises StoreRefused if the durable mark is missing or damaged."""
+        return read_mark(StoreDirectory(self.directory).durable_mark_path)
+
+    def close(self) -> None:
+        """Let others open the directory. Idempotent."""
+        if self._is_open:
+            try:
+                self._release()
+            finally:
+                self._lock.release()
+
+
+class RocksStore(RocksReads):
+    """The store port on RocksDB. Made by `open_store`."""
+
+    def __init__(
+        self,
+        database: Rdict,
+        lock: DirectoryLock,
+        durable_mark: DurableMark,
+        directory: StoreDirectory,
+        options: SegmentOptions,
+    ) -> None:
+        super().__init__(database, directory)
+        named = self.scan(Family.META, NAMED_PREFIX, after_prefix(NAMED_PREFIX) or b"")
+        self._large = SegmentWriter(directory.segments_path, [named_of(key) for key, _ in named], options)
+        self._handles = [database.get_column_family_handle(family.name) for family in Family]
+        self._lock = lock
+        self._version = self._number(GROUP_VERSION_KEY)
+        self._write_stalls = 0
+        self._closing = threading.Event()
+        # A stalled write would hold the interpreter, so that the whole process stands still. Let it fail and ask again.
+        self._no_slowdown = WriteOptions()
+        self._no_slowdown.no_slowdown = True
+        self.directory: Final = directory.path
+        self.durable_mark: Final = durable_mark
+        """Written by the commit thread after a sync, never by `sync` itself: replies do not wait for it."""
+
+    def write(self, groups: Sequence[CommitGroup]) -> None:
+        """Apply the groups in their order as one batch, unsynced; waits while RocksDB is stalled.
+
+        Raises StoreFailed."""
+        self._check_usable()
+        if not groups:
+            return
+        for expected, group in enumerate(groups, self._version + 1):
+            assert group.version == expected, f"group {group.version} was handed over where {expected} is next"
+        try:
+            placed = self._large.place(groups)
+            while not self._written(self._batch(placed)):
+                self._write_stalls += 1
+                if self._closing.wait(_STALL_PAUSE_SECONDS):
+                    raise TimeoutError("closed while RocksDB was stalled")
+        except Exception as error:
+            raise self._failed(error) from error
+        self._version = groups[-1].version
+
+    def _batch(self, groups: Sequence[CommitGroup]) -> WriteBatch:
+        batch = WriteBatch(raw_mode=True)
+        put, delete, handles = batch.put, batch.delete, self._handles
+        for group in groups:
+            for family, key, value in group.mutations:
+                if value is None:
+                    delete(key, handles[family])
+                else:
+                    put(key, value, handles[family])
+            for family, start, end in group.deleted_ranges:
+                # RocksDB refuses a range that ends before it starts; for us it is empty, as it is in a scan.
+                if start < end:
+                    batch.delete_range(start, end, handles[family])
+        put(GROUP_VERSION_KEY, stored_number(groups[-1].version), handles[Family.META])
+        return batch
+
+    def _written(self, batch: WriteBatch) -> bool:
+        """False if RocksDB is stalled and has not taken the batch, which is used up all the same."""
+        try:
+            self._database.write(batch, self._no_slowdown)
+        except Exception as error:
+            if "Write stall" in str(error):
+                return False
+            raise
+        return True
+
+    def sync(self) -> None:
+        """Return once everything written before the call is on disk; other threads run meanwhile.
+
+        Raises StoreFailed."""
+        self._check_usable()
+        try:
+            self._database.flush_wal(True)
+            for segment in self._large.take_unused():
+                self._segments.delete(segment)
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def version(self) -> int:
+        """The version of the newest group that was written, 0 for a new store. Raises StoreFailed after a failure."""
+        self._check_usable()
+        return self._version
+
+    def atomic_domain(self, shard: int) -> Hashable:
+        """One for all shards: they share this directory."""
+        return self.directory
+
+    def statistics(self) -> StoreStatistics:
+        """Sizes as RocksDB knows them now. Raises StoreFailed after a failure."""
+        self._check_usable()
+
+        def total(name: str) -> int:
+            return sum(family.property_int_value(f"rocksdb.{name}") or 0 for family in self._families)
+
+        return StoreStatistics(
+            wal_bytes=bytes_of_files(StoreDirectory(self.directory).store_path, ".log"),
+            segment_bytes=bytes_of_files(StoreDirectory(self.directory).segments_path, ".segment"),
+            sst_bytes=total("live-sst-files-size"),
+            memtable_bytes=total("cur-size-all-mem-tables"),
+            pending_compaction_bytes=total("estimate-pending-compaction-bytes"),
+            write_stalls=self._write_stalls,
+        )
+
+    def close(self) -> None:
+        """Sync, bring the durable mark up to date and let others open the directory. Idempotent.
+
+        Call it after the commit thread has ended. Raises StoreFailed if the sync fails, with everything released; a
+        store that failed before is only released."""
+        if not self._is_open:
+            return
+        self._closing.set()
+        with ExitStack() as last:
+            last.callback(self._lock.release)
+            last.callback(self.durable_mark.close)
+            last.callback(self._release)
+            last.callback(self._large.close)
+            last.callback(self._handles.clear)
+            if self._failure is None:
+                self.sync()
+                try:
+                    self.durable_mark.write(self._version)
+                except OSError as error:
+                    raise self._failed(error) from error

@@ -9,7 +9,7 @@ PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinat
 	coordinator_server coordinator_client pyspark_txnlog proto/coordinator_api scripts
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast slow mutants lowest check fmt generate docs lock lock-upgrade venv native java bench profile dev clean
+.PHONY: help demo test fast slow mutants lowest check fmt generate docs lock lock-upgrade venv native dist java bench profile dev clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -76,6 +76,9 @@ native: venv ## Build the compiled transport with cargo, and install it into .ve
 	@.venv/bin/python scripts/native.py --look
 	@$(PYTHON) scripts/venv.py native
 	@.venv/bin/python scripts/native.py
+
+dist: venv ## Build what is published into dist/: source archive, wheel, and the wheel of the compiled transport where cargo is
+	@.venv/bin/python -m scripts.dist
 
 java: ## Say whether the Java that Spark needs is there
 	@$(PYTHON) scripts/java.py && echo 'Java: OK'

@@ -1,5 +1,5 @@
 """`python -m coordinator_server` is `txnctl`."""
 
-from coordinator_server.cli import main
+from coordinator_server.entry import main
 
 main()

@@ -29,9 +29,13 @@ class Lock:
 LOCKS = (
     Lock("lock.txt", ("requirements/lock.in",)),
     Lock("build.txt", ("requirements/build.in",)),
-    Lock("dev.txt", ("pyproject.toml",), ("--extra", "spark", "--extra", "dev")),
+    Lock("dev.txt", ("pyproject.toml",), ("--extra", "server", "--extra", "spark", "--extra", "dev")),
     # The declared lower bounds are a promise to users; this is the environment in which it is tested.
-    Lock("lowest.txt", ("pyproject.toml", "requirements/lowest.in"), ("--resolution", "lowest-direct")),
+    Lock(
+        "lowest.txt",
+        ("pyproject.toml", "requirements/lowest.in"),
+        ("--extra", "server", "--resolution", "lowest-direct"),
+    ),
     Lock("generate.txt", ("requirements/generate.in",)),
     Lock("native.txt", ("requirements/native.in",)),
     Lock("demo.txt", ("requirements/demo.in",), ("--no-deps",)),

@@ -41,14 +41,19 @@ def main() -> int:
 def build_and_install() -> None:
     """The wheel is made anew each time; cargo knows what of it has changed."""
     shutil.rmtree(WHEELS, ignore_errors=True)
-    build = [str(BUILDER), "build", "--release", "--quiet", "--interpreter", sys.executable, "--out", str(WHEELS)]
-    subprocess.run(build, cwd=CRATE, check=True)
+    build_wheel(WHEELS)
     (wheel,) = WHEELS.glob("*.whl")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "--no-index", "--no-deps", "--force-reinstall", str(wheel)], check=True)
     print(
         f"installed {wheel.name}: servers with transport = auto and sessions of the SDK use it from their next start on"
     )
+
+
+def build_wheel(target: Path) -> None:
+    """Put the wheel into a directory. Raises: CalledProcessError."""
+    build = [str(BUILDER), "build", "--release", "--quiet", "--interpreter", sys.executable, "--out", str(target)]
+    subprocess.run(build, cwd=CRATE, check=True)
 
 
 def cargo_problem() -> str | None:

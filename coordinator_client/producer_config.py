@@ -17,6 +17,8 @@ from coordinator_protocol.limits import KIBI, MEBI, Limits
 from coordinator_protocol.names import check_transactional_id
 
 _LIMITS = Limits()
+_TIMEOUT_MS_MAX = 2**31 - 1
+"""The field of the request holds no more."""
 BATCH_BYTES_MIN = 4 * KIBI
 TRANSACT_BYTES_MAX = 768 * KIBI
 """So that it fits into a message of a session with everything around it."""
@@ -47,8 +49,10 @@ class ProducerConfig:
     idempotent producer. Choose one per instance; two at once fence each other for ever."""
 
     transaction_timeout_ms: int = 60_000
-    """The server aborts a transaction this long after its first record. Default 60,000; at most 900,000 unless the
-    server is told otherwise. Smaller: slow work is lost. Larger: a dead producer holds readers back for longer."""
+    """The server aborts a transaction this long after its first record. Default 60,000. The maximum is the server's
+    `transaction_max_timeout_ms`, by default 900,000: above it `Producer.init`, or the first transaction, raises
+    Misconfigured with both numbers. Smaller: slow work is lost. Larger: a dead producer holds readers back for
+    longer."""
 
     two_phase_commit: bool = False
     """Transactions take part in a commit that somebody else decides, such as a database: they never time out, so use
@@ -81,7 +85,8 @@ class ProducerConfig:
     longer behind it. 0: every transaction is sent in parts."""
 
     client_id: str = ""
-    """Name of the program in the server's history. Default: the connection's."""
+    """Name of the program in the server's history. Default: the connection's; without one `producer-` and the
+    transactional id, as Kafka's clients do."""
 
     transport: str = SESSION
     """`session` (default): over the one stream of this process; `grpc_session`: the same, never by the compiled
@@ -133,11 +138,12 @@ class ProducerConfig:
         )
 
     def _check_times(self) -> None:
-        longest_ms = _LIMITS.transaction_max_timeout_ms
-        if not 1 <= self.transaction_timeout_ms <= longest_ms:
+        # Only what no server could be told: its own maximum is known to the server alone, which refuses to give an
+        # identity with both numbers in its reason.
+        if not 1 <= self.transaction_timeout_ms <= _TIMEOUT_MS_MAX:
             raise misconfigured(
                 ErrorCode.INVALID_TRANSACTION_TIMEOUT,
-                f"transaction_timeout_ms is {self.transaction_timeout_ms} and must be between 1 and {longest_ms}",
+                f"transaction_timeout_ms is {self.transaction_timeout_ms} and must be between 1 and {_TIMEOUT_MS_MAX}",
             )
         if self.delivery_timeout_ms < 1:
             raise _wrong("delivery_timeout_ms", self.delivery_timeout_ms, "must be positive")

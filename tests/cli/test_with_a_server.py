@@ -133,6 +133,12 @@ def test_lines_go_in_and_come_out(ask: Terminal, topic: str) -> None:
     assert "2 shown; hidden: 0 aborted records" in shown.stderr
 
 
+def test_a_timeout_that_the_server_does_not_allow_is_told_before_input_is_read(ask: Terminal, topic: str) -> None:
+    ended = ask("produce", topic, "--transaction-timeout", "2h", stdin="a\n")
+    ended.refused(1, "transaction_timeout_ms is 7200000; it must be 1 to 900000", "INVALID_TRANSACTION_TIMEOUT")
+    assert values(ask("consume", topic, "-o", "json")) == []
+
+
 def test_an_aborted_transaction_is_seen_by_nobody_but_an_auditor(ask: Terminal, topic: str) -> None:
     assert ask("produce", topic, "--abort", "-o", "json", stdin="x\n").well().document["outcome"] == "aborted"
     ask("produce", topic, stdin="y\n").well()

@@ -20,6 +20,7 @@ from coordinator_client import (
     Admin,
     BatchReader,
     Fenced,
+    Misconfigured,
     Producer,
     Rejected,
     plan_ranges,
@@ -27,6 +28,7 @@ from coordinator_client import (
 )
 from coordinator_client.connection import Connection
 from coordinator_client.reader import ReadPlan
+from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Outcome
 from tests.harness.server_process import ServerProcess
 
@@ -145,6 +147,21 @@ def test_a_transaction_that_takes_too_long_is_survived(
         with producer.transaction() as txn:
             txn.send(topic, b"in time", partition=0)
     assert values(shared, topic) == [b"in time"]
+
+
+@pytest.mark.parametrize("maximum_ms", [5_000, 3_600_000])
+def test_the_longest_transaction_timeout_is_the_servers(tmp_path: Path, maximum_ms: int) -> None:
+    environment = {"TXN_TRANSACTION_MAX_TIMEOUT_MS": str(maximum_ms)}
+    with ServerProcess(tmp_path / "data", environment=environment) as server:
+        with Producer(server.address, transactional_id="p", transaction_timeout_ms=maximum_ms) as producer:
+            producer.init()
+        # Closing it has nothing to say about the refusal.
+        with Producer(server.address, transactional_id="p", transaction_timeout_ms=maximum_ms + 1) as producer:
+            with pytest.raises(Misconfigured, match=f"is {maximum_ms + 1}; it must be 1 to {maximum_ms}") as refused:
+                producer.init()
+            with pytest.raises(Misconfigured), producer.transaction():
+                pass
+    assert refused.value.code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
 
 def test_a_server_that_is_killed_and_comes_back_is_not_noticed(tmp_path: Path) -> None:

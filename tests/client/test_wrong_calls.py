@@ -17,9 +17,9 @@ from tests.client.world import World
         ({"transactional_id": "a\0b"}, Rejected, "contains NUL"),
         ({"transactional_id": "x" * 1_001}, Rejected, "1001 bytes"),
         (
-            {"transaction_timeout_ms": 900_001},
+            {"transaction_timeout_ms": 2**31},
             Misconfigured,
-            "transaction_timeout_ms is 900001 and must be between 1 and",
+            "transaction_timeout_ms is 2147483648 and must be between 1 and",
         ),
         ({"transaction_timeout_ms": 0}, Misconfigured, "INVALID_TRANSACTION_TIMEOUT"),
         ({"delivery_timeout_ms": 0}, Misconfigured, "must be positive"),

@@ -90,7 +90,7 @@ class Admin(GroupCalls):
     about groups are in `group_admin`."""
 
     def __init__(self, endpoint: str | Connection, *, client_id: str = "", deadline_ms: int = DEADLINE_MS) -> None:
-        connection, self._is_own = connection_to(endpoint, client_id=client_id)
+        connection, self._is_own = connection_to(endpoint, client_id=client_id or "admin")
         super().__init__(connection, Deadlines(total_ms=deadline_ms))
 
     def __enter__(self) -> Self:

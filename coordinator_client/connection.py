@@ -34,6 +34,7 @@ REQUEST_TIMEOUT_MS: Final = 30_000
 
 _HOST_PORT: Final = re.compile(r"(?P<host>[^\s/:]+|\[[0-9a-fA-F:.%]+\]):(?P<port>\d{1,5})")
 _PORT_MAX: Final = 65_535
+_NAME_LENGTH_MAX: Final = 64
 
 
 class Surroundings(TypedDict, total=False):
@@ -182,6 +183,12 @@ class Connection:
         for transport in transports:
             if is_ours:
                 transport.close()
+
+
+def client_id_for(kind: str, name: str | None) -> str:
+    """Return the client id of a producer or consumer that was given none: `producer-ID`, `consumer-GROUP`, as Kafka's
+    clients call themselves. Long names are cut: every stored step of a transaction holds it."""
+    return f"{kind}-{name[:_NAME_LENGTH_MAX]}" if name else kind
 
 
 def connection_to(

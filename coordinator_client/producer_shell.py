@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Unpack
 
-from coordinator_client.connection import Connection, connection_to
+from coordinator_client.connection import Connection, client_id_for, connection_to
 from coordinator_client.encodings import Headers, Row
 from coordinator_client.errors import Loss, refused_here, rejected
 from coordinator_client.methods import Reply
@@ -26,7 +26,8 @@ class ProducerShell:
         config = ProducerConfig(**options)
         self._connection, self._is_own = connection_to(endpoint, client_id=config.client_id, transport=config.transport)
         self._clock = self._connection.clock
-        self._core = ProducerCore(config.core_plan(client_id=self._connection.client_id), self._connection.chance)
+        client_id = self._connection.client_id or client_id_for("producer", config.transactional_id)
+        self._core = ProducerCore(config.core_plan(client_id=client_id), self._connection.chance)
         self._calls: dict[int, Call] = {}
 
     @property

@@ -165,5 +165,5 @@ def _fields(event: _OfAGroup, turn: Turn) -> dict[str, object]:
 
 
 def _caller(turn: Turn) -> dict[str, object]:
-    """Whose call it was; empty: the server itself."""
+    """Whose call it was; both empty: the server itself."""
     return {"client_id": turn.client_id, "host": turn.host}

@@ -179,8 +179,8 @@ _LOG_HEAD: Final = """\
 
 Lines go to stderr, as JSON where nobody reads along and in words in a terminal (`log_format`). Lines about transactions
 carry `transactional_id`, `producer_id`, `old_epoch`, `producer_epoch`, `old_state`, `new_state`, `cause`, and the
-`client_id` and `host` of whoever caused them (empty: the server itself). Lines about groups carry those two as well.
-They are written once the event is durable.
+`client_id` and `host` of whoever caused them (both empty: the server itself). Lines about groups carry those two as
+well. They are written once the event is durable.
 
 | event | level | meaning |
 | --- | --- | --- |

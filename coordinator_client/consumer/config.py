@@ -129,7 +129,8 @@ class ConsumerConfig:
     """How long calls that ask the server may take where they are given no timeout. Default 60,000."""
 
     client_id: str = ""
-    """Name of the program in the server's lists and logs. Default: the connection's."""
+    """Name of the program in the server's lists and logs. Default: the connection's; without one `consumer-` and the
+    group id, as Kafka's clients do."""
 
     def __post_init__(self) -> None:
         isolation_level(self.isolation)

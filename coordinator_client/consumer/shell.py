@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Unpack
 
-from coordinator_client.connection import Connection, connection_to
+from coordinator_client.connection import Connection, client_id_for, connection_to
 from coordinator_client.consumer.config import EARLIEST, LATEST, ConsumerConfig, ConsumerOptions
 from coordinator_client.consumer.core import CommitCallback, ConsumerCore
 from coordinator_client.consumer.engine import Engine
@@ -26,7 +26,8 @@ class ConsumerShell:
     def __init__(self, endpoint: str | Connection, **options: Unpack[ConsumerOptions]) -> None:
         self._config = ConsumerConfig(**options)
         self._connection, self._is_own = connection_to(endpoint, client_id=self._config.client_id)
-        self._core = ConsumerCore(self._config, client_id=self._connection.client_id, chance=self._connection.chance)
+        client_id = self._connection.client_id or client_id_for("consumer", self._config.group_id)
+        self._core = ConsumerCore(self._config, client_id=client_id, chance=self._connection.chance)
         self._engine: Engine
         self._unread: Unread | None = None
         """What iteration has in hand. It is given back before anything else is done, so that positions are those of

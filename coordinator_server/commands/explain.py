@@ -143,11 +143,11 @@ def _next_event(described: Row) -> str:
 
 
 def _last_step(step: Value) -> str:
-    from coordinator_server.commands.transactions import SERVER_ITSELF
+    from coordinator_server.commands.transactions import actor
 
     if not isinstance(step, dict):
         return "-"
-    who = f"{step['client_id'] or SERVER_ITSELF}" + (f" at {step['host']}" if step["host"] else "")
+    who = actor(str(step["client_id"]), str(step["host"])) + (f" at {step['host']}" if step["host"] else "")
     return f"{step['cause']} by {who}, {moment(step['at_ms'])}"
 
 

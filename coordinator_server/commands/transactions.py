@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     from coordinator_client.connection import Connection
 
 SERVER_ITSELF: Final = "(server)"
-"""Who took a step that nobody asked for."""
+"""Who took a step that nobody asked for: a timeout, or the end of a commit that was decided before."""
+
+UNNAMED: Final = "(unnamed)"
+"""A client that gave no client id; the host still says where it runs."""
 
 _NO_TIMEOUT_MS: Final = 2**31 - 1
 
@@ -149,7 +152,11 @@ def describe(
 def _print_history(row: Row) -> None:
     history = row["history"]
     assert isinstance(history, Sequence)
-    steps = [step for step in history if isinstance(step, Mapping)]
+    steps = [
+        {**step, "actor": actor(str(step["client_id"]), str(step["host"]))}
+        for step in history
+        if isinstance(step, Mapping)
+    ]
     if not steps:
         return
     write("\n")
@@ -158,8 +165,9 @@ def _print_history(row: Row) -> None:
         print_note("there are older steps; --history shows more")
 
 
-def _client(client_id: Value) -> str:
-    return str(client_id) or SERVER_ITSELF
+def actor(client_id: str, host: str) -> str:
+    """Return who took a step. A request always has a host, so a step without one is the server's own."""
+    return client_id or (UNNAMED if host else SERVER_ITSELF)
 
 
 def _host(host: Value) -> str:
@@ -176,7 +184,7 @@ _HISTORY = (
     Column("WHEN", "at_ms", moment),
     Column("STATE", "state"),
     Column("CAUSE", "cause"),
-    Column("CLIENT", "client_id", _client),
+    Column("CLIENT", "actor"),
     Column("HOST", "host", _host),
     Column("PRODUCER ID", "producer_id", is_number=True),
     Column("EPOCH", "producer_epoch", is_number=True),

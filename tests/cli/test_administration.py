@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
 
+import grpc
 import pytest
 
+from coordinator_api.v1 import transaction_pb2, transaction_pb2_grpc
 from coordinator_client import Producer
 from coordinator_server.commands.options import PartitionPlace, parse_partition
+from coordinator_server.commands.transactions import actor
 from tests.cli.terminal import Terminal
 from tests.harness.rocks_shelf import RocksShelf
 from tests.harness.server_process import ServerProcess
@@ -56,6 +59,45 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 def ask(txnctl: Terminal, server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     monkeypatch.setenv("TXNCTL_SERVER", server.address)
     return txnctl
+
+
+@pytest.mark.parametrize(
+    ("client_id", "host", "shown"),
+    [("app", "10.0.0.1", "app"), ("", "10.0.0.1", "(unnamed)"), ("", "", "(server)"), ("", "unix:", "(unnamed)")],
+)
+def test_only_what_nobody_asked_for_is_the_servers_own_step(client_id: str, host: str, shown: str) -> None:
+    assert actor(client_id, host) == shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["session", "unary"])
+def test_every_step_names_who_took_it(tmp_path: Path, txnctl: Terminal, transport: str) -> None:
+    with ServerProcess(tmp_path / "data", "--two-phase", "split") as server:
+        at = ["--server", server.address]
+        txnctl("topic", "create", "t", *at).well()
+        with (
+            Producer(server.address, transactional_id="p", transact_bytes=0, transport=transport) as producer,
+            producer.transaction() as transaction,
+        ):
+            transaction.send("t", b"x")
+        with grpc.insecure_channel(server.address) as channel:
+            stub = transaction_pb2_grpc.TransactionServiceStub(channel)
+            stub.InitProducerId(
+                transaction_pb2.InitProducerIdRequest(transactional_id="p", transaction_timeout_ms=60_000)
+            )
+        (described,) = txnctl("describe", "p", "-o", "json", *at).well().document
+        steps = [(step["cause"], step["state"], step["client_id"]) for step in reversed(described["history"])]
+        assert steps == [
+            ("init", "Empty", "producer-p"),
+            ("add", "Ongoing", "producer-p"),
+            ("client", "PrepareCommit", "producer-p"),
+            ("client", "CompleteCommit", ""),
+            ("init", "Empty", ""),
+        ]
+        shown = [line.split() for line in txnctl("describe", "p", *at).well().lines if "CompleteCommit" in line]
+        assert "(server)" in shown[-1]
+        assert txnctl("describe", "p", *at).stdout.count("(server)") == 1
+        assert txnctl("describe", "p", *at).stdout.count("(unnamed)") == 1
 
 
 @pytest.mark.slow

@@ -493,3 +493,13 @@ def test_misconfiguration_closes_the_producer(world: World) -> None:
     with pytest.raises(Misconfigured):
         producer.init()
     assert len(world.sent) == 1
+
+
+def test_a_client_that_was_given_no_name_says_what_it_is(world: World) -> None:
+    with producer_in(world, "billing-" + "é" * 400) as producer:
+        producer.init()
+    (init,) = world.requests(Method.INIT_PRODUCER_ID)
+    assert init.header.client_id == ("producer-billing-" + "é" * 500)[: len("producer-") + 64]
+    with producer_in(world, "p", client_id="app") as producer:
+        producer.init()
+    assert world.requests(Method.INIT_PRODUCER_ID)[-1].header.client_id == "app"

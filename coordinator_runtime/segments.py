@@ -257,7 +257,12 @@ def segment_path(path: Path, segment: int) -> Path:
 
 
 def _segments_in(path: Path) -> set[int]:
-    return {int(file.stem) for file in path.glob("*.segment")}
+    """Raises OSError where the directory is there and cannot be read: taking it for empty would begin segments anew."""
+    try:
+        files = list(path.iterdir())
+    except FileNotFoundError:
+        return set()
+    return {int(file.stem) for file in files if file.suffix == ".segment"}
 
 
 def _write_all(file: int, buffers: Sequence[bytes]) -> None:

@@ -70,8 +70,9 @@ class StoreFailed(Exception):
 
 
 class StoreRefused(Exception):
-    """The directory cannot be opened as it is: in use, made by a newer version, made with another shard count, or with
-    durable data missing. The message says which, and what to do. Nothing was changed."""
+    """The directory cannot be opened as it is: in use, made by a newer version, made with another shard count, with
+    durable data missing, not to be read or written, on a full disk. The message says which, and what to do. Nothing
+    that was stored has changed."""
 
 
 class Store(Protocol):

@@ -8,13 +8,16 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from coordinator_runtime.store import StoreRefused
+from coordinator_runtime.store import StoreFailed, StoreRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +47,46 @@ class StoreDirectory:
         return (self.store_path / "CURRENT").exists()
 
     def create(self) -> None:
-        """Make the directories that are missing; they survive a power cut. Raises StoreRefused."""
-        try:
-            missing = [path for path in (self.path, *self.path.parents) if not path.exists()]
-            self.store_path.mkdir(parents=True, exist_ok=True)
-            for path in {self.path, *(path.parent for path in missing)}:
-                _sync_directory(path)
-        except OSError as error:
-            raise StoreRefused(f"the directory {self.path} cannot be made or used: {error}") from error
+        """Make the directories that are missing; they survive a power cut. Raises OSError."""
+        missing = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        self.store_path.mkdir(parents=True, exist_ok=True)
+        for path in {self.path, *(path.parent for path in missing)}:
+            _sync_directory(path)
 
     def sync(self) -> None:
         """Make the names of newly created files durable. Raises OSError."""
         _sync_directory(self.path)
+
+
+_ADVICE: Final = {
+    errno.ENOSPC: "make room on the disk",
+    errno.EDQUOT: "make room, or raise the quota of the user that runs the server",
+    errno.EACCES: "give the user that runs the server read and write access to it and to everything in it",
+    errno.EPERM: "give the user that runs the server read and write access to it and to everything in it",
+    errno.EROFS: "mount the disk for writing, or choose another directory",
+    errno.EMFILE: "allow the process more open files (ulimit -n)",
+    errno.ENFILE: "the system has too many open files",
+}
+
+
+@contextmanager
+def refused_in_words(directory: Path) -> Iterator[None]:
+    """What the system refuses meanwhile is raised as StoreRefused, with what to do about it. Nothing was promised to
+    anybody yet, so whoever repairs the cause may simply start again."""
+    try:
+        yield
+    except StoreRefused:
+        raise
+    except (OSError, StoreFailed) as error:
+        raise StoreRefused(f"the directory {directory} cannot be made or used: {with_advice(error)}") from error
+
+
+def with_advice(error: BaseException) -> str:
+    """What the error says, on one line, and what to do where the cause is one of the system's. RocksDB tells such a
+    cause in its text only, in the system's words."""
+    said = " ".join(str(error).split())
+    found = [advice for number, advice in _ADVICE.items() if os.strerror(number) in said]
+    return f"{said}; {found[0]}, then start again" if found else said
 
 
 def bytes_of_files(path: Path, suffix: str) -> int:
@@ -91,15 +122,13 @@ class DirectoryLock:
     def __init__(self, directory: StoreDirectory, *, shared: bool) -> None:
         """Exclusive for who writes, shared for tools that read a stopped directory and change nothing in it.
 
-        Raises StoreRefused with the holder's process id."""
+        Raises StoreRefused with the holder's process id; OSError."""
         self._is_shared = shared
         flags = os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT
         try:
             self._file = os.open(directory.lock_path, flags | os.O_CLOEXEC, 0o644)
         except FileNotFoundError as error:
             raise StoreRefused(f"there is no store in {directory.path}") from error
-        except OSError as error:
-            raise StoreRefused(f"{directory.lock_path} cannot be opened: {error}") from error
         try:
             fcntl.flock(self._file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError as error:

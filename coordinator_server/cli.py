@@ -17,6 +17,7 @@ from coordinator_server.commands.consume import consume
 from coordinator_server.commands.dev import dev
 from coordinator_server.commands.doctor import doctor
 from coordinator_server.commands.explain import explain
+from coordinator_server.commands.health import health
 from coordinator_server.commands.produce import produce
 from coordinator_server.commands.serve import serve
 from coordinator_server.commands.transactions import describe, list_transactions
@@ -49,6 +50,7 @@ app.add_typer(log.app)
 app.add_typer(store.app)
 app.add_typer(config.app)
 app.command()(doctor)
+app.command()(health)
 
 
 def _show_version(is_wanted: bool) -> None:

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from typing import Any, Final, NoReturn, Protocol
 
 import structlog
@@ -29,8 +30,9 @@ from coordinator_server.listening import AddressRefused
 from coordinator_server.logs import configure_logs
 from coordinator_server.memory import loading_for_good
 from coordinator_server.metrics.collector import SnapshotCollector, registry_of
-from coordinator_server.metrics.endpoint import MetricsEndpoint, serve_metrics
+from coordinator_server.metrics.endpoint import MetricsEndpoint, listen_for_scrapes
 from coordinator_server.metrics.loop_lag import LoopLag
+from coordinator_server.service_manager import ServiceManager
 from coordinator_server.transports import Transport, TransportMissing, TransportName, TransportOptions, open_transport
 from coordinator_server.unix_socket import is_unix
 
@@ -92,6 +94,14 @@ async def _live(config: Config, announce: Announce, opener: StoreOpener) -> Exit
     return await _Process(config, announce, SystemClock()).live(opener)
 
 
+def _open(opener: StoreOpener, config: Config) -> OpenStore:
+    """Raises CommandFailed."""
+    try:
+        return opener(config)
+    except StoreRefused as refusal:
+        raise CommandFailed(ExitStatus.STORE_REFUSED, str(refusal)) from refusal
+
+
 class _Process:
     """One server from open to end."""
 
@@ -102,30 +112,24 @@ class _Process:
         self._failure: asyncio.Future[Exception] = asyncio.Future()
         self._signal: asyncio.Future[signal.Signals] = asyncio.Future()
         self._metrics: MetricsEndpoint | None = None
+        self._manager = ServiceManager.of(os.environ, os.getpid())
 
     async def live(self, opener: StoreOpener) -> ExitStatus:
-        try:
-            opened = opener(self._config)
-        except StoreRefused as refusal:
-            raise CommandFailed(ExitStatus.STORE_REFUSED, str(refusal)) from refusal
-        try:
+        # Both addresses first: a server that cannot have them makes no directory.
+        async with AsyncExitStack() as undo:
             transport = self._open_transport()
-        except TransportMissing as missing:
-            opened.store.close()
-            raise CommandFailed(ExitStatus.USAGE, str(missing)) from missing
-        try:
+            undo.push_async_callback(transport.stop, 0)
             address = self._bind(transport)
-        except AddressRefused as refusal:
-            await transport.stop(0)
-            opened.store.close()
-            raise CommandFailed(ExitStatus.ADDRESS_REFUSED, str(refusal)) from refusal
+            self._metrics = self._listen_for_scrapes()
+            if self._metrics is not None:
+                undo.callback(self._metrics.close)
+            self._manager.busy(f"opening the store in {self._config.data_dir}")
+            opened = _open(opener, self._config)
+            undo.pop_all()
+        self._manager.busy("loading the state")
         server = build(self._config, opened, self._clock, self._fail)
-        try:
-            self._start_metrics(server, opened)
-        except CommandFailed:
-            await transport.stop(0)
-            opened.store.close()
-            raise
+        if self._metrics is not None:
+            self._publish(self._metrics, server, opened)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
         await transport.start(server.dispatcher)
@@ -147,17 +151,25 @@ class _Process:
         return ExitStatus.OK
 
     def _open_transport(self) -> Transport:
+        """Raises CommandFailed."""
         options = TransportOptions(self._config.message_bytes_max, has_reflection=self._config.reflection)
         name = self._config.transport
         if name is TransportName.AUTO and is_unix(self._config.listen):
             name = TransportName.GRPC
-        transport = open_transport(name, SERVICE_NAMES, self._clock, options)
+        try:
+            transport = open_transport(name, SERVICE_NAMES, self._clock, options)
+        except TransportMissing as missing:
+            raise CommandFailed(ExitStatus.USAGE, str(missing)) from missing
         transport.on_failure = self._fail
         return transport
 
     def _bind(self, transport: Transport) -> Address:
+        """Take the address to serve on. Raises CommandFailed."""
         wanted = parse_listen(self._config.listen)
-        return Address(wanted.host, transport.bind(wanted.host, wanted.port))
+        try:
+            return Address(wanted.host, transport.bind(wanted.host, wanted.port))
+        except AddressRefused as refusal:
+            raise CommandFailed(ExitStatus.ADDRESS_REFUSED, str(refusal)) from refusal
 
     def _advertised(self, address: Address) -> Address:
         advertised = self._config.advertised
@@ -197,26 +209,32 @@ class _Process:
             two_phase=self._config.two_phase,
         )
         self._announce(address, transport.name)
+        self._manager.ready(f"serving gRPC on {address}")
 
-    def _start_metrics(self, server: Server, opened: OpenStore) -> None:
-        """Answer scrapes from now on, if the configuration says where: while the state is loaded, too. Raises
-        CommandFailed."""
+    def _listen_for_scrapes(self) -> MetricsEndpoint | None:
+        """Take the address for metrics, if the configuration names one. Raises CommandFailed."""
         if self._config.metrics_listen is None:
-            return
+            return None
         wanted = parse_address(self._config.metrics_listen)
-        collector = SnapshotCollector(asyncio.get_running_loop(), server.snapshots, opened.statistics)
         try:
-            self._metrics = serve_metrics(registry_of(collector), wanted.host, wanted.port)
+            return listen_for_scrapes(wanted.host, wanted.port)
         except OSError as error:
             raise CommandFailed(
                 ExitStatus.ADDRESS_REFUSED, f"cannot listen for metrics on {wanted}: {error.strerror}; choose another"
             ) from error
+
+    def _publish(self, metrics: MetricsEndpoint, server: Server, opened: OpenStore) -> None:
+        """Answer scrapes from now on: while the state is loaded, too."""
+        collector = SnapshotCollector(asyncio.get_running_loop(), server.snapshots, opened.statistics)
+        metrics.publish(registry_of(collector))
         LoopLag(self._clock, server.snapshots.numbers.runtime.loop_lag).start()
-        _log.info("serving_metrics", listen=str(Address(wanted.host, self._metrics.port)), path="/metrics")
+        listen = Address(parse_address(self._config.metrics_listen or "").host, metrics.port)
+        _log.info("serving_metrics", listen=str(listen), path="/metrics")
 
     async def _drain(self, server: Server, transport: Transport, reason: signal.Signals) -> None:
         """Take nothing new, make durable and answer what was staged, close. Stops in between if the store fails."""
         _log.info("drain", signal=reason.name, unanswered_calls=server.dispatcher.unanswered_calls)
+        self._manager.stopping(f"draining after {reason.name}")
         server.loader.stop()
         await transport.announce_stop()
         server.dispatcher.close()
@@ -251,6 +269,7 @@ class _Process:
             advice="nothing acknowledged is lost; check the disk (space, errors), then start again to recover",
             exc_info=None if isinstance(failure, (StoreFailed, TimeoutError)) else failure,
         )
+        self._manager.stopping(f"failed: {failure}")
         await transport.announce_stop()
         server.dispatcher.close()
         server.dispatcher.answer_unanswered(UnknownOutcome(f"the server stopped: {failure}; ask again when it is back"))

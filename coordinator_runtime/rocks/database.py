@@ -13,7 +13,7 @@ from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, D
 
 from coordinator_runtime.segments import SegmentOptions
 from coordinator_runtime.store import Family, StoreRefused
-from coordinator_runtime.store_directory import StoreDirectory
+from coordinator_runtime.store_directory import StoreDirectory, with_advice
 
 _MEBIBYTE: Final = 1024 * 1024
 
@@ -56,7 +56,7 @@ def _open_rocksdb(
     try:
         return Rdict(str(directory.store_path), options, column_families=families, access_type=access)
     except Exception as error:
-        raise StoreRefused(f"RocksDB cannot open the store in {directory.path}: {error}") from error
+        raise StoreRefused(f"RocksDB cannot open the store in {directory.path}: {with_advice(error)}") from error
 
 
 def _database_options(options: StoreOptions) -> Options:

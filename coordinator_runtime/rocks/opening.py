@@ -20,7 +20,7 @@ from coordinator_runtime.rocks.own_rows import (
 )
 from coordinator_runtime.rocks.store import ReadOnlyStore, RocksStore
 from coordinator_runtime.store import Family, StoreFailed, StoreRefused
-from coordinator_runtime.store_directory import DirectoryLock, StoreDirectory
+from coordinator_runtime.store_directory import DirectoryLock, StoreDirectory, refused_in_words, with_advice
 
 FORMAT_VERSION: Final = 2
 """Grows with every change that an older program would misread. 2: large values lie in segments."""
@@ -34,12 +34,12 @@ def open_store(
     Every check runs on a read-only view before RocksDB may write: its recovery drops a damaged log for good, and who
     is refused must still find what there was to rescue.
 
-    Raises StoreRefused: in use, newer format, another shard count, damaged, or (unless `accept_data_loss`) less in it
-    than had been reported durable."""
+    Raises StoreRefused: in use, newer format, another shard count, damaged, not to be read or written, on a full disk,
+    or (unless `accept_data_loss`) less in it than had been reported durable."""
     options = options or StoreOptions()
     directory = StoreDirectory(Path(path))
-    directory.create()
-    with ExitStack() as undo:
+    with refused_in_words(directory.path), ExitStack() as undo:
+        directory.create()
         lock = DirectoryLock(directory, shared=False)
         undo.callback(lock.release)
         found = _inspect(directory)
@@ -73,9 +73,9 @@ def open_read_only(path: Path | str) -> ReadOnlyStore:
 
     What the log holds is replayed into memory. Data missing below the durable mark is shown, not refused.
 
-    Raises StoreRefused: in use by a server, no finished store there, newer format, damaged."""
+    Raises StoreRefused: in use by a server, no finished store there, newer format, damaged, not to be read."""
     directory = StoreDirectory(Path(path))
-    with ExitStack() as undo:
+    with refused_in_words(directory.path), ExitStack() as undo:
         lock = DirectoryLock(directory, shared=True)
         undo.callback(lock.release)
         if _inspect(directory) is None:
@@ -98,7 +98,13 @@ def _inspect(directory: StoreDirectory) -> _Found | None:
     """Read who made the store; None if there is none, or if its making was cut short before anything was in it.
 
     Raises StoreRefused: newer format, damaged."""
-    if not directory.holds_store() or Family.META.name not in Rdict.list_cf(str(directory.store_path)):
+    if not directory.holds_store():
+        return None
+    try:
+        families = Rdict.list_cf(str(directory.store_path))
+    except Exception as error:
+        raise StoreRefused(f"the store in {directory.path} cannot be read: {with_advice(error)}") from error
+    if Family.META.name not in families:
         return None
     database = open_for_reading(directory, [Family.META])
     try:
@@ -106,7 +112,7 @@ def _inspect(directory: StoreDirectory) -> _Found | None:
         numbers = [meta.get(key) for key in (FORMAT_VERSION_KEY, SHARD_COUNT_KEY, GROUP_VERSION_KEY)]
         del meta
     except Exception as error:
-        raise StoreRefused(f"the store in {directory.path} cannot be read: {error}") from error
+        raise StoreRefused(f"the store in {directory.path} cannot be read: {with_advice(error)}") from error
     finally:
         database.close()
     format_version, shard_count, version = (number_of(stored) for stored in numbers)
@@ -121,7 +127,8 @@ def _inspect(directory: StoreDirectory) -> _Found | None:
 def _loss(directory: StoreDirectory, recovered: int) -> str | None:
     """What had been durable and is not there, in words, or None."""
     mark_path = directory.durable_mark_path
-    if not directory.holds_store() and not mark_path.exists():
+    if not directory.holds_store() and (not mark_path.exists() or mark_path.stat().st_size == 0):
+        # Empty, it was never written: the making of the store was cut short, perhaps by a full disk.
         return None
     try:
         durable = read_mark(mark_path)

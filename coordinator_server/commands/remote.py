@@ -42,7 +42,7 @@ def connected(server: str, transport: Callable[[str], Transport] = UnaryTranspor
     except Rejected as refusal:
         raise CommandFailed(ExitStatus.USAGE, refusal.reason) from refusal
     with failures_in_words(server), connection:
-        _check_reachable(server)
+        check_reachable(server)
         yield connection
 
 
@@ -77,7 +77,7 @@ def topic_there(connection: Connection, name: str, timeout_ms: int) -> TopicDesc
             raise CommandFailed(ExitStatus.PROBLEM, message) from error
 
 
-def _check_reachable(server: str) -> None:
+def check_reachable(server: str) -> None:
     """Return if something listens there. A refused connection is told at once and in plain words, where gRPC would go
     on trying until the deadline. Raises CommandFailed."""
     if server.startswith(("dns:", "ipv4:", "ipv6:", "unix-abstract:")):
@@ -91,10 +91,11 @@ def _check_reachable(server: str) -> None:
         host, _, port = server.rpartition(":")
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_MS_MAX / 1000).close()
     except OSError as error:
-        raise _unreachable(server, error.strerror or str(error)) from error
+        raise unreachable(server, error.strerror or str(error)) from error
 
 
-def _unreachable(server: str, why: str) -> CommandFailed:
+def unreachable(server: str, why: str) -> CommandFailed:
+    """What to raise where nobody answers."""
     return CommandFailed(
         ExitStatus.UNREACHABLE,
         f"no server answers at {server} ({why}): start one with `txnctl serve --data-dir DIR`, or name another with"

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from coordinator_server.transports import TransportName
 
 DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", metavar="DIR", help="Directory of the store; made if missing.")
+    Path | None,
+    typer.Option("--data-dir", metavar="DIR", readable=False, help="Directory of the store; made if missing."),
 ]
 Listen = Annotated[
     str | None,
@@ -38,7 +39,8 @@ def serve(
     data_dir: DataDir = None,
     listen: Listen = None,
     config_file: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="TOML file with settings; flags and TXN_* win.")
+        Path | None,
+        typer.Option("--config", metavar="FILE", readable=False, help="TOML file with settings; flags and TXN_* win."),
     ] = None,
     two_phase: TwoPhaseName = None,
     accept_data_loss: Annotated[

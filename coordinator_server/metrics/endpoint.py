@@ -17,7 +17,7 @@ _log = structlog.get_logger("metrics")
 
 
 class MetricsEndpoint:
-    """A running endpoint. Made by `serve_metrics`."""
+    """A running endpoint. Made by `listen_for_scrapes`."""
 
     def __init__(self, server: WSGIServer, thread: threading.Thread) -> None:  # noqa: TID251  the library made it
         self._server = server
@@ -27,6 +27,10 @@ class MetricsEndpoint:
     def port(self) -> int:
         return int(self._server.server_port)
 
+    def publish(self, registry: CollectorRegistry) -> None:
+        """Answer scrapes from now on with what the registry has."""
+        self._server.set_app(_guarded(make_wsgi_app(registry)))
+
     def close(self) -> None:
         """Stop answering and free the port. Takes up to half a second."""
         self._server.shutdown()
@@ -34,11 +38,16 @@ class MetricsEndpoint:
         self._thread.join()
 
 
-def serve_metrics(registry: CollectorRegistry, host: str, port: int) -> MetricsEndpoint:
-    """Answer scrapes from now on; port 0 takes a free one. Raises OSError where it cannot listen."""
-    server, thread = start_http_server(port, host, registry)
-    server.set_app(_guarded(make_wsgi_app(registry)))
+def listen_for_scrapes(host: str, port: int) -> MetricsEndpoint:
+    """Take the port, 0 for a free one, before anything else of the server is there; until `publish`, scrapes fail with
+    a reason. Raises OSError where it cannot listen."""
+    server, thread = start_http_server(port, host, CollectorRegistry())
+    server.set_app(_nothing_yet)
     return MetricsEndpoint(server, thread)
+
+
+def _nothing_yet(_environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    return _plain(start_response, "503 Service Unavailable", "no metrics yet: the store is being opened")
 
 
 def _guarded(publish: WSGIApplication) -> WSGIApplication:

@@ -11,12 +11,11 @@ from urllib.request import urlopen
 
 import pytest
 import structlog
-from prometheus_client import CollectorRegistry
 
 from coordinator_runtime.rocks import StoreStatistics
 from coordinator_runtime.store import StoreFailed
 from coordinator_server.metrics.collector import SnapshotCollector, registry_of
-from coordinator_server.metrics.endpoint import MetricsEndpoint, serve_metrics
+from coordinator_server.metrics.endpoint import MetricsEndpoint, listen_for_scrapes
 from coordinator_server.metrics.samples import Snapshot, single
 
 HOST = "127.0.0.1"
@@ -36,7 +35,8 @@ class Scraped:
         self.failure: Exception | None = None
         self.store_failure: Exception | None = None
         collector = SnapshotCollector(loop, self._take, self._statistics, snapshot_ms_max=snapshot_ms_max)
-        self.endpoint: MetricsEndpoint = serve_metrics(registry_of(collector), HOST, 0)
+        self.endpoint: MetricsEndpoint = listen_for_scrapes(HOST, 0)
+        self.endpoint.publish(registry_of(collector))
 
     def _take(self) -> Snapshot:
         self.taken += 1
@@ -125,10 +125,19 @@ async def test_a_closed_endpoint_answers_nobody_and_frees_its_port(scraped: Scra
     await asyncio.to_thread(scraped.endpoint.close)
     with pytest.raises(URLError):
         await asyncio.to_thread(scraped.get)
-    again = serve_metrics(CollectorRegistry(), HOST, port)
+    again = listen_for_scrapes(HOST, port)
     await asyncio.to_thread(again.close)
 
 
 async def test_a_port_that_is_taken_is_refused(scraped: Scraped) -> None:
     with pytest.raises(OSError, match="in use"):
-        serve_metrics(CollectorRegistry(), HOST, scraped.endpoint.port)
+        listen_for_scrapes(HOST, scraped.endpoint.port)
+
+
+def test_before_there_is_a_server_a_scrape_says_what_it_waits_for() -> None:
+    endpoint = listen_for_scrapes(HOST, 0)
+    with pytest.raises(HTTPError) as failed:
+        urlopen(f"http://{HOST}:{endpoint.port}/metrics", timeout=DEADLINE_SECONDS)
+    with failed.value as error:
+        assert (error.code, error.read()) == (503, b"no metrics yet: the store is being opened\n")
+    endpoint.close()

@@ -1,0 +1,57 @@
+"""`txnctl health`: whether a server takes work, for those that start and stop servers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from coordinator_server.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output, Patience, Server
+from coordinator_server.exit_status import ExitStatus
+from coordinator_server.output import Column, OutputFormat, Row, print_document, print_facts
+
+SERVICE = "coordinator_api.v1.TransactionService"
+"""One for all: they become ready together."""
+
+METHOD = "/grpc.health.v1.Health/Check"
+
+_COLUMNS = (Column("Server", "server"), Column("Status", "status"))
+
+
+def health(
+    server: Server = DEFAULT_SERVER,
+    is_alive_enough: Annotated[
+        bool, typer.Option("--alive", help="Only ask whether the process answers; it may still be loading.")
+    ] = False,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Ask a server whether it takes work, by gRPC's health service.
+
+    Ends with status 0 if it does, 1 if it is there and does not (it loads, or it is stopping), 5 if nobody answers.
+    """
+    import grpc
+    from grpc_health.v1 import health_pb2
+
+    from coordinator_server.commands.remote import check_reachable, unreachable
+
+    check_reachable(server)
+    request = health_pb2.HealthCheckRequest(service="" if is_alive_enough else SERVICE)
+    with grpc.insecure_channel(server) as channel:
+        check = channel.unary_unary(
+            METHOD,
+            request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+            response_deserializer=health_pb2.HealthCheckResponse.FromString,
+        )
+        try:
+            answer = check(request, timeout=timeout_ms / 1_000)
+        except grpc.RpcError as error:
+            raise unreachable(server, f"{error.code().name}: {error.details()}") from error
+    status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+    row: Row = {"server": server, "status": status}
+    if output is OutputFormat.TABLE:
+        print_facts(row, _COLUMNS)
+    else:
+        print_document(row, output)
+    if answer.status != health_pb2.HealthCheckResponse.SERVING:
+        raise typer.Exit(ExitStatus.PROBLEM)

@@ -1,0 +1,76 @@
+"""`txnctl health` against a server in each of the states that it tells apart."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import grpc
+import pytest
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from coordinator_server.build import SERVICE_NAMES
+from coordinator_server.commands.health import SERVICE
+from coordinator_server.exit_status import ExitStatus
+from tests.cli.terminal import Terminal
+
+
+class Patient(NamedTuple):
+    """A server of which only the health is there."""
+
+    address: str
+    servicer: health.HealthServicer
+
+
+@pytest.fixture
+def patient() -> Iterator[Patient]:
+    """It answers, and its services do not take work."""
+    with ThreadPoolExecutor(1) as pool:
+        server = grpc.server(pool)
+        servicer = health.HealthServicer()
+        for name in SERVICE_NAMES:
+            servicer.set(name, health_pb2.HealthCheckResponse.NOT_SERVING)
+        servicer.set("", health_pb2.HealthCheckResponse.SERVING)
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield Patient(f"127.0.0.1:{port}", servicer)
+        server.stop(None).wait()
+
+
+def test_the_service_that_is_asked_is_one_of_ours() -> None:
+    assert SERVICE in SERVICE_NAMES
+
+
+def test_a_server_that_takes_work_is_well(txnctl: Terminal, patient: Patient) -> None:
+    patient.servicer.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+    assert txnctl("health", "--server", patient.address).well().lines == [
+        f"Server  {patient.address}",
+        "Status  SERVING",
+    ]
+
+
+def test_a_server_that_loads_is_alive_and_not_ready(txnctl: Terminal, patient: Patient) -> None:
+    ended = txnctl("health", "--server", patient.address, "-o", "json")
+    assert ended.status == ExitStatus.PROBLEM
+    assert ended.document == {"server": patient.address, "status": "NOT_SERVING"}
+    assert txnctl("health", "--server", patient.address, "--alive", "-o", "json").well().document["status"] == "SERVING"
+
+
+def test_nobody_there_is_told_so_in_words(txnctl: Terminal) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # Taken, and nobody listens.
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        txnctl("health", "--server", address).refused(
+            ExitStatus.UNREACHABLE, f"no server answers at {address}", "Connection refused"
+        )
+
+
+def test_one_that_does_not_answer_is_told_so_in_words(txnctl: Terminal) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        txnctl("health", "--server", address, "--timeout", "200ms").refused(
+            ExitStatus.UNREACHABLE, f"no server answers at {address}", "DEADLINE_EXCEEDED"
+        )

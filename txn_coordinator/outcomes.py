@@ -5,7 +5,8 @@ A decided outcome follows one of two paths with the same steps (design 5):
 - split: PREPARE alone; once it is durable the marker sender writes the markers, and then COMPLETE.
 
 A Transact brings what it writes along: in the fused path each partition appends the batches and ends the transaction in
-one step, and the id goes from where it was to COMPLETE in one record, which tells what PREPARE would have said.
+one step, and the id goes from where it was to COMPLETE in one record, which tells what PREPARE would have said. To what
+awaits an outside decision it can bring nothing: there it is an EndTxn.
 """
 
 from __future__ import annotations
@@ -136,6 +137,7 @@ class Outcomes:
         self, current: Transaction, opened: Transaction, ending: rules.Ending, contribution: Contribution, turn: Turn
     ) -> Decision:
         """The same with all that a Transact brings; `opened` is the transaction with it. The reply is Transacted."""
+        assert not current.is_closed, "nothing is brought to a transaction that takes no more"
         prepared, planned, records = self._prepare(opened, ending, turn)
         combine = partial(_transacted, Ended(planned.identity, planned.csn), len(contribution.partitions))
         effects: tuple[Effect, ...] = ()

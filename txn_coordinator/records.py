@@ -20,7 +20,9 @@ class TransactionChanged(Struct, frozen=True, gc=False):
 
     transaction: Transaction
     decided: Decided | None = None
-    """In a Complete state that was reached in one operation, without a record of PREPARE: what that would have said."""
+    """In a Complete state that was reached in one operation, without a record of PREPARE: what that would have said.
+    Only where the rest of it follows from this state: not of a transaction that was prepared or kept, which has its own
+    record."""
 
     @property
     def prepared(self) -> Transaction | None:

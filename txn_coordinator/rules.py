@@ -255,7 +255,7 @@ def check_identity(current: Transaction, identity: Identity) -> None:
 def _check_not_closed(current: Transaction) -> None:
     """What awaits an outside decision must stay what was decided on (spec transactions 10). Even what is in it already
     may not be added again: the answer would let a batch in."""
-    if current.state is ONGOING and (current.prepared_ms is not None or current.is_kept):
+    if current.is_closed:
         reason = "is prepared" if current.prepared_ms is not None else "was kept to be recovered"
         raise Refused(
             ErrorCode.INVALID_TXN_STATE,

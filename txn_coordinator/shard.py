@@ -325,6 +325,11 @@ class TransactionShard:
             return Decision(joins=(transact.refusal,))
         rules.check_something_to_end(opened, request)
         ending = rules.Ending(request.outcome, bumps_epoch=True, cause="client", transact_id=request.request_id)
+        if current.is_closed:
+            # It brings nothing, so this is an EndTxn. PREPARE has a record of its own: one that COMPLETE stands for
+            # follows from it, and that of a kept transaction does not, which has another identity than its client.
+            ended = self.outcomes.decide(current, ending, turn)
+            return replace(ended, reply=Transacted(ended.reply, ()))
         return self.outcomes.decide_with(current, opened, ending, transact.contribution, turn)
 
     def decide_abort(

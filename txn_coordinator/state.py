@@ -177,6 +177,11 @@ class Transaction(Struct, frozen=True, kw_only=True, gc=False):
         return self.next_producer_epoch != NO_EPOCH and self.state is ONGOING
 
     @property
+    def is_closed(self) -> bool:
+        """Open, and takes no more: prepared for an outside decision, or kept until it is known."""
+        return self.state is ONGOING and (self.prepared_ms is not None or self.next_producer_epoch != NO_EPOCH)
+
+    @property
     def is_promised(self) -> bool:
         """Whoever decides was promised that the server never ends this transaction alone."""
         return self.txn_timeout_ms == NO_TIMEOUT_MS or self.prepared_ms is not None

@@ -23,6 +23,7 @@ from coordinator_runtime.ports import AllowAll, CallContext, Membership
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.store import Family, Store, StoreFailed
 from coordinator_server.markers import LocalMarkers
+from coordinator_server.store_verify import verify_store
 from group_coordinator.committed.participant import GroupMarkers, OffsetsOfTopics
 from group_coordinator.committed.service import OffsetService
 from group_coordinator.committed.transacted import TransactedGroups
@@ -542,6 +543,12 @@ class World:
         is_served = self.inside.runtime.table.is_serving
         assert rebuilt.state(is_served) == self.inside.state(is_served)
         _check_history(self.shelf.store)
+
+    def check_stored(self) -> None:
+        """Every promise that the rows of the store make to each other holds, as `txnctl store verify` tests them: what
+        the history says was decided is what the markers in the partitions say, above all."""
+        violations = [f"{check.name}: {each}" for check in verify_store(self.shelf.store) for each in check.violations]
+        assert not violations, "\n".join(violations)
 
     def _start(self) -> None:
         self.lives += 1

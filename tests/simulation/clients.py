@@ -75,7 +75,7 @@ class Instance:
         if not self._transaction:
             self._begin()
         if not self._must_abort and self.version == 2 and self._chance.random() < self.transact_share:
-            return self._transact(partitions, now)
+            return self._transact_what_is_left(partitions, now)
         if self._must_abort or (self._steps_left <= 0 and self._chance.random() < 0.2):
             return self._end("abort", now)
         if self._steps_left <= 0:
@@ -145,19 +145,17 @@ class Instance:
         claims = outcome == "commit" and self._chance.random() < 0.3
         return self._op("end", now, outcome=outcome, last_sequences=tuple(self._written.items()) if claims else ())
 
-    def _transact(self, partitions: list[str], now: int) -> Op:
+    def _transact_what_is_left(self, partitions: list[str], now: int) -> Op:
         """End the transaction whatever is left to do, and bring one or several batches, and perhaps an offset."""
-        self._numbers.requests += 1
         count = self._chance.randrange(1, len(partitions) + 1)
         batches = [self._produce(partition, now) for partition in self._chance.sample(partitions, count)]
         parts = [*batches, self._offset(now)] if self._chance.random() < 0.3 else batches
-        op = self._op(
-            "transact",
-            now,
-            outcome="abort" if self._chance.random() < 0.15 else "commit",
-            request_id=b"%016d" % self._numbers.requests,
-            parts=parts,
-        )
+        return self._transact("abort" if self._chance.random() < 0.15 else "commit", parts, now)
+
+    def _transact(self, outcome: str, parts: list[Op], now: int) -> Op:
+        self._numbers.requests += 1
+        request_id = b"%016d" % self._numbers.requests
+        op = self._op("transact", now, outcome=outcome, request_id=request_id, parts=parts)
         self._has_asked = True
         return op
 

@@ -40,7 +40,7 @@ from partition_log.transacted import BatchesAndMarker, BatchWrite
 from txn_coordinator import codec, rules, state
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.outcomes import Outcomes
-from txn_coordinator.records import ProducerIdBlockTaken
+from txn_coordinator.records import Decided, ProducerIdBlockTaken, TransactionChanged
 from txn_coordinator.shard import SendMarkers, TransactionShard, TwoPhase
 from txn_coordinator.state import NO_EPOCH, Transaction, TransactionState
 
@@ -194,6 +194,17 @@ def _answer_whoever_ended(transact: Any, current: Transaction, request: rules.Tr
     if current.state in state.COMPLETE and request.identity.producer_epoch < current.producer_epoch:
         return None
     return transact(current, request, **kwargs)
+
+
+def _let_complete_stand_for_prepare(decide: Any, outcomes: Outcomes, *args: Any, **kwargs: Any) -> Decision:
+    decision: Decision = decide(outcomes, *args, **kwargs)
+    told = [each for each in decision.records if isinstance(each.value, TransactionChanged)]
+    if len(told) < 2:
+        return decision
+    prepared, completed = (each.value.transaction for each in told)
+    value = TransactionChanged(completed, Decided(prepared.partitions, prepared.groups))
+    rest = tuple(each for each in decision.records if each not in told)
+    return replace(decision, records=(*rest, replace(told[1], value=value)))
 
 
 def _start_blocks_anew(replay: Any, counters: CountersShard, value: Any) -> None:
@@ -471,6 +482,12 @@ MUTANTS = (
         "an old name is answered with the outcome of another transaction",
         ((rules, "transact", _answer_whoever_ended),),
         _TRANSACTING,
+    ),
+    Mutant(
+        "let_complete_stand_for_prepare",
+        "the history tells of a kept transaction that its client's epoch was decided, and not the one of its records",
+        ((Outcomes, "decide", _let_complete_stand_for_prepare),),
+        _DECIDED_OUTSIDE | {"transact_share": 0.7, "two_phase": TwoPhase.FUSED},
     ),
     Mutant("no_group_marker", "groups never get their marker", ((GroupMarkers, "group_marker", _no_group_marker),)),
     Mutant(

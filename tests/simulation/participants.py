@@ -52,7 +52,7 @@ class Participant(Instance):
             return op
         if self._kept is not None:
             self._transaction = self._manager.transactions[self._kept]
-            return self._op("end", now, outcome=self._manager.settle(self._kept, "abort"))
+            return self._carry_out(self._manager.settle(self._kept, "abort"), now)
         if not self._transaction:
             self._begin()
             self._manager.transactions[self.identity] = self._transaction
@@ -63,11 +63,17 @@ class Participant(Instance):
 
     def _finish_transaction(self, token: Identity, now: int) -> Op:
         if self._must_abort or not self._has_work:
-            return self._op("end", now, outcome=self._manager.settle(token, "abort"))
+            return self._carry_out(self._manager.settle(token, "abort"), now)
         if not self._is_prepared:
             return self._op("prepare", now)
         wanted = "commit" if self._chance.random() < 0.8 else "abort"
-        return self._op("end", now, outcome=self._manager.settle(token, wanted))
+        return self._carry_out(self._manager.settle(token, wanted), now)
+
+    def _carry_out(self, outcome: str, now: int) -> Op:
+        """EndTxn, or a Transact that brings nothing: to what is prepared or kept nothing can be added."""
+        if self._chance.random() < self.transact_share:
+            return self._transact(outcome, [], now)
+        return self._op("end", now, outcome=outcome)
 
     def _on_init(self, op: Op) -> None:
         super()._on_init(op)
@@ -78,7 +84,7 @@ class Participant(Instance):
             self._is_prepared = True
             return
         super()._on_done(op)
-        if op.kind == "end":
+        if op.kind in ("end", "transact"):
             self._kept, self._is_prepared = None, False
 
     def _on_end_refused(self, op: Op) -> None:

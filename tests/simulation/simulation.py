@@ -256,7 +256,7 @@ class Simulation:
         else:
             version = 1 if self._chance.random() < self.options.version_1_share else 2
             instance = Instance(name, transactional_id, version, **known)
-            instance.transact_share = self.options.transact_share
+        instance.transact_share = self.options.transact_share
         self._instances.append(instance)
         return instance
 
@@ -427,6 +427,7 @@ class Simulation:
         self._serve_everybody()
         self._members.rest()
         self.world.check_replay()
+        self.world.check_stored()
         self._look()
 
     def _recover_participant(self, transactional_id: str) -> None:

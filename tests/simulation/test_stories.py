@@ -116,6 +116,7 @@ class Story(RuleBasedStateMachine):
         self.do("tick 60001")
         self.do("settle")
         self.world.check_replay()
+        self.world.check_stored()
         assert self.world.inside.runtime.parked_calls == 0
         for transaction in self.world.inside.state().transactions.values():
             assert transaction.state.api_name in ("Empty", "CompleteCommit", "CompleteAbort")

@@ -147,7 +147,8 @@ Global___TransactionValue: _TypeAlias = TransactionValue  # noqa: Y015
 @_typing.final
 class DecidedTransaction(_message.Message):
     """What a Prepare state says and a Complete state does not. The rest is the same, or follows: the producer epoch is the
-    last one, the producer id the previous one where there is one.
+    last one, the producer id the previous one where there is one. Of a transaction that was prepared for an outside
+    decision, or kept, it does not follow: there the Prepare state has a record of its own.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

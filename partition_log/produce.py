@@ -114,10 +114,13 @@ class Appender:
     def _attempt(
         self, batch: _Placed, transactional_id: str | None, newcomers: frozenset[int], context: CallContext
     ) -> Operation:
-        """Appends one batch. `newcomers`: the partitions of the request. The first that is not in the transaction takes
-        all of them into it, because that is one record of the coordinator and not one for each."""
+        """Appends one batch. `newcomers`: the partitions of the request that serve as it arrives. The first that is not
+        in the transaction takes all of them into it, because that is one record of the coordinator and not one for
+        each. Its own partition is always among them: the call may wait, and be carried out when that serves again."""
         placed, header = batch.placed, batch.header
         ordinal = placed.ref.ordinal
+        if ordinal not in newcomers:
+            newcomers |= {ordinal}
         admission: Callable[[], Operation] | None = None
         if transactional_id is not None:
             membership = Membership(transactional_id, header.producer_id, header.producer_epoch)

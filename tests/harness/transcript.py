@@ -23,7 +23,8 @@ from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_runtime.runtime import RuntimeLimits
 from partition_log.state import PRODUCER_EXPIRATION_MS
 from tests.harness.script import Script
-from tests.harness.world import MemoryShelf, Shelf, World, WorldOptions
+from tests.harness.shelf import MemoryShelf, Shelf
+from tests.harness.world import World, WorldOptions
 from txn_coordinator.shard import EXPIRATION_MS, TwoPhase
 
 _RULER: Final = "----"

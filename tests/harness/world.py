@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from coordinator_api.storage.v1 import runtime_pb2
 from coordinator_api.v1 import group_pb2, log_pb2, transaction_pb2
@@ -54,7 +54,7 @@ from tests.harness.group_calls import ANYBODY, GroupCalls
 from tests.harness.group_wire import GroupServer
 from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
-from tests.harness.memory_store import MemoryStore
+from tests.harness.shelf import MemoryShelf, Shelf
 from tests.harness.unwritten import Unwritten
 from txn_coordinator import rules
 from txn_coordinator.counters import COUNTERS, CountersShard
@@ -102,32 +102,6 @@ class TransactContents:
     """Partition, values and first sequence of each."""
     offsets: Sequence[tuple[str, str, int]] = ()
     """Group, partition and offset."""
-
-
-class Shelf(Protocol):
-    """Where the store is kept between two lives of the process."""
-
-    @property
-    def store(self) -> Store: ...
-
-    def crash(self) -> Store:
-        """The store as the next process finds it: with what was written. The old one is unusable."""
-        ...
-
-
-class MemoryShelf:
-    """A store in memory."""
-
-    def __init__(self) -> None:
-        self.store = MemoryStore()
-
-    def crash(self) -> MemoryStore:
-        self.store = self.store.crash(kept_groups=self.store.unsynced_groups)
-        return self.store
-
-    def crash_after_failure(self, kept_groups: int) -> None:
-        """A sync failed: of what was written since the last good one, the disk has the first groups, or none."""
-        self.store = self.store.crash(kept_groups=min(kept_groups, self.store.unsynced_groups))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ from coordinator_runtime.runtime import RuntimeLimits
 from partition_log.catalog.rules import NewTopic
 from partition_log.requests import ProduceResult
 from partition_log.state import Isolation
-from tests.harness.world import LogEntry, Reading, Shelf, TransactContents, World, WorldOptions
+from tests.harness.shelf import Shelf
+from tests.harness.world import LogEntry, Reading, TransactContents, World, WorldOptions
 from tests.simulation import history as plain
 from tests.simulation import shards
 from tests.simulation.clients import Instance, Numbers

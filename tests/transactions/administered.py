@@ -9,7 +9,8 @@ from coordinator_runtime.ports import AllowAll, Authorizer, CallContext
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.open_transactions import PartitionTransactions
 from partition_log.shard import Append
-from tests.harness.world import Shelf, World, WorldOptions, partition_name
+from tests.harness.shelf import Shelf
+from tests.harness.world import World, WorldOptions, partition_name
 from txn_coordinator.administration import ActResults, Selection, TransactionAdministration
 from txn_coordinator.hanging import Hanging, HangingTransactions
 from txn_coordinator.history import History, TransactionHistory

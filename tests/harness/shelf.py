@@ -1,0 +1,34 @@
+"""Where a world keeps its store between two lives of the process."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from coordinator_runtime.store import Store
+from tests.harness.memory_store import MemoryStore
+
+
+class Shelf(Protocol):
+    """Where the store is kept between two lives of the process."""
+
+    @property
+    def store(self) -> Store: ...
+
+    def crash(self) -> Store:
+        """The store as the next process finds it: with what was written. The old one is unusable."""
+        ...
+
+
+class MemoryShelf:
+    """A store in memory."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+
+    def crash(self) -> MemoryStore:
+        self.store = self.store.crash(kept_groups=self.store.unsynced_groups)
+        return self.store
+
+    def crash_after_failure(self, kept_groups: int) -> None:
+        """A sync failed: of what was written since the last good one, the disk has the first groups, or none."""
+        self.store = self.store.crash(kept_groups=min(kept_groups, self.store.unsynced_groups))

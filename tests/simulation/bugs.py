@@ -1,0 +1,290 @@
+"""What the mutants put in the place of functions of the product: each does what the original does, but for one bug.
+
+A function gets the original first, then the arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.marker import Outcome
+from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision
+from coordinator_runtime.parking import Parking
+from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.timeline import Journal, TimelineMap
+from group_coordinator.codec import PENDING_OFFSET, GroupCodec
+from group_coordinator.committed.offsets import GroupOffsets, Offsets
+from group_coordinator.committed.participant import GroupMarkers
+from partition_log.events import PartitionGrew
+from partition_log.markers import PartitionMarkers
+from partition_log.records import ProducersForgotten
+from partition_log.rules import AppendVerdict, MarkerVerdict
+from partition_log.shard import LogShard
+from partition_log.state import Isolation, PartitionHead
+from txn_coordinator import rules, state
+from txn_coordinator.counters import CountersShard
+from txn_coordinator.outcomes import Outcomes
+from txn_coordinator.records import Decided, ProducerIdBlockTaken, TransactionChanged
+from txn_coordinator.shard import SendMarkers, TransactionShard
+from txn_coordinator.state import NO_EPOCH, Transaction, TransactionState
+
+# Spec transactions 12
+
+
+def keep_last_epoch(initialise: Any, current: Transaction, request: Any, **kwargs: Any) -> Transaction:
+    done: Transaction = initialise(current, request, **kwargs)
+    if request.expected is None and current.producer_epoch != NO_EPOCH:
+        return replace(done, last_producer_epoch=current.producer_epoch)
+    return done
+
+
+def refuse_repeated_marker(judge: Any, *args: Any, **kwargs: Any) -> MarkerVerdict:
+    verdict: MarkerVerdict = judge(*args, **kwargs)
+    if verdict is MarkerVerdict.REPEATED:
+        # Not as INVALID_PRODUCER_EPOCH: then the marker sender would ask whether the transaction is open, and go on.
+        raise Refused(ErrorCode.INVALID_TXN_STATE, "the epoch of the marker is not greater")
+    return verdict
+
+
+class EndlessEpochs:
+    producer_epoch_max = 2**30
+
+    def is_exhausted(self, _epoch: int) -> bool:
+        return False
+
+
+def without_rotation(decide: Any, *args: Any, **kwargs: Any) -> Any:
+    return decide(*args, **{**kwargs, "limits": EndlessEpochs()})
+
+
+def without_bump(prepare: Any, current: Transaction, ending: rules.Ending, **kwargs: Any) -> Any:
+    return prepare(current, replace(ending, bumps_epoch=ending.cause != "client"), **kwargs)
+
+
+def retry_ends_what_is_open(end: Any, current: Transaction, request: rules.EndRequest) -> Any:
+    before = (current.producer_id, current.producer_epoch - 1)
+    if current.state is TransactionState.ONGOING and request.identity == before:
+        return rules.EndVerdict.PREPARE
+    return end(current, request)
+
+
+def due_when_decided(_is_due: Any, current: Transaction, *, identity: Any, start_ms: int) -> bool:
+    return current.state in (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT) and current.start_ms == start_ms
+
+
+def without_cancelled_timer(decide: Any, *args: Any, **kwargs: Any) -> Decision:
+    decision: Decision = decide(*args, **kwargs)
+    return replace(decision, effects=tuple(each for each in decision.effects if not isinstance(each, CancelTimer)))
+
+
+LOOSE_STEPS = {
+    **state.LEGAL_STEPS,
+    TransactionState.PREPARE_COMMIT: frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.PREPARE_ABORT}),
+}
+
+
+def keep_without_bump(keep: Any, current: Transaction, request: Any, **kwargs: Any) -> Transaction:
+    done: Transaction = keep(current, request, **kwargs)
+    client = current.client_identity
+    return replace(done, next_producer_id=client.producer_id, next_producer_epoch=client.producer_epoch)
+
+
+# The coordinator
+
+
+def forget_the_fence(initialise: Any, current: Transaction, request: Any, **kwargs: Any) -> Transaction:
+    done: Transaction = initialise(current, request, **kwargs)
+    if request.expected is None and current.producer_epoch != NO_EPOCH:
+        return replace(done, producer_id=current.producer_id, producer_epoch=current.producer_epoch)
+    return done
+
+
+def forget_the_request_id(_repeated: Any, _current: Transaction, _request: Any) -> bool:
+    return False
+
+
+def forget_what_is_prepared(on_loaded: Any, shard: TransactionShard, turn: Any) -> Decision:
+    decision: Decision = on_loaded(shard, turn)
+    return Decision(effects=tuple(effect for effect in decision.effects if not isinstance(effect, SendMarkers)))
+
+
+def forget_timeouts(on_loaded: Any, shard: TransactionShard, turn: Any) -> Decision:
+    decision: Decision = on_loaded(shard, turn)
+    return Decision(effects=tuple(effect for effect in decision.effects if not isinstance(effect, ArmTimer)))
+
+
+def store_no_last_epoch(encode: Any, transaction: Transaction, *args: Any) -> Any:
+    return encode(replace(transaction, last_producer_epoch=NO_EPOCH), *args)
+
+
+def swallow_refusal(decide: Any, *args: Any) -> Any:
+    try:
+        return decide(*args)
+    except Refused:
+        return Decision(reply=0)
+
+
+def write_nothing_where_refused(decide: Any, share: Any, log: Any, turn: Any) -> Any:
+    try:
+        return decide(share, log, turn)
+    except Refused:
+        ordinal = share.ref.ordinal
+        return 0, ProducersForgotten(ordinal, (), log._heads.get(ordinal)), PartitionGrew(ordinal, 0, 0)
+
+
+def keep_no_offsets(keep: Any, *args: Any) -> Any:
+    return replace(keep(*args), decide=lambda _shard, _turn: Decision())
+
+
+def answer_whoever_ended(transact: Any, current: Transaction, request: rules.TransactRequest, **kwargs: Any) -> Any:
+    if current.state in state.COMPLETE and request.identity.producer_epoch < current.producer_epoch:
+        return None
+    return transact(current, request, **kwargs)
+
+
+def let_complete_stand_for_prepare(decide: Any, outcomes: Outcomes, *args: Any, **kwargs: Any) -> Decision:
+    decision: Decision = decide(outcomes, *args, **kwargs)
+    told = [each for each in decision.records if isinstance(each.value, TransactionChanged)]
+    if len(told) < 2:
+        return decision
+    prepared, completed = (each.value.transaction for each in told)
+    value = TransactionChanged(completed, Decided(prepared.partitions, prepared.groups))
+    rest = tuple(each for each in decision.records if each not in told)
+    return replace(decision, records=(*rest, replace(told[1], value=value)))
+
+
+def start_blocks_anew(replay: Any, counters: CountersShard, value: Any) -> None:
+    replay(counters, ProducerIdBlockTaken(0) if isinstance(value, ProducerIdBlockTaken) else value)
+
+
+def same_csn(next_csn: Any, counters: CountersShard) -> Any:
+    csn, record = next_csn(counters)
+    return max(csn - 1, 1), record
+
+
+def no_marker_for_one(partition_marker: Any, port: PartitionMarkers, ordinal: int, marker: Any) -> Any:
+    operation = partition_marker(port, ordinal, marker)
+    return operation if ordinal else replace(operation, decide=lambda _shard, _turn: Decision())
+
+
+def seal_nothing(partition_seal: Any, port: PartitionMarkers, *args: Any) -> Any:
+    return replace(partition_seal(port, *args), decide=lambda _shard, _turn: Decision())
+
+
+def no_group_marker(group_marker: Any, groups: GroupMarkers, group: str, marker: Any) -> Any:
+    return replace(group_marker(groups, group, marker), decide=lambda _shard, _turn: Decision())
+
+
+def any_marker_settles(decide: Any, shard: Any, group: str, marker: Any) -> Any:
+    return decide(shard, group, replace(marker, csn=2**62))
+
+
+def no_offset_waits(_blocking: Any, _offsets: GroupOffsets, _partition: Any) -> list[Any]:
+    return []
+
+
+def the_last_marker_wins(_is_installed: Any, _current: Any, _settled: Any) -> bool:
+    return True
+
+
+def forget_positions(_note: Any, _offsets: Offsets, _offset: Any) -> None:
+    return None
+
+
+def lose_what_waits(decode: Any, stored: GroupCodec, record_type: int, key: bytes, value: bytes) -> Any:
+    return None if record_type == PENDING_OFFSET else decode(stored, record_type, key, value)
+
+
+def commit_everywhere_else(partition_marker: Any, port: PartitionMarkers, ordinal: int, marker: Any) -> Any:
+    return partition_marker(port, ordinal, replace(marker, outcome=Outcome.COMMIT) if ordinal else marker)
+
+
+# The runtime
+
+
+def answer_before_durable(accept: Any, runtime: Runtime, work: Any, rows: Any, answer: Any) -> None:
+    accept(runtime, work, rows, answer)
+    reply, value, _error = answer
+    reply.succeed(value)
+
+
+def roll_nothing_back(_roll_back: Any, _journal: Journal, _position: int) -> None:
+    return None
+
+
+def read_what_is_live(_durable: Any, timeline: TimelineMap[Any, Any], key: Any) -> Any:
+    return timeline.get(key)
+
+
+def never_unpark(_retry: Any, _parking: Parking, _key: Any) -> None:
+    return None
+
+
+def read_too_early(_when_durable: Any, _runtime: Runtime, _key: Any, action: Callable[[], None]) -> None:
+    action()
+
+
+def leave_waiting(_retry: Any, _parking: Parking, _shard: Any) -> None:
+    return None
+
+
+# Members of groups
+
+
+def give_what_is_held(_owner: Any, *_where: Any) -> None:
+    return None
+
+
+def any_member_commits(_check: Any, *_args: Any, **_kwargs: Any) -> None:
+    return None
+
+
+def leave_members_waiting(_refuse: Any, *_args: Any) -> None:
+    return None
+
+
+def watch_nobody(_owed: Any, *_args: Any) -> Decision:
+    return Decision()
+
+
+# The log
+
+
+def show_what_is_open(_bound: Any, _isolation: Isolation, head: Any) -> int:
+    end: int = head.log_end_offset
+    return end
+
+
+def any_sequence(judge: Any, entry: Any, batch: Any, **kwargs: Any) -> Any:
+    follows = entry is not None and entry.epoch == batch.producer_epoch
+    return judge(entry, replace(batch, base_sequence=entry.last_sequence + 1 if follows else 0), **kwargs)
+
+
+def ask_nobody(judge: Any, *args: Any, **kwargs: Any) -> Any:
+    verdict = judge(*args, **kwargs)
+    return AppendVerdict.APPEND if verdict is AppendVerdict.ADMIT else verdict
+
+
+def any_marker_closes(judge: Any, entry: Any, marker: Any, **kwargs: Any) -> Any:
+    if entry is not None and entry.open_transaction is not None:
+        return MarkerVerdict.APPEND
+    return judge(entry, marker, **kwargs)
+
+
+def forget_whoever_is_idle(last_uses: Any, shard: LogShard, *args: Any) -> Any:
+    for _last_used_ms, (ordinal, producer_id, entry) in last_uses(shard, *args):
+        yield entry.last_append_ms, (ordinal, producer_id, replace(entry, open_transaction=None))
+
+
+def forget_the_csn(forget: Any, head: PartitionHead, entries: Any) -> PartitionHead:
+    done: PartitionHead = forget(head, entries)
+    return replace(done, forgotten=replace(done.forgotten, csn=0))
+
+
+def repeat_the_marker(judge: Any, entry: Any, marker: Any, **kwargs: Any) -> Any:
+    verdict = judge(entry, marker, **kwargs)
+    return MarkerVerdict.APPEND if verdict is MarkerVerdict.REPEATED else verdict

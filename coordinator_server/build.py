@@ -35,6 +35,7 @@ from coordinator_server.group_events import GroupObserver
 from coordinator_server.markers import LocalMarkers
 from coordinator_server.metrics.calls import CallNumbers
 from coordinator_server.metrics.groups import GroupNumbers, measured
+from coordinator_server.metrics.lag import GroupLags
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.runtime import RuntimeNumbers
 from coordinator_server.metrics.snapshot import LoadedParts, MetricsConfig, ServerNumbers, Snapshots
@@ -219,7 +220,8 @@ async def load(server: Server, config: Config, address: Address) -> int:
     )
 
     answers, news = LateAnswers(runtime, waiting_max=config.group_waits_max), News(runtime)
-    loaded = LoadedParts(directory, sender, hanging, answers, news)
+    lags = GroupLags(runtime, server.store, directory, config.lag_config())
+    loaded = LoadedParts(directory, transactions, sender, hanging, lags, answers, news)
     shard_observer = _observe(server, loaded, log)
     server.dispatcher.open(
         [
@@ -235,6 +237,7 @@ async def load(server: Server, config: Config, address: Address) -> int:
     failed = await all_of([loader.load_all(coordinator) for coordinator in LOADED_LAST])
     shard_observer.is_start_over = True
     hanging.audit()
+    lags.start()
     return sum(failed)
 
 

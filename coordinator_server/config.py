@@ -28,6 +28,7 @@ from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.segments import SegmentOptions
 from coordinator_server.admission import AdmissionLimits
 from coordinator_server.logs import LogFormat, LogLevel
+from coordinator_server.metrics.lag import LagConfig
 from coordinator_server.transports import NO_UNIX_SOCKETS, TransportName
 from coordinator_server.unix_socket import check_unix_address, is_unix
 from group_coordinator.assignors import SERVER_ASSIGNORS
@@ -86,6 +87,11 @@ def _checked_address(text: str) -> str:
 def _checked_listen(text: str) -> str:
     parse_listen(text)
     return text
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Of a list with commas; none where the text is empty."""
+    return tuple(name for each in text.split(",") if (name := each.strip()))
 
 
 def _assignor_names(text: str) -> tuple[str, ...]:
@@ -295,6 +301,13 @@ class Config(BaseSettings):
     """Partitions with gauges of their own. Larger: a scrape takes longer and Prometheus keeps more series; beyond,
     txn_partitions_omitted counts."""
 
+    metrics_lag_groups: str = ""
+    """Groups whose lag is measured: ids, comma-separated, or beginnings of ids that end in `*` (`*` alone: all). Empty:
+    none. Each has series for each of its topics, and is looked at every ten seconds."""
+
+    metrics_lag_topics_max: NotNegative = 1_000
+    """Most pairs of such a group and a topic with series of their own; beyond, txn_group_lag_omitted counts."""
+
     drain_ms_max: Positive = 10_000
     """Longest that a shutdown waits for what was staged; then it ends as a crash would, and the next start recovers."""
 
@@ -323,6 +336,10 @@ class Config(BaseSettings):
         self.limits()
         self.group_config()
         return self
+
+    def lag_config(self) -> LagConfig:
+        """Which groups have their lag measured."""
+        return LagConfig(_names(self.metrics_lag_groups), self.metrics_lag_topics_max)
 
     def limits(self) -> Limits:
         """The bounds of requests, as all parts of the server are given them."""

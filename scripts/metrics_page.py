@@ -57,6 +57,8 @@ _REMARKS: Final = """\
 - A commit group holds rows of all coordinators and goes to one store. So `txn_runtime_batch_records`,
   `txn_runtime_flush_seconds` and the metrics of the store have no label for either.
 - `txn_store_write_stalls_total` counts, because a gauge would miss every stall between two scrapes.
+- Lag exists for the groups that `metrics_lag_groups` names, and is as old as the last round over them: ten seconds,
+  or longer where many partitions are watched;
 - Gauges of partitions exist for the first `metrics_partitions_max` ones by topic name and number;
   `txn_partitions_omitted` says how many have none. Series of a deleted topic end with it.
 - `txn_coordinator_fenced_total`: an abort that fences a producer and the late calls of that producer are different

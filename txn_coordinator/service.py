@@ -7,6 +7,7 @@ completed. Who may call, and how requests look on the wire, is the servicer's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import NoReturn
 
 from msgspec import Struct
 
@@ -82,6 +83,8 @@ class TransactionService:
         self._shard_keys = tuple(ShardKey(Coordinator.TRANSACTIONS, number) for number in range(shard_count))
         self._sender = sender
         self._sequences = sequences
+        self.verifications = {"all": 0, "missing": 0, "refused": 0}
+        """Calls of `verify_partitions` that were answered, by what they found."""
 
     def now_ms(self) -> int:
         """Wall time, against which ages are told."""
@@ -151,7 +154,17 @@ class TransactionService:
             self.shard_key(transactional_id),
             lambda shard, _turn: shard.decide_verify(transactional_id, identity, partitions),
         )
-        return self._write(operation, transactional_id, context)
+
+        def counted(members: frozenset[int]) -> frozenset[int]:
+            self.verifications["all" if members == partitions else "missing"] += 1
+            return members
+
+        def refused(error: Exception) -> NoReturn:
+            self.verifications["refused"] += 1
+            raise error
+
+        verified: Pending[frozenset[int]] = self._write(operation, transactional_id, context)
+        return verified.map(counted).recover(refused)
 
     def prepare_transaction(self, command: PrepareTransaction, context: CallContext) -> Pending[Identity]:
         """The open transaction is prepared for an outside decision; the reply is the identity to note beside that."""

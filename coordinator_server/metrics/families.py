@@ -50,6 +50,12 @@ FAMILIES: Final = (
     _gauge("txn_config_transaction_max_timeout_seconds", (), "Longest transaction timeout that producers may ask for."),
     _gauge("txn_coordinator_transactions", ("state",), "Transactional ids in each state."),
     _gauge("txn_coordinator_transactional_ids", (), "Transactional ids that are known; watch its growth."),
+    _counter(
+        "txn_coordinator_verifications_total",
+        ("result",),
+        "AddPartitionsToTxn with verify_only, which changes nothing: every partition was in the open transaction "
+        "(all), some were not (missing), or the call was refused.",
+    ),
     _counter("txn_coordinator_producer_ids_allocated_total", (), "Producer ids that were given away."),
     _counter(
         "txn_coordinator_init_total",
@@ -171,6 +177,23 @@ FAMILIES: Final = (
         "txn_group_oldest_pending_offset_age_seconds",
         (),
         "How long the oldest of them has held its offsets; 0 = none does. Stable fetches of those wait as long.",
+    ),
+    _gauge(
+        "txn_group_lag_records",
+        ("group", "topic", "isolation"),
+        "Records that a watched group has not read, by `metrics_lag_groups`: up to the last stable offset "
+        "(read_committed), or to the high watermark (read_uncommitted). Markers do not count, and aborted records not "
+        "for read_committed. Looked up in the background, every ten seconds.",
+    ),
+    _gauge(
+        "txn_group_lag_seconds",
+        ("group", "topic", "isolation"),
+        "How long the oldest of them has waited, by its producer's clock; 0 = everything was read.",
+    ),
+    _gauge(
+        "txn_group_lag_omitted",
+        (),
+        "Pairs of a watched group and a topic beyond `metrics_lag_topics_max`, which have no lag here.",
     ),
     _gauge("txn_partition_high_watermark", _PARTITION, "End of the durable log."),
     _gauge("txn_partition_log_start_offset", _PARTITION, "First offset that can be read."),

@@ -18,6 +18,7 @@ from coordinator_runtime.shard_table import ShardState
 from coordinator_server.metrics.calls import CallNumbers
 from coordinator_server.metrics.groups import GroupNumbers, group_gauges
 from coordinator_server.metrics.instruments import MS
+from coordinator_server.metrics.lag import GroupLags
 from coordinator_server.metrics.partitions import LogNumbers, survey
 from coordinator_server.metrics.runtime import RuntimeNumbers
 from coordinator_server.metrics.samples import Snapshot, Values, single
@@ -27,6 +28,7 @@ from partition_log.catalog.directory import TopicDirectory
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.hanging import HangingTransactions
 from txn_coordinator.marker_sender import MarkerSender
+from txn_coordinator.service import TransactionService
 
 SERVED: Final = (
     Coordinator.COUNTERS,
@@ -43,6 +45,7 @@ TIMER_KINDS: Final = (
     "producer_expiration",
     "offset_expiration",
     "audit",
+    "lag",
     "parked",
     "fetch",
     "markers",
@@ -89,8 +92,10 @@ class LoadedParts:
     """What exists once the state is loaded."""
 
     directory: TopicDirectory
+    transactions: TransactionService
     sender: MarkerSender
     hanging: HangingTransactions
+    lags: GroupLags
     answers: LateAnswers
     news: News
 
@@ -160,6 +165,7 @@ class Snapshots:
             **self._transactions(loaded, now_ms),
             **found.snapshot(now_ms),
             **group_gauges(self.runtime, now_ms),
+            **loaded.lags.snapshot(now_ms),
             "txn_group_waiting_calls": {("members",): len(loaded.answers), ("news",): len(loaded.news)},
         }
 
@@ -183,6 +189,7 @@ class Snapshots:
             "txn_coordinator_oldest_pending_marker_age_seconds": single(
                 0 if pending_since_ms is None else max(0, now_ms - pending_since_ms) / MS
             ),
+            "txn_coordinator_verifications_total": _by_one_label(loaded.transactions.verifications),
             "txn_coordinator_hanging": single(loaded.hanging.count),
         }
 

@@ -10,7 +10,7 @@ from coordinator_protocol.consumer_protocol import Subscription, encode_subscrip
 from coordinator_protocol.errors import ErrorCode
 from tests.metrics.busy_server import DEADLINE_SECONDS, BusyServer
 
-CLASSIC, MODERN, SIMPLE = "classic", "modern", "simple"
+CLASSIC, MODERN, SIMPLE, LATE = "classic", "modern", "simple", "late"
 
 
 class BusyGroups:
@@ -67,8 +67,8 @@ class BusyGroups:
             topic_partitions=group_pb2.PartitionSet(),
         )
 
-    async def commit(self) -> None:
-        request = group_pb2.OffsetCommitRequest(group_id=SIMPLE, topics=_offset_of(0))
+    async def commit(self, group_id: str = SIMPLE, *, topic: str = "t", offset: int = 7) -> None:
+        request = group_pb2.OffsetCommitRequest(group_id=group_id, topics=_offset_of(0, topic=topic, offset=offset))
         answer = await self.groups.OffsetCommit(request, timeout=DEADLINE_SECONDS)
         assert answer.results[0].error_code == 0, answer
 
@@ -110,6 +110,20 @@ class BusyGroups:
         assert await self.busy.end("a", identity, committed=True) == 0
         self.busy.note()
 
+    async def lags(self) -> None:
+        """A group that is behind, and two topics of which only one is watched."""
+        identity = await self.busy.opened("writer")
+        assert await self.busy.end("writer", identity, committed=True) == 0
+        await self.busy.topic("other")
+        await self.commit(LATE, offset=0)
+        await self.commit(LATE, topic="other", offset=0)
+        loaded = self.busy.server.parts.snapshots.loaded
+        assert loaded is not None
+        # The rounds that the server makes by itself are seconds apart.
+        loaded.lags.start()
+        await self.busy.until(lambda snapshot: snapshot["txn_group_lag_omitted"][()] == 1)
+        await self.busy.until(lambda snapshot: any(snapshot["txn_group_lag_seconds"].values()))
+
     async def administration(self) -> None:
         """Somebody deletes a group with its offsets."""
         request = group_pb2.DeleteGroupsRequest(group_ids=[SIMPLE])
@@ -124,9 +138,9 @@ class BusyGroups:
         await self.busy.until(lambda snapshot: snapshot["txn_group_offset_expirations_total"][()] == 1)
 
 
-def _offset_of(partition: int) -> list[group_pb2.TopicOffsets]:
+def _offset_of(partition: int, *, topic: str = "t", offset: int = 7) -> list[group_pb2.TopicOffsets]:
     return [
         group_pb2.TopicOffsets(
-            topic="t", partitions=[group_pb2.PartitionOffset(partition=partition, committed_offset=7)]
+            topic=topic, partitions=[group_pb2.PartitionOffset(partition=partition, committed_offset=offset)]
         )
     ]

@@ -133,6 +133,18 @@ class BusyServer:
         )
         return int((await self.transactions.EndTxn(request, timeout=DEADLINE_SECONDS)).error_code)
 
+    async def verify(self, name: str, identity: Identity, partition: int) -> None:
+        """AddPartitionsToTxn that only asks."""
+        asked = common_pb2.TopicPartitions(topic="t", partitions=[partition])
+        request = transaction_pb2.AddPartitionsToTxnRequest(
+            transactional_id=name,
+            producer_id=identity[0],
+            producer_epoch=identity[1],
+            topics=[asked],
+            verify_only=True,
+        )
+        await self.transactions.AddPartitionsToTxn(request, timeout=DEADLINE_SECONDS)
+
     async def abort(self, name: str) -> None:
         """As an administrator."""
         request = admin_pb2.AbortTransactionsRequest(selector=admin_pb2.TransactionSelector(transactional_ids=[name]))
@@ -158,9 +170,12 @@ class BusyServer:
         for isolation in (common_pb2.ISOLATION_LEVEL_READ_COMMITTED, common_pb2.ISOLATION_LEVEL_READ_UNCOMMITTED):
             await self.fetch(isolation)
         zombie = await self.opened("a")
+        for partition in (0, 1):
+            await self.verify("a", zombie, partition)
         await self.init("a")
         assert await self.produce("a", zombie, sequence=1) == ErrorCode.INVALID_PRODUCER_EPOCH
         assert await self.end("a", zombie, committed=True) == ErrorCode.PRODUCER_FENCED
+        await self.verify("a", zombie, 0)
         await self.opened("unwanted")
         await self.abort("unwanted")
         await self.opened("slow", timeout_ms=50)

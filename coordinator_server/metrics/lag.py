@@ -1,0 +1,174 @@
+"""How far chosen groups are behind, looked up in the background: a scrape must not wait for reads of the log.
+
+A round goes over the groups one partition per turn of the loop, so that it holds nobody up, and publishes its numbers
+when it is through; after a pause the next one begins. Only groups that an operator chose are looked at, because a group
+is a label and there may be any number of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from coordinator_protocol.errors import Refused
+from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.store import Store
+from coordinator_server.metrics.instruments import MS, Labels
+from coordinator_server.metrics.samples import Sample, Snapshot, single
+from group_coordinator.shard import GroupShard
+from group_coordinator.state import PartitionKey
+from partition_log.catalog.directory import TopicDirectory
+from partition_log.counting import count_records
+from partition_log.reading import Budget
+from partition_log.shard import LogShard
+from partition_log.state import Isolation, PartitionHead
+from partition_log.unread import oldest_unread_ms
+
+ROUND_PAUSE_MS: Final = 10_000
+
+_TURN_BATCHES: Final = 512
+_TURN_BYTES: Final = 1 << 20
+"""What is read in one turn of the loop: about a millisecond."""
+
+_ISOLATIONS: Final = {isolation: isolation.name.lower() for isolation in Isolation}
+_PREFIX: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class LagConfig:
+    """Which groups are watched."""
+
+    groups: tuple[str, ...] = ()
+    """Ids, or beginnings of ids that end in `*`."""
+    topics_max: int = 1_000
+    """Most pairs of a group and a topic."""
+
+    def chosen(self, shard: GroupShard) -> list[str]:
+        """The groups of a shard that have offsets on disk and are watched, by id."""
+        prefixes = tuple(name.removesuffix(_PREFIX) for name in self.groups if name.endswith(_PREFIX))
+        chosen = {name for name in self.groups if shard.offsets.of(name).has_durable}
+        if prefixes:
+            chosen |= {group_id for group_id in shard.offsets.durable_group_ids() if group_id.startswith(prefixes)}
+        return sorted(chosen)
+
+
+@dataclass(slots=True)
+class _TopicLag:
+    """Of one group in one topic, over all partitions in which it has committed an offset."""
+
+    records: dict[Isolation, int] = field(default_factory=lambda: dict.fromkeys(Isolation, 0))
+    oldest_ms: dict[Isolation, int] = field(default_factory=dict)
+    """Timestamp of the oldest record that was not read. Absent where everything was."""
+
+
+@dataclass(slots=True)
+class _Round:
+    """What one round has found so far, by group and topic."""
+
+    lags: dict[tuple[str, str], _TopicLag] = field(default_factory=dict)
+    omitted: set[tuple[str, str]] = field(default_factory=set)
+
+
+class GroupLags:
+    """The newest finished round, and the one under way. On the loop thread only."""
+
+    def __init__(self, runtime: Runtime, store: Store, directory: TopicDirectory, config: LagConfig) -> None:
+        self._runtime = runtime
+        self._store = store
+        self._directory = directory
+        self._config = config
+        self._finished = _Round()
+
+    def start(self) -> None:
+        """Begin a round now, and others after it; nothing happens where no group was chosen."""
+        if self._config.groups:
+            self._begin()
+
+    def _begin(self) -> None:
+        found = _Round()
+        self._go_on(found, self._look(found))
+
+    def _go_on(self, found: _Round, turns: Iterator[None]) -> None:
+        """Take one turn, and come again in the next turn of the loop, or after the pause for a new round."""
+        if next(turns, turns) is turns:
+            self._finished = found
+            self._runtime.arm("lag", ROUND_PAUSE_MS, self._begin)
+        else:
+            self._runtime.arm("lag", 0, lambda: self._go_on(found, turns))
+
+    def _look(self, found: _Round) -> Iterator[None]:
+        """Fill a round, and give way after every shard and every partition."""
+        for shard in self._runtime.shards(Coordinator.GROUPS):
+            for group_id in self._config.chosen(shard):
+                for partition, _offset in list(shard.offsets.of(group_id).committed.durable_items()):
+                    yield from self._look_at(found, shard, group_id, partition)
+            yield
+
+    def _look_at(self, found: _Round, shard: GroupShard, group_id: str, partition: PartitionKey) -> Iterator[None]:
+        topic_id, number = partition
+        placed = self._directory.shard.find("", topic_id, number)
+        if placed is None:
+            return  # The topic was deleted; its offsets go, too.
+        lag = self._lag_of(found, (group_id, placed.ref.topic))
+        if lag is None:
+            return
+        offset = shard.offsets.of(group_id).committed.durable(partition)
+        at = None if offset is None else offset.committed_offset
+        is_first = True
+        while at is not None:
+            log: LogShard | None = self._runtime.table.find(placed.shard)
+            ordinal = placed.ref.ordinal
+            head = None if log is None or not log.is_readable(ordinal) else log.durable_head(ordinal)
+            if head is None:
+                return  # It is not served here now, or being deleted.
+            try:
+                if is_first:
+                    self._age(lag, ordinal, head, at)
+                at = self._count(lag, ordinal, head, at)
+            except Refused:
+                return  # Damage is told by whoever reads it.
+            is_first = False
+            yield
+
+    def _lag_of(self, found: _Round, key: tuple[str, str]) -> _TopicLag | None:
+        lag = found.lags.get(key)
+        if lag is None and len(found.lags) < self._config.topics_max:
+            lag = found.lags[key] = _TopicLag()
+        if lag is None:
+            found.omitted.add(key)
+        return lag
+
+    def _age(self, lag: _TopicLag, ordinal: int, head: PartitionHead, at: int) -> None:
+        """Note since when the oldest record behind an offset has waited."""
+        for isolation in Isolation:
+            oldest_ms = oldest_unread_ms(self._store, ordinal, head, at, isolation, _turn_budget())
+            if oldest_ms is not None:
+                lag.oldest_ms[isolation] = min(oldest_ms, lag.oldest_ms.get(isolation, oldest_ms))
+
+    def _count(self, lag: _TopicLag, ordinal: int, head: PartitionHead, at: int) -> int | None:
+        """Add what lies behind an offset; where to go on, or None at the end of the log."""
+        counted = count_records(self._store, ordinal, head, at, _turn_budget())
+        lag.records[Isolation.READ_COMMITTED] += counted.committed_records
+        lag.records[Isolation.READ_UNCOMMITTED] += counted.records
+        return counted.next_offset if counted.next_offset < head.log_end_offset else None
+
+    def snapshot(self, now_ms: int) -> Snapshot:
+        """The newest finished round; ages as of `now_ms`."""
+        records: dict[Labels, Sample] = {}
+        seconds: dict[Labels, Sample] = {}
+        for (group_id, topic), lag in self._finished.lags.items():
+            for isolation, name in _ISOLATIONS.items():
+                labels = (group_id, topic, name)
+                records[labels] = lag.records[isolation]
+                seconds[labels] = max(0, now_ms - lag.oldest_ms.get(isolation, now_ms)) / MS
+        return {
+            "txn_group_lag_records": records,
+            "txn_group_lag_seconds": seconds,
+            "txn_group_lag_omitted": single(len(self._finished.omitted)),
+        }
+
+
+def _turn_budget() -> Budget:
+    return Budget(visible_bytes=0, batches=_TURN_BATCHES, read_bytes=_TURN_BYTES)

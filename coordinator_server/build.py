@@ -222,7 +222,7 @@ async def load(server: Server, config: Config, address: Address) -> int:
     answers, news = LateAnswers(runtime, waiting_max=config.group_waits_max), News(runtime)
     lags = GroupLags(runtime, server.store, directory, config.lag_config())
     loaded = LoadedParts(directory, transactions, sender, hanging, lags, answers, news)
-    shard_observer = _observe(server, loaded, log)
+    observer = _observe(server, loaded, log)
     server.dispatcher.open(
         [
             transaction_servicer,
@@ -234,10 +234,15 @@ async def load(server: Server, config: Config, address: Address) -> int:
         ]
     )
     server.snapshots.loaded = loaded
+    return await _load_shards(loader, loaded, observer)
+
+
+async def _load_shards(loader: ShardLoader, loaded: LoadedParts, observer: ShardObserver) -> int:
+    """Read the shards back, then begin what goes on in the background. How many could not be read."""
     failed = await all_of([loader.load_all(coordinator) for coordinator in LOADED_LAST])
-    shard_observer.is_start_over = True
-    hanging.audit()
-    lags.start()
+    observer.is_start_over = True
+    loaded.hanging.audit()
+    loaded.lags.start()
     return sum(failed)
 
 

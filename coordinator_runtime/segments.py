@@ -87,9 +87,14 @@ class SegmentReader:
         """The value that a row of the log holds or refers to. Raises SegmentDamaged, OSError."""
         if row[:1] != _TAG:
             return row
+        if len(row) != _REFERENCE.size:
+            raise SegmentDamaged(f"a reference of {len(row)} bytes leads nowhere")
         reference = Reference.decode(row)
         with self._lock:
-            value = os.pread(self._descriptor(reference.segment), reference.length, reference.offset)
+            descriptor = self._descriptor(reference.segment)
+            # A damaged reference may name any length, and room for it is made before anything is read.
+            is_inside = reference.offset + reference.length <= os.fstat(descriptor).st_size
+            value = os.pread(descriptor, reference.length, reference.offset) if is_inside else b""
         if len(value) != reference.length or crc32c(value) != reference.crc:
             raise SegmentDamaged(
                 f"{segment_path(self._path, reference.segment)} does not hold what was written at byte"

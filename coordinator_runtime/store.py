@@ -69,6 +69,22 @@ class StoreFailed(Exception):
     Never caught to go on: restart recovers (design 5, fail-stop)."""
 
 
+class StoreUnreadable(Exception):
+    """A read failed, and nothing else: what is stored may be whole (the process is out of file handles, say). Whoever
+    asked is refused; the store serves everybody else."""
+
+
+class StoreDamaged(StoreUnreadable):
+    """Stored bytes are not what was written. Of these bytes alone, and found by reading them: everything else can be
+    read, and the store can be written (design 5)."""
+
+    def __init__(self, family: Family, reason: str, key: bytes | None = None) -> None:
+        """`key`: of the damaged row, where the store knows it; None where a block of several rows is damaged."""
+        super().__init__(reason)
+        self.family = family
+        self.key = key
+
+
 class StoreRefused(Exception):
     """The directory cannot be opened as it is: in use, made by a newer version, made with another shard count, with
     durable data missing, not to be read or written, on a full disk. The message says which, and what to do. Nothing
@@ -77,7 +93,10 @@ class StoreRefused(Exception):
 
 class Store(Protocol):
     """Ordered families of bytes. Methods may be called from two threads: `write` and `sync` from the commit thread
-    only, the others from the loop thread."""
+    only, the others from the loop thread.
+
+    Every read raises StoreDamaged or StoreUnreadable, a scan at the row where that happens, and StoreFailed once a
+    write or a sync has failed."""
 
     def write(self, groups: Sequence[CommitGroup]) -> None:
         """Apply the groups in their order, atomically as one batch, without waiting for the disk.
@@ -101,6 +120,11 @@ class Store(Protocol):
 
     def scan_backwards(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The same keys in descending order: the newest rows of a history without its beginning."""
+        ...
+
+    def scan_unverified(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The same rows as `scan`, out of blocks that fail their checksum too: keys and values may be anything. For
+        whoever can tell by checksums of his own which of them are whole."""
         ...
 
     def last(self, family: Family, prefix: bytes) -> tuple[bytes, bytes] | None:

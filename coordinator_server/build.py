@@ -197,7 +197,7 @@ async def load(server: Server, config: Config, address: Address) -> int:
     )
     log = LogService(runtime, server.store, directory, verifier=verifier, authorizer=authorizer, limits=limits)
     transact_parts = TransactParts(
-        TransactedBatches(server.store, directory, authorizer, limits),
+        TransactedBatches(server.store, directory, authorizer, limits, log.fetcher.damage),
         TransactedGroups(GroupRouter(shard_count), directory, authorizer),
     )
     transaction_servicer = TransactionServicer(
@@ -322,4 +322,5 @@ def _observe(server: Server, loaded: LoadedParts, log: LogService) -> ShardObser
 
     loaded.sender.on_fenced = on_fenced
     log.fetcher.on_read = numbers.log.read
+    log.fetcher.damage.on_found = observer.damage_found
     return shard_observer

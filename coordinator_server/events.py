@@ -18,7 +18,7 @@ from coordinator_runtime.ports import TopicCatalog
 from coordinator_server.group_events import GroupObserver
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers, is_admin_fence
-from partition_log.events import MarkerFromOutside, PartitionGrew, ProducersExpired, TopicChanged
+from partition_log.events import DamageFound, MarkerFromOutside, PartitionGrew, ProducersExpired, TopicChanged
 from txn_coordinator.events import (
     HangingTransactionAborted,
     TransactionExpired,
@@ -44,6 +44,7 @@ _EMPTY: Final = TransactionState.EMPTY
 
 _log = structlog.get_logger("transactions")
 _topic_log = structlog.get_logger("topics")
+_partition_log = structlog.get_logger("partitions")
 
 
 class EventObserver:
@@ -118,6 +119,21 @@ class EventObserver:
             producer_epoch=event.producer_epoch,
             client_id=turn.client_id,
             host=turn.host,
+        )
+
+    def damage_found(self, event: DamageFound) -> None:
+        """Stored bytes are not what was written. Told once for each place."""
+        self._log_numbers.damaged(event)
+        _partition_log.error(
+            "damage_found",
+            topic=event.topic,
+            partition=event.partition,
+            family=event.family.name.lower(),
+            offset=event.offset,
+            next_offset=event.next_offset,
+            reason=event.reason,
+            advice="everything else is served; check the disk. `txnctl store verify` of the stopped directory says "
+            "what else is damaged",
         )
 
     def hanging_found(self, hanging: Hanging) -> None:

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from coordinator_api.storage.v1 import transaction_pb2
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.decision import Coordinator, ShardKey
-from coordinator_runtime.store import Family
+from coordinator_runtime.store import Family, StoreUnreadable
 from coordinator_server import stored
 from coordinator_server.partition_audit import LoggedMarker, PartitionAudit, audit_log, producer_differences
 from coordinator_server.stored import HistoryRow, StoredRows
@@ -32,7 +32,7 @@ from txn_coordinator.state import LEGAL_STEPS, PREPARED, Transaction, Transactio
 _KEEPS_HISTORY: Final = frozenset({(Coordinator.CATALOG, TOPIC_TYPE), (Coordinator.TRANSACTIONS, TRANSACTION_TYPE)})
 """Record types of which every change is in the history."""
 
-_UNREADABLE: Final = (Refused, UnknownVersion, DecodeError, struct.error, ValueError, IndexError)
+_UNREADABLE: Final = (StoreUnreadable, Refused, UnknownVersion, DecodeError, struct.error, ValueError, IndexError)
 """What reading a damaged row raises, whatever it is a row of."""
 
 VIOLATIONS_KEPT_MAX: Final = 1_000
@@ -59,9 +59,7 @@ class Check:
 
 
 def verify_store(rows: StoredRows) -> list[Check]:
-    """All checks. A row that cannot be read is a violation of the check that needs it, never an exception of ours.
-
-    Raises StoreFailed where RocksDB itself finds a damaged block."""
+    """All checks. A row that cannot be read is a violation of the check that needs it, never an exception."""
     return _Verification(rows).run()
 
 

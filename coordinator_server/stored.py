@@ -39,6 +39,8 @@ class StoredRows(Protocol):
 
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]: ...
 
+    def scan_unverified(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class StateRow:

@@ -81,6 +81,17 @@ outcome_key: Final[Callable[[int, Outcome, int, int], bytes]] = _OUTCOME_KEY.pac
 markers from an offset on starts."""
 
 
+def last_offset(key: bytes) -> int:
+    """The last offset in a key of LOG."""
+    found: int = _ORDINAL_AND_NUMBER.unpack(key)[1]
+    return found
+
+
+def is_log_key(key: bytes) -> bool:
+    """Whether these bytes have the shape of a key of LOG."""
+    return len(key) == _ORDINAL_AND_NUMBER.size
+
+
 def producer_id_of(key: bytes) -> int:
     """The producer id in a key of PRODUCERS."""
     producer_id: int = _ORDINAL_AND_NUMBER.unpack(key)[1]

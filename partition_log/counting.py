@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from coordinator_protocol.batch import BatchHeader, decode_header
+from coordinator_protocol.batch import BatchHeader
 from coordinator_runtime.store import Family, Store
 from partition_log import codec
+from partition_log.batches import batches
 from partition_log.reading import SEEK_COST_BATCHES, AbortedIndex, Budget
 from partition_log.state import PartitionHead
 
@@ -37,7 +38,9 @@ NOTHING_COUNTED: Final = Counted()
 
 
 def count_records(store: Store, ordinal: int, head: PartitionHead, start_offset: int, budget: Budget) -> Counted:
-    """Count under the view, from the offset or the log start to the high watermark. Raises Refused CORRUPT_MESSAGE."""
+    """Count under the view, from the offset or the log start to the high watermark.
+
+    Raises LogDamaged, StoreDamaged, StoreUnreadable."""
     start, stable, end = max(start_offset, head.log_start_offset), head.last_stable_offset, head.log_end_offset
     if start >= end:
         return Counted(next_offset=end)
@@ -65,10 +68,7 @@ def _count_each(store: Store, ordinal: int, head: PartitionHead, offsets: tuple[
         return Counted(next_offset=at)
     aborted = AbortedIndex(store, ordinal, head, budget)
     records = committed = 0
-    for _key, encoded in store.scan(
-        Family.LOG, codec.log_key(ordinal, at), codec.log_key(ordinal, head.log_end_offset)
-    ):
-        header = decode_header(encoded)
+    for header, encoded in batches(store, ordinal, at, head.log_end_offset):
         passed = _overlap(header, at, end)
         if not header.is_control:
             records += passed
@@ -93,8 +93,8 @@ def _markers_before(store: Store, ordinal: int, head: PartitionHead, offset: int
     ):
         end, markers = codec.stretch_end(key) + 1, codec.decode_marker_count(value)
         break
-    for _key, encoded in store.scan(Family.LOG, codec.log_key(ordinal, offset), codec.log_key(ordinal, end)):
-        markers -= decode_header(encoded).is_control
+    for header, encoded in batches(store, ordinal, offset, end):
+        markers -= header.is_control
         _pay(budget, encoded)
     return markers
 

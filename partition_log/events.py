@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from coordinator_protocol.marker import Marker, Outcome
+from coordinator_runtime.store import Family
 from partition_log.catalog.state import Topic
 from partition_log.state import Isolation
 
@@ -53,3 +54,16 @@ class RecordsRead(Struct, frozen=True, gc=False):
     served: int
     aborted_hidden: int
     control_hidden: int
+
+
+class DamageFound(Struct, frozen=True, gc=False):
+    """Stored bytes of a partition are not what was written. Told once for each place, by whoever reads."""
+
+    topic: str
+    partition: int
+    family: Family
+    """What is damaged: LOG = records, another one = an index of them."""
+    offset: int | None
+    next_offset: int | None
+    """The records in between are lost, or nobody can say whether they were aborted. None: of an index."""
+    reason: str

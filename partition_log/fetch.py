@@ -17,14 +17,16 @@ from coordinator_runtime.decision import ShardKey
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.runtime import Runtime
-from coordinator_runtime.store import Store
+from coordinator_runtime.store import Store, StoreUnreadable
+from partition_log.batches import LogDamaged
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.state import PlacedPartition
+from partition_log.damage import DamageWatch
 from partition_log.events import RecordsRead
 from partition_log.reading import Budget, PartitionRead
 from partition_log.requests import FetchItem, FetchRequest, FetchResult
 from partition_log.shard import LogShard
-from partition_log.state import PartitionHead
+from partition_log.state import EndedTransaction, PartitionHead
 
 Place = Callable[[PartitionName], PlacedPartition]
 """Finds a partition that the caller may read. Raises Refused."""
@@ -33,7 +35,7 @@ Place = Callable[[PartitionName], PlacedPartition]
 class _Position:
     """One partition of a fetch: where it stands."""
 
-    __slots__ = ("error", "head", "name", "placed", "read")
+    __slots__ = ("error", "head", "name", "next_offset", "placed", "read")
 
     def __init__(self, name: PartitionName, placed: PlacedPartition, read: PartitionRead) -> None:
         self.name = name
@@ -41,11 +43,25 @@ class _Position:
         self.read = read
         self.head: PartitionHead | None = None
         self.error: Refused | None = None
+        self.next_offset = read.fetch_offset
+        """Where a reader that met the error may go on."""
 
-    def result(self) -> FetchResult:
+    def met(self, damage: LogDamaged | StoreUnreadable, watch: DamageWatch) -> None:
+        """This partition alone is in error."""
+        self.error = watch.met(self.placed.ref, damage)
+        if isinstance(damage, LogDamaged):
+            self.next_offset = damage.next_offset
+
+    def result(self, watch: DamageWatch) -> FetchResult:
         read, head = self.read, self.head
+        aborted: tuple[EndedTransaction, ...] = ()
+        if self.error is None and head is not None:
+            try:
+                aborted = read.aborted_transactions(head)
+            except (LogDamaged, StoreUnreadable) as damage:
+                self.met(damage, watch)
         if self.error is not None or head is None:
-            return FetchResult(self.name, read.fetch_offset, head, error=self.error)
+            return FetchResult(self.name, self.next_offset, head, error=self.error)
         return FetchResult(
             self.name,
             read.next_offset,
@@ -53,7 +69,7 @@ class _Position:
             tuple(read.batches),
             read.aborted_records_hidden,
             read.control_records_hidden,
-            read.aborted_transactions(head),
+            aborted,
         )
 
 
@@ -82,8 +98,8 @@ class _Fetch:
             visible_bytes += read.visible_bytes
         return visible_bytes >= self.request.bytes_min
 
-    def results(self) -> list[FetchResult]:
-        results = [position.result() for position in self.positions]
+    def results(self, watch: DamageWatch) -> list[FetchResult]:
+        results = [position.result(watch) for position in self.positions]
         for place, result in self.refused:
             results.insert(place, result)
         return results
@@ -106,6 +122,7 @@ class Fetcher:
         self._directory = directory
         self._watches: dict[ShardKey, dict[int, _Watch]] = {}
         self._fetch_count = 0
+        self.damage = DamageWatch()
         self.waiting_fetches = 0
         self.on_read: Callable[[RecordsRead], None] = lambda _event: None
         """Told what every answer showed and hid."""
@@ -147,6 +164,8 @@ class Fetcher:
                     self._advance_position(position, fetch.budget)
                 except Refused as refusal:
                     position.error = refusal
+                except (LogDamaged, StoreUnreadable) as damage:
+                    position.met(damage, self.damage)
 
     def _advance_position(self, position: _Position, budget: Budget) -> None:
         shard: LogShard = self._runtime.shard(position.placed.shard)
@@ -228,7 +247,7 @@ class Fetcher:
                     del self._watches[key]
 
     def _results(self, fetch: _Fetch) -> list[FetchResult]:
-        results = fetch.results()
+        results = fetch.results(self.damage)
         for result in results:
             if result.error is None:
                 served = sum(header.record_count for header, _encoded in result.batches)

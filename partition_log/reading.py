@@ -14,10 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator_protocol.batch import NO_TIMESTAMP_MS, BatchHeader, decode_header
-from coordinator_protocol.marker import Outcome
-from coordinator_runtime.store import Family, Store
+from coordinator_protocol.batch import NO_TIMESTAMP_MS, BatchHeader, payload_of
+from coordinator_protocol.errors import Refused
+from coordinator_protocol.marker import Outcome, decode_marker_payload
+from coordinator_runtime.store import Family, Store, StoreDamaged
 from partition_log import codec
+from partition_log.batches import LogDamaged, batches
 from partition_log.state import NO_OFFSET, EndedTransaction, Isolation, PartitionHead
 
 BATCHES_READ_MAX: Final = 2_048
@@ -100,7 +102,8 @@ class PartitionRead:
         return self._isolation.bound(head)
 
     def advance(self, head: PartitionHead, budget: Budget) -> None:
-        """Read on from `next_offset`, as far as view and budget allow. Raises Refused CORRUPT_MESSAGE."""
+        """Read on from `next_offset`, as far as view and budget allow. Damage ends the read in front of it; one that
+        begins at the damage is told. Raises LogDamaged, StoreUnreadable: then there is nothing to show."""
         bound = self.bound(head)
         if self.next_offset >= bound or self.is_complete():
             return
@@ -108,10 +111,16 @@ class PartitionRead:
             self.is_cut = True
             return
         budget.batches -= SEEK_COST_BATCHES
+        try:
+            self._read_to(bound, head, budget)
+        except LogDamaged:
+            if self.next_offset == self.fetch_offset:
+                raise
+            self.is_cut = True
+
+    def _read_to(self, bound: int, head: PartitionHead, budget: Budget) -> None:
         aborted = self._aborted(head, budget)
-        start, end = codec.log_key(self._ordinal, self.next_offset), codec.log_key(self._ordinal, bound)
-        for _key, encoded in self._store.scan(Family.LOG, start, end):
-            header = decode_header(encoded)
+        for header, encoded in batches(self._store, self._ordinal, self.next_offset, bound):
             if self._end_offset is not None and header.base_offset >= self._end_offset:
                 self.next_offset = self._end_offset
                 return
@@ -124,18 +133,22 @@ class PartitionRead:
         self.next_offset = bound if self._end_offset is None else min(bound, self._end_offset)
 
     def aborted_transactions(self, head: PartitionHead) -> tuple[EndedTransaction, ...]:
-        """Aborted transactions, under the view, with records among those that a raw read was shown. By first offset."""
+        """Aborted transactions, under the view, with records among those that a raw read was shown. By first offset.
+        Raises LogDamaged, StoreUnreadable."""
         if not self._is_raw:
             return ()
         found: dict[int, EndedTransaction] = {}
         producers = {
             header.producer_id for header, _encoded in self.batches if header.is_transactional and not header.is_control
         }
-        for producer_id in sorted(producers):
-            for ended in _aborted_of(self._store, self._ordinal, producer_id, self.fetch_offset):
-                if ended.first_offset >= self.next_offset or ended.marker_offset >= head.log_end_offset:
-                    break
-                found[ended.first_offset] = ended
+        try:
+            for producer_id in sorted(producers):
+                for ended in _aborted_of(self._store, self._ordinal, producer_id, self.fetch_offset):
+                    if ended.first_offset >= self.next_offset or ended.marker_offset >= head.log_end_offset:
+                        break
+                    found[ended.first_offset] = ended
+        except StoreDamaged as damage:
+            raise _outcome_unknown(self.batches[0][0], damage) from damage
         return tuple(found[first_offset] for first_offset in sorted(found))
 
     def _aborted(self, head: PartitionHead, budget: Budget) -> AbortedIndex | None:
@@ -157,6 +170,8 @@ class PartitionRead:
                 return not self._is_out_of_work(budget)
         if (budget.has_batch and size > budget.visible_bytes) or (self.batches and size > self._bytes_left):
             return False
+        if header.is_control:
+            _check_marker(header, encoded)
         budget.has_batch = True
         budget.visible_bytes -= size
         self._bytes_left -= size
@@ -194,20 +209,26 @@ class AbortedIndex:
         """Per producer: its first aborted transaction that ends after the last batch asked for; None: no more."""
 
     def hides(self, batch: BatchHeader) -> bool:
+        """Raises LogDamaged where that cannot be read: who guessed would show an aborted record, or hide a committed
+        one."""
         offset, producer_id = batch.base_offset, batch.producer_id
         if offset > self._head.last_abort_offset:
             return False
         if producer_id in self._current:
             ended = self._current[producer_id]
             if ended is not None and ended.marker_offset < offset:
-                ended = self._find(producer_id, offset)
+                ended = self._find(batch)
         else:
-            ended = self._find(producer_id, offset)
+            ended = self._find(batch)
         return ended is not None and ended.first_offset <= offset
 
-    def _find(self, producer_id: int, offset: int) -> EndedTransaction | None:
+    def _find(self, batch: BatchHeader) -> EndedTransaction | None:
         self._budget.batches -= SEEK_COST_BATCHES
-        ended = next(_aborted_of(self._store, self._ordinal, producer_id, offset), None)
+        producer_id = batch.producer_id
+        try:
+            ended = next(_aborted_of(self._store, self._ordinal, producer_id, batch.base_offset), None)
+        except StoreDamaged as damage:
+            raise _outcome_unknown(batch, damage) from damage
         self._current[producer_id] = ended
         return ended
 
@@ -221,9 +242,22 @@ def _aborted_of(store: Store, ordinal: int, producer_id: int, offset: int) -> It
         yield codec.decode_outcome(key, value)
 
 
+def _outcome_unknown(batch: BatchHeader, damage: StoreDamaged) -> LogDamaged:
+    reason = f"whether its transaction was aborted cannot be read: {damage}"
+    return LogDamaged(Family.OUTCOMES, batch.base_offset, batch.last_offset + 1, reason)
+
+
+def _check_marker(header: BatchHeader, encoded: bytes) -> None:
+    """Raises LogDamaged for one that nobody can show."""
+    try:
+        decode_marker_payload(payload_of(encoded))
+    except Refused as damage:
+        raise LogDamaged(Family.LOG, header.base_offset, header.last_offset + 1, damage.message) from damage
+
+
 def find_by_time(store: Store, ordinal: int, head: PartitionHead, *, bound: int, timestamp_ms: int) -> tuple[int, int]:
     """First offset below the bound whose batch has a record of this time or later, with the batch's largest timestamp;
-    (-1, -1) if there is none. Raises Refused CORRUPT_MESSAGE."""
+    (-1, -1) if there is none. Raises LogDamaged, StoreDamaged, StoreUnreadable."""
     nothing = (NO_OFFSET, NO_TIMESTAMP_MS)
     if head.index.max_timestamp_ms < timestamp_ms:
         return nothing
@@ -236,9 +270,7 @@ def find_by_time(store: Store, ordinal: int, head: PartitionHead, *, bound: int,
     first_offset = max(first_offset, head.log_start_offset)
     if first_offset >= bound:
         return nothing
-    rows = store.scan(Family.LOG, codec.log_key(ordinal, first_offset), codec.log_key(ordinal, bound))
-    for _key, encoded in rows:
-        header = decode_header(encoded)
+    for header, _encoded in batches(store, ordinal, first_offset, bound):
         if header.max_timestamp_ms >= timestamp_ms and not header.is_control:
             return max(header.base_offset, head.log_start_offset), header.max_timestamp_ms
     return nothing

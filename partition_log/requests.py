@@ -121,6 +121,7 @@ class FetchResult(Struct, frozen=True):
 
     name: PartitionName
     next_offset: int
+    """With CORRUPT_MESSAGE: where the log goes on behind the damage."""
     head: PartitionHead | None = None
     batches: tuple[tuple[BatchHeader, bytes], ...] = ()
     """Headers and stored forms."""

@@ -26,7 +26,8 @@ from coordinator_runtime.ports import (
     TransactionVerifier,
 )
 from coordinator_runtime.runtime import Runtime
-from coordinator_runtime.store import Store
+from coordinator_runtime.store import Store, StoreUnreadable
+from partition_log.batches import LogDamaged
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.state import CATALOG_KEY, PlacedPartition
 from partition_log.counting import count_records
@@ -99,10 +100,13 @@ class LogService:
         try:
             placed = self._place(Permission.DESCRIBE, context, query.name)
             head = self._readable_head(placed)
-            offset, timestamp_ms = self._position(placed.ref.ordinal, head, query.timestamp_ms, isolation.bound(head))
+            ref = placed.ref
+            try:
+                offset, timestamp_ms = self._position(ref.ordinal, head, query.timestamp_ms, isolation.bound(head))
+            except (LogDamaged, StoreUnreadable) as damage:
+                raise self.fetcher.damage.met(ref, damage) from damage
         except Refused as refusal:
             return OffsetResult(query.name, error=refusal)
-        ref = placed.ref
         return OffsetResult(PartitionName(ref.topic, ref.topic_id, ref.partition), offset, timestamp_ms)
 
     def _position(self, ordinal: int, head: PartitionHead, timestamp_ms: int, bound: int) -> tuple[int, int]:
@@ -128,10 +132,13 @@ class LogService:
         try:
             placed = self._place(Permission.DESCRIBE, context, query.name)
             head = self._readable_head(placed)
-            counted = count_records(self._store, placed.ref.ordinal, head, query.start_offset, budget)
+            ref = placed.ref
+            try:
+                counted = count_records(self._store, ref.ordinal, head, query.start_offset, budget)
+            except (LogDamaged, StoreUnreadable) as damage:
+                raise self.fetcher.damage.met(ref, damage) from damage
         except Refused as refusal:
             return CountResult(query.name, error=refusal)
-        ref = placed.ref
         return CountResult(PartitionName(ref.topic, ref.topic_id, ref.partition), counted, head)
 
     def describe_producers(

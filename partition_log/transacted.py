@@ -34,11 +34,12 @@ from coordinator_runtime.ports import (
     Permission,
     ResourceType,
 )
-from coordinator_runtime.store import Family, Store
+from coordinator_runtime.store import Family, Store, StoreUnreadable
 from coordinator_runtime.transact import NO_OFFSET, PlacedBatches
 from partition_log import codec
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.state import CATALOG_KEY, PlacedPartition
+from partition_log.damage import DamageWatch
 from partition_log.edge import client_batch
 from partition_log.shard import Append, LogShard
 
@@ -88,8 +89,16 @@ class BatchesAndMarker(Struct, frozen=True):
 class TransactedBatches:
     """Implements `coordinator_runtime.transact.TransactedPartitions`."""
 
-    def __init__(self, store: Store, directory: TopicDirectory, authorizer: Authorizer, limits: Limits) -> None:
+    def __init__(
+        self,
+        store: Store,
+        directory: TopicDirectory,
+        authorizer: Authorizer,
+        limits: Limits,
+        damage: DamageWatch | None = None,
+    ) -> None:
         self._store = store
+        self._damage = damage or DamageWatch()
         self._directory = directory
         self._authorizer = authorizer
         self._batch_bytes_max = limits.batch_bytes_max
@@ -134,13 +143,19 @@ class TransactedBatches:
         return PlacedBatches(targets, writes, refusal)
 
     def first_offset(self, ordinal: int, producer_id: int, outcome: Outcome, csn: int) -> int:
-        """Where the records of an ended transaction begin in a partition, from its outcomes; -1 = there are none."""
+        """Where the records of an ended transaction begin in a partition, from its outcomes; -1 = there are none, or
+        damage keeps them from telling: the outcome itself is not in doubt."""
         start = codec.outcome_key(ordinal, outcome, producer_id, 0)
         end = codec.outcome_key(ordinal, outcome, producer_id, _OFFSET_END)
-        for key, value in self._store.scan_backwards(Family.OUTCOMES, start, end):
-            ended = codec.decode_outcome(key, value)
-            if ended.csn <= csn:
-                return ended.first_offset if ended.csn == csn else NO_OFFSET
+        try:
+            for key, value in self._store.scan_backwards(Family.OUTCOMES, start, end):
+                ended = codec.decode_outcome(key, value)
+                if ended.csn <= csn:
+                    return ended.first_offset if ended.csn == csn else NO_OFFSET
+        except StoreUnreadable as damage:
+            ref = self._directory.by_ordinal(ordinal)
+            if ref is not None:
+                self._damage.met(ref, damage)
         return NO_OFFSET
 
     def _why_nowhere(self, topic: str, topic_id: bytes, partition: int, context: CallContext) -> Refused:

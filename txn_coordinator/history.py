@@ -15,7 +15,7 @@ from coordinator_runtime.decision import Coordinator, Decision, Operation, Shard
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.rows import HistoryRow, StateRows
 from coordinator_runtime.runtime import Runtime
-from coordinator_runtime.store import Store
+from coordinator_runtime.store import Store, StoreUnreadable
 from txn_coordinator.records import TransactionChanged
 from txn_coordinator.state import NO_EPOCH, Identity, Transaction
 
@@ -94,18 +94,26 @@ class _Search:
 
     def _search_part(self) -> None:
         start_offset = max(self._stop_offset, self._end_offset - ROWS_PER_PART)
-        for row in self._rows.history_backwards(
-            self._store, self._shard, self._key, start_offset=start_offset, end_offset=self._end_offset
-        ):
-            self._found.extend(snapshots_in(row))
-            # One more than wanted: who was fenced by the oldest step can only be said beside the one before.
-            if len(self._found) > self._limit:
-                break
+        try:
+            self._search_between(start_offset, self._end_offset)
+        except StoreUnreadable:
+            # What is older cannot be told. It is never needed to go on, so this is nobody's failure.
+            self._reply.succeed(History(steps_of(self._found, self._limit), is_complete=False))
+            return
         self._end_offset = start_offset
         if len(self._found) > self._limit or start_offset == self._stop_offset or self._reply.is_cancelled:
             self._reply.succeed(History(steps_of(self._found, self._limit), self._is_complete))
         else:
             self._runtime.arm(("history", self), 0, self._search_part)
+
+    def _search_between(self, start_offset: int, end_offset: int) -> None:
+        for row in self._rows.history_backwards(
+            self._store, self._shard, self._key, start_offset=start_offset, end_offset=end_offset
+        ):
+            self._found.extend(snapshots_in(row))
+            # One more than wanted: who was fenced by the oldest step can only be said beside the one before.
+            if len(self._found) > self._limit:
+                return
 
     @property
     def _is_complete(self) -> bool:

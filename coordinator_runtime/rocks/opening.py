@@ -19,7 +19,7 @@ from coordinator_runtime.rocks.own_rows import (
     stored_number,
 )
 from coordinator_runtime.rocks.store import ReadOnlyStore, RocksStore
-from coordinator_runtime.store import Family, StoreFailed, StoreRefused
+from coordinator_runtime.store import Family, StoreFailed, StoreRefused, StoreUnreadable
 from coordinator_runtime.store_directory import DirectoryLock, StoreDirectory, refused_in_words, with_advice
 
 FORMAT_VERSION: Final = 2
@@ -63,7 +63,10 @@ def open_store(
             directory.sync()
         database = open_for_writing(directory, options)
         _write_down(directory, database, found, shard_count)
-        store = RocksStore(database, lock, durable_mark, directory, options.segments)
+        try:
+            store = RocksStore(database, lock, durable_mark, directory, options.segments)
+        except StoreUnreadable as damage:
+            raise StoreRefused(f"the store in {directory.path} cannot be read: {damage}") from damage
         undo.pop_all()
         return store
 
@@ -80,7 +83,10 @@ def open_read_only(path: Path | str) -> ReadOnlyStore:
         undo.callback(lock.release)
         if _inspect(directory) is None:
             raise StoreRefused(f"there is no finished store in {directory.path}")
-        store = ReadOnlyStore(open_for_reading(directory, list(Family)), directory, lock)
+        try:
+            store = ReadOnlyStore(open_for_reading(directory, list(Family)), directory, lock)
+        except StoreUnreadable as damage:
+            raise StoreRefused(f"the store in {directory.path} cannot be read: {damage}") from damage
         undo.pop_all()
         return store
 

@@ -1,17 +1,27 @@
-"""Reads of an open RocksDB, with what lies in segments put in its place."""
+"""Reads of an open RocksDB, with what lies in segments put in its place.
+
+A read that fails is the business of whoever asked: RocksDB is not in an error state after it, and goes on. Only a write
+or a sync that failed makes every later call fail.
+"""
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from typing import Final
 from weakref import WeakSet
 
 from rocksdict import Rdict, RdictIter, ReadOptions
 
 from coordinator_runtime.rocks.own_rows import number_of
 from coordinator_runtime.segments import SegmentDamaged, SegmentReader
-from coordinator_runtime.store import Family, StoreFailed
+from coordinator_runtime.store import Family, StoreDamaged, StoreFailed, StoreUnreadable
 from coordinator_runtime.store_directory import StoreDirectory
+
+_OF_THE_PROCESS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+"""Errors that tell nothing of the bytes that were to be read."""
+_OUT_OF_HANDLES: Final = "Too many open files"
 
 
 class RocksReads:
@@ -27,34 +37,46 @@ class RocksReads:
         self._is_open = True
 
     def get(self, family: Family, key: bytes) -> bytes | None:
-        """Raises StoreFailed: a damaged block, or any failure before."""
+        """The value; None where there is none."""
         self._check_usable()
         try:
             value: bytes | None = self._families[family].get(key)
             if value is not None and family is Family.LOG:
                 value = self._segments.value_of(value)
         except Exception as error:
-            raise self._failed(error) from error
+            raise _unread(family, error, key) from error
         return value
 
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Raises StoreFailed here or at any step: a damaged block, or any failure before."""
+        """Rows in [start, end), ascending."""
+        return self._scan(family, start, end, ReadOptions())
+
+    def scan_unverified(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The same without RocksDB's checksums. What is read stays out of the cache, where a verified read would find
+        it."""
+        options = ReadOptions()
+        options.set_verify_checksums(False)
+        options.fill_cache(False)  # type: ignore[call-arg]  # its stub forgot the argument
+        return self._scan(family, start, end, options)
+
+    def _scan(
+        self, family: Family, start: bytes, end: bytes, bounds: ReadOptions
+    ) -> Generator[tuple[bytes, bytes], None, None]:
         self._check_usable()
-        bounds = ReadOptions()
         bounds.set_iterate_upper_bound(end)
         try:
             iterator = self._families[family].iter(bounds)
             iterator.seek(start)
         except Exception as error:
-            raise self._failed(error) from error
-        rows = self._rows(iterator, bounds, end)
+            raise _unread(family, error) from error
+        rows = self._rows(family, iterator, bounds, end)
         if family is Family.LOG:
             rows = self._whole(rows)
         self._open_scans.add(rows)
         return rows
 
     def scan_backwards(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Raises StoreFailed here or at any step: a damaged block, or any failure before."""
+        """Rows in [start, end), descending."""
         self._check_usable()
         try:
             iterator = self._families[family].iter()
@@ -62,14 +84,16 @@ class RocksReads:
             if iterator.valid() and iterator.key() == end:
                 iterator.prev()
         except Exception as error:
-            raise self._failed(error) from error
-        rows = self._rows_backwards(iterator, start)
+            raise _unread(family, error) from error
+        rows = self._rows_backwards(family, iterator, start)
         if family is Family.LOG:
             rows = self._whole(rows)
         self._open_scans.add(rows)
         return rows
 
-    def _rows(self, iterator: RdictIter, bounds: ReadOptions, end: bytes) -> Generator[tuple[bytes, bytes], None, None]:
+    def _rows(
+        self, family: Family, iterator: RdictIter, bounds: ReadOptions, end: bytes
+    ) -> Generator[tuple[bytes, bytes], None, None]:
         """The rows of an iterator that stands on the first one. `bounds` and `end` are arguments so that they live as
         long as the iterator, which reads them through bare pointers."""
         try:
@@ -78,9 +102,11 @@ class RocksReads:
                 iterator.next()
             iterator.status()
         except Exception as error:
-            raise self._failed(error) from error
+            raise _unread(family, error) from error
 
-    def _rows_backwards(self, iterator: RdictIter, start: bytes) -> Generator[tuple[bytes, bytes], None, None]:
+    def _rows_backwards(
+        self, family: Family, iterator: RdictIter, start: bytes
+    ) -> Generator[tuple[bytes, bytes], None, None]:
         """The rows of an iterator that stands on the last one, down to the start: a lower bound would not work."""
         try:
             while iterator.valid() and (key := iterator.key()) >= start:
@@ -88,19 +114,20 @@ class RocksReads:
                 iterator.prev()
             iterator.status()
         except Exception as error:
-            raise self._failed(error) from error
+            raise _unread(family, error) from error
 
     def _whole(self, rows: Generator[tuple[bytes, bytes], None, None]) -> Generator[tuple[bytes, bytes], None, None]:
         """The rows with the values that lie in segments."""
         with closing(rows):
-            try:
-                for key, row in rows:
-                    yield key, self._segments.value_of(row)
-            except (OSError, SegmentDamaged) as error:
-                raise self._failed(error) from error
+            for key, row in rows:
+                try:
+                    value = self._segments.value_of(row)
+                except (OSError, SegmentDamaged) as error:
+                    raise _unread(Family.LOG, error, key) from error
+                yield key, value
 
     def last(self, family: Family, prefix: bytes) -> tuple[bytes, bytes] | None:
-        """Raises StoreFailed: a damaged block, or any failure before."""
+        """The greatest key that starts with the prefix, and its value."""
         self._check_usable()
         try:
             iterator = self._families[family].iter()
@@ -119,7 +146,7 @@ class RocksReads:
                 return None
             return key, self._segments.value_of(iterator.value()) if family is Family.LOG else iterator.value()
         except Exception as error:
-            raise self._failed(error) from error
+            raise _unread(family, error) from error
 
     def _number(self, key: bytes) -> int:
         return number_of(self.get(Family.META, key))
@@ -130,7 +157,7 @@ class RocksReads:
         assert self._is_open, "the store is closed"
 
     def _failed(self, cause: BaseException) -> StoreFailed:
-        """Remember the first failure, for every call that follows, and word it."""
+        """Remember the first failure of a write or a sync, for every call that follows, and word it."""
         if self._failure is None:
             self._failure = cause
         return StoreFailed(f"RocksDB in {self._path} failed: {self._failure}")
@@ -156,3 +183,11 @@ def after_prefix(prefix: bytes) -> bytes | None:
     """The smallest key greater than all that start with the prefix; None if there is none (empty, or all 0xFF)."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
+def _unread(family: Family, cause: BaseException, key: bytes | None = None) -> StoreUnreadable:
+    """What a failed read says. RocksDB tells its errors apart by their words alone."""
+    is_whole = isinstance(cause, OSError) and cause.errno in _OF_THE_PROCESS
+    if is_whole or _OUT_OF_HANDLES in str(cause):
+        return StoreUnreadable(f"{family.name} cannot be read now: {cause}")
+    return StoreDamaged(family, str(cause), key)

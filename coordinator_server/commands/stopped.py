@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.rocks import ReadOnlyStore, open_read_only
-from coordinator_runtime.store import StoreFailed, StoreRefused
+from coordinator_runtime.store import StoreFailed, StoreRefused, StoreUnreadable
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 from partition_log.codec import UnknownVersion
 
@@ -22,7 +22,7 @@ def opened(data_dir: Path) -> Iterator[ReadOnlyStore]:
         raise CommandFailed(ExitStatus.STORE_REFUSED, _advised(data_dir, str(refusal))) from refusal
     try:
         yield store
-    except (StoreFailed, StoreRefused) as failure:
+    except (StoreFailed, StoreRefused, StoreUnreadable) as failure:
         raise CommandFailed(
             ExitStatus.STORE_REFUSED, f"{failure}\nthe files are damaged: restore the directory from a backup"
         ) from failure

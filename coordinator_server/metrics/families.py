@@ -209,6 +209,12 @@ FAMILIES: Final = (
         "txn_partition_expired_producers_total", (), "Producers that did not write for long and that partitions forgot."
     ),
     _counter(
+        "txn_partition_damaged_places_total",
+        ("topic", "family"),
+        "Damaged places that readers met, each counted once: in LOG records are lost, in the other families what finds "
+        "them. Must stay 0; the log says where.",
+    ),
+    _counter(
         "txn_read_records_total",
         ("topic", "isolation", "result"),
         "Records read, and hidden from readers (served, aborted_skipped, control_skipped).",

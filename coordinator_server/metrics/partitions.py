@@ -19,7 +19,7 @@ from coordinator_server.metrics.instruments import MS, Labels
 from coordinator_server.metrics.samples import Sample, Snapshot, single
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.state import Topic
-from partition_log.events import PartitionGrew, ProducersExpired, RecordsRead
+from partition_log.events import DamageFound, PartitionGrew, ProducersExpired, RecordsRead
 from partition_log.shard import LogShard
 from partition_log.state import Isolation, OpenTransaction, PartitionHead
 
@@ -49,6 +49,8 @@ class LogNumbers:
         """By topic and isolation: served, aborted, control."""
         self._markers = dict.fromkeys(Outcome, 0)
         self._expired_producers = 0
+        self._damaged: dict[Labels, int] = {}
+        """Places by topic and family."""
 
     def grew(self, events: Iterable[PartitionGrew], catalog: TopicCatalog) -> None:
         """Batches, a marker, or both are durable in each of these."""
@@ -84,12 +86,18 @@ class LogNumbers:
         read[1] += event.aborted_hidden
         read[2] += event.control_hidden
 
+    def damaged(self, event: DamageFound) -> None:
+        """A reader met damage at a new place."""
+        labels = (event.topic, event.family.name.lower())
+        self._damaged[labels] = self._damaged.get(labels, 0) + 1
+
     def forget(self, topic: str) -> None:
         """The topic was deleted."""
         gone = self._appended.pop(topic, None)
         self._appended_to = {ordinal: each for ordinal, each in self._appended_to.items() if each is not gone}
         for isolation in Isolation:
             self._read.pop((topic, isolation), None)
+        self._damaged = {labels: count for labels, count in self._damaged.items() if labels[0] != topic}
 
     def snapshot(self) -> Snapshot:
         """Everything that is counted here."""
@@ -108,6 +116,7 @@ class LogNumbers:
             "txn_partition_appended_records_total": records,
             "txn_partition_appended_bytes_total": size,
             "txn_partition_expired_producers_total": single(self._expired_producers),
+            "txn_partition_damaged_places_total": dict(self._damaged),
             "txn_read_records_total": read,
             "txn_coordinator_markers_total": {
                 (_OUTCOMES[outcome], "log"): number for outcome, number in self._markers.items()

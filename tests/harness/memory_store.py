@@ -12,9 +12,10 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterator, Sequence
+from enum import Enum, auto
 from weakref import WeakSet
 
-from coordinator_runtime.store import CommitGroup, Family, StoreFailed
+from coordinator_runtime.store import CommitGroup, Family, StoreDamaged, StoreFailed, StoreUnreadable
 
 _DEADLINE_SECONDS = 30.0
 """How long a held sync waits for the test before it gives up: a test that forgot to release must not hang."""
@@ -25,17 +26,54 @@ _Undo = list[tuple[Family, bytes, bytes | None]]
 """What the keys of one group held before, in the order of the changes."""
 
 
+class Damage(Enum):
+    """What is wrong with a stored row, as far as its reader can tell."""
+
+    VALUE = auto()
+    """The key can be read and the value cannot, as of a value in a damaged segment."""
+    BLOCK = auto()
+    """It lies in a block that fails its checksum; read without that, one bit of the value is wrong."""
+    HEALTHY_IN_BLOCK = auto()
+    """It lies in such a block, and is whole."""
+    LOST = auto()
+    """Its block cannot be made out at all."""
+    UNREADABLE = auto()
+    """Nothing is wrong with it: the process cannot read it now."""
+
+
 class _SortedFamily:
     """Keys in order beside their values."""
 
-    __slots__ = ("keys", "values")
+    __slots__ = ("damage", "keys", "name", "values")
 
-    def __init__(self) -> None:
+    def __init__(self, family: Family) -> None:
+        self.name = family
         self.keys: list[bytes] = []
         self.values: dict[bytes, bytes] = {}
+        self.damage: dict[bytes, Damage] = {}
+
+    def read(self, key: bytes, *, is_verified: bool = True) -> bytes:
+        """The value of a key that is there. Raises StoreDamaged, StoreUnreadable."""
+        value = self.values[key]
+        match self.damage.get(key):
+            case None:
+                return value
+            case Damage.UNREADABLE:
+                raise StoreUnreadable(f"{self.name.name} cannot be read now: Too many open files")
+            case Damage.VALUE:
+                raise StoreDamaged(self.name, "a segment does not hold what was written", key)
+            case Damage.BLOCK if not is_verified:
+                middle = len(value) // 2
+                return value[:middle] + bytes([value[middle] ^ 1]) + value[middle + 1 :]
+            case Damage.HEALTHY_IN_BLOCK if not is_verified:
+                return value
+            case _:
+                raise StoreDamaged(self.name, "block checksum mismatch")
 
     def put(self, key: bytes, value: bytes | None) -> bytes | None:
         """Set the value, or delete the key for None; returns what was there."""
+        if self.damage:
+            self.damage.pop(key, None)
         if value is None:
             before = self.values.pop(key, None)
             if before is not None:
@@ -54,12 +92,20 @@ class _SortedFamily:
 class _Scan(Iterator[tuple[bytes, bytes]]):
     """Rows as of its making: reads the family in place, and takes a copy just before the first write that follows."""
 
-    __slots__ = ("__weakref__", "_copy", "_end", "_family", "_is_backwards", "_lock", "_position")
+    __slots__ = ("__weakref__", "_copy", "_end", "_family", "_is_backwards", "_is_verified", "_lock", "_position")
 
     def __init__(
-        self, family: _SortedFamily, start: bytes, end: bytes, lock: threading.Lock, *, is_backwards: bool = False
+        self,
+        family: _SortedFamily,
+        start: bytes,
+        end: bytes,
+        lock: threading.Lock,
+        *,
+        is_backwards: bool = False,
+        is_verified: bool = True,
     ) -> None:
         self._is_backwards = is_backwards
+        self._is_verified = is_verified
         self._family = family
         self._lock = lock
         self._position = bisect_left(family.keys, start)
@@ -78,7 +124,7 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
             if self._copy is not None:
                 return self._copy[position]
             key = self._family.keys[position]
-            return key, self._family.values[key]
+            return key, self._family.read(key, is_verified=self._is_verified)
 
     def detach(self) -> None:
         """Copy what is left. The caller holds the lock and is about to change the family."""
@@ -114,7 +160,7 @@ class MemoryStore:
     """The store port in memory. Starts no thread, draws no chance; two threads may use it, as the port says."""
 
     def __init__(self) -> None:
-        self._families = [_SortedFamily() for _ in Family]
+        self._families = [_SortedFamily(family) for family in Family]
         self._unsynced: list[_Undo] = []
         self._version = 0
         self._failure: Exception | None = None
@@ -158,12 +204,20 @@ class MemoryStore:
     def get(self, family: Family, key: bytes) -> bytes | None:
         self._check_usable()
         with self._lock:
-            return self._families[family].values.get(key)
+            stored = self._families[family]
+            return stored.read(key) if key in stored.values else None
 
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         self._check_usable()
         with self._lock:
             scan = _Scan(self._families[family], start, end, self._lock)
+            self._open_scans.add(scan)
+        return scan
+
+    def scan_unverified(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        self._check_usable()
+        with self._lock:
+            scan = _Scan(self._families[family], start, end, self._lock, is_verified=False)
             self._open_scans.add(scan)
         return scan
 
@@ -184,7 +238,7 @@ class MemoryStore:
             if position < 0 or not stored.keys[position].startswith(prefix):
                 return None
             key = stored.keys[position]
-            return key, stored.values[key]
+            return key, stored.read(key)
 
     def atomic_domain(self, shard: int) -> Hashable:
         return "memory"
@@ -216,6 +270,12 @@ class MemoryStore:
                 scan.close()
         self._failure = self._failure or RuntimeError("the process that had this store has crashed")
         return found
+
+    def damage(self, family: Family, key: bytes, damage: Damage) -> None:
+        """From now on whoever reads this row finds it so, until it is written again."""
+        stored = self._families[family]
+        assert key in stored.values, "only what is stored can be damaged"
+        stored.damage[key] = damage
 
     def hold_sync(self) -> HeldSync:
         """Hold the next sync back."""

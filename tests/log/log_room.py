@@ -17,6 +17,7 @@ from coordinator_runtime.store import Store
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.rules import NewTopic
 from partition_log.counting import count_records
+from partition_log.events import DamageFound
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.loading import catalog_kind, partitions_kind
 from partition_log.markers import PartitionMarkers
@@ -134,6 +135,9 @@ class LogRoom:
             **ports,
         )
         self.log = LogService(self.runtime, self.store, self.directory, verifier=self.transactions, **ports)
+        self.told: list[DamageFound] = []
+        """Damage that readers met."""
+        self.log.fetcher.damage.on_found = self.told.append
         self.foreign_markers = ForeignMarkers(
             self.runtime, self.directory, guard=self.transactions, authorizer=ports["authorizer"]
         )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_server.logs import LogFormat, LogLevel
 from partition_log.requests import TopicName
+from partition_log.state import Isolation
+from tests.harness.memory_store import Damage
 from tests.harness.world import WorldOptions
 from tests.logs.lines import Lines
 from tests.metrics.observed import INTRUDER, LOADER, PARTITION, TOPIC, ObservedWorld
@@ -41,6 +44,29 @@ def test_a_fence_names_the_id_both_epochs_and_the_newcomer(world: ObservedWorld,
         "client_id": "loader-2",
         "host": "10.0.0.2",
     }
+
+
+def test_a_damaged_place_is_told_once_with_where_it_is_and_where_the_log_goes_on(
+    world: ObservedWorld, lines: Lines
+) -> None:
+    world.opened()
+    world.damage_batch(PARTITION, 0, Damage.VALUE)
+    for _ in range(2):
+        with pytest.raises(Refused, match="t-0 is damaged at offset 0"):
+            world.read(PARTITION, isolation=Isolation.READ_UNCOMMITTED)
+    line = lines.only()
+    assert "store verify" in line.pop("advice")
+    assert line == {
+        "event": "damage_found",
+        "level": "error",
+        "topic": TOPIC,
+        "partition": 0,
+        "family": "log",
+        "offset": 0,
+        "next_offset": 1,
+        "reason": "a segment does not hold what was written",
+    }
+    assert world.non_zero("txn_partition_damaged_places_total") == {(TOPIC, "log"): 1}
 
 
 def test_a_take_over_of_an_idle_id_names_the_newcomer(world: ObservedWorld, lines: Lines) -> None:

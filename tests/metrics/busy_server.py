@@ -22,12 +22,15 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.decision import Decision, Operation, Turn
+from coordinator_runtime.store import Family
 from coordinator_server.metrics.instruments import Histogram
 from coordinator_server.metrics.loop_lag import LoopLag
 from coordinator_server.metrics.samples import Sample, Snapshot
+from partition_log.codec import log_key
 from partition_log.markers import PartitionMarkers
 from partition_log.shard import Append, LogShard
 from tests.harness.in_process import InProcessServer
+from tests.harness.memory_store import Damage
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.state import Transaction, TransactionState, step
 
@@ -150,6 +153,15 @@ class BusyServer:
         request = admin_pb2.AbortTransactionsRequest(selector=admin_pb2.TransactionSelector(transactional_ids=[name]))
         answer = await self.admin.AbortTransactions(request, timeout=DEADLINE_SECONDS)
         assert answer.results[0].error_code == 0, answer
+
+    async def damage(self) -> None:
+        """The disk lost a batch, and a reader meets that."""
+        loaded = self.server.parts.snapshots.loaded
+        assert loaded is not None
+        ordinal = loaded.directory.resolve("t", b"", 0).ordinal
+        self.server.store.damage(Family.LOG, log_key(ordinal, 0), Damage.VALUE)
+        await self.fetch(common_pb2.ISOLATION_LEVEL_READ_COMMITTED)
+        self.note()
 
     async def fetch(self, isolation: common_pb2.IsolationLevel.ValueType, *, max_wait_ms: int = 0) -> None:
         request = log_pb2.FetchRequest(

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.ports import CallContext
+from coordinator_runtime.store import Family
 from coordinator_server.events import EventObserver
 from coordinator_server.group_events import GroupObserver
 from coordinator_server.metrics.groups import GroupNumbers
@@ -16,7 +17,9 @@ from coordinator_server.metrics.instruments import Histogram
 from coordinator_server.metrics.partitions import LogNumbers, Survey, survey
 from coordinator_server.metrics.samples import Sample, Snapshot
 from coordinator_server.metrics.transactions import TransactionNumbers
-from tests.harness.world import TransactContents, World, WorldOptions
+from partition_log.codec import log_key
+from tests.harness.memory_store import Damage
+from tests.harness.world import MemoryShelf, TransactContents, World, WorldOptions, partition_name
 from txn_coordinator.state import Identity
 
 LOADER = CallContext(client_id="loader-1", host="10.0.0.1")
@@ -42,7 +45,7 @@ class ObservedWorld(World):
 
     def observe(self) -> None:
         """Tell an observer from now on, with the logging that is set up at this moment."""
-        self.inside.runtime.on_event = EventObserver(
+        observer = self.inside.runtime.on_event = EventObserver(
             self.transactions,
             self.log,
             GroupObserver(GroupNumbers()),
@@ -50,6 +53,7 @@ class ObservedWorld(World):
             catalog=self.inside.directory,
         )
         self.inside.log.fetcher.on_read = self.log.read
+        self.inside.log.fetcher.damage.on_found = observer.damage_found
 
     # What a client does, in short
 
@@ -80,6 +84,12 @@ class ObservedWorld(World):
         self.settle()
         response = answer.result()
         return Identity(response.producer_id, response.producer_epoch)
+
+    def damage_batch(self, partition: str, last_offset: int, damage: Damage) -> None:
+        """The disk no longer has the batch that ends there."""
+        assert isinstance(self.shelf, MemoryShelf)
+        ordinal = self.inside.directory.resolve(*partition_name(partition)).ordinal
+        self.shelf.store.damage(Family.LOG, log_key(ordinal, last_offset), damage)
 
     # What is published
 

@@ -90,6 +90,7 @@ async def _run_everything(seen: Seen) -> None:
         await busy.stuck_marker()
         await busy.crowd()
         await busy.bugs()
+        await busy.damage()
         await busy.until(lambda snapshot: bool(seen.labels("txn_runtime_event_loop_lag_seconds")))
     async with in_process_server(
         group_initial_rebalance_delay_ms=1, metrics_lag_groups=LATE, metrics_lag_topics_max=1
@@ -144,6 +145,7 @@ async def _published() -> tuple[str, str]:
         await BusyGroups(busy).lags()
         await busy.stuck_marker()
         await busy.bugs()
+        await busy.damage()
         registry = registry_of(
             SnapshotCollector(asyncio.get_running_loop(), server.parts.snapshots, lambda: STATISTICS)
         )

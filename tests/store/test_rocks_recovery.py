@@ -11,7 +11,7 @@ from rocksdict import Options, Rdict
 
 from coordinator_runtime.durable_mark import DurableMark
 from coordinator_runtime.rocks import FORMAT_VERSION, RocksStore, open_read_only, open_store
-from coordinator_runtime.store import CommitGroup, Family, StoreFailed, StoreRefused
+from coordinator_runtime.store import CommitGroup, Family, StoreDamaged, StoreRefused
 
 SHARDS = 64
 FAMILIES = [family for family in Family if family is not Family.META]
@@ -186,7 +186,7 @@ def test_a_place_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
         open_store(tmp_path / "file" / "store", shard_count=SHARDS)
 
 
-def test_a_damaged_block_is_a_failure_and_not_the_end_of_the_rows(tmp_path: Path) -> None:
+def test_a_damaged_block_is_told_to_its_readers_and_nothing_else_fails(tmp_path: Path) -> None:
     store = open_store(tmp_path, shard_count=SHARDS)
     for version in range(1, 5):
         rows = [(Family.LOG, (version * 1000 + n).to_bytes(4, "big"), bytes(200)) for n in range(500)]
@@ -196,10 +196,34 @@ def test_a_damaged_block_is_a_failure_and_not_the_end_of_the_rows(tmp_path: Path
     open_store(tmp_path, shard_count=SHARDS).close()
     damage_middle(max((tmp_path / "store").glob("*.sst"), key=lambda path: path.stat().st_size))
     store = open_store(tmp_path, shard_count=SHARDS)
-    with pytest.raises(StoreFailed, match="block checksum mismatch"):
-        list(store.scan(Family.LOG, b"", b"\xff" * 5))
-    with pytest.raises(StoreFailed, match="block checksum mismatch"):
-        store.write([CommitGroup(5, [(Family.LOG, b"a", b"")])])
+    for rows in (store.scan, store.scan_backwards):
+        with pytest.raises(StoreDamaged, match="block checksum mismatch") as damage:
+            list(rows(Family.LOG, b"", b"\xff" * 5))
+        assert (damage.value.family, damage.value.key) == (Family.LOG, None)
+    assert store.get(Family.LOG, (1000).to_bytes(4, "big")) == bytes(200)
+    store.write([CommitGroup(5, [(Family.LOG, b"a", b"")])])
+    store.sync()
+    assert store.get(Family.LOG, b"a") == b""
+    store.close()
+
+
+def test_rows_of_a_damaged_block_can_be_read_unverified_and_never_reach_the_cache(tmp_path: Path) -> None:
+    store = open_store(tmp_path, shard_count=SHARDS)
+    rows = [(Family.LOG, n.to_bytes(4, "big"), n.to_bytes(200, "big")) for n in range(2_000)]
+    store.write([CommitGroup(1, rows)])
+    store.close()
+    open_store(tmp_path, shard_count=SHARDS).close()
+    [file] = [path for path in (tmp_path / "store").glob("*.sst") if rows[1_000][2] in path.read_bytes()]
+    stored = file.read_bytes()
+    flipped = rows[1_000][2][:-3] + b"\x01" + rows[1_000][2][-2:]
+    file.write_bytes(stored.replace(rows[1_000][2], flipped, 1))
+    store = open_store(tmp_path, shard_count=SHARDS)
+    for _ in range(2):
+        found = dict(store.scan_unverified(Family.LOG, b"", b"\xff" * 5))
+        assert found.pop(rows[1_000][1]) == flipped
+        assert found.items() == {(key, value) for _, key, value in rows if key != rows[1_000][1]}
+        with pytest.raises(StoreDamaged):
+            store.get(Family.LOG, rows[1_000][1])
     store.close()
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +17,15 @@ import pytest
 from coordinator_runtime import segments
 from coordinator_runtime.rocks import RocksStore, StoreOptions, open_read_only, open_store
 from coordinator_runtime.segments import SegmentOptions
-from coordinator_runtime.store import CommitGroup, Family, KeyRange, Mutation, StoreFailed
+from coordinator_runtime.store import (
+    CommitGroup,
+    Family,
+    KeyRange,
+    Mutation,
+    StoreDamaged,
+    StoreFailed,
+    StoreUnreadable,
+)
 from partition_log.codec import log_key, partition_key
 
 LARGE = b"\0" + b"large" * 20
@@ -235,8 +245,39 @@ def test_damage_is_said_and_never_read(shelf: Shelf, damage: str) -> None:
             file.write_bytes(file.read_bytes().replace(b"large", b"LARGE", 1))
         case _:
             file.unlink()
-    with pytest.raises(StoreFailed, match=r"0000000001\.segment"):
+    for _ in range(2):
+        with pytest.raises(StoreDamaged, match=r"0000000001\.segment") as told:
+            shelf.rows()
+        assert (told.value.family, told.value.key) == (Family.LOG, log_key(1, 0))
+    with pytest.raises(StoreDamaged):
+        shelf.store.get(Family.LOG, log_key(1, 0))
+    with pytest.raises(StoreDamaged):
+        shelf.store.last(Family.LOG, partition_key(1))
+    shelf.put(1, 1, SMALL)
+    assert shelf.store.get(Family.LOG, log_key(1, 1)) == SMALL, "everything else is read and written"
+
+
+def test_a_lack_of_file_handles_is_no_damage(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf.put(1, 0)
+
+    def exhausted(*_arguments: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(segments.os, "open", exhausted)
+    with pytest.raises(StoreUnreadable, match="cannot be read now") as told:
         shelf.rows()
+    assert not isinstance(told.value, StoreDamaged)
+    monkeypatch.undo()
+    assert shelf.rows() == [(log_key(1, 0), LARGE)]
+
+
+@pytest.mark.parametrize("row", [b"\xff", b"\xff" + struct.pack(">IQII", 1, 0, 2**32 - 1, 7), b"\xff" * 21])
+def test_a_reference_that_was_damaged_itself_is_not_followed_far(shelf: Shelf, row: bytes) -> None:
+    shelf.put(1, 0)
+    shelf.write((Family.LOG, log_key(1, 1), row))
+    with pytest.raises(StoreDamaged) as told:
+        shelf.rows()
+    assert told.value.key == log_key(1, 1)
 
 
 def test_an_older_store_is_brought_to_the_format_that_has_segments(

@@ -935,14 +935,20 @@ class FetchResult(_message.Message):
     ABORTED_TRANSACTIONS_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
-    """OFFSET_OUT_OF_RANGE when fetch_offset is below log_start_offset or above high_watermark."""
+    """OFFSET_OUT_OF_RANGE when fetch_offset is below log_start_offset or above high_watermark. CORRUPT_MESSAGE when what is
+    stored at fetch_offset is damaged: fetching it again cannot help. It is an error of this partition alone, and comes
+    only where nothing before the damage is left to show; error_message says what is damaged. KAFKA_STORAGE_ERROR when it
+    could not be read at this moment.
+    """
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
     topic: _builtins.str
     topic_id: _builtins.bytes
     partition: _builtins.int
     next_offset: _builtins.int
-    """Where to go on, also when every record in the range was hidden."""
+    """Where to go on, also when every record in the range was hidden. With CORRUPT_MESSAGE: the first offset behind the
+    damage; who fetches from there does without the records between fetch_offset and it.
+    """
     high_watermark: _builtins.int
     last_stable_offset: _builtins.int
     log_start_offset: _builtins.int

@@ -851,7 +851,8 @@ class TransactResult(_message.Message):
     partition: _builtins.int
     first_offset: _builtins.int
     """Offset of the transaction's FIRST record in the partition. Of a transaction that is all in one request, the records of
-    a partition follow each other from there on. -1: the answer is repeated, and the topic was deleted meanwhile.
+    a partition follow each other from there on. -1: the answer is repeated, and the topic was deleted meanwhile, or
+    the place cannot be read because the disk damaged it.
     """
     def __init__(
         self,

@@ -1,0 +1,141 @@
+"""Batches of a partition as they lie in the store, and what to make of those that are damaged.
+
+Three things may be wrong where a batch is read, and all of them are this batch's alone:
+
+- *The value cannot be read, and its key can*: the segment that it lies in does not hold it. The key says where the next
+  one begins.
+- *A block of sorted rows fails its checksum*, with a dozen batches in it. It is read without that, and every batch is
+  judged by the checksum of its own, by its key, and by whether it follows the one before: mostly all are whole but one.
+- *Nothing can be made out there at all*: then the next offset is looked for at which the store can be read again.
+
+Source: design 5 (damage), spec log-and-runtime 1.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from coordinator_protocol.batch import BatchHeader, decode_header, verify_batch
+from coordinator_protocol.errors import Refused
+from coordinator_runtime.store import Family, StoreDamaged
+from partition_log import codec
+
+OFFSET_END: Final = 2**63 - 1
+"""Behind every offset: for who reads to the end and does not know where that is."""
+
+_STEPS_OF_ONE: Final = 64
+"""How many offsets are tried one by one before the steps grow: most blocks hold fewer."""
+
+
+class LogReads(Protocol):
+    """What is asked of a store here: `coordinator_runtime.store.Store` says what they promise."""
+
+    def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]: ...
+
+    def scan_unverified(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]: ...
+
+
+class LogDamaged(Exception):
+    """Something of a partition cannot be read as it was written. The records in [offset, next_offset) are what a reader
+    has to leave out to go on."""
+
+    def __init__(self, family: Family, offset: int, next_offset: int, reason: str) -> None:
+        super().__init__(family, offset, next_offset, reason)
+        self.family = family
+        """LOG: the records themselves. OUTCOMES: whether they were aborted."""
+        self.offset = offset
+        self.next_offset = next_offset
+        self.reason = reason
+
+
+def batches(
+    store: LogReads, ordinal: int, start_offset: int, end_offset: int = OFFSET_END
+) -> Iterator[tuple[BatchHeader, bytes]]:
+    """Headers and stored forms, from the batch that holds the first offset to the last one that ends before the second.
+
+    Raises LogDamaged, behind all batches that lie before the damage; StoreUnreadable."""
+    at = start_offset
+    try:
+        for key, encoded in store.scan(
+            Family.LOG, codec.log_key(ordinal, start_offset), codec.log_key(ordinal, end_offset)
+        ):
+            try:
+                header = decode_header(encoded)
+            except Refused as damage:
+                raise LogDamaged(Family.LOG, at, codec.last_offset(key) + 1, damage.message) from damage
+            yield header, encoded
+            at = header.base_offset + header.record_count
+    except StoreDamaged as damage:
+        found = damage
+    else:
+        return
+    yield from _salvaged(store, ordinal, at, end_offset, found)
+
+
+def _salvaged(
+    store: LogReads, ordinal: int, at: int, end_offset: int, damage: StoreDamaged
+) -> Iterator[tuple[BatchHeader, bytes]]:
+    """The batches at `at` and behind it, as long as they are whole and follow each other. Raises LogDamaged."""
+    try:
+        if damage.key is not None:
+            raise damage
+        for key, encoded in store.scan_unverified(
+            Family.LOG, codec.log_key(ordinal, at), codec.log_key(ordinal, end_offset)
+        ):
+            header = _whole(ordinal, key, encoded)
+            if header is None:
+                continue
+            if header.base_offset > at:
+                raise LogDamaged(Family.LOG, at, header.base_offset, str(damage)) from damage
+            yield header, encoded
+            at = header.base_offset + header.record_count
+    except StoreDamaged as worse:
+        next_offset = _behind(store, ordinal, at, end_offset, worse.key)
+        raise LogDamaged(Family.LOG, at, next_offset, str(worse)) from worse
+    if at < end_offset < OFFSET_END:
+        raise LogDamaged(Family.LOG, at, end_offset, str(damage)) from damage
+
+
+def _whole(ordinal: int, key: bytes, encoded: bytes) -> BatchHeader | None:
+    """The header of a batch that is what was written, and lies where it belongs; None for any other bytes."""
+    try:
+        verify_batch(encoded)
+    except Refused:
+        return None
+    header = decode_header(encoded)
+    return header if key == codec.log_key(ordinal, header.last_offset) else None
+
+
+def _behind(store: LogReads, ordinal: int, at: int, end_offset: int, key: bytes | None) -> int:
+    """Where the log goes on behind a batch at `at` that cannot be made out. The key is its, if that is known."""
+    if key is not None and codec.is_log_key(key):
+        last_offset = codec.last_offset(key)
+        if key == codec.log_key(ordinal, last_offset) and at <= last_offset < end_offset:
+            return last_offset + 1
+    damaged, step = at, 1
+    while (next_offset := _readable_from(store, ordinal, damaged + step, end_offset)) is None:
+        damaged += step
+        if damaged - at >= _STEPS_OF_ONE:
+            step *= 2
+    while step > 1:
+        # The damage ends somewhere in the last step.
+        step //= 2
+        found = _readable_from(store, ordinal, damaged + step, end_offset)
+        if found is None:
+            damaged += step
+        else:
+            next_offset = found
+    return next_offset
+
+
+def _readable_from(store: LogReads, ordinal: int, offset: int, end_offset: int) -> int | None:
+    """Where the batch begins that the store finds at an offset, or the end; None where it finds damage."""
+    if offset < end_offset:
+        rows = store.scan(Family.LOG, codec.log_key(ordinal, offset), codec.log_key(ordinal, end_offset))
+        try:
+            for _key, encoded in rows:
+                return decode_header(encoded).base_offset
+        except (StoreDamaged, Refused):
+            return None
+    return end_offset

@@ -1,0 +1,240 @@
+"""Damaged bytes are their partition's business: who reads them is told, and everybody else is served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordinator_protocol.errors import ErrorCode
+from coordinator_runtime.ports import PartitionName
+from coordinator_runtime.store import Family
+from partition_log import codec
+from partition_log.batches import LogDamaged, batches
+from partition_log.requests import CountQuery, CountResult, FetchItem, FetchRequest
+from tests.harness.memory_store import Damage, MemoryStore
+from tests.log.log_room import (
+    ABORT,
+    COMMIT,
+    CONTEXT,
+    TOPIC,
+    UNCOMMITTED,
+    Batch,
+    LogRoom,
+    code,
+    offsets_of,
+    transactional,
+)
+
+TX = transactional()
+
+
+def damage_batch(room: LogRoom, last_offset: int, damage: Damage, partition: int = 0) -> None:
+    damage_row(room, Family.LOG, codec.log_key(room.ordinal(partition), last_offset), damage)
+
+
+def damage_row(room: LogRoom, family: Family, key: bytes, damage: Damage) -> None:
+    assert isinstance(room.store, MemoryStore)
+    room.store.damage(family, key, damage)
+
+
+def all_rows(room: LogRoom, family: Family, partition: int = 0) -> list[bytes]:
+    ordinal = room.ordinal(partition)
+    return [key for key, _ in room.store.scan(family, codec.partition_key(ordinal), codec.partition_key(ordinal + 1))]
+
+
+def read_around(room: LogRoom, **fields: Any) -> tuple[list[int], list[tuple[int, int]]]:
+    """Offsets that a reader gets who goes on behind every damage, and what it had to leave out."""
+    offsets: list[int] = []
+    left_out: list[tuple[int, int]] = []
+    at, end = 0, room.head().log_end_offset
+    while at < end:
+        result = room.read(fetch_offset=at, **fields)
+        offsets += offsets_of(result)
+        assert result.next_offset > at, "every answer leads on"
+        if code(result) is ErrorCode.CORRUPT_MESSAGE:
+            left_out.append((at, result.next_offset))
+        else:
+            assert result.error is None
+        at = result.next_offset
+    return offsets, left_out
+
+
+@pytest.fixture
+def five(room: LogRoom) -> LogRoom:
+    """Five batches of ten records."""
+    for _ in range(5):
+        room.append(Batch(count=10))
+    return room
+
+
+@pytest.mark.parametrize("damage", [Damage.VALUE, Damage.BLOCK, Damage.LOST])
+def test_a_damaged_batch_is_an_error_that_says_where_the_log_goes_on(five: LogRoom, damage: Damage) -> None:
+    damage_batch(five, 29, damage)
+    before = five.read()
+    assert (before.error, offsets_of(before), before.next_offset) == (None, list(range(20)), 20)
+    result = five.read(fetch_offset=20)
+    assert (code(result), result.next_offset, result.batches) == (ErrorCode.CORRUPT_MESSAGE, 30, ())
+    assert f"{TOPIC}-0 is damaged at offset 20" in str(result.error)
+    assert "Go on at 30" in str(result.error)
+    assert result.head == five.head(), "the positions say what is in range"
+    assert offsets_of(five.read(fetch_offset=30)) == list(range(30, 50))
+
+
+def test_a_fetch_from_the_middle_of_a_damaged_batch_is_led_behind_it(five: LogRoom) -> None:
+    damage_batch(five, 29, Damage.VALUE)
+    result = five.read(fetch_offset=25)
+    assert (code(result), result.next_offset) == (ErrorCode.CORRUPT_MESSAGE, 30)
+    assert "damaged at offset 25" in str(result.error)
+
+
+@pytest.mark.parametrize("damaged", [9, 29, 49])
+def test_the_healthy_batches_of_a_damaged_block_are_shown(five: LogRoom, damaged: int) -> None:
+    for last_offset in range(9, 50, 10):
+        damage_batch(five, last_offset, Damage.BLOCK if last_offset == damaged else Damage.HEALTHY_IN_BLOCK)
+    offsets, left_out = read_around(five)
+    assert left_out == [(damaged - 9, damaged + 1)]
+    assert offsets == [offset for offset in range(50) if not damaged - 9 <= offset <= damaged]
+
+
+def test_a_block_with_damage_in_no_batch_is_read(five: LogRoom) -> None:
+    for last_offset in range(9, 50, 10):
+        damage_batch(five, last_offset, Damage.HEALTHY_IN_BLOCK)
+    assert read_around(five) == (list(range(50)), [])
+
+
+def test_batches_that_nothing_can_be_made_out_of_are_left_out_together(five: LogRoom) -> None:
+    damage_batch(five, 19, Damage.LOST)
+    damage_batch(five, 29, Damage.LOST)
+    offsets, left_out = read_around(five)
+    assert left_out == [(10, 30)]
+    assert offsets == [*range(10), *range(30, 50)]
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 1_000])
+def test_the_end_of_lost_batches_is_found_however_far_it_is(room: LogRoom, count: int) -> None:
+    for size in (1, count, 1, 1):
+        room.append(Batch(count=size))
+    damage_batch(room, count, Damage.LOST)
+    assert room.read(fetch_offset=1).next_offset == count + 1
+
+
+def test_damage_up_to_the_end_leads_to_the_end(five: LogRoom) -> None:
+    damage_batch(five, 49, Damage.LOST)
+    assert read_around(five) == (list(range(40)), [(40, 50)])
+    five.append(Batch())
+    assert offsets_of(five.read(fetch_offset=50)) == [50]
+
+
+def test_a_row_that_is_missing_from_a_damaged_block_is_noticed(five: LogRoom) -> None:
+    """A key that was damaged sorts elsewhere, so its batch is simply not there."""
+    damage_batch(five, 19, Damage.HEALTHY_IN_BLOCK)
+    store = five.store
+    assert isinstance(store, MemoryStore)
+    store._families[Family.LOG].put(codec.log_key(five.ordinal(), 29), None)
+    with pytest.raises(LogDamaged) as damaged:
+        list(batches(store, five.ordinal(), 10, 50))
+    assert (damaged.value.offset, damaged.value.next_offset) == (20, 30)
+
+
+def test_other_partitions_of_the_same_fetch_are_served(room: LogRoom) -> None:
+    room.create("two", 2)
+    for partition in (0, 1):
+        room.append(Batch(), partition=partition, topic="two")
+    assert isinstance(room.store, MemoryStore)
+    room.store.damage(Family.LOG, codec.log_key(room.ordinal(0, "two"), 0), Damage.VALUE)
+    request = FetchRequest(tuple(FetchItem(PartitionName("two", b"", partition), 0) for partition in (0, 1)))
+    damaged, healthy = room.fetch(request).result()
+    assert (code(damaged), damaged.next_offset) == (ErrorCode.CORRUPT_MESSAGE, 1)
+    assert (code(healthy), offsets_of(healthy)) == (ErrorCode.NONE, [0])
+    assert room.append(Batch(), partition=0, topic="two").error is None, "it can still be written"
+
+
+def test_a_waiting_fetch_is_answered_when_it_meets_damage(room: LogRoom) -> None:
+    room.append(Batch())
+    damage_batch(room, 0, Damage.VALUE)
+    assert code(room.fetch(wait_ms_max=60_000, bytes_min=1_000_000).result()[0]) is ErrorCode.CORRUPT_MESSAGE
+    assert room.log.fetcher.waiting_fetches == 0
+
+
+def test_hidden_records_in_front_of_the_damage_are_passed_first(room: LogRoom) -> None:
+    room.append(Batch(TX, 0, count=5))
+    room.end(TX, ABORT)
+    room.append(Batch())
+    damage_batch(room, 6, Damage.VALUE)
+    first = room.read()
+    assert (first.error, first.next_offset, first.aborted_records_hidden) == (None, 6, 5)
+    assert room.read(fetch_offset=6).next_offset == 7
+
+
+@pytest.mark.parametrize("damage", [Damage.VALUE, Damage.BLOCK, Damage.LOST])
+def test_a_batch_whose_fate_cannot_be_read_is_not_guessed_at(room: LogRoom, damage: Damage) -> None:
+    room.append(Batch(TX, 0, count=5))
+    room.end(TX, ABORT)
+    room.append(Batch())
+    (outcome,) = all_rows(room, Family.OUTCOMES)
+    damage_row(room, Family.OUTCOMES, outcome, damage)
+    result = room.read()
+    assert (code(result), result.next_offset, result.batches) == (ErrorCode.CORRUPT_MESSAGE, 5, ())
+    assert "whether its transaction was aborted cannot be read" in str(result.error)
+    assert read_around(room) == ([6], [(0, 5)])
+    assert offsets_of(room.read(isolation=UNCOMMITTED)) == [0, 1, 2, 3, 4, 6], "who reads all of it needs no outcome"
+
+
+def test_a_raw_read_without_its_list_of_aborted_transactions_is_an_error(room: LogRoom) -> None:
+    room.append(Batch(TX, 0, count=5))
+    room.end(TX, ABORT)
+    (outcome,) = all_rows(room, Family.OUTCOMES)
+    damage_row(room, Family.OUTCOMES, outcome, Damage.BLOCK)
+    result = room.read(is_raw=True, isolation=UNCOMMITTED)
+    assert (code(result), result.next_offset, result.batches) == (ErrorCode.CORRUPT_MESSAGE, 5, ())
+
+
+def test_what_could_not_be_read_at_this_moment_is_not_called_damaged(five: LogRoom) -> None:
+    damage_batch(five, 9, Damage.UNREADABLE)
+    result = five.read()
+    assert (code(result), result.next_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, 0)
+    assert five.told == []
+
+
+# Positions and counts
+
+
+@pytest.mark.parametrize("family", [Family.LOG, Family.TIME_INDEX])
+def test_a_search_by_time_that_meets_damage_is_refused_and_others_are_answered(five: LogRoom, family: Family) -> None:
+    for _ in range(2_000):
+        five.append(Batch(timestamp_ms=2_000))
+    keys = all_rows(five, family)
+    for key in keys:
+        damage_row(five, family, key, Damage.BLOCK)
+    (found,) = five.offsets(1_500)
+    assert code(found) is ErrorCode.CORRUPT_MESSAGE
+    assert (f"{TOPIC}-0 is damaged" if family is Family.LOG else "the index TIME_INDEX") in str(found.error)
+    assert [result.error for result in five.offsets(-1) + five.offsets(-2)] == [None, None]
+
+
+def count(room: LogRoom, start_offset: int) -> CountResult:
+    return room.log.count_records([CountQuery(PartitionName(TOPIC, b"", 0), start_offset)], CONTEXT).result()[0]
+
+
+@pytest.mark.parametrize("damage", [Damage.VALUE, Damage.BLOCK, Damage.LOST])
+def test_a_count_that_meets_damage_is_refused(room: LogRoom, damage: Damage) -> None:
+    for sequence, outcome in enumerate((COMMIT, ABORT)):
+        room.append(Batch(TX.at(sequence), 0, count=5))
+        room.end(TX.at(sequence), outcome)
+    damage_batch(room, 4, damage)
+    assert code(count(room, 0)) is ErrorCode.CORRUPT_MESSAGE
+    assert count(room, 12).error is None
+
+
+# Who hears of it
+
+
+def test_a_damaged_place_is_told_once_however_often_it_is_read(five: LogRoom) -> None:
+    damage_batch(five, 9, Damage.VALUE)
+    damage_batch(five, 29, Damage.BLOCK)
+    for _ in range(3):
+        read_around(five)
+        five.offsets(1_000)
+    assert [(found.topic, found.partition, found.family) for found in five.told] == [(TOPIC, 0, Family.LOG)] * 2
+    assert [(found.offset, found.next_offset) for found in five.told] == [(0, 10), (20, 30)]

@@ -11,6 +11,9 @@ from hypothesis import settings
 
 from scripts.java import java_problem
 
+# pytest finds its hooks by their names here.
+from tests.harness.watchdog import pytest_timeout_set_timer as pytest_timeout_set_timer
+
 java_problem_here = functools.cache(java_problem)
 IS_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 

@@ -20,7 +20,7 @@ from typing import Final, Self, TypeAlias, TypeVar
 from examples.demo_parts.failures import ProducerFailed
 from examples.demo_parts.plan import Assignment
 
-PATIENCE_SECONDS: Final = 120
+PATIENCE_SECONDS: Final = 360
 """Longer than the producers themselves wait for the server: their own error says more than ours."""
 
 

@@ -25,7 +25,9 @@ Tell: TypeAlias = Callable[[str], None]
 
 POLL_SECONDS: Final = 0.05
 CHECK_SECONDS: Final = 1.0
-STUCK_SECONDS: Final = 120.0
+STUCK_SECONDS: Final = 360.0
+"""How long nothing may be heard of the load. For what hangs, and not for what is slow."""
+
 TIMED_OUT: Final = "CompleteAbort"
 
 

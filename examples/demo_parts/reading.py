@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CORES: Final = 2
-JVM_END_SECONDS_MAX: Final = 20
+JVM_END_SECONDS_MAX: Final = 120
 
 
 @dataclass(frozen=True, slots=True)

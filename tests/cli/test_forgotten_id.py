@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +9,18 @@ import pytest
 
 from coordinator_client import Producer
 from tests.cli.terminal import Terminal
-from tests.harness.server_process import DEADLINE_SECONDS, ServerProcess
+from tests.harness.patience import looks
+from tests.harness.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
 
 
 def described_once_it_is_forgotten(txnctl: Terminal, server: ServerProcess) -> Any:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while time.monotonic() < deadline:
+    for _ in looks("the state of the id"):
         (row,) = txnctl("describe", "brief", "-o", "json", "--server", server.address).well().document
         if row["state"] == "Dead":
-            return row
-    raise AssertionError("the id is still there")
+            break
+    return row
 
 
 def test_a_forgotten_id_shows_its_deletion(txnctl: Terminal, tmp_path: Path) -> None:

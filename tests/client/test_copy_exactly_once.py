@@ -18,6 +18,7 @@ from coordinator_client import Admin, Producer, read
 from examples.demo_parts.flights import records
 from tests.docs.fences import ROOT
 from tests.harness.flights import require_flights
+from tests.harness.patience import looks
 from tests.harness.server_process import ServerProcess
 
 PROGRAM = ROOT / "examples" / "copy_exactly_once.py"
@@ -99,11 +100,10 @@ class Copiers:
 
     def wait_for_flights(self, count: int) -> None:
         """Return once so many were copied, or more."""
-        for _ in range(LOOKS_MAX):
+        for _ in looks(f"the copies of {count} flights"):
             self._check()
             if self._copy.offsets() >= count and self._copy.copied().total() >= count:
                 return
-        raise AssertionError(f"only {self._copy.copied().total()} of {count} flights were copied")
 
     def _check(self) -> None:
         """Fail if one of them ended although nobody ended it."""

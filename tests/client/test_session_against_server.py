@@ -157,7 +157,6 @@ def test_a_fork_is_told_and_its_parent_goes_on(shared: ServerProcess, way: str) 
         [sys.executable, "-c", FORK, shared.address, way],
         capture_output=True,
         text=True,
-        timeout=60,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "proto")])},
         check=False,
     )

@@ -30,7 +30,6 @@ def run_demo(*arguments: str, scratch: Path, **environment: str) -> subprocess.C
         cwd=scratch,
         capture_output=True,
         text=True,
-        timeout=280,
         check=False,
     )
 

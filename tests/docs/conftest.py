@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.fences import PROGRAMS, START_SECONDS_MAX
+from tests.docs.fences import PROGRAMS
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +22,6 @@ def endpoint() -> Iterator[str]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
         assert server.stdout is not None
         try:
-            ready, _, _ = select.select([server.stdout], [], [], START_SECONDS_MAX)
-            assert ready, "the server is not up yet"
             said = re.search(r"gRPC on (\S+),", server.stdout.readline())
             assert said is not None
             yield said[1]

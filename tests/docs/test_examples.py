@@ -13,7 +13,7 @@ from tests.harness.flights import require_flights
 
 def run_example(name: str, *arguments: str) -> list[str]:
     command = [sys.executable, str(ROOT / "examples" / name), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -16,9 +16,7 @@ from enum import Enum, auto
 from weakref import WeakSet
 
 from coordinator_runtime.store import CommitGroup, Family, StoreDamaged, StoreFailed, StoreUnreadable
-
-_DEADLINE_SECONDS = 30.0
-"""How long a held sync waits for the test before it gives up: a test that forgot to release must not hang."""
+from tests.harness.patience import DEADLINE_SECONDS
 
 _KEY_BYTES_MAX = 4096
 
@@ -145,7 +143,7 @@ class HeldSync:
 
     def wait_until_arrived(self) -> None:
         """Return once the commit thread stands in the sync."""
-        assert self._arrived.wait(_DEADLINE_SECONDS), "no sync arrived"
+        self._arrived.wait()
 
     def release(self) -> None:
         self._released.set()
@@ -153,7 +151,7 @@ class HeldSync:
     def stand_here(self) -> None:
         """The store's side: wait for the release."""
         self._arrived.set()
-        assert self._released.wait(_DEADLINE_SECONDS), "a held sync was never released"
+        assert self._released.wait(DEADLINE_SECONDS), "a held sync was never released"
 
 
 class MemoryStore:

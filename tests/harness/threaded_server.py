@@ -17,8 +17,6 @@ import structlog
 
 from tests.harness.in_process import in_process_server
 
-DEADLINE_SECONDS = 30.0
-
 
 @contextmanager
 def threaded_server(**settings: object) -> Iterator[str]:
@@ -44,9 +42,9 @@ def threaded_server(**settings: object) -> Iterator[str]:
     # Its log would go to the stdout of the commands under test.
     with structlog.testing.capture_logs():
         thread.start()
-        address, loop, end = started.result(DEADLINE_SECONDS)
+        address, loop, end = started.result()
         try:
             yield address
         finally:
             loop.call_soon_threadsafe(end.set)
-            thread.join(DEADLINE_SECONDS)
+            thread.join()

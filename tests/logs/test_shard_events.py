@@ -16,7 +16,8 @@ from coordinator_runtime.rocks import open_store
 from coordinator_runtime.store import CommitGroup, Family
 from coordinator_server.exit_status import ExitStatus
 from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE
-from tests.harness.server_process import DEADLINE_SECONDS, ServerProcess
+from tests.harness.patience import DEADLINE_SECONDS
+from tests.harness.server_process import ServerProcess
 from txn_coordinator.codec import CSN_TYPE, TRANSACTION_TYPE
 
 pytestmark = pytest.mark.slow

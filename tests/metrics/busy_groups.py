@@ -8,7 +8,8 @@ from typing import Any
 from coordinator_api.v1 import common_pb2, group_pb2, group_pb2_grpc
 from coordinator_protocol.consumer_protocol import Subscription, encode_subscription
 from coordinator_protocol.errors import ErrorCode
-from tests.metrics.busy_server import DEADLINE_SECONDS, BusyServer
+from tests.harness.patience import DEADLINE_SECONDS
+from tests.metrics.busy_server import BusyServer
 
 CLASSIC, MODERN, SIMPLE, LATE = "classic", "modern", "simple", "late"
 

@@ -31,10 +31,10 @@ from partition_log.markers import PartitionMarkers
 from partition_log.shard import Append, LogShard
 from tests.harness.in_process import InProcessServer
 from tests.harness.memory_store import Damage
+from tests.harness.patience import DEADLINE_SECONDS, until
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.state import Transaction, TransactionState, step
 
-DEADLINE_SECONDS = 30.0
 EPOCH_MAX = 20
 """Small, so that producer ids rotate."""
 
@@ -81,9 +81,7 @@ class BusyServer:
 
     async def until(self, is_true: Callable[[Snapshot], bool]) -> None:
         """Give way to the server until its numbers say something."""
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            while not is_true(self.note()):  # noqa: ASYNC110  what is waited for has no event
-                await asyncio.sleep(0)
+        await until(lambda: is_true(self.note()))
 
     async def until_state(self, state: str, number: int = 1) -> None:
         await self.until(lambda snapshot: snapshot["txn_coordinator_transactions"][state,] == number)

@@ -17,9 +17,9 @@ from coordinator_runtime.store import StoreFailed
 from coordinator_server.metrics.collector import SnapshotCollector, registry_of
 from coordinator_server.metrics.endpoint import MetricsEndpoint, listen_for_scrapes
 from coordinator_server.metrics.samples import Snapshot, single
+from tests.harness.patience import DEADLINE_SECONDS
 
 HOST = "127.0.0.1"
-DEADLINE_SECONDS = 30.0
 
 
 class Answer(NamedTuple):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 from coordinator_api.v1 import log_pb2, log_pb2_grpc
@@ -13,19 +11,13 @@ from coordinator_server.config import Config
 from coordinator_server.metrics.samples import Snapshot
 from tests.harness.in_process import in_process_server
 from tests.harness.memory_store import MemoryStore
+from tests.harness.patience import DEADLINE_SECONDS, until
 
-DEADLINE_SECONDS = 30.0
 STATE = "txn_runtime_shard_state"
 
 
 def states(snapshot: Snapshot) -> set[str]:
     return {state for (_coordinator, state), value in snapshot[STATE].items() if value}
-
-
-async def until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while not is_true():  # noqa: ASYNC110  what is waited for has no event
-            await asyncio.sleep(0)
 
 
 async def test_a_server_that_loads_says_so_and_tells_nothing_that_it_does_not_know() -> None:

@@ -3,7 +3,6 @@ that want to stop a real server between two of them."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 import grpc
@@ -18,7 +17,7 @@ from coordinator_api.v1 import (
     transaction_pb2_grpc,
 )
 from coordinator_protocol.errors import ErrorCode
-from tests.harness.server_process import DEADLINE_SECONDS
+from tests.harness.patience import DEADLINE_SECONDS, looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,37 +207,32 @@ class ProducerByWire:
 
     def repeats(self, request: transaction_pb2.TransactRequest) -> transaction_pb2.TransactResponse:
         """The same, again as long as it is told to wait."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while time.monotonic() < deadline:
+        for _ in looks("Transact"):
             reply: transaction_pb2.TransactResponse = self.sends(request).result()
             if reply.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
-                return reply
-        raise AssertionError("told to wait for too long")
+                break
+        return reply
 
     def ends(self, *, committed: bool) -> list[int]:
         """EndTxn, again as long as it is told to wait. Returns the numbers that it was answered, and goes on with the
         identity of the last answer."""
         answered: list[int] = []
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while time.monotonic() < deadline:
+        for _ in looks("EndTxn"):
             reply = self.sends_end(committed=committed).result()
             answered.append(reply.error_code)
-            if reply.error_code == ErrorCode.NONE:
-                if self.version == 2:
-                    self._become(reply.producer_id, reply.producer_epoch)
-                return answered
+            if reply.error_code == ErrorCode.NONE and self.version == 2:
+                self._become(reply.producer_id, reply.producer_epoch)
             if reply.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
-                return answered
-        raise AssertionError(f"told to wait {len(answered)} times")
+                break
+        return answered
 
     def until_complete(self) -> transaction_pb2.TransactionDescription:
         """Return once nothing of the last transaction is left to do."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while time.monotonic() < deadline:
+        for _ in looks("the state of the transaction"):
             described = self.described()
             if described.state.startswith("Complete"):
-                return described
-        raise AssertionError("not completed")
+                break
+        return described
 
     def described(self) -> transaction_pb2.TransactionDescription:
         request = transaction_pb2.DescribeTransactionsRequest(

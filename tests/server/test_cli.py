@@ -12,7 +12,8 @@ import pytest
 from coordinator_protocol.version import VERSION
 from coordinator_server import cli
 from coordinator_server.exit_status import CommandFailed, ExitStatus
-from tests.harness.server_process import DEADLINE_SECONDS, ROOT
+from tests.harness.patience import DEADLINE_SECONDS
+from tests.harness.server_process import ROOT
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

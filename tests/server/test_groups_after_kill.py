@@ -14,7 +14,8 @@ import pytest
 from coordinator_api.v1 import common_pb2, group_pb2, group_pb2_grpc
 from coordinator_client import Admin
 from coordinator_protocol.errors import ErrorCode
-from tests.harness.server_process import DEADLINE_SECONDS, ServerProcess
+from tests.harness.patience import DEADLINE_SECONDS
+from tests.harness.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
 

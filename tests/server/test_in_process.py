@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
 from coordinator_api.v1 import common_pb2, log_pb2, log_pb2_grpc, transaction_pb2, transaction_pb2_grpc
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from tests.harness.in_process import InProcessServer, in_process_server
+from tests.harness.patience import DEADLINE_SECONDS, until
 
 pytestmark = pytest.mark.usefixtures("transport")
-
-DEADLINE_SECONDS = 30.0
 
 
 @pytest.fixture
@@ -45,13 +44,6 @@ class Calls:
 
 async def _answer_of(call: object) -> transaction_pb2.InitProducerIdResponse:
     return await call  # type: ignore[misc]
-
-
-async def until(is_true: Callable[[], bool]) -> None:
-    """Give way to the server until something holds."""
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while not is_true():  # noqa: ASYNC110  what the test waits for has no event
-            await asyncio.sleep(0)
 
 
 async def test_no_answer_before_the_flush(server: InProcessServer) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,10 +13,11 @@ import grpc
 import pytest
 from grpc import aio
 
+from tests.harness.patience import until
+
 native = pytest.importorskip("txn_native_transport", reason="the compiled transport is not installed (make native)")
 
 HOST = "127.0.0.1"
-DEADLINE_SECONDS = 30.0
 UNARY = "/a.B/Unary"
 STREAM = "/a.B/Stream"
 BLOCK = bytes(256 * 1024)
@@ -51,15 +52,14 @@ class Seen:
 
     async def event(self, kind: int) -> tuple[Any, ...]:
         """The next event of the kind, without the kind itself."""
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            while True:
-                for event in self._events:
-                    if event[0] == kind:
-                        self._events.remove(event)
-                        return event[1:]
-                await self._came.wait()
-                self._came.clear()
-                self._events += self.server.take(100)
+        while True:
+            for event in self._events:
+                if event[0] == kind:
+                    self._events.remove(event)
+                    return event[1:]
+            await self._came.wait()
+            self._came.clear()
+            self._events += self.server.take(100)
 
     async def settled_count(self, kind: int) -> int:
         """How many events of the kind are there once calls over another connection bring no more."""
@@ -86,12 +86,6 @@ async def serve(**options: int) -> AsyncIterator[tuple[Seen, aio.Channel]]:
     seen.server.stop(0)
     await seen.event(native.STOPPED)
     asyncio.get_running_loop().remove_reader(seen.server.fileno())
-
-
-async def until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while not is_true():  # noqa: ASYNC110  what the test waits for has no event
-            await asyncio.sleep(0)
 
 
 async def test_calls_that_find_the_queue_full_are_told_so_and_did_not_begin() -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +20,8 @@ from coordinator_runtime.rocks import opening
 from coordinator_runtime.store_directory import StoreDirectory
 from coordinator_server.exit_status import ExitStatus
 from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE
-from tests.harness.server_process import DEADLINE_SECONDS, ROOT, ServerFailed, ServerProcess
+from tests.harness.patience import DEADLINE_SECONDS, looks
+from tests.harness.server_process import ROOT, ServerFailed, ServerProcess
 
 pytestmark = pytest.mark.slow
 
@@ -126,9 +126,9 @@ def test_a_directory_that_lost_durable_data_is_refused_until_the_loss_is_accepte
     with grpc.insecure_channel(server.address) as channel:
         marked = read_mark(mark_path)
         identity(init(TransactionStub(channel), "a"))
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while read_mark(mark_path) == marked:
-            assert time.monotonic() < deadline, "the durable mark never moved"
+        for _ in looks("the durable mark"):
+            if read_mark(mark_path) != marked:
+                break
     server.kill()
     for log in (server.data_dir / "store").glob("*.log"):
         os.truncate(log, log.stat().st_size // 2)
@@ -207,11 +207,9 @@ def test_a_failing_disk_ends_the_process_and_loses_nothing_acknowledged(tmp_path
         stub = TransactionStub(channel)
         acknowledged = {name: identity(init(stub, name)) for name in ("a", "b", "c")}
         unknown = init(stub, POISON)
-        failed_at = time.monotonic()
         assert unknown.error_code == ErrorCode.REQUEST_TIMED_OUT
         assert unknown.error_class == ErrorClass.UNKNOWN_OUTCOME
         assert server.wait() == ExitStatus.FAILED
-        assert time.monotonic() - failed_at < 5
     assert '"event": "fail_stop"' in server.output
     assert os.strerror({"EIO": 5, "ENOSPC": 28}[error]) in server.output
     assert "start again to recover" in server.output

@@ -6,7 +6,8 @@ import pytest
 
 from coordinator_api.v1 import transaction_pb2
 from tests.harness.in_process import in_process_server
-from tests.metrics.busy_server import DEADLINE_SECONDS, BusyServer, Seen
+from tests.harness.patience import DEADLINE_SECONDS
+from tests.metrics.busy_server import BusyServer, Seen
 
 TIMEOUTS_MS = (70, 110, 180, 230)
 LATE_MS_MAX = 100

@@ -19,9 +19,8 @@ from coordinator_api.v1 import (
 )
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from tests.harness.in_process import InProcessServer, in_process_server
+from tests.harness.patience import DEADLINE_SECONDS
 from txn_coordinator.outcomes import TwoPhase
-
-DEADLINE_SECONDS = 30.0
 
 Send = Callable[[transaction_pb2.TransactRequest], Awaitable[transaction_pb2.TransactResponse]]
 

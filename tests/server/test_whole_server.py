@@ -11,7 +11,8 @@ import pytest
 
 from coordinator_api.v1 import common_pb2, log_pb2, log_pb2_grpc, transaction_pb2, transaction_pb2_grpc
 from coordinator_protocol.errors import ErrorCode
-from tests.harness.server_process import DEADLINE_SECONDS, ServerProcess
+from tests.harness.patience import DEADLINE_SECONDS
+from tests.harness.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,8 @@ from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator, ShardKey
 from partition_log.markers import PartitionMarkers
 from tests.harness.in_process import InProcessServer, in_process_server
-from tests.metrics.busy_server import DEADLINE_SECONDS, BusyServer, Identity, Seen
+from tests.harness.patience import DEADLINE_SECONDS
+from tests.metrics.busy_server import BusyServer, Identity, Seen
 
 SHARD_COUNT = 4
 

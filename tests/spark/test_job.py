@@ -26,7 +26,7 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if name not in UNSET}
     path = os.pathsep.join(entry for entry in sys.path if Path(entry).is_dir())
     everything = kept | {"PYTHONPATH": path} | environment
-    return subprocess.run(command, env=everything, capture_output=True, text=True, check=False, timeout=200)
+    return subprocess.run(command, env=everything, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_the_file_alone_says_what_python_lacks(tmp_path: Path) -> None:
     alone = tmp_path / "job.py"
     alone.write_bytes(JOB.read_bytes())
     done = subprocess.run(
-        [sys.executable, "-S", "-E", str(alone), "flights"], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-S", "-E", str(alone), "flights"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()

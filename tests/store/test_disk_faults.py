@@ -13,12 +13,12 @@ import pytest
 
 from coordinator_runtime.rocks import RocksStore, StoreOptions, open_store
 from coordinator_runtime.store import CommitGroup, Family
+from tests.harness.patience import DEADLINE_SECONDS
 from tests.store.test_rocks_recovery import FAMILIES, SHARDS
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_SECONDS = 60
 DURABLE_BEFORE_FAULT = 42
 
 # Submits groups, at most 8 of them not yet durable, until it hears of a failure; prints what it heard. The fault comes

@@ -142,7 +142,7 @@ class Neighbour:
         self._interval = sys.getswitchinterval()
         sys.setswitchinterval(1000)
         self._thread.start()
-        assert self._is_running.wait(30)
+        self._is_running.wait()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -22,7 +22,7 @@ DECIDED = {"decided", "committed"}
 def run(server: ServerProcess, database: Path, *arguments: str, expected: int = 0) -> list[str]:
     example = ROOT / "examples" / "two_phase_postgres.py"
     command = [sys.executable, str(example), server.address, "--database", str(database), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == expected, done.stdout + done.stderr
     return done.stdout.splitlines()
 
@@ -56,7 +56,7 @@ def test_it_says_what_is_missing_where_two_phase_commit_is_off(tmp_path: Path) -
     with ServerProcess(tmp_path / "data") as server:
         example = ROOT / "examples" / "two_phase_postgres.py"
         command = [sys.executable, str(example), server.address, "--database", str(tmp_path / "shop.sqlite")]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53)" in done.stderr
     assert "transaction_two_phase_commit_enable" in done.stderr

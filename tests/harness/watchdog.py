@@ -1,0 +1,126 @@
+"""Ends a test that hangs, and no test that is slow: the limit that pytest-timeout sets (`timeout` in pyproject.toml)
+counts seconds without progress.
+
+A test has come to a halt if it and all processes that it started used next to no processor time for that long. On a
+busy machine a test takes longer, but it goes on using its share. What works for ever, without getting anywhere, is
+ended too, much later.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+import pytest
+import pytest_timeout
+
+IDLE_SHARE: Final = 0.01
+"""Servers and a JVM that wait for work use less of a processor than this, and a process that has work gets more, even
+where a hundred others want to run."""
+
+LOOKS_PER_LIMIT: Final = 10
+LIMITS_MAX: Final = 6
+"""After so many times the limit a test is ended though it works: it works in vain."""
+
+
+class Settings(Protocol):
+    """What we use of the settings that pytest-timeout hands to its hook."""
+
+    @property
+    def timeout(self) -> float: ...
+
+    @property
+    def method(self) -> str: ...
+
+
+class Watchdog:
+    """Looked at in regular steps, it says when there is nothing more to wait for."""
+
+    def __init__(self, limit_seconds: float, spent_seconds: Callable[[], float | None]) -> None:
+        """`spent_seconds` tells the processor time used so far; None where the system does not tell."""
+        self.step_seconds = limit_seconds / LOOKS_PER_LIMIT
+        """How often `complaint` is to be asked."""
+        self._limit_seconds = limit_seconds
+        self._spent_seconds = spent_seconds
+        self._begin()
+
+    def _begin(self) -> None:
+        self._spent: deque[float | None] = deque([self._spent_seconds()], maxlen=LOOKS_PER_LIMIT + 1)
+        self._steps = 0
+
+    def complaint(self) -> str | None:
+        """Why the test should end, or None while there is progress. To be asked once per step. After a complaint it
+        begins again, because what cleans up after the test may hang as well."""
+        self._steps += 1
+        self._spent.append(self._spent_seconds())
+        found = self._judged()
+        if found is not None:
+            self._begin()
+        return found
+
+    def _judged(self) -> str | None:
+        if self._steps >= LOOKS_PER_LIMIT * LIMITS_MAX:
+            return f"is not done after {self._limit_seconds * LIMITS_MAX:.0f} s"
+        first, last = self._spent[0], self._spent[-1]
+        if len(self._spent) <= LOOKS_PER_LIMIT or first is None or last is None:
+            return None
+        if last - first >= self._limit_seconds * IDLE_SHARE:
+            return None
+        return f"hangs: {last - first:.2f} s of processor time in the last {self._limit_seconds:.0f} s"
+
+
+def spent_by_this_and_its_children() -> float | None:
+    """Seconds of processor time used by this process and all below it, those that ended included. None where there is
+    no /proc to read that in."""
+    if not Path("/proc/self/stat").exists():
+        return None
+    spent: dict[int, float] = {}
+    parents: dict[int, int] = {}
+    ticks_per_second = os.sysconf("SC_CLK_TCK")
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                stat = (folder / "stat").read_text(errors="replace")
+            except OSError:  # it has just ended, and its parent counts what it used
+                continue
+            # The name of the program, in brackets, may hold anything.
+            fields = stat.rpartition(")")[2].split()
+            parents[int(folder.name)] = int(fields[1])
+            spent[int(folder.name)] = sum(map(int, fields[11:15])) / ticks_per_second
+    return sum(spent[process] for process in spent if _is_below(process, os.getpid(), parents))
+
+
+def _is_below(process: int, ancestor: int, parents: dict[int, int]) -> bool:
+    while process != ancestor and process in parents:
+        process = parents[process]
+    return process == ancestor
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> bool | None:
+    """Take the place of the timer of pytest-timeout, where that would be a signal to the main thread."""
+    if settings.method != "signal" or threading.current_thread() is not threading.main_thread():
+        return None
+    watchdog = Watchdog(settings.timeout, spent_by_this_and_its_children)
+
+    def look(_signal: int, _frame: object) -> None:
+        __tracebackhide__ = True
+        complaint = watchdog.complaint()
+        if complaint is not None:
+            pytest_timeout.dump_stacks(item.config.get_terminal_writer())
+            pytest.fail(f"{item.nodeid} {complaint}")
+
+    def cancel() -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+    # pytest-timeout calls it at the end of the test.
+    item.cancel_timeout = cancel  # type: ignore[attr-defined]
+    signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, watchdog.step_seconds, watchdog.step_seconds)
+    return True

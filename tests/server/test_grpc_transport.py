@@ -197,7 +197,7 @@ async def test_4000_calls_that_wait_at_once_are_taken_or_told_in_band_to_come_ag
     limits = AdmissionLimits(calls_in_work_max=900, reserved_calls=100)
     async with serve(limits) as served:
         calls = [served.stub.EndTxn(transaction_pb2.EndTxnRequest()) for _ in range(BURST)]
-        for answered, _ in zip(asyncio.as_completed(calls), range(BURST - 1000), strict=False):
+        for _, answered in zip(range(BURST - 1000), asyncio.as_completed(calls), strict=False):
             response = await answered
             assert response.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
         assert len(served.servicer.waiting) == 1000

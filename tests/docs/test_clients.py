@@ -51,7 +51,7 @@ def node_client(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_a_client_in_another_language_commits_aborts_and_reads(node_client: Path, endpoint: str) -> None:
     command = ["node", "transfers.mjs", endpoint, "node-transfers"]
-    done = subprocess.run(command, cwd=node_client, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=node_client, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     seen = {(row.partition, row.offset, row.key, row.value) for row in read("node-transfers", endpoint)}
     # What it printed is what our own reader finds, so encodings, positions and hidden records agree; and each record is

@@ -20,6 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+# Tests of processes know it by this module, too.
+from tests.harness.patience import DEADLINE_SECONDS as DEADLINE_SECONDS
 from tests.harness.transports import VARIABLE, wanted_transport
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent

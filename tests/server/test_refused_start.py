@@ -14,7 +14,8 @@ from typing import Final
 import pytest
 
 from coordinator_server.exit_status import ExitStatus
-from tests.harness.server_process import DEADLINE_SECONDS, ROOT, ServerProcess
+from tests.harness.patience import DEADLINE_SECONDS
+from tests.harness.server_process import ROOT, ServerProcess
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,8 @@ from coordinator_server.service_manager import (
     ServiceManager,
 )
 from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE
-from tests.harness.server_process import DEADLINE_SECONDS, ServerProcess
+from tests.harness.patience import DEADLINE_SECONDS
+from tests.harness.server_process import ServerProcess
 
 US_PER_SECOND = 1_000_000
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.fences import START_SECONDS_MAX, programs
+from tests.docs.fences import programs
 from tests.tidy.tree import project
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("dist")]
@@ -44,7 +44,7 @@ def running_server(programs: Path) -> Iterator[str]:
             yield said[1]
         finally:
             server.send_signal(signal.SIGTERM)
-            server.wait(START_SECONDS_MAX)
+            server.wait()
     assert server.returncode == 0
 
 

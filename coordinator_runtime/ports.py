@@ -157,6 +157,11 @@ class TransactionVerifier(Protocol):
         AddPartitionsToTxn does, with the data plane's codes."""
         ...
 
+    def check_plain(self, producer_id: int) -> Operation:
+        """Refuses a producer id that may have been given to a transactional id, whatever has become of that since:
+        INVALID_TXN_STATE. Asked before it appends outside a transaction."""
+        ...
+
     def abort_touching(self, ordinals: Sequence[int]) -> Sequence[Operation]:
         """Operations that abort every open transaction with one of these partitions (cause: topic_deleted)."""
         ...

@@ -1,7 +1,9 @@
 """Produce: every batch of a request is appended or refused by itself.
 
 A transactional batch and the membership of its partition in the transaction are one operation: the coordinator is asked
-inside it, so nothing can come in between and no record can be left in a transaction that nobody ends (KIP-890).
+inside it, so nothing can come in between and no record can be left in a transaction that nobody ends (KIP-890). A plain
+batch, which is in none, must come from no producer at all or from one without a transactional id: a partition may never
+have heard that a producer is fenced, and only in a transaction is the coordinator asked.
 
 Source: spec log-and-runtime 1.2 to 1.4; spec transactions 2.9.
 """
@@ -14,10 +16,11 @@ from functools import partial
 
 from msgspec import Struct
 
-from coordinator_protocol.batch import BatchHeader, OffsetlessBatch, encode_client_batch
+from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader, OffsetlessBatch, encode_client_batch
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_transactional_id
+from coordinator_protocol.producer_ids import is_plain
 from coordinator_runtime.decision import Decision, Operation, Turn
 from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import CallContext, Membership, PartitionName, TransactionVerifier
@@ -128,6 +131,8 @@ class Appender:
                 admission = partial(self._verifier.verify, membership, ordinal)
             else:
                 admission = partial(self._verifier.add, membership, newcomers)
+        elif header.producer_id != NO_PRODUCER_ID and not is_plain(header.producer_id):
+            admission = partial(self._verifier.check_plain, header.producer_id)
         return Operation(placed.shard, partial(_decide, Append(ordinal, header, batch.offsetless, admission)))
 
     def _result(self, placed: PlacedPartition, reply: Appended | CoordinatorError) -> ProduceResult:

@@ -1,9 +1,9 @@
 """What a partition does with a batch or a marker: pure decisions on frozen values.
 
-The order of the checks is part of the contract. A duplicate is recognised before anything else, because its records are
-in the log whatever happened since. A stale epoch comes before membership, or a producer whose transaction timed out
-would be told that it has a bug (KAFKA-19690). Membership comes before sequences, so that no record gets in without a
-transaction that will end it.
+The order of the checks is part of the contract. Who may append outside transactions comes first, because that never
+changes. A duplicate is recognised before everything that may, because its records are in the log whatever happened
+since. A stale epoch comes before membership, or a producer whose transaction timed out would be told that it has a bug
+(KAFKA-19690). Membership comes before sequences, so that no record gets in without a transaction that will end it.
 
 Source: spec log-and-runtime 1.3 and 1.5, with the csn of design 6 in place of the `last_marker` rows; spec transactions
 2.9.
@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from coordinator_protocol.batch import NO_PRODUCER_ID, NO_TIMESTAMP_MS, BatchHeader, decode_header
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
+from coordinator_protocol.producer_ids import is_plain
 from coordinator_protocol.sequences import SEQUENCE_MAX, next_sequence
 from partition_log.state import (
     BATCHES_CACHED_MAX,
@@ -44,7 +45,8 @@ class AppendVerdict(Enum):
 
     APPEND = "append"
     ADMIT = "admit"
-    """It would open its transaction here: the transaction coordinator must admit it first, in the same operation."""
+    """The transaction coordinator must admit it first, in the same operation: it would open its transaction here, or
+    lie outside all transactions under a producer id that may be one of a transactional id."""
 
 
 class MarkerVerdict(Enum):
@@ -69,12 +71,16 @@ def judge_append(
 ) -> AppendVerdict | CachedBatch:
     """Whether a client's batch may be appended; a cached batch is the answer to a duplicate.
 
-    `is_admitted`: the transaction coordinator has just said that the partition is in the batch's open transaction.
+    `is_admitted`: the transaction coordinator has just said that the partition is in the batch's open transaction; of a
+    plain batch, that its producer id is none of a transactional id, unless the number itself says so.
 
     Raises Refused: INVALID_PRODUCER_EPOCH, CONCURRENT_TRANSACTIONS, OUT_OF_ORDER_SEQUENCE_NUMBER,
     DUPLICATE_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID, INVALID_TXN_STATE."""
-    if batch.producer_id == NO_PRODUCER_ID:
-        return _APPEND
+    if not batch.is_transactional:
+        if batch.producer_id == NO_PRODUCER_ID:
+            return _APPEND
+        if not is_admitted and not is_plain(batch.producer_id):
+            return _ADMIT
     if batch.base_sequence == 0 and (
         entry is None or (batch.producer_epoch >= entry.epoch and not entry.batches and entry.open_transaction is None)
     ):

@@ -133,7 +133,7 @@ class LogShard:
         verdict = rules.judge_append(entry, batch, is_admitted=is_admitted, log_start_offset=log_start_offset)
         joins: tuple[Operation, ...] = ()
         if verdict is _ADMIT:
-            assert append.admission is not None, "a transactional batch comes with its admission"
+            assert append.admission is not None, "a batch that needs an admission comes with it"
             joins = (append.admission(),)
             try:
                 # What the coordinator refuses is taken back, so what it admits may be appended before it is asked.

@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 from coordinator_api.storage.v1 import transaction_pb2 as storage
+from coordinator_protocol.producer_ids import is_plain
 from coordinator_runtime.decision import Record, Turn
 from coordinator_runtime.rows import EncodedRecord, StagedRows, StateRows, state_row
 from txn_coordinator.counters import COUNTERS
@@ -27,6 +28,7 @@ PRODUCER_ID_BLOCK_TYPE: Final = 1
 CSN_TYPE: Final = 2
 UNOWNED_MARKER_TYPE: Final = 3
 """Only ever in the history, with no value: the key says it all."""
+PLAIN_PRODUCER_ID_BLOCK_TYPE: Final = 4
 
 _UNOWNED_MARKER_KEY: Final = struct.Struct(">QIQ")
 _CSN_ROW: Final = state_row(COUNTERS, CSN_TYPE, b"")
@@ -80,12 +82,13 @@ class CountersCodec:
                 return None
             case ProducerIdBlockTaken(next_unassigned_producer_id=block_end):
                 block = storage.ProducerIdBlockValue(next_unassigned_producer_id=block_end)
-                return EncodedRecord(PRODUCER_ID_BLOCK_TYPE, b"", block.SerializeToString(), has_history=False)
+                record_type = PLAIN_PRODUCER_ID_BLOCK_TYPE if is_plain(block_end - 1) else PRODUCER_ID_BLOCK_TYPE
+                return EncodedRecord(record_type, b"", block.SerializeToString(), has_history=False)
             case UnownedMarkerWritten(csn=csn, ordinal=ordinal, producer_id=producer_id):
                 return EncodedRecord(UNOWNED_MARKER_TYPE, _UNOWNED_MARKER_KEY.pack(csn, ordinal, producer_id), None)
 
     def decode(self, record_type: int, key: bytes, value: bytes) -> ProducerIdBlockTaken | CsnGiven | None:
-        if record_type == PRODUCER_ID_BLOCK_TYPE:
+        if record_type in (PRODUCER_ID_BLOCK_TYPE, PLAIN_PRODUCER_ID_BLOCK_TYPE):
             return ProducerIdBlockTaken(storage.ProducerIdBlockValue.FromString(value).next_unassigned_producer_id)
         if record_type == CSN_TYPE:
             return CsnGiven(storage.CsnValue.FromString(value).csn)

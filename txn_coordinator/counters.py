@@ -1,24 +1,42 @@
 """Producer ids and commit sequence numbers: the one shard that every transaction shares.
 
 Producer ids come from durable blocks of 1,000: the end of a block is stored with or before the first use of one of its
-ids, so a crash can skip ids but never give one twice (spec transactions 6). The commit sequence number counts decided
-outcomes; it is stored with the decision that takes it.
+ids, so a crash can skip ids but never give one twice (spec transactions 6). Transactional ids and plain producers have
+blocks of their own, because the number says whose it is. The commit sequence number counts decided outcomes; it is
+stored with the decision that takes it.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.producer_ids import PLAIN_PRODUCER_IDS_FROM, PRODUCER_ID_MAX, is_plain
 from coordinator_runtime.decision import Coordinator, Decision, Record, ShardKey, Turn
 from coordinator_runtime.timeline import Journal, TimelineMap
 from txn_coordinator.records import CsnGiven, ProducerIdBlockTaken, ProducerIdGiven, UnownedMarkerWritten
 
 COUNTERS: Final = ShardKey(Coordinator.COUNTERS, 0)
 BLOCK_SIZE: Final = 1_000
-PRODUCER_ID_MAX: Final = 2**63 - 1
 
-_NEXT, _BLOCK_END, _CSN, _GIVEN = "next_producer_id", "block_end", "csn", "given"
+_CSN, _GIVEN = "csn", "given"
+
+
+class _Kind(NamedTuple):
+    """Producer ids of one kind, and where the counters keep how far they were given."""
+
+    first: int
+    end: int
+    next_producer_id: str
+    block_end: str
+
+
+_OF_TRANSACTIONS: Final = _Kind(0, PLAIN_PRODUCER_IDS_FROM, "next_producer_id", "block_end")
+_PLAIN: Final = _Kind(PLAIN_PRODUCER_IDS_FROM, PRODUCER_ID_MAX + 1, "next_plain_producer_id", "plain_block_end")
+
+
+def _kind_of(producer_id: int) -> _Kind:
+    return _PLAIN if is_plain(producer_id) else _OF_TRANSACTIONS
 
 
 class CountersShard:
@@ -28,18 +46,27 @@ class CountersShard:
         self._values: TimelineMap[str, int] = TimelineMap(journal)
 
     def next_producer_id(self) -> tuple[int, tuple[Record, ...]]:
-        """The next unused producer id, and the records that give it away.
+        """The next unused producer id for a transactional id, and the records that give it away.
 
-        Raises Refused COORDINATOR_LOAD_IN_PROGRESS when 2^63 ids are used up, which Kafka's clients take as "not
-        now"."""
-        block_end = self._values.get(_BLOCK_END) or 0
-        producer_id = self._values.get(_NEXT) or 0
+        Raises Refused COORDINATOR_LOAD_IN_PROGRESS when they are used up, which Kafka's clients take as "not now"."""
+        return self._next(_OF_TRANSACTIONS)
+
+    def next_plain_producer_id(self) -> tuple[int, tuple[Record, ...]]:
+        """The same for a producer without a transactional id."""
+        return self._next(_PLAIN)
+
+    def _next(self, kind: _Kind) -> tuple[int, tuple[Record, ...]]:
+        block_end = self._values.get(kind.block_end) or kind.first
+        producer_id = self._next_of(kind)
         if producer_id < block_end:
             return producer_id, (Record(COUNTERS, ProducerIdGiven(producer_id)),)
-        if block_end > PRODUCER_ID_MAX - BLOCK_SIZE:
+        if block_end > kind.end - BLOCK_SIZE:
             raise Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "there are no unused producer ids left")
         block = Record(COUNTERS, ProducerIdBlockTaken(block_end + BLOCK_SIZE), cause="producer_id_block")
         return block_end, (block, Record(COUNTERS, ProducerIdGiven(block_end)))
+
+    def _next_of(self, kind: _Kind) -> int:
+        return self._values.get(kind.next_producer_id) or kind.first
 
     def next_csn(self) -> tuple[int, Record]:
         """The number for the next outcome, and the record that gives it."""
@@ -49,10 +76,20 @@ class CountersShard:
     def check_given(self, producer_id: int, csn: int) -> None:
         """Return only for numbers that may have been given away: what comes from the future would block those who get
         them. Raises Refused INVALID_REQUEST."""
-        if producer_id >= (self._values.get(_NEXT) or 0):
+        if producer_id >= self._next_of(_kind_of(producer_id)):
             raise Refused(ErrorCode.INVALID_REQUEST, f"producer id {producer_id} was never given to a producer")
         if csn > (self._values.get(_CSN) or 0):
             raise Refused(ErrorCode.INVALID_REQUEST, f"csn {csn} was never given to an outcome")
+
+    def check_plain(self, producer_id: int) -> None:
+        """Return only for a producer id that no transactional id has or ever had, so that no fence concerns it. Raises
+        Refused INVALID_TXN_STATE."""
+        if not is_plain(producer_id) and producer_id < self._next_of(_OF_TRANSACTIONS):
+            raise Refused(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer id {producer_id} was given to a transactional id and appends in its transactions only: send "
+                "the batch in one, or call InitProducerId without a transactional_id for the batches outside",
+            )
 
     def durable_csn(self) -> int:
         """The number of the newest outcome that is on disk, 0 before the first."""
@@ -69,11 +106,12 @@ class CountersShard:
                 self._values.put(_CSN, csn)
             case ProducerIdBlockTaken(next_unassigned_producer_id=block_end):
                 # After a load the rest of the last block is skipped: which of its ids were used is not known.
-                if _NEXT not in self._values:
-                    self._values.put(_NEXT, block_end)
-                self._values.put(_BLOCK_END, block_end)
+                kind = _kind_of(block_end - 1)
+                if kind.next_producer_id not in self._values:
+                    self._values.put(kind.next_producer_id, block_end)
+                self._values.put(kind.block_end, block_end)
             case ProducerIdGiven(producer_id=producer_id):
-                self._values.put(_NEXT, producer_id + 1)
+                self._values.put(_kind_of(producer_id).next_producer_id, producer_id + 1)
                 self._values.put(_GIVEN, (self._values.get(_GIVEN) or 0) + 1)
             case UnownedMarkerWritten():
                 pass  # For the history alone.

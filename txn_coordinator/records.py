@@ -52,7 +52,7 @@ class TransactionForgotten(Struct, frozen=True, gc=False):
 
 
 class ProducerIdBlockTaken(Struct, frozen=True, gc=False):
-    """Every producer id below `next_unassigned` may have been given away (COUNTERS shard)."""
+    """Every producer id of its kind, plain or not, below this one may have been given away (COUNTERS shard)."""
 
     next_unassigned_producer_id: int
 

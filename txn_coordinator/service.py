@@ -94,10 +94,10 @@ class TransactionService:
         return self._shard_keys[shard_of(transactional_id, len(self._shard_keys))]
 
     def new_producer_id(self, context: CallContext) -> Pending[Identity]:
-        """InitProducerId without a transactional id: an identity nobody had before."""
+        """InitProducerId without a transactional id: an identity nobody had before, for plain appends only."""
 
         def decide(shard: CountersShard, _turn: Turn) -> Decision:
-            producer_id, records = shard.next_producer_id()
+            producer_id, records = shard.next_plain_producer_id()
             return Decision(reply=Identity(producer_id, 0), records=records)
 
         return self._runtime.write(Operation(COUNTERS, decide), context)

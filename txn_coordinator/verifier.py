@@ -14,6 +14,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
 from coordinator_runtime.ports import Membership
 from coordinator_runtime.runtime import Runtime
+from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.rules import Additions
 from txn_coordinator.shard import TransactionShard, abort_operation
 from txn_coordinator.state import Identity
@@ -58,6 +59,15 @@ class CoordinatorVerifier:
             return replace(decision, reply=None)
 
         return Operation(self._shard_of_id(membership.transactional_id), decide)
+
+    def check_plain(self, producer_id: int) -> Operation:
+        """The counters know it, of which every server has all: no shard of transactional ids is asked."""
+
+        def decide(counters: CountersShard, _turn: Turn) -> Decision:
+            counters.check_plain(producer_id)
+            return Decision()
+
+        return Operation(COUNTERS, decide)
 
     def verify_group(self, membership: Membership, group_id: str, then: Callable[[int], Decision]) -> Operation:
         """For clients of version 1: the group must have been added before."""

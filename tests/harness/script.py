@@ -5,6 +5,7 @@ pasting. A line is a verb and its arguments; `key=value` and single words after 
 
     topic t 2                      make a topic                      (delete t: delete it)
     init p1 orders                 producer p1 initialises the transactional id "orders"
+    init p1                        producer p1 gets an identity without a transactional id, for plain batches
     add p1 t-0 t-1                 AddPartitionsToTxn
     produce p1 t-0 a b             append the records a and b
     offset p1 group 7              put a group's offset of t-0 into the transaction (of=t-1: of another partition)
@@ -34,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -41,6 +43,7 @@ from msgspec.structs import replace
 from coordinator_api.v1 import transaction_pb2
 from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_protocol.marker import Outcome
+from coordinator_protocol.producer_ids import PLAIN_PRODUCER_IDS_FROM, is_plain
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from partition_log.requests import ProduceResult
@@ -57,11 +60,17 @@ class Producer:
     """One instance of a client, with what it believes."""
 
     name: str
-    transactional_id: str
+    own_id: str | None
+    """Its transactional id; None for a plain producer."""
     version: int = 2
     identity: Identity | None = None
     sequences: dict[str, int] = field(default_factory=dict)
     last_call: Pending[Any] | None = None
+
+    @property
+    def transactional_id(self) -> str:
+        assert self.own_id is not None, f"{self.name} is a plain producer"
+        return self.own_id
 
     def become(self, identity: Identity) -> None:
         """Go on with this identity; a new epoch starts its sequences anew."""
@@ -161,11 +170,16 @@ def _delete(script: Script, line: Line) -> None:
 
 
 def _init(script: Script, line: Line) -> None:
-    name, transactional_id = line.words
+    name, *named = line.words
     producer = script.producers.get(name)
     if producer is None:
-        producer = Producer(name, transactional_id, version=1 if "v1" in line.flags else 2)
+        producer = Producer(name, named[0] if named else None, version=1 if "v1" in line.flags else 2)
         script.producers[name] = producer
+    if not named:
+        producer.last_call = script.world.init_plain(script.context(line, producer))
+        script.ask(name, line, producer.last_call, partial(_become_plain, producer))
+        return
+    (transactional_id,) = named
     expected = None
     if line.options.get("expected") == name:
         expected = producer.identity
@@ -187,6 +201,11 @@ def _init(script: Script, line: Line) -> None:
         return _shown(initialised.identity) + ongoing
 
     script.ask(name, line, producer.last_call, tell)
+
+
+def _become_plain(producer: Producer, identity: Identity) -> str:
+    producer.become(identity)
+    return _shown(identity)
 
 
 def _add(script: Script, line: Line) -> None:
@@ -218,7 +237,7 @@ def _produce(script: Script, line: Line) -> None:
     sequence = int(line.options.get("seq", producer.sequences.get(partition, 0)))
     producer.sequences[partition] = sequence + len(values)
     producer.last_call = script.world.produce(
-        None if "plain" in line.flags else producer.transactional_id,
+        None if "plain" in line.flags else producer.own_id,
         identity,
         partition,
         values,
@@ -445,11 +464,16 @@ def _high_watermark(world: World, partition: str) -> int:
 
 def _identity(text: str) -> Identity:
     producer_id, epoch = text.split("/")
+    if producer_id.startswith("plain"):
+        return Identity(PLAIN_PRODUCER_IDS_FROM + int(producer_id.removeprefix("plain")), int(epoch))
     return Identity(int(producer_id), int(epoch))
 
 
 def _shown(identity: Identity) -> str:
-    return f"{identity.producer_id}/{identity.producer_epoch}"
+    """Plain producer ids are counted from where they begin."""
+    producer_id, epoch = identity
+    number = f"plain{producer_id - PLAIN_PRODUCER_IDS_FROM}" if is_plain(producer_id) else str(producer_id)
+    return f"{number}/{epoch}"
 
 
 def _log_entry(entry: LogEntry) -> str:
@@ -459,7 +483,7 @@ def _log_entry(entry: LogEntry) -> str:
 
 
 def _producer_entry(producer_id: int, entry: ProducerEntry) -> str:
-    shown = f"{producer_id}/{entry.epoch} last sequence {entry.last_sequence}"
+    shown = f"{_shown(Identity(producer_id, entry.epoch))} last sequence {entry.last_sequence}"
     return shown if entry.open_transaction is None else f"{shown} open"
 
 

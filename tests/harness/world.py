@@ -360,6 +360,10 @@ class World:
         )
         return called(lambda: self.inside.transactions.init_producer_id(request, context))
 
+    def init_plain(self, context: CallContext = ANYBODY) -> Pending[Identity]:
+        """InitProducerId without a transactional id."""
+        return called(lambda: self.inside.transactions.new_producer_id(context))
+
     def prepare(self, transactional_id: str, identity: Identity, context: CallContext = ANYBODY) -> Pending[Identity]:
         """PrepareTransaction."""
         command = PrepareTransaction(transactional_id=transactional_id, identity=identity)

@@ -44,8 +44,10 @@ class NaiveProducer:
 
 
 class NaiveLog:
-    def __init__(self, written: list[Written] | None = None) -> None:
+    def __init__(self, written: list[Written] | None = None, of_transactions: frozenset[int] = frozenset()) -> None:
         self.written = written if written is not None else []
+        self.of_transactions = of_transactions
+        """Producer ids of transactional ids."""
 
     @property
     def end(self) -> int:
@@ -77,6 +79,8 @@ class NaiveLog:
         producer = self.producer(producer_id)
         if producer_id < 0:
             return None
+        if not is_transactional and producer_id in self.of_transactions:
+            return ErrorCode.INVALID_TXN_STATE
         if producer is None:
             return None if sequence == 0 else ErrorCode.UNKNOWN_PRODUCER_ID
         if epoch == producer.epoch:

@@ -168,7 +168,7 @@ def test_what_was_appended_outside_of_the_transaction_is_no_part_of_it() -> None
         base_sequence=0,
         encoding=Encoding.RECORDS_V1,
     )
-    plain = Append(ORDINAL, header, encode_offsetless(header, b"payload"))
+    plain = Append(ORDINAL, header, encode_offsetless(header, b"payload"), is_admitted=True)
     room.perform(lambda log: log.decide_append(plain, TURN))
     refused = room.perform(
         lambda log: log.decide_append_and_end([transactional], marker(PRODUCER_ID, 0, Outcome.COMMIT, 1), TURN)

@@ -19,7 +19,9 @@ from tests.log.naive_log import NaiveLog, Written
 
 AT_ONCE = CallContext(immediate_51=True)
 
-transactional_ids = st.integers(1, 3)
+OF_TRANSACTIONS = frozenset({1, 2, 3})
+"""Producer ids that were given to transactional ids."""
+transactional_ids = st.sampled_from(sorted(OF_TRANSACTIONS))
 counts = st.integers(1, 3)
 times_ms = st.integers(0, 30)
 
@@ -33,7 +35,8 @@ class LogMachine(RuleBasedStateMachine):
     def start(self) -> None:
         self.room = LogRoom(config=PartitionConfig(index_interval_batches=4))
         self.room.create()
-        self.log = NaiveLog()
+        self.room.transactions.given = OF_TRANSACTIONS
+        self.log = NaiveLog(of_transactions=OF_TRANSACTIONS)
         self.group = 1
         self.durable_group = 0
         self.waiting: list[tuple[Pending[list[ProduceResult]], object, int]] = []
@@ -157,9 +160,12 @@ class LogMachine(RuleBasedStateMachine):
         room = self.room.crash(kept_groups)
         if kept_groups == 0:
             assert room.state() == before, "what was durable is what a restart finds"
+        room.transactions.given = OF_TRANSACTIONS
         self.room = room
         kept = {*range(self.durable_group + 1), *survivors}
-        self.log = NaiveLog([written for written in self.log.written if written.group in kept])
+        self.log = NaiveLog(
+            [written for written in self.log.written if written.group in kept], of_transactions=OF_TRANSACTIONS
+        )
         self.durable_group = self.group
         self.group += 1
         self.waiting.clear()

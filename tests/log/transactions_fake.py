@@ -65,6 +65,8 @@ class FakeTransactions:
         self.questions: list[tuple[str, Membership, int]] = []
         self.markers: PartitionMarkers | None = None
         self.csn = csn
+        self.given: frozenset[int] = frozenset()
+        """Producer ids that were given to transactional ids, besides those with an open transaction."""
 
     def verify(self, membership: Membership, ordinal: int) -> Operation:
         def decide(shard: MembershipShard, _turn: Turn) -> Decision:
@@ -81,6 +83,14 @@ class FakeTransactions:
             for ordinal in joining:
                 self._ask("add", membership, ordinal)
             return Decision(records=tuple([Record(KEY, Joined(membership, ordinal)) for ordinal in joining]))
+
+        return Operation(KEY, decide)
+
+    def check_plain(self, producer_id: int) -> Operation:
+        def decide(shard: MembershipShard, _turn: Turn) -> Decision:
+            if producer_id in {*self.given, *(membership.producer_id for membership, _ in shard.members.items())}:
+                raise Refused(ErrorCode.INVALID_TXN_STATE, "the producer id is one of a transactional id")
+            return Decision()
 
         return Operation(KEY, decide)
 

@@ -336,9 +336,13 @@ class Auditor:
                     _require(earlier.granted < later.granted, f"P5: {later} came after {earlier}")
 
     def _check_fencing(self) -> None:
-        """P6, I16: once a new instance has its identity, nothing that an older one asks for afterwards is done."""
+        """P6, I16: once a new instance has its identity, nothing that an older one asks for afterwards is done. Outside
+        of transactions none of them may append anything, ever."""
         inits = [op for op in self._grants() if op.kind == "init"]
         for op in self._history.ops:
+            _require(
+                op.kind != "plain" or not op.answers, f"P6: taken outside of all transactions, where none may be: {op}"
+            )
             if not op.is_ok or op.identity is None or op.is_duplicate:
                 continue
             for init in inits:

@@ -269,6 +269,10 @@ def ask_nobody(judge: Any, *args: Any, **kwargs: Any) -> Any:
     return AppendVerdict.APPEND if verdict is AppendVerdict.ADMIT else verdict
 
 
+def ask_nobody_about_plain_ones(judge: Any, entry: Any, batch: Any, *, is_admitted: bool, **kwargs: Any) -> Any:
+    return judge(entry, batch, is_admitted=is_admitted or not batch.is_transactional, **kwargs)
+
+
 def any_marker_closes(judge: Any, entry: Any, marker: Any, **kwargs: Any) -> Any:
     if entry is not None and entry.open_transaction is not None:
         return MarkerVerdict.APPEND

@@ -162,9 +162,14 @@ class Instance:
     def _zombie_request(self, partitions: list[str], now: int) -> Op | None:
         if self.identity is None:
             return None
-        match self._chance.randrange(4):
+        match self._chance.randrange(5):
             case 0:
                 return self._produce(self._chance.choice(partitions), now)
+            case 4:
+                self._numbers.values += 1
+                return self._op(
+                    "plain", now, partition=self._chance.choice(partitions), values=(f"v{self._numbers.values}",)
+                )
             case 1:
                 return self._op("end", now, outcome=self._chance.choice(("commit", "abort")))
             case 2:

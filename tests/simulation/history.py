@@ -33,7 +33,7 @@ class Op:
 
     number: int
     kind: str
-    """init, add, produce, offset, prepare, end or transact"""
+    """init, add, produce, offset, prepare, end, transact, or plain: a batch outside of all transactions"""
     instance: str
     transactional_id: str
     version: int

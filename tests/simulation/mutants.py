@@ -319,6 +319,11 @@ MUTANTS = (
         ((log_rules, "judge_append", bugs.ask_nobody),),
     ),
     Mutant(
+        "ask_nobody_about_plain_ones",
+        "a fenced producer appends outside of all transactions",
+        ((log_rules, "judge_append", bugs.ask_nobody_about_plain_ones),),
+    ),
+    Mutant(
         "any_marker_closes",
         "a late marker ends the transaction that is open now",
         ((log_rules, "judge_marker", bugs.any_marker_closes),),

@@ -192,9 +192,10 @@ class Simulation:
                 return world.prepare(op.transactional_id, identity, context).map(lambda _token: True)
             case "offset":
                 return world.commit_offset(op.transactional_id, identity, op.group, op.offset, context)
-            case "produce":
+            case "produce" | "plain":
+                transactional_id = op.transactional_id if op.kind == "produce" else None
                 return world.produce(
-                    op.transactional_id, identity, op.partition, op.values, sequence=op.sequence, context=context
+                    transactional_id, identity, op.partition, op.values, sequence=op.sequence, context=context
                 )
             case _:
                 return world.end(

@@ -7,14 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.decision import Decision, Operation
+from coordinator_protocol.producer_ids import PLAIN_PRODUCER_IDS_FROM, PRODUCER_ID_MAX
+from coordinator_runtime.decision import Decision, Operation, Record
 from coordinator_runtime.timeline import Journal
 from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
 from tests.harness.memory_store import MemoryStore
-from txn_coordinator.counters import BLOCK_SIZE, COUNTERS, PRODUCER_ID_MAX, CountersShard
+from txn_coordinator.counters import BLOCK_SIZE, COUNTERS, CountersShard
 from txn_coordinator.loading import counters_kind
-from txn_coordinator.records import ProducerIdBlockTaken
+from txn_coordinator.records import ProducerIdBlockTaken, ProducerIdGiven
 
 
 class Counters:
@@ -26,15 +27,20 @@ class Counters:
         self.driver.load(counters_kind(self.driver.runtime))
         self.shard: CountersShard = self.driver.runtime.shard(COUNTERS)
 
-    def take(self) -> list[int]:
+    def take(self, *, is_for_plain: bool = False) -> list[int]:
         """Take an id; it is in the list once it may be told."""
         told: list[int] = []
-        self.driver.runtime.write(Operation(COUNTERS, _take)).map(told.append)
+        self.driver.runtime.write(Operation(COUNTERS, _take_plain if is_for_plain else _take)).map(told.append)
         return told
 
 
 def _take(shard: CountersShard, _turn: object) -> Decision:
     producer_id, records = shard.next_producer_id()
+    return Decision(reply=producer_id, records=records)
+
+
+def _take_plain(shard: CountersShard, _turn: object) -> Decision:
+    producer_id, records = shard.next_plain_producer_id()
     return Decision(reply=producer_id, records=records)
 
 
@@ -83,9 +89,59 @@ def test_a_refused_operation_gives_its_id_back() -> None:
     assert told == [0]
 
 
-def test_the_last_block_ends_before_ids_overflow() -> None:
+@pytest.mark.parametrize(("end", "is_for_plain"), [(PLAIN_PRODUCER_IDS_FROM, False), (PRODUCER_ID_MAX + 1, True)])
+def test_the_last_block_ends_before_ids_overflow(end: int, is_for_plain: bool) -> None:
     shard = CountersShard(Journal())
-    shard.replay(ProducerIdBlockTaken(PRODUCER_ID_MAX - BLOCK_SIZE + 1))
+    shard.replay(ProducerIdBlockTaken(end - BLOCK_SIZE))
+    assert take(shard, is_for_plain)[0] == end - BLOCK_SIZE
+    shard.replay(ProducerIdBlockTaken(end))
+    shard.replay(ProducerIdGiven(end - 1))
     with pytest.raises(Refused) as refused:
-        shard.next_producer_id()
+        take(shard, is_for_plain)
     assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert take(shard, not is_for_plain), "the others are counted on their own"
+
+
+def take(shard: CountersShard, is_for_plain: bool) -> tuple[int, tuple[Record, ...]]:
+    return shard.next_plain_producer_id() if is_for_plain else shard.next_producer_id()
+
+
+@given(st.lists(st.sampled_from(("id", "plain", "flush", "crash")), max_size=20))
+@settings(max_examples=40, deadline=None)
+def test_a_producer_id_never_changes_sides(steps: list[str]) -> None:
+    """Whoever was given one, and whatever a crash loses: those of transactional ids append nothing plainly, and those
+    of plain producers do."""
+    counters = Counters(MemoryStore())
+    told: dict[bool, list[list[int]]] = {True: [], False: []}
+    for step in steps:
+        match step:
+            case "flush":
+                counters.driver.flush()
+            case "crash":
+                counters = Counters(counters.store.crash())
+            case _:
+                told[step == "plain"].append(counters.take(is_for_plain=step == "plain"))
+        for is_for_plain, ids in told.items():
+            for producer_id in (each for taken in ids for each in taken):
+                assert _may_append_plainly(counters.shard, producer_id) is is_for_plain
+    ids = [producer_id for each in (*told[True], *told[False]) for producer_id in each]
+    assert len(ids) == len(set(ids))
+
+
+def _may_append_plainly(shard: CountersShard, producer_id: int) -> bool:
+    try:
+        shard.check_plain(producer_id)
+    except Refused:
+        return False
+    return True
+
+
+def test_an_id_that_nobody_was_given_is_nobodys() -> None:
+    shard = CountersShard(Journal())
+    shard.check_plain(0)
+    (block, given) = take(shard, False)[1]
+    for record in (block, given):
+        shard.replay(record.value)
+    shard.check_plain(1)
+    with pytest.raises(Refused, match="was given to a transactional id"):
+        shard.check_plain(0)

@@ -666,7 +666,10 @@ class ProduceRequest(_message.Message):
     TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
-    """Required for transactional batches, else absent. Version 2: the partition is added to the transaction by this call."""
+    """Required for transactional batches, else absent. Version 2: the partition is added to the transaction by this call.
+    Without it, no producer id that InitProducerId gave to a transactional id is taken, whatever its epoch and whatever
+    has become of the id since: INVALID_TXN_STATE. A partition may not have heard that the producer is fenced.
+    """
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property

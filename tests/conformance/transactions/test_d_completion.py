@@ -397,6 +397,9 @@ class AdmitsAll:
     def add(self, membership: Membership, ordinals: frozenset[int]) -> Operation:
         return self.verify(membership, min(ordinals))
 
+    def check_plain(self, producer_id: int) -> Operation:
+        return Operation(COUNTERS, lambda _shard, _turn: Decision())
+
     def abort_touching(self, ordinals: Sequence[int]) -> Sequence[Operation]:
         return []
 

@@ -9,10 +9,11 @@ import pytest
 
 from coordinator_api.v1 import common_pb2, log_pb2, transaction_pb2
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, Refused, error_class
+from coordinator_protocol.producer_ids import PLAIN_PRODUCER_IDS_FROM, PRODUCER_ID_MAX
 from coordinator_runtime.timeline import Journal
 from tests.conformance.transactions.cases import case, not_drivable
 from tests.conformance.transactions.room import ABORT, COMMIT, NOW, TIMEOUT_MS, Denies, Room
-from txn_coordinator.counters import PRODUCER_ID_MAX, CountersShard
+from txn_coordinator.counters import CountersShard
 from txn_coordinator.records import ProducerIdBlockTaken
 from txn_coordinator.service import TransactionFilter
 from txn_coordinator.state import Identity
@@ -151,6 +152,9 @@ def test_producer_ids_never_wrap() -> None:
     counters = CountersShard(Journal())
     counters.replay(ProducerIdBlockTaken(PRODUCER_ID_MAX - 500))
     with pytest.raises(Refused, match="no unused producer ids"):
+        counters.next_plain_producer_id()
+    counters.replay(ProducerIdBlockTaken(PLAIN_PRODUCER_IDS_FROM - 500))
+    with pytest.raises(Refused, match="no unused producer ids"):
         counters.next_producer_id()
 
 
@@ -159,9 +163,10 @@ def test_producer_ids_of_three_blocks_are_distinct_and_none_is_skipped() -> None
     room = Room()
     pending = [room.inside.transactions.new_producer_id(NOW) for _ in range(3_000)]
     room.settle()
-    assert [each.result() for each in pending] == [Identity(number, 0) for number in range(3_000)]
+    first = PLAIN_PRODUCER_IDS_FROM
+    assert [each.result() for each in pending] == [Identity(first + number, 0) for number in range(3_000)]
     room.crash()
-    assert room.told(room.inside.transactions.new_producer_id(NOW)) == Identity(3_000, 0)
+    assert room.told(room.inside.transactions.new_producer_id(NOW)) == Identity(first + 3_000, 0)
 
 
 not_drivable(235, "the block is a record of the operation that needs it: there is no request for one that could fail")

@@ -198,8 +198,9 @@ Global___CsnValue: _TypeAlias = CsnValue  # noqa: Y015
 
 @_typing.final
 class ProducerIdBlockValue(_message.Message):
-    """Value of record type PRODUCER_ID_BLOCK: the first producer id that no block covers yet. Durable before or with the
-    first use of an id of the block, so that an id is never given twice.
+    """Value of record types PRODUCER_ID_BLOCK (of transactional ids) and PLAIN_PRODUCER_ID_BLOCK (of producers without one):
+    the first producer id of that kind which no block covers yet. Durable before or with the first use of an id of the block,
+    so that an id is never given twice.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -18,6 +18,7 @@ from coordinator_server.commands.dev import dev
 from coordinator_server.commands.doctor import doctor
 from coordinator_server.commands.explain import explain
 from coordinator_server.commands.health import health
+from coordinator_server.commands.probe import probe
 from coordinator_server.commands.produce import produce
 from coordinator_server.commands.serve import serve
 from coordinator_server.commands.transactions import describe, list_transactions
@@ -50,6 +51,7 @@ app.add_typer(log.app)
 app.add_typer(store.app)
 app.add_typer(config.app)
 app.command()(doctor)
+app.command()(probe)
 app.command()(health)
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from coordinator_server.events import SLOW_COMMIT_MS
 from coordinator_server.group_events import SLOW_REBALANCE_MS
 from coordinator_server.metrics.families import FAMILIES, Family
+from coordinator_server.metrics.probe import PROBE_FAMILIES
 
 _SECTIONS: Final = {
     "Identity": ("txn_build_", "txn_config_"),
@@ -16,6 +17,7 @@ _SECTIONS: Final = {
     "Runtime": ("txn_runtime_",),
     "Store": ("txn_store_",),
     "Calls": ("txn_rpc_",),
+    "Probe": ("txn_probe_",),
 }
 
 _HEAD: Final = """\
@@ -57,6 +59,7 @@ _REMARKS: Final = """\
 - A commit group holds rows of all coordinators and goes to one store. So `txn_runtime_batch_records`,
   `txn_runtime_flush_seconds` and the metrics of the store have no label for either.
 - `txn_store_write_stalls_total` counts, because a gauge would miss every stall between two scrapes.
+- Those of the probe come from `txnctl probe --metrics-listen HOST:PORT`, a process of its own: scrape it, too.
 - Lag exists for the groups that `metrics_lag_groups` names, and is as old as the last round over them: ten seconds,
   or longer where many partitions are watched;
 - Gauges of partitions exist for the first `metrics_partitions_max` ones by topic name and number;
@@ -113,7 +116,7 @@ _KAFKA: Final = (
     ("event-queue-size, event-queue-time, event-processing-time", "`txn_runtime_event_loop_lag_seconds`"),
     ("event-purgatory-time, batch-flush-time", "`txn_runtime_flush_seconds`"),
     ("thread-idle-ratio", "the processor time of the process: one thread decides"),
-    ("group lag", "none, it would be a label per group; ListOffsets minus OffsetFetch says it"),
+    ("group lag", "`txn_group_lag_records`, `txn_group_lag_seconds`, for groups that `metrics_lag_groups` names"),
     (
         "of consumers: heartbeat-response-time, join-time, sync-time, commit-latency",
         "none, those are of the clients; `txn_rpc_seconds` is the part of the server",
@@ -198,7 +201,7 @@ def metrics_page() -> str:
 
 
 def _section(title: str, prefixes: tuple[str, ...]) -> str:
-    rows = "".join(_row(family) for family in FAMILIES if family.name.startswith(prefixes))
+    rows = "".join(_row(family) for family in (*FAMILIES, *PROBE_FAMILIES) if family.name.startswith(prefixes))
     return f"### {title}\n\n| name | type | labels | meaning |\n| --- | --- | --- | --- |\n{rows}"
 
 

@@ -1,0 +1,73 @@
+"""What `txnctl probe` exports to Prometheus. It is a process of its own, so it has a registry of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+
+from coordinator_server.metrics.families import Family, Kind
+from coordinator_server.metrics.instruments import SECONDS, US
+
+PROBE_FAMILIES: Final = (
+    Family(
+        "txn_probe_rounds_total",
+        Kind.COUNTER,
+        ("result",),
+        "Rounds, by whether every step went well (ok) or one failed (failed).",
+    ),
+    Family(
+        "txn_probe_failures_total",
+        Kind.COUNTER,
+        ("step",),
+        "Steps that failed, each of which ended its round: init, commit, read, abort, hide.",
+    ),
+    Family(
+        "txn_probe_step_seconds",
+        Kind.HISTOGRAM,
+        ("step",),
+        "How long a step took that went well, as the client saw it.",
+    ),
+    Family(
+        "txn_probe_last_success_timestamp_seconds",
+        Kind.GAUGE,
+        (),
+        "When the last round ended in which every step went well, in Unix seconds; 0 = none did yet.",
+    ),
+)
+"""As `FAMILIES` for the server; `docs/metrics.md` is written from both."""
+
+
+class ProbeMetrics:
+    """Counts rounds."""
+
+    def __init__(self, steps: Collection[str]) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no type for it
+        self.registry = CollectorRegistry()
+        rounds, failures, seconds, last = PROBE_FAMILIES
+        self._rounds = Counter(*_names(rounds), registry=self.registry)
+        self._failures = Counter(*_names(failures), registry=self.registry)
+        self._seconds = Histogram(*_names(seconds), buckets=SECONDS, registry=self.registry)
+        self._last = Gauge(*_names(last), registry=self.registry)
+        for result in ("ok", "failed"):
+            self._rounds.labels(result)
+        for step in steps:
+            self._failures.labels(step)
+            self._seconds.labels(step)
+
+    def step(self, step: str, elapsed_us: int) -> None:
+        """It went well."""
+        self._seconds.labels(step).observe(elapsed_us / US)
+
+    def ended(self, failed_step: str | None, now_ms: int) -> None:
+        """A round is over."""
+        self._rounds.labels("failed" if failed_step else "ok").inc()
+        if failed_step:
+            self._failures.labels(failed_step).inc()
+        else:
+            self._last.set(now_ms / 1_000)
+
+
+def _names(family: Family) -> tuple[str, str, tuple[str, ...]]:
+    return family.name, family.meaning, family.labels

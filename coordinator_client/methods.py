@@ -113,6 +113,7 @@ ABORT_HANGING_TRANSACTIONS: Final = Rpc(
     admin.AbortHangingTransactionsRequest,
     admin.AbortHangingTransactionsResponse.FromString,
 )
+LIMITS: Final = Rpc(Method.LIMITS, _ADMIN, admin.LimitsRequest, admin.LimitsResponse.FromString)
 LIST_SHARDS: Final = Rpc(Method.LIST_SHARDS, _ADMIN, admin.ListShardsRequest, admin.ListShardsResponse.FromString)
 LOAD_SHARD: Final = Rpc(Method.LOAD_SHARD, _ADMIN, admin.LoadShardRequest, admin.LoadShardResponse.FromString)
 UNLOAD_SHARD: Final = Rpc(Method.UNLOAD_SHARD, _ADMIN, admin.UnloadShardRequest, admin.UnloadShardResponse.FromString)

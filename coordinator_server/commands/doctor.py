@@ -1,16 +1,19 @@
-"""`txnctl doctor`: whether this machine can run a server well."""
+"""`txnctl doctor`: whether this machine can run a server well, or whether a running server is well."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator_server.commands.options import Output
-from coordinator_server.exit_status import ExitStatus
+from coordinator_server.commands.options import DEFAULT_PATIENCE_MS, Output, Patience
+from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.output import Column, OutputFormat, Row, print_list
+
+if TYPE_CHECKING:
+    from coordinator_server.machine import Finding
 
 
 def doctor(
@@ -22,17 +25,25 @@ def doctor(
             help="Where the data will lie; its disk is measured. [default: TXN_DATA_DIR, else the current directory]",
         ),
     ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            "--server", "-s", metavar="HOST:PORT", help="Look at this running server, and not at the machine."
+        ),
+    ] = None,
+    timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Look at clock, disk, limits and versions, and say what to repair. Takes a second; leaves nothing behind.
+    """Look at clock, disk, limits and versions of this machine, or at a running server, and say what to repair. Takes a
+    second; leaves nothing behind.
 
     Ends with status 1 if something would keep a server from running or from keeping its promises.
     """
-    from coordinator_runtime.clock import SystemClock
-    from coordinator_server.machine import Verdict, look_at_machine
+    from coordinator_server.machine import Verdict
 
-    place = data_dir or Path(os.environ.get("TXN_DATA_DIR", "."))
-    findings = list(look_at_machine(place, SystemClock()))
+    if server is not None and data_dir is not None:
+        raise CommandFailed(ExitStatus.USAGE, "--data-dir is about this machine and --server about a server: give one")
+    findings = _of_machine(data_dir) if server is None else _of_server(server, timeout_ms)
     rows: list[Row] = [
         {
             "subject": finding.subject,
@@ -51,3 +62,20 @@ def doctor(
     print_list(rows, columns, output, empty="")
     if any(finding.verdict is Verdict.PROBLEM for finding in findings):
         raise typer.Exit(ExitStatus.PROBLEM)
+
+
+def _of_machine(data_dir: Path | None) -> list[Finding]:
+    from coordinator_runtime.clock import SystemClock
+    from coordinator_server.machine import look_at_machine
+
+    return list(look_at_machine(data_dir or Path(os.environ.get("TXN_DATA_DIR", ".")), SystemClock()))
+
+
+def _of_server(server: str, timeout_ms: int) -> list[Finding]:
+    """Raises CommandFailed where nobody answers."""
+    from coordinator_runtime.clock import SystemClock
+    from coordinator_server.commands.remote import connected
+    from coordinator_server.commands.server_findings import look_at_server
+
+    with connected(server) as connection:
+        return list(look_at_server(connection, SystemClock(), timeout_ms))

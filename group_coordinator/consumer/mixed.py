@@ -277,6 +277,12 @@ def _classic_member(group: ConsumerGroup, member_id: str) -> tuple[ConsumerMembe
 
 
 def _check_generation(group: ConsumerGroup, current: CurrentAssignment, generation_id: int) -> None:
+    if current.state is MemberState.UNKNOWN:
+        # The classic protocol's way to fence: its clients give everything up before they join again.
+        raise Refused(
+            ErrorCode.ILLEGAL_GENERATION,
+            f"the member of group {group.group_id!a:.80} is stored in a state that only a newer server knows; join again",
+        )
     if generation_id != current.member_epoch:
         raise Refused(
             ErrorCode.ILLEGAL_GENERATION,

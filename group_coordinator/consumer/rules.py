@@ -112,6 +112,13 @@ def check_epoch(current: CurrentAssignment, member_epoch: int, owned: Owned | No
 
     Raises Refused FENCED_MEMBER_EPOCH (spec groups 3.7)."""
     stored = current.member_epoch
+    if current.state is MemberState.UNKNOWN and member_epoch != JOIN_EPOCH:
+        # As Kafka's CurrentAssignmentBuilder: nobody here knows what the member was about to do.
+        raise Refused(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            "the member is stored in a state that only a newer server knows: give up all partitions and join again with "
+            "epoch 0",
+        )
     if member_epoch in {stored, JOIN_EPOCH}:
         return
     if member_epoch == current.previous_member_epoch and member_epoch < stored and owned is not None:
@@ -210,7 +217,17 @@ def reconcile(
                 return _drop_unsubscribed(current, destination) if is_subscription_new else current
         case MemberState.UNRELEASED:
             pass
+        case MemberState.UNKNOWN:
+            # It joins again. All that it may still own is its own until it says that it is not.
+            current = replace(current, assigned=_all_held(current), pending_revocation={})
     return _step(current, destination, owned)
+
+
+def _all_held(current: CurrentAssignment) -> Held:
+    held = dict(current.assigned)
+    for topic_id, partitions in current.pending_revocation.items():
+        held[topic_id] = {**held.get(topic_id, NONE_OF_TOPIC), **partitions}
+    return held
 
 
 def _step(current: CurrentAssignment, destination: Destination, owned: Owned | None) -> CurrentAssignment:

@@ -4,7 +4,7 @@ The *group epoch* grows when what an assignment rests on changes. The *assignmen
 current target was computed for. A *member epoch* is the assignment epoch that the member has reached.
 
     STABLE      holds what its epoch wants            UNREVOKED   must give something up, and has not said that it did
-    UNRELEASED  waits for what others still hold
+    UNRELEASED  waits for what others still hold      UNKNOWN     stored by a newer program, which knows what it means
 
 Source: KIP-848, spec groups 3.1 and 3.6.
 """
@@ -55,6 +55,13 @@ class MemberState(IntEnum):
     STABLE = 0
     UNREVOKED = 1
     UNRELEASED = 2
+    UNKNOWN = 127
+    """Any other number that is stored. The member must give up all it has and join again, as Kafka demands; what it
+    holds is nobody else's until it did, or is gone."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> MemberState:
+        return cls.UNKNOWN
 
 
 class Subscription(Struct, frozen=True):

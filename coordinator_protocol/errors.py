@@ -281,7 +281,6 @@ _DEFAULT_CODES: Final[Mapping[ErrorClass, tuple[ErrorCode, ...]]] = MappingProxy
             _C.NOT_ENOUGH_REPLICAS,
             _C.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
             _C.CONCURRENT_TRANSACTIONS,
-            _C.KAFKA_STORAGE_ERROR,
             _C.UNKNOWN_LEADER_EPOCH,
             _C.OFFSET_NOT_AVAILABLE,
             _C.UNSTABLE_OFFSET_COMMIT,
@@ -356,6 +355,9 @@ _DEFAULT_CODES: Final[Mapping[ErrorClass, tuple[ErrorCode, ...]]] = MappingProxy
             _C.INVALID_CONFIG,
             _C.UNSUPPORTED_FOR_MESSAGE_FORMAT,
             _C.INVALID_TRANSACTION_TIMEOUT,
+            # What is stored for the caller cannot be read, and was not changed: somebody must repair it. In Kafka the
+            # partition may move to another disk meanwhile; here it is where it is, and to ask again is in vain.
+            _C.KAFKA_STORAGE_ERROR,
             _C.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             _C.UNSUPPORTED_COMPRESSION_TYPE,
             _C.GROUP_MAX_SIZE_REACHED,
@@ -376,7 +378,6 @@ _EXCEPTIONS: Final[tuple[_Rule, ...]] = (
             _C.UNKNOWN_SERVER_ERROR,
             _C.REQUEST_TIMED_OUT,
             _C.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-            _C.KAFKA_STORAGE_ERROR,
         ),
         ErrorClass.UNKNOWN_OUTCOME,
     ),

@@ -68,6 +68,8 @@ class ShardLoadFailed:
 
     key: ShardKey
     error: Exception
+    reason: str
+    """The same in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,8 @@ class ShardStanding:
     state: ShardState
     coordinator_epoch: int | None
     """None where it does not serve, or sends no markers."""
+    reason: str | None = None
+    """Why it failed; None of one that did not."""
 
 
 ShardEvent = ShardLoaded | ShardLoadFailed | ShardStopped | ShardUnloaded
@@ -145,7 +149,8 @@ class ShardLoader:
 
     def standing(self, key: ShardKey) -> ShardStanding:
         """The same of one shard, which exists."""
-        return ShardStanding(key, self._runtime.table.states()[key], self._epochs.get(key))
+        table = self._runtime.table
+        return ShardStanding(key, table.states()[key], self._epochs.get(key), table.failures.get(key))
 
     @property
     def is_reading(self) -> bool:
@@ -267,7 +272,7 @@ class ShardLoader:
             try:
                 owed.result()
             except Exception as error:  # noqa: BLE001  a shard whose timers and debts are missing must not serve
-                self._stop_serving(key, ShardState.FAILED)
+                self._stop_serving(key, ShardState.UNLOADED)
                 self._fail(load, error)
             else:
                 del self._loads[key]
@@ -278,12 +283,13 @@ class ShardLoader:
 
     def _fail(self, load: _Load, error: Exception) -> None:
         del self._loads[load.key]
-        self._runtime.table.mark(load.key, ShardState.FAILED)
-        self._tell(ShardLoadFailed(load.key, error))
+        reason = f"{type(error).__name__}: {error}"
+        self._runtime.table.fail(load.key, reason)
+        self._tell(ShardLoadFailed(load.key, error, reason))
         refusal = Refused(
             ErrorCode.CORRUPT_MESSAGE,
-            f"{_name(load.key)} cannot be read from the store ({type(error).__name__}: {error}) and does not serve; "
-            "look at it with `txnctl store verify`, then load it again",
+            f"{_name(load.key)} cannot be read from the store ({reason}) and does not serve; look at it with `txnctl "
+            "store verify`, then load it again",
         )
         refusal.__cause__ = error
         load.reply.fail(refusal)

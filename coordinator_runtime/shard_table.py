@@ -8,10 +8,12 @@
 What each state answers (spec log-and-runtime 4.1, spec transactions 2 and 7):
 - active: serves.
 - loading: COORDINATOR_LOAD_IN_PROGRESS: ask here again.
-- unloaded, unloading, failed: NOT_COORDINATOR: find out who serves it.
-A partition is not asked for by its coordinator but by its leader, and that answers NOT_LEADER_OR_FOLLOWER in all three
-cases, as Kafka does. Inside the operation of somebody else, whose caller asked for a coordinator, it is a coordinator
-like the others (spec transactions 2.10).
+- unloaded, unloading: NOT_COORDINATOR: find out who serves it.
+- failed: KAFKA_STORAGE_ERROR, with the reason: nobody serves it until somebody repairs it, so that to ask again is in
+  vain.
+A partition is not asked for by its coordinator but by its leader, and that answers NOT_LEADER_OR_FOLLOWER in the first
+three cases, as Kafka does. Inside the operation of somebody else, whose caller asked for a coordinator, it is a
+coordinator like the others (spec transactions 2.10).
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ class ShardTable:
         self.served: dict[ShardKey, Shard] = {}
         """Looked up by every operation. Changed by `serve` and `mark` alone."""
         self._states: dict[ShardKey, ShardState] = {}
+        self._failures: dict[ShardKey, str] = {}
+        """Why shards failed, of those that are failed now."""
 
     def declare(self, keys: Iterable[ShardKey]) -> None:
         """These shards exist, and are not loaded."""
@@ -52,12 +56,26 @@ class ShardTable:
     def serve(self, key: ShardKey, shard: Shard) -> None:
         self.served[key] = shard
         self._states[key] = ShardState.ACTIVE
+        self._failures.pop(key, None)
 
     def mark(self, key: ShardKey, state: ShardState) -> None:
-        """The shard is in this state, which is not active."""
+        """The shard is in this state, which is neither active nor failed."""
         assert state is not ShardState.ACTIVE, "a shard that serves is there"
+        assert state is not ShardState.FAILED, "a shard fails for a reason"
         self.served.pop(key, None)
         self._states[key] = state
+        self._failures.pop(key, None)
+
+    def fail(self, key: ShardKey, reason: str) -> None:
+        """The shard could not be read back."""
+        self.served.pop(key, None)
+        self._states[key] = ShardState.FAILED
+        self._failures[key] = reason
+
+    @property
+    def failures(self) -> Mapping[ShardKey, str]:
+        """Why each failed shard failed."""
+        return self._failures
 
     def state(self, key: ShardKey) -> ShardState | None:
         """None for a shard that does not exist."""
@@ -83,6 +101,11 @@ class ShardTable:
     def refusal(self, key: ShardKey, *, is_joined: bool = False) -> Refused:
         """Why a shard that does not serve cannot be asked. `is_joined`: within an operation on another shard."""
         name = f"{key.coordinator.name.lower()} shard {key.number}"
+        if key in self._failures:
+            return Refused(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{name} cannot be read from the store, and does not serve until it is repaired: {self._failures[key]}",
+            )
         is_loading = self._states.get(key) is ShardState.LOADING
         if key.coordinator is Coordinator.LOG and not is_joined:
             return Refused(

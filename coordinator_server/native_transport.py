@@ -111,9 +111,12 @@ class NativeTransport:
         return stream
 
     async def set_ready(self, is_ready: bool) -> None:
-        response = health_pb2.HealthCheckResponse
         for service in self._services:
-            await self._health.set(service, response.SERVING if is_ready else response.NOT_SERVING)
+            await self.set_health(service, is_serving=is_ready)
+
+    async def set_health(self, name: str, *, is_serving: bool) -> None:
+        response = health_pb2.HealthCheckResponse
+        await self._health.set(name, response.SERVING if is_serving else response.NOT_SERVING)
 
     async def announce_stop(self) -> None:
         await self._health.enter_graceful_shutdown()

@@ -33,6 +33,7 @@ from coordinator_server.metrics.collector import SnapshotCollector, registry_of
 from coordinator_server.metrics.endpoint import MetricsEndpoint, listen_for_scrapes
 from coordinator_server.metrics.loop_lag import LoopLag
 from coordinator_server.service_manager import ServiceManager
+from coordinator_server.shard_health import ShardHealth
 from coordinator_server.transports import Transport, TransportMissing, TransportName, TransportOptions, open_transport
 from coordinator_server.unix_socket import is_unix
 
@@ -196,6 +197,7 @@ class _Process:
             old_state="loading",
             new_state="active",
         )
+        await ShardHealth(server.loader, transport).tell()
         await transport.set_ready(True)
         if not is_unix(address.host) and not is_loopback(address.host):
             _log.warning(

@@ -8,6 +8,7 @@ import structlog
 
 from coordinator_runtime.decision import ShardKey
 from coordinator_runtime.loader import ShardEvent, ShardLoaded, ShardLoadFailed, ShardStopped, ShardUnloaded
+from coordinator_runtime.store import StoreUnreadable
 from coordinator_server.metrics.snapshot import ServerNumbers
 from txn_coordinator.shard import TransactionShard
 
@@ -34,13 +35,15 @@ class ShardObserver:
                     elapsed_ms = elapsed_us // US
                     fields = {**_fields(key, "loading", "active"), "records": record_count, "elapsed_ms": elapsed_ms}
                     _log.info("shard_loaded", **fields)
-            case ShardLoadFailed(key, error):
+            case ShardLoadFailed(key, error, reason):
                 self._numbers.runtime.shard_load_failed(key.coordinator)
                 _log.error(
                     "shard_load_failed",
                     **_fields(key, "loading", "failed"),
+                    reason=reason,
                     advice="the others serve; `txnctl store verify` looks closer, `txnctl shard load` tries again",
-                    exc_info=error,
+                    # Damage has no place in our code that would explain it.
+                    exc_info=None if isinstance(error, StoreUnreadable) else error,
                 )
             case ShardUnloaded(key, shard):
                 if isinstance(shard, TransactionShard):

@@ -80,4 +80,5 @@ def _description(standing: ShardStanding) -> admin_pb2.ShardDescription:
         shard=standing.key.number,
         state=standing.state.value,
         coordinator_epoch=standing.coordinator_epoch,
+        reason=standing.reason,
     )

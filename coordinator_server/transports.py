@@ -75,6 +75,10 @@ class Transport(Protocol):
         """Tell the health service whether the services take work."""
         ...
 
+    async def set_health(self, name: str, *, is_serving: bool) -> None:
+        """Tell the health service of something else that has a name there."""
+        ...
+
     async def announce_stop(self) -> None:
         """Tell the health service and all sessions that the process is going, for good."""
         ...

@@ -25,7 +25,7 @@ class DamageWatch:
     def met(self, ref: PartitionRef, met: LogDamaged | StoreUnreadable) -> Refused:
         """The refusal for a read of a partition that could not be done.
 
-        CORRUPT_MESSAGE: what is stored is damaged, and reading it again cannot help. KAFKA_STORAGE_ERROR: it could not
+        CORRUPT_MESSAGE: what is stored is damaged, and reading it again cannot help. UNKNOWN_SERVER_ERROR: it could not
         be read now, and may be whole."""
         name = f"{ref.topic}-{ref.partition}"
         match met:
@@ -43,7 +43,7 @@ class DamageWatch:
                     f"the index {family.name} of {name} is damaged: {met}. Records can still be fetched; restore a "
                     "backup to search and count them",
                 )
-        return Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"{name}: {met}; try again")
+        return Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"{name}: {met}; try again")
 
     def _tell(
         self, ref: PartitionRef, family: Family, place: int | bytes | None, next_offset: int | None, reason: str

@@ -65,7 +65,9 @@ _ANSWERS: Final[Mapping[ErrorCode, _Answer]] = MappingProxyType(
     }
 )
 
-_SHARD_IS_ELSEWHERE: Final = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR})
+_SHARD_IS_ELSEWHERE: Final = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR, ErrorCode.KAFKA_STORAGE_ERROR}
+)
 """Answers to COMPLETE that leave it to whoever loads the shard next."""
 
 

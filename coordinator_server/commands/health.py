@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coordinator_server.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output, Patience, Server
 from coordinator_server.exit_status import ExitStatus
 from coordinator_server.output import Column, OutputFormat, Row, print_document, print_facts
+
+if TYPE_CHECKING:
+    import grpc
+    from google.protobuf.message import Message
+    from grpc_health.v1 import health_pb2
 
 SERVICE = "coordinator_api.v1.TransactionService"
 """One for all: they become ready together."""
@@ -28,7 +33,8 @@ def health(
 ) -> None:
     """Ask a server whether it takes work, by gRPC's health service.
 
-    Ends with status 0 if it does, 1 if it is there and does not (it loads, or it is stopping), 5 if nobody answers.
+    Shards that could not be read are told of, and change nothing else: the others serve. Ends with status 0 if it takes
+    work, 1 if it is there and does not (it loads, or it is stopping), 5 if nobody answers.
     """
     import grpc
     from grpc_health.v1 import health_pb2
@@ -45,13 +51,34 @@ def health(
         )
         try:
             answer = check(request, timeout=timeout_ms / 1_000)
+            is_whole = is_alive_enough or _are_shards_well(check, timeout_ms)
         except grpc.RpcError as error:
             raise unreachable(server, f"{error.code().name}: {error.details()}") from error
     status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
     row: Row = {"server": server, "status": status}
+    if not is_whole:
+        row = {**row, "shards": "some have failed: `txnctl shard list --state failed` says which and why"}
     if output is OutputFormat.TABLE:
-        print_facts(row, _COLUMNS)
+        print_facts(row, _COLUMNS if is_whole else (*_COLUMNS, Column("Shards", "shards")))
     else:
         print_document(row, output)
     if answer.status != health_pb2.HealthCheckResponse.SERVING:
         raise typer.Exit(ExitStatus.PROBLEM)
+
+
+def _are_shards_well(
+    check: grpc.UnaryUnaryMultiCallable[Message, health_pb2.HealthCheckResponse], timeout_ms: int
+) -> bool:
+    """False once one has failed. A server that loads does not say, and neither does an older one."""
+    import grpc
+    from grpc_health.v1 import health_pb2
+
+    from coordinator_server.shard_health import SHARDS
+
+    try:
+        answer = check(health_pb2.HealthCheckRequest(service=SHARDS), timeout=timeout_ms / 1_000)
+    except grpc.RpcError as error:
+        if error.code() is grpc.StatusCode.NOT_FOUND:
+            return True
+        raise
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)

@@ -26,6 +26,7 @@ _COLUMNS = (
     Column("SHARD", "shard", is_number=True),
     Column("STATE", "state"),
     Column("EPOCH", "coordinator_epoch", is_number=True),
+    Column("REASON", "reason"),
 )
 
 
@@ -96,4 +97,5 @@ def _row(found: admin_pb2.ShardDescription) -> Row:
         "shard": found.shard,
         "state": found.state,
         "coordinator_epoch": found.coordinator_epoch if found.HasField("coordinator_epoch") else None,
+        "reason": found.reason if found.HasField("reason") else None,
     }

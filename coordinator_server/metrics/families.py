@@ -225,6 +225,11 @@ FAMILIES: Final = (
         "Shards by state: unloaded, loading, active, unloading, failed. Only active ones serve.",
     ),
     _gauge(
+        "txn_runtime_failed_shards",
+        ("coordinator", "shard"),
+        "1 for every shard that could not be read and does not serve; `txnctl shard list --state failed` says why.",
+    ),
+    _gauge(
         "txn_runtime_load_seconds",
         ("coordinator",),
         "How long the newest load of a shard took, with the wait for those before it; at the start: of all.",

@@ -141,6 +141,9 @@ class Snapshots:
         runtime = self.runtime
         return {
             "txn_runtime_shard_state": self._shards(),
+            "txn_runtime_failed_shards": {
+                (key.coordinator.name.lower(), str(key.number)): 1 for key in runtime.table.failures
+            },
             "txn_runtime_undurable_bytes": single(runtime.undurable_bytes),
             "txn_runtime_commit_queue_groups": single(self.commits.waiting_groups),
             "txn_runtime_timers": _by_one_label({**dict.fromkeys(TIMER_KINDS, 0), **runtime.timers_by_kind()}),

@@ -281,7 +281,8 @@ def _check_generation(group: ConsumerGroup, current: CurrentAssignment, generati
         # The classic protocol's way to fence: its clients give everything up before they join again.
         raise Refused(
             ErrorCode.ILLEGAL_GENERATION,
-            f"the member of group {group.group_id!a:.80} is stored in a state that only a newer server knows; join again",
+            f"the member of group {group.group_id!a:.80} is stored in a state that only a newer server knows; join "
+            "again",
         )
     if generation_id != current.member_epoch:
         raise Refused(

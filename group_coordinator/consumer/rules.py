@@ -116,8 +116,8 @@ def check_epoch(current: CurrentAssignment, member_epoch: int, owned: Owned | No
         # As Kafka's CurrentAssignmentBuilder: nobody here knows what the member was about to do.
         raise Refused(
             ErrorCode.FENCED_MEMBER_EPOCH,
-            "the member is stored in a state that only a newer server knows: give up all partitions and join again with "
-            "epoch 0",
+            "the member is stored in a state that only a newer server knows: give up all partitions and join again "
+            "with epoch 0",
         )
     if member_epoch in {stored, JOIN_EPOCH}:
         return

@@ -14,6 +14,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from coordinator_server.build import SERVICE_NAMES
 from coordinator_server.commands.health import SERVICE
 from coordinator_server.exit_status import ExitStatus
+from coordinator_server.shard_health import SHARDS
 from tests.cli.terminal import Terminal
 
 
@@ -57,6 +58,14 @@ def test_a_server_that_loads_is_alive_and_not_ready(txnctl: Terminal, patient: P
     assert ended.status == ExitStatus.PROBLEM
     assert ended.document == {"server": patient.address, "status": "NOT_SERVING"}
     assert txnctl("health", "--server", patient.address, "--alive", "-o", "json").well().document["status"] == "SERVING"
+
+
+def test_shards_that_failed_are_told_of_and_the_server_is_well(txnctl: Terminal, patient: Patient) -> None:
+    patient.servicer.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+    patient.servicer.set(SHARDS, health_pb2.HealthCheckResponse.NOT_SERVING)
+    assert "shard list --state failed" in txnctl("health", "--server", patient.address).well().lines[2]
+    patient.servicer.set(SHARDS, health_pb2.HealthCheckResponse.SERVING)
+    assert len(txnctl("health", "--server", patient.address).well().lines) == 2
 
 
 def test_nobody_there_is_told_so_in_words(txnctl: Terminal) -> None:

@@ -23,13 +23,13 @@ def ask(txnctl: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 def test_a_shard_leaves_and_comes_back(ask: Terminal) -> None:
     ended = ask("shard", "unload", "transactions", "7")
-    assert (ended.status, ended.stdout.split()[-4:]) == (0, ["transactions", "7", "unloaded", "-"])
+    assert (ended.status, ended.stdout.split()[-4:]) == (0, ["7", "unloaded", "-", "-"])
     listed = ask("shard", "list", "transactions", "--state", "unloaded", "-o", "json")
     assert json.loads(listed.stdout) == [
-        {"coordinator": "transactions", "shard": 7, "state": "unloaded", "coordinator_epoch": None}
+        {"coordinator": "transactions", "shard": 7, "state": "unloaded", "coordinator_epoch": None, "reason": None}
     ]
     ended = ask("shard", "load", "transactions", "7")
-    assert (ended.status, ended.stdout.split()[-4:]) == (0, ["transactions", "7", "active", "2"])
+    assert (ended.status, ended.stdout.split()[-4:]) == (0, ["7", "active", "2", "-"])
     assert ask("shard", "list", "--state", "unloaded").stdout == ""
 
 

@@ -193,7 +193,7 @@ def test_a_raw_read_without_its_list_of_aborted_transactions_is_an_error(room: L
 def test_what_could_not_be_read_at_this_moment_is_not_called_damaged(five: LogRoom) -> None:
     damage_batch(five, 9, Damage.UNREADABLE)
     result = five.read()
-    assert (code(result), result.next_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, 0)
+    assert (code(result), result.next_offset) == (ErrorCode.UNKNOWN_SERVER_ERROR, 0)
     assert five.told == []
 
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from coordinator_api.v1 import transaction_pb2, transaction_pb2_grpc
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.rocks import open_store
 from coordinator_runtime.store import CommitGroup, Family
+from coordinator_server.commands.health import SERVICE
 from coordinator_server.exit_status import ExitStatus
 from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE
 from tests.harness.patience import DEADLINE_SECONDS
@@ -68,11 +70,32 @@ def test_a_load_of_one_shard_that_cannot_be_done(tmp_path: Path) -> None:
     damage(tmp_path, Coordinator.TRANSACTIONS, TRANSACTION_TYPE)
     with ServerProcess(tmp_path / "data") as server:
         init(server.address, "in-a-shard-that-is-well")
+        assert [health_of(server, name) for name in ("shards", "shards/transactions/0", SERVICE)] == [
+            "NOT_SERVING",
+            "NOT_SERVING",
+            "SERVING",
+        ]
         assert server.terminate() == ExitStatus.OK
+    lines = [json.loads(line) for line in server.output.splitlines() if line.startswith("{")]
+    [failed] = [line for line in lines if line["event"] == "shard_load_failed"]
+    assert (failed["coordinator"], failed["shard"]) == ("transactions", 0)
+    assert "DecodeError" in failed["reason"]
     assert shard_changes(server) == [
         ("shard_load_failed", "error", "loading", "failed"),
         ("loaded", "info", "loading", "active"),
     ]
+
+
+def test_all_shards_of_a_whole_store_are_well(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data") as server:
+        assert health_of(server, "shards") == "SERVING"
+
+
+def health_of(server: ServerProcess, service: str) -> str:
+    with grpc.insecure_channel(server.address) as channel:
+        request = health_pb2.HealthCheckRequest(service=service)
+        answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=DEADLINE_SECONDS)
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
 
 
 def test_a_load_of_what_all_shards_need_that_cannot_be_done(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.clock import SystemClock
-from coordinator_runtime.decision import Decision, Operation, Turn
+from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
+from coordinator_runtime.rows import SHARD_EPOCH_TYPE, state_row
 from coordinator_runtime.store import Family
 from coordinator_server.metrics.instruments import Histogram
 from coordinator_server.metrics.loop_lag import LoopLag
@@ -153,12 +154,17 @@ class BusyServer:
         assert answer.results[0].error_code == 0, answer
 
     async def damage(self) -> None:
-        """The disk lost a batch, and a reader meets that."""
+        """The disk lost a batch, which a reader meets, and a row of a shard, which a load does."""
         loaded = self.server.parts.snapshots.loaded
         assert loaded is not None
         ordinal = loaded.directory.resolve("t", b"", 0).ordinal
         self.server.store.damage(Family.LOG, log_key(ordinal, 0), Damage.VALUE)
         await self.fetch(common_pb2.ISOLATION_LEVEL_READ_COMMITTED)
+        shard = ShardKey(Coordinator.TRANSACTIONS, 0)
+        self.server.store.damage(*state_row(shard, SHARD_EPOCH_TYPE, b""), Damage.BLOCK)
+        request = admin_pb2.LoadShardRequest(coordinator="transactions", shard=shard.number)
+        answer = await self.admin.LoadShard(request, timeout=DEADLINE_SECONDS)
+        assert answer.error_code == ErrorCode.CORRUPT_MESSAGE, answer
         self.note()
 
     async def fetch(self, isolation: common_pb2.IsolationLevel.ValueType, *, max_wait_ms: int = 0) -> None:

@@ -149,7 +149,9 @@ class TestFailing:
         assert state(ledger) is ShardState.FAILED
         assert isinstance(told[-1], ShardLoadFailed)
         assert isinstance(told[-1].error, ValueError)
-        assert error_of(ledger.runtime.write(look("a"))) is ErrorCode.NOT_COORDINATOR
+        assert error_of(ledger.runtime.write(look("a"))) is ErrorCode.KAFKA_STORAGE_ERROR
+        standing = ledger.driver.loader.standing(FIRST)
+        assert standing.reason == told[-1].reason == f"ValueError: {told[-1].error}"
         assert ledger.runtime.write(look("a", shard=SECOND)).result() is None
         write_row(ledger, None)
         again = ledger.driver.loader.load(FIRST)
@@ -340,8 +342,13 @@ def test_what_a_shard_that_does_not_serve_answers(
     """Spec log-and-runtime 4.1, spec transactions 2.10."""
     table, key = ShardTable(), ShardKey(coordinator, 0)
     table.declare([key])
-    for each in (ShardState.UNLOADED, ShardState.UNLOADING, ShardState.FAILED):
+    for each in (ShardState.UNLOADED, ShardState.UNLOADING):
         table.mark(key, each)
         assert table.refusal(key, is_joined=is_joined).code is otherwise
+    table.mark(key, ShardState.LOADING)
+    assert table.refusal(key, is_joined=is_joined).code is while_loading
+    table.fail(key, "StoreDamaged: a damaged block")
+    refusal = table.refusal(key, is_joined=is_joined)
+    assert (refusal.code, "a damaged block" in refusal.message) == (ErrorCode.KAFKA_STORAGE_ERROR, True)
     table.mark(key, ShardState.LOADING)
     assert table.refusal(key, is_joined=is_joined).code is while_loading

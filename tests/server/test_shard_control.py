@@ -92,7 +92,14 @@ async def test_a_damaged_shard_fails_alone_and_says_so() -> None:
     store.sync()
     async with in_process_server(store) as server:
         api = Api(server)
-        assert (await api.init("orders")).error_code == ErrorCode.NOT_COORDINATOR
+        for _ in range(2):
+            refused = await api.init("orders")
+            assert (refused.error_code, refused.error_class) == (
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                ErrorClass.MISCONFIGURED,
+            )
+            assert "cannot be read from the store" in refused.error_message
+            assert "DecodeError" in refused.error_message, "the reason"
         assert not (await api.init(ELSEWHERE)).error_code
         states = await api.states()
         assert [found for found, state in states.items() if state != "active"] == [("transactions", ORDERS)]
@@ -102,6 +109,10 @@ async def test_a_damaged_shard_fails_alone_and_says_so() -> None:
         numbers = server.parts.snapshots()
         assert numbers["txn_runtime_load_failures_total"]["transactions",] == 2
         assert numbers["txn_runtime_shard_state"]["transactions", "failed"] == 1
+        assert numbers["txn_runtime_failed_shards"] == {("transactions", str(ORDERS)): 1}
+        listed = (await api.admin.ListShards(admin_pb2.ListShardsRequest())).shards
+        assert {each.shard: "DecodeError" in each.reason for each in listed if each.state == "failed"} == {ORDERS: True}
+        assert not any(each.HasField("reason") for each in listed if each.state != "failed")
 
 
 @pytest.mark.parametrize(

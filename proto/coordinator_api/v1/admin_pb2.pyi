@@ -559,12 +559,15 @@ class ShardDescription(_message.Message):
     SHARD_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     coordinator: _builtins.str
     shard: _builtins.int
     state: _builtins.str
     """unloaded, loading, active, unloading, failed. Only active ones serve."""
     coordinator_epoch: _builtins.int
     """Grows with every load; markers carry it. Absent where it is not active, and for coordinators that send no markers."""
+    reason: _builtins.str
+    """Why it failed; absent in every other state. Its callers are answered KAFKA_STORAGE_ERROR with the same words."""
     def __init__(
         self,
         *,
@@ -572,14 +575,20 @@ class ShardDescription(_message.Message):
         shard: _builtins.int = ...,
         state: _builtins.str = ...,
         coordinator_epoch: _builtins.int | None = ...,
+        reason: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_coordinator_epoch", b"_coordinator_epoch", "coordinator_epoch", b"coordinator_epoch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_coordinator_epoch", b"_coordinator_epoch", "_reason", b"_reason", "coordinator_epoch", b"coordinator_epoch", "reason", b"reason"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_coordinator_epoch", b"_coordinator_epoch", "coordinator", b"coordinator", "coordinator_epoch", b"coordinator_epoch", "shard", b"shard", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_coordinator_epoch", b"_coordinator_epoch", "_reason", b"_reason", "coordinator", b"coordinator", "coordinator_epoch", b"coordinator_epoch", "reason", b"reason", "shard", b"shard", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__coordinator_epoch: _TypeAlias = _typing.Literal["coordinator_epoch"]  # noqa: Y015
     _WhichOneofArgType__coordinator_epoch: _TypeAlias = _typing.Literal["_coordinator_epoch", b"_coordinator_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__reason: _TypeAlias = _typing.Literal["reason"]  # noqa: Y015
+    _WhichOneofArgType__reason: _TypeAlias = _typing.Literal["_reason", b"_reason"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__coordinator_epoch) -> _WhichOneofReturnType__coordinator_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reason) -> _WhichOneofReturnType__reason | None: ...
 
 Global___ShardDescription: _TypeAlias = ShardDescription  # noqa: Y015
 

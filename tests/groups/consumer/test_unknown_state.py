@@ -22,9 +22,7 @@ def room_with_unknown_state(room: ConsumerRoom, member: Consumer, state: int = U
     room.settle()
     key = f"{member.group_id}\0{member.member_id}".encode()
     rows = room.store.scan(Family.COORDINATOR_STATE, bytes([Coordinator.GROUPS]), bytes([Coordinator.GROUPS + 1]))
-    ((found, stored),) = [
-        row for row in rows if row[0][3] == CONSUMER_CURRENT_ASSIGNMENT and row[0].endswith(key)
-    ]
+    ((found, stored),) = [row for row in rows if row[0][3] == CONSUMER_CURRENT_ASSIGNMENT and row[0].endswith(key)]
     value = storage.ConsumerCurrentAssignmentValue.FromString(stored)
     value.state = state
     changed = (Family.COORDINATOR_STATE, found, value.SerializeToString())

@@ -1,0 +1,48 @@
+"""What gRPC's health service says of shards, so that whoever watches a server by it alone hears of one that failed.
+
+`shards` is NOT_SERVING while any shard has failed, and `shards/groups/17` is for one that did. The services themselves
+stay SERVING: all other shards are served, and a server that is taken out of the rotation serves nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from coordinator_runtime.decision import ShardKey
+from coordinator_runtime.loader import ShardEvent, ShardLoader
+from coordinator_runtime.shard_table import ShardState
+from coordinator_server.transports import Transport
+
+SHARDS: Final = "shards"
+"""Name of all of them together."""
+
+
+class ShardHealth:
+    """Listens to the loader. Made on the running loop, once the first load is over."""
+
+    def __init__(self, loader: ShardLoader, transport: Transport) -> None:
+        self._loader = loader
+        self._transport = transport
+        self._told: set[ShardKey] = set()
+        """Shards that have a name of their own because they failed once."""
+        self._telling: set[asyncio.Task[None]] = set()
+        loader.listen(self._on_event)
+
+    async def tell(self) -> None:
+        """Say how it stands now."""
+        failed = {standing.key for standing in self._loader.standings() if standing.state is ShardState.FAILED}
+        self._told |= failed
+        for key in sorted(self._told):
+            await self._transport.set_health(health_name(key), is_serving=key not in failed)
+        await self._transport.set_health(SHARDS, is_serving=not failed)
+
+    def _on_event(self, _event: ShardEvent) -> None:
+        task = asyncio.get_running_loop().create_task(self.tell())
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+
+def health_name(key: ShardKey) -> str:
+    """Of one shard."""
+    return f"{SHARDS}/{key.coordinator.name.lower()}/{key.number}"

@@ -2,6 +2,7 @@
 
 <dir>/LOCK           held with flock by the one process that may write; says who that is
 <dir>/durable_mark   see `coordinator_runtime.durable_mark`
+<dir>/damaged_files  see `coordinator_runtime.rocks.damaged_files`; there only once damage was met
 <dir>/store/         RocksDB's own files
 <dir>/segments/      see `coordinator_runtime.segments`
 """
@@ -41,6 +42,10 @@ class StoreDirectory:
     @property
     def segments_path(self) -> Path:
         return self.path / "segments"
+
+    @property
+    def damaged_files_path(self) -> Path:
+        return self.path / "damaged_files"
 
     def holds_store(self) -> bool:
         """Whether a store was made here. RocksDB writes CURRENT last when it creates its files."""

@@ -63,6 +63,13 @@ def open_rocks_store(config: Config) -> OpenStore:
         accept_data_loss=config.accept_data_loss,
         options=config.store_options(),
     )
+    if store.damaged_files.names:
+        _log.warning(
+            "damaged_files",
+            files=store.damaged_files.names,
+            advice="what can be read is served, and is not compacted: restore a backup, or copy what is left to a new "
+            "directory",
+        )
     return OpenStore(store, store.durable_mark.write, store.statistics)
 
 

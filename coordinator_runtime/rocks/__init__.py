@@ -5,7 +5,7 @@ of a group or nothing. Groups are written unsynced, which takes microseconds but
 with `flush_wal(True)`, which waits for the disk and does not (spec log-and-runtime D2, 5.4).
 
 `opening.py` decides whether a directory may be opened, `database.py` opens RocksDB, `reads.py` reads and `store.py`
-writes.
+writes; `damaged_files.py` keeps compaction away from damage.
 
 rocksdict 0.3.29 has traps (spec log-and-runtime 5.3); `tests/store/test_rocksdict_defects.py` fails once one changes:
 

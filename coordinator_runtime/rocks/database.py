@@ -11,6 +11,7 @@ from typing import Final
 
 from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict
 
+from coordinator_runtime.rocks.damaged_files import DamagedFiles
 from coordinator_runtime.segments import SegmentOptions
 from coordinator_runtime.store import Family, StoreRefused
 from coordinator_runtime.store_directory import StoreDirectory, with_advice
@@ -43,10 +44,12 @@ def open_for_reading(directory: StoreDirectory, families: Sequence[Family]) -> R
     return _open_rocksdb(directory, options, {family.name: Options(raw_mode=True) for family in families}, access)
 
 
-def open_for_writing(directory: StoreDirectory, options: StoreOptions) -> Rdict:
+def open_for_writing(directory: StoreDirectory, options: StoreOptions, damaged: DamagedFiles) -> Rdict:
     """Open RocksDB with all families, and make what is missing."""
     cache = Cache(options.block_cache_bytes)
     families = {family.name: _family_options(family, options, cache) for family in Family}
+    for family in filter(damaged.spares, Family):
+        families[family.name].set_disable_auto_compactions(True)
     return _open_rocksdb(directory, _database_options(options), families, AccessType.read_write())
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from rocksdict import Rdict
 
 from coordinator_runtime.durable_mark import DurableMark, read_mark
+from coordinator_runtime.rocks.damaged_files import DamagedFiles
 from coordinator_runtime.rocks.database import StoreOptions, open_for_reading, open_for_writing
 from coordinator_runtime.rocks.own_rows import (
     FORMAT_VERSION_KEY,
@@ -61,10 +62,11 @@ def open_store(
             # Before RocksDB makes or changes anything, so that no store ever stands there without a mark.
             durable_mark.write(recovered)
             directory.sync()
-        database = open_for_writing(directory, options)
+        damaged = DamagedFiles(directory)
+        database = open_for_writing(directory, options, damaged)
         _write_down(directory, database, found, shard_count)
         try:
-            store = RocksStore(database, lock, durable_mark, directory, options.segments)
+            store = RocksStore(database, lock, durable_mark, directory, options.segments, damaged)
         except StoreUnreadable as damage:
             raise StoreRefused(f"the store in {directory.path} cannot be read: {damage}") from damage
         undo.pop_all()

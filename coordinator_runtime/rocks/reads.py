@@ -44,7 +44,7 @@ class RocksReads:
             if value is not None and family is Family.LOG:
                 value = self._segments.value_of(value)
         except Exception as error:
-            raise _unread(family, error, key) from error
+            raise self._unread(family, error, key) from error
         return value
 
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -68,7 +68,7 @@ class RocksReads:
             iterator = self._families[family].iter(bounds)
             iterator.seek(start)
         except Exception as error:
-            raise _unread(family, error) from error
+            raise self._unread(family, error) from error
         rows = self._rows(family, iterator, bounds, end)
         if family is Family.LOG:
             rows = self._whole(rows)
@@ -84,7 +84,7 @@ class RocksReads:
             if iterator.valid() and iterator.key() == end:
                 iterator.prev()
         except Exception as error:
-            raise _unread(family, error) from error
+            raise self._unread(family, error) from error
         rows = self._rows_backwards(family, iterator, start)
         if family is Family.LOG:
             rows = self._whole(rows)
@@ -102,7 +102,7 @@ class RocksReads:
                 iterator.next()
             iterator.status()
         except Exception as error:
-            raise _unread(family, error) from error
+            raise self._unread(family, error) from error
 
     def _rows_backwards(
         self, family: Family, iterator: RdictIter, start: bytes
@@ -114,7 +114,7 @@ class RocksReads:
                 iterator.prev()
             iterator.status()
         except Exception as error:
-            raise _unread(family, error) from error
+            raise self._unread(family, error) from error
 
     def _whole(self, rows: Generator[tuple[bytes, bytes], None, None]) -> Generator[tuple[bytes, bytes], None, None]:
         """The rows with the values that lie in segments."""
@@ -123,7 +123,7 @@ class RocksReads:
                 try:
                     value = self._segments.value_of(row)
                 except (OSError, SegmentDamaged) as error:
-                    raise _unread(Family.LOG, error, key) from error
+                    raise self._unread(Family.LOG, error, key) from error
                 yield key, value
 
     def last(self, family: Family, prefix: bytes) -> tuple[bytes, bytes] | None:
@@ -146,7 +146,7 @@ class RocksReads:
                 return None
             return key, self._segments.value_of(iterator.value()) if family is Family.LOG else iterator.value()
         except Exception as error:
-            raise _unread(family, error) from error
+            raise self._unread(family, error) from error
 
     def _number(self, key: bytes) -> int:
         return number_of(self.get(Family.META, key))
@@ -155,6 +155,18 @@ class RocksReads:
         if self._failure is not None:
             raise self._failed(self._failure) from self._failure
         assert self._is_open, "the store is closed"
+
+    def _unread(self, family: Family, cause: BaseException, key: bytes | None = None) -> StoreUnreadable:
+        """What a failed read says. RocksDB tells its errors apart by their words alone."""
+        words = str(cause)
+        is_whole = isinstance(cause, OSError) and cause.errno in _OF_THE_PROCESS
+        if is_whole or _OUT_OF_HANDLES in words:
+            return StoreUnreadable(f"{family.name} cannot be read now: {words}")
+        self._met_damage(family, words)
+        return StoreDamaged(family, words, key)
+
+    def _met_damage(self, family: Family, words: str) -> None:
+        """For a store that can do something about it."""
 
     def _failed(self, cause: BaseException) -> StoreFailed:
         """Remember the first failure of a write or a sync, for every call that follows, and word it."""
@@ -183,11 +195,3 @@ def after_prefix(prefix: bytes) -> bytes | None:
     """The smallest key greater than all that start with the prefix; None if there is none (empty, or all 0xFF)."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
-
-
-def _unread(family: Family, cause: BaseException, key: bytes | None = None) -> StoreUnreadable:
-    """What a failed read says. RocksDB tells its errors apart by their words alone."""
-    is_whole = isinstance(cause, OSError) and cause.errno in _OF_THE_PROCESS
-    if is_whole or _OUT_OF_HANDLES in str(cause):
-        return StoreUnreadable(f"{family.name} cannot be read now: {cause}")
-    return StoreDamaged(family, str(cause), key)

@@ -11,10 +11,11 @@ from typing import Final
 from rocksdict import Rdict, WriteBatch, WriteOptions
 
 from coordinator_runtime.durable_mark import DurableMark, read_mark
+from coordinator_runtime.rocks.damaged_files import DamagedFiles
 from coordinator_runtime.rocks.own_rows import GROUP_VERSION_KEY, SHARD_COUNT_KEY, stored_number
 from coordinator_runtime.rocks.reads import RocksReads, after_prefix
 from coordinator_runtime.segments import NAMED_PREFIX, SegmentOptions, SegmentWriter, named_of
-from coordinator_runtime.store import CommitGroup, Family
+from coordinator_runtime.store import CommitGroup, Family, StoreFailed
 from coordinator_runtime.store_directory import DirectoryLock, StoreDirectory, bytes_of_files
 
 _STALL_PAUSE_SECONDS: Final = 0.005
@@ -32,6 +33,8 @@ class StoreStatistics:
     pending_compaction_bytes: int
     write_stalls: int
     """Times a write had to wait because flushes or compactions lag behind, since the store was opened."""
+    damaged_files: int = 0
+    """Sorted files in which damage was met, whose families are not compacted any more."""
 
 
 class ReadOnlyStore(RocksReads):
@@ -72,7 +75,9 @@ class RocksStore(RocksReads):
         durable_mark: DurableMark,
         directory: StoreDirectory,
         options: SegmentOptions,
+        damaged: DamagedFiles,
     ) -> None:
+        self.damaged_files: Final = damaged
         super().__init__(database, directory)
         named = self.scan(Family.META, NAMED_PREFIX, after_prefix(NAMED_PREFIX) or b"")
         self._large = SegmentWriter(directory.segments_path, [named_of(key) for key, _ in named], options)
@@ -106,6 +111,16 @@ class RocksStore(RocksReads):
         except Exception as error:
             raise self._failed(error) from error
         self._version = groups[-1].version
+
+    def _met_damage(self, family: Family, words: str) -> None:
+        if self.damaged_files.note(words, family):
+            # Or RocksDB takes no writes any more as soon as a compaction meets the same block.
+            self._families[family].set_options({"disable_auto_compactions": "true"})
+
+    def _failed(self, cause: BaseException) -> StoreFailed:
+        # A compaction met damage before any reader did. Which family's, RocksDB does not say.
+        self.damaged_files.note(str(cause), None)
+        return super()._failed(cause)
 
     def _batch(self, groups: Sequence[CommitGroup]) -> WriteBatch:
         batch = WriteBatch(raw_mode=True)
@@ -168,6 +183,7 @@ class RocksStore(RocksReads):
             memtable_bytes=total("cur-size-all-mem-tables"),
             pending_compaction_bytes=total("estimate-pending-compaction-bytes"),
             write_stalls=self._write_stalls,
+            damaged_files=len(self.damaged_files.names),
         )
 
     def close(self) -> None:

@@ -92,6 +92,7 @@ def _of_store(statistics: StoreStatistics) -> Snapshot:
         "txn_store_memtable_bytes": single(statistics.memtable_bytes),
         "txn_store_pending_compaction_bytes": single(statistics.pending_compaction_bytes),
         "txn_store_write_stalls_total": single(statistics.write_stalls),
+        "txn_store_damaged_files": single(statistics.damaged_files),
     }
 
 

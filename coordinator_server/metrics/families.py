@@ -252,6 +252,12 @@ FAMILIES: Final = (
     _gauge("txn_store_memtable_bytes", (), "Memory for what is in no sorted file yet."),
     _gauge("txn_store_pending_compaction_bytes", (), "What the store still has to compact."),
     _counter("txn_store_write_stalls_total", (), "Writes that waited because compaction lags behind."),
+    _gauge(
+        "txn_store_damaged_files",
+        (),
+        "Sorted files in which damage was met. What lies beside them is not compacted any more, so that reads become "
+        "slower until a backup is restored. Must stay 0.",
+    ),
     _counter("txn_rpc_requests_total", ("service", "method", "code"), "Calls that ended, by gRPC's status."),
     _counter(
         "txn_rpc_errors_total",

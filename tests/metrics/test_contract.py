@@ -33,6 +33,7 @@ OF_STORE = {
     "txn_store_memtable_bytes",
     "txn_store_pending_compaction_bytes",
     "txn_store_write_stalls_total",
+    "txn_store_damaged_files",
 }
 ALWAYS_ZERO = {"txn_partition_log_start_offset"}
 """Nothing removes the beginning of a log yet."""

@@ -31,6 +31,7 @@ class ShardObserver:
                 self._numbers.runtime.shard_loaded(key.coordinator, elapsed_us)
                 if isinstance(shard, TransactionShard):
                     self._numbers.transactions.load(shard.durable_transactions())
+                    _log_unreadable(shard)
                 if self.is_start_over:
                     elapsed_ms = elapsed_us // US
                     fields = {**_fields(key, "loading", "active"), "records": record_count, "elapsed_ms": elapsed_ms}
@@ -51,6 +52,18 @@ class ShardObserver:
                 _log.info("shard_unloaded", **_fields(key, "active", "unloaded"))
             case ShardStopped():
                 pass  # What it has staged is still counted.
+
+
+def _log_unreadable(shard: TransactionShard) -> None:
+    for found in shard.unreadable.values():
+        _log.error(
+            "unreadable_id",
+            shard=shard.key.number,
+            transactional_id=found.transactional_id,
+            producer_id=found.producer_id,
+            state=found.state,
+            advice="only a newer server knows this state: start the version that wrote it, or a later one",
+        )
 
 
 def _fields(key: ShardKey, old_state: str, new_state: str) -> dict[str, object]:

@@ -253,7 +253,13 @@ class _Verification:
         if row.value is None:
             states[row.key] = None
             return
-        for state in stored.states_in(row.record_type, row.key, row.value):
+        try:
+            states_of_row = stored.states_in(row.record_type, row.key, row.value)
+        except ValueError as newer:
+            check.violated(f"{_shard(row.shard)}: {_key(row.key)}: log row {row.offset} cannot be judged: {newer}")
+            states[row.key] = None
+            return
+        for state in states_of_row:
             if before is not None and state not in LEGAL_STEPS[before]:
                 check.violated(
                     f"{_shard(row.shard)}: {_key(row.key)} went from {before.api_name} to {state.api_name} in log row"

@@ -22,7 +22,7 @@ from partition_log.catalog.records import CatalogRecord
 from partition_log.catalog.state import CATALOG_KEY
 from partition_log.state import EndedTransaction, PartitionHead, ProducerEntry
 from txn_coordinator.codec import TransactionCodec
-from txn_coordinator.records import TransactionChanged
+from txn_coordinator.records import TransactionChanged, TransactionUnreadable
 from txn_coordinator.state import PREPARED, Transaction, TransactionState
 
 _STATE_KEY: Final = struct.Struct(">BHB")
@@ -147,8 +147,11 @@ def transaction_of(record_type: int, key: bytes, value: bytes) -> Transaction | 
 
 def states_in(record_type: int, key: bytes, value: bytes) -> list[TransactionState]:
     """The states that a row of the TRANSACTIONS shards tells, in order. That of a Transact tells the state that it led
-    to, and stands for those on the way: the opening has no row, and neither has the decision where it is complete."""
+    to, and stands for those on the way: the opening has no row, and neither has the decision where it is complete.
+    Raises ValueError for a state of a newer version."""
     record = TransactionCodec().decode(record_type, key, value)
+    if isinstance(record, TransactionUnreadable):
+        raise ValueError(f"state {record.state} is not known to this version")
     assert isinstance(record, TransactionChanged), "asked of a row of a transactional id"
     states = [record.transaction.state]
     if record.prepared is not None:

@@ -19,6 +19,7 @@ from txn_coordinator.records import (
     ProducerIdGiven,
     TransactionChanged,
     TransactionForgotten,
+    TransactionUnreadable,
     UnownedMarkerWritten,
 )
 from txn_coordinator.state import Identity, InitAnswer, Transaction, TransactionState
@@ -33,6 +34,7 @@ PLAIN_PRODUCER_ID_BLOCK_TYPE: Final = 4
 _UNOWNED_MARKER_KEY: Final = struct.Struct(">QIQ")
 _CSN_ROW: Final = state_row(COUNTERS, CSN_TYPE, b"")
 _CSN_KEY_BYTES: Final = len(_CSN_ROW[1])
+_STATES: Final = frozenset(TransactionState)
 _NONE: Final[frozenset[Any]] = frozenset()
 
 
@@ -47,10 +49,12 @@ class TransactionCodec:
             TRANSACTION_TYPE, transaction.transactional_id.encode(), _encode(transaction, value.decided)
         )
 
-    def decode(self, record_type: int, key: bytes, value: bytes) -> TransactionChanged | None:
+    def decode(self, record_type: int, key: bytes, value: bytes) -> TransactionChanged | TransactionUnreadable | None:
         if record_type != TRANSACTION_TYPE:
             return None
         stored = storage.TransactionValue.FromString(value)
+        if stored.state not in _STATES:
+            return TransactionUnreadable(key.decode(), stored.producer_id, stored.state)
         decided = None
         if stored.HasField("decided"):
             decided = Decided(frozenset(stored.decided.partitions), frozenset(stored.decided.groups))

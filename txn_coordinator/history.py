@@ -16,7 +16,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.rows import HistoryRow, StateRows
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreUnreadable
-from txn_coordinator.records import TransactionChanged
+from txn_coordinator.records import TransactionChanged, TransactionUnreadable
 from txn_coordinator.state import NO_EPOCH, Identity, Transaction
 
 STEPS_MAX: Final = 100
@@ -128,6 +128,9 @@ def snapshots_in(row: HistoryRow) -> list[Snapshot]:
     """The states that a row tells, the newest first: one, or two where the decision has no row of its own."""
     if row.value is None:
         return [(row, None)]
+    if isinstance(row.value, TransactionUnreadable):
+        # A newer program took this step, and only it can say which one it was.
+        return []
     assert isinstance(row.value, TransactionChanged), "the history of an id holds its snapshots and tombstones"
     found: list[Snapshot] = [(row, row.value.transaction)]
     if row.value.prepared is not None:

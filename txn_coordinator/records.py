@@ -45,6 +45,15 @@ class TransactionChanged(Struct, frozen=True, gc=False):
         )
 
 
+class TransactionUnreadable(Struct, frozen=True, gc=False):
+    """A transactional id in a state that only a newer program knows (TRANSACTIONS shards). Only ever read: nobody here
+    may take a step for it."""
+
+    transactional_id: str
+    producer_id: int
+    state: int
+
+
 class TransactionForgotten(Struct, frozen=True, gc=False):
     """A tombstone: the id expired (TRANSACTIONS shards)."""
 

@@ -204,9 +204,10 @@ class TransactionService:
     def describe(self, transactional_id: str) -> Transaction:
         """The durable state of an id; in a Prepare state only with the partitions that have no marker yet.
 
-        Raises Refused TRANSACTIONAL_ID_NOT_FOUND."""
+        Raises Refused TRANSACTIONAL_ID_NOT_FOUND, KAFKA_STORAGE_ERROR."""
         check_transactional_id(transactional_id)
         shard: TransactionShard = self._runtime.shard(self.shard_key(transactional_id))
+        shard.check_readable(transactional_id)
         transaction = shard.durable(transactional_id)
         if transaction is None:
             raise Refused(

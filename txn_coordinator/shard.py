@@ -47,7 +47,7 @@ from txn_coordinator.outcomes import Transacted as Transacted
 from txn_coordinator.outcomes import TwoPhase as TwoPhase
 from txn_coordinator.outcomes import complete_operation as complete_operation
 from txn_coordinator.outcomes import park_key as park_key
-from txn_coordinator.records import TransactionChanged, TransactionForgotten
+from txn_coordinator.records import TransactionChanged, TransactionForgotten, TransactionUnreadable
 from txn_coordinator.state import IDLE, PREPARED, Identity, Transaction, TransactionState
 
 
@@ -132,8 +132,21 @@ class TransactionShard:
         self._transactions: TimelineMap[str, Transaction] = TimelineMap(journal)
         self._ids: TimelineMap[int, str] = TimelineMap(journal)
         """Transactional ids by producer id."""
+        self.unreadable: dict[str, TransactionUnreadable] = {}
+        """Ids that a newer program stored. Each is as good as a shard that failed: nothing is done for it, and nothing
+        of it is forgotten."""
 
     # Reading
+
+    def check_readable(self, transactional_id: str) -> None:
+        """Raises Refused KAFKA_STORAGE_ERROR for an id that only a newer program can go on with."""
+        found = self.unreadable.get(transactional_id)
+        if found is not None:
+            raise Refused(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"transactional id {transactional_id!a:.300} is stored in state {found.state}, which only a newer"
+                " server knows: start the version that wrote it, or a later one",
+            )
 
     @property
     def coordinator_epoch(self) -> int:
@@ -150,8 +163,10 @@ class TransactionShard:
         return self._transactions.values()
 
     def owner_of(self, producer_id: int) -> Transaction | None:
-        """The id whose transactions have this producer id, live state."""
+        """The id whose transactions have this producer id, live state. Raises Refused as `check_readable`."""
         transactional_id = self._ids.get(producer_id)
+        if transactional_id in self.unreadable:
+            self.check_readable(transactional_id)
         return None if transactional_id is None else self._transactions.get(transactional_id)
 
     def owners_among(self, producer_ids: Set[int]) -> dict[int, Transaction]:
@@ -181,6 +196,7 @@ class TransactionShard:
         """InitProducerId. An open transaction is kept if the request says so. Else it is aborted first; with
         `may_abort_and_init`, and if the abort can be fused, the initialisation is joined to it. Otherwise the reply is
         AbortStarted."""
+        self.check_readable(request.transactional_id)
         current = self._transactions.get(request.transactional_id)
         allocation = Allocation(self._counters)
         known = current
@@ -377,6 +393,7 @@ class TransactionShard:
         )
 
     def _asked_for(self, transactional_id: str, asked: Asked, turn: Turn) -> Transaction:
+        self.check_readable(transactional_id)
         current = self._transactions.get(transactional_id)
         if current is None:
             raise Refused(
@@ -408,7 +425,7 @@ class TransactionShard:
 
     # Changing
 
-    def replay(self, value: TransactionChanged | TransactionForgotten | ShardEpoch) -> None:
+    def replay(self, value: TransactionChanged | TransactionForgotten | TransactionUnreadable | ShardEpoch) -> None:
         match value:
             case TransactionChanged(transaction=transaction):
                 before = self._transactions.get(transaction.transactional_id)
@@ -419,6 +436,9 @@ class TransactionShard:
             case TransactionForgotten(transactional_id=transactional_id):
                 self._forget_producer_id(self._transactions.get(transactional_id))
                 self._transactions.remove(transactional_id)
+            case TransactionUnreadable(transactional_id=transactional_id, producer_id=producer_id):
+                self.unreadable[transactional_id] = value
+                self._ids.put(producer_id, transactional_id)
             case ShardEpoch(coordinator_epoch=coordinator_epoch):
                 self.outcomes.coordinator_epoch = coordinator_epoch
 
@@ -443,6 +463,7 @@ class TransactionShard:
     def _known(self, transactional_id: str, identity: Identity) -> Transaction:
         current = self._transactions.get(transactional_id)
         if current is None:
+            self.check_readable(transactional_id)
             raise Refused(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                 f"{transactional_id!r} with producer id {identity.producer_id} is not known; call InitProducerId first",

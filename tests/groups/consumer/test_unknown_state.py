@@ -9,7 +9,8 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.store import CommitGroup, Family
 from group_coordinator.codec import CONSUMER_CURRENT_ASSIGNMENT
-from group_coordinator.consumer.state import MemberState
+from group_coordinator.consumer.rules import Destination, reconcile
+from group_coordinator.consumer.state import CurrentAssignment, MemberState
 from tests.groups.consumer.members import OK, Consumer, ConsumerRoom, all_of, code
 from tests.groups.consumer.mixed import MixedRoom
 
@@ -122,3 +123,14 @@ def test_every_number_without_a_meaning_is_unknown(room: ConsumerRoom, state: in
     (member,) = room.stable(room.member())
     room_with_unknown_state(room, member, state)
     assert room.group().assignment("m").state is MemberState.UNKNOWN
+
+
+def test_what_it_had_to_give_up_and_still_owns_stays_its_own() -> None:
+    """A classic member joins again without having given everything up."""
+    topic_id = b"t" * 16
+    held = CurrentAssignment(5, 5, MemberState.UNKNOWN, {topic_id: {0: 5}}, {topic_id: {1: 4}})
+    destination = Destination(
+        epoch=6, share={topic_id: (0,)}, is_free=lambda *_: True, is_subscribed=lambda _topic: True
+    )
+    after = reconcile(held, destination, {topic_id: frozenset({0, 1})})
+    assert after == CurrentAssignment(5, 5, MemberState.UNREVOKED, {topic_id: {0: 5}}, {topic_id: {1: 4}})

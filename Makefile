@@ -6,10 +6,10 @@ PYTHON ?= python3
 TYPED := $(wildcard tests/harness examples bench)
 
 PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinator group_coordinator \
-	coordinator_server coordinator_client pyspark_txnlog proto/coordinator_api scripts
+	coordinator_server coordinator_client pyspark_txnlog proto/coordinator_api scripts ops
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast slow mutants lowest check fmt generate docs lock lock-upgrade venv native dist java bench profile dev clean
+.PHONY: help demo ops ops-files test fast slow mutants lowest check fmt generate docs lock lock-upgrade venv native dist java bench profile dev clean
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -80,6 +80,15 @@ native: venv ## Build the compiled transport with cargo, and install it into .ve
 dist: venv ## Build what is published into dist/: source archive, wheel, and the wheel of the compiled transport where cargo is
 	@.venv/bin/python -m scripts.dist
 
+ops: ## Check everything in ops/, without network, cluster or container: image, manifests, unit, rules, dashboard (ARGS="--without go")
+	@$(PYTHON) scripts/venv.py ops
+	@.venv-ops/bin/python scripts/ops.py $(ARGS)
+
+ops-files: ## Write the files of ops/ that are made from others: dashboard and PrometheusRule
+	@$(PYTHON) scripts/venv.py ops
+	@.venv-ops/bin/python -m ops.grafana.build
+	@.venv-ops/bin/python -m ops.kubernetes.build
+
 java: ## Say whether the Java that Spark needs is there
 	@$(PYTHON) scripts/java.py && echo 'Java: OK'
 
@@ -93,6 +102,6 @@ dev: venv ## Run a server on a throw-away directory
 	@.venv/bin/txnctl dev
 
 clean: ## Remove virtual environments, caches and what the build left
-	@rm -rf .venv .venv-lowest .venv-generate .venv-lock .venv-native .cache build dist native_transport/target
+	@rm -rf .venv .venv-lowest .venv-generate .venv-lock .venv-native .venv-ops .cache build dist native_transport/target
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis spark-warehouse metastore_db
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -38,6 +38,11 @@ LOCKS = (
     ),
     Lock("generate.txt", ("requirements/generate.in",)),
     Lock("native.txt", ("requirements/native.in",)),
+    Lock("ops.txt", ("requirements/ops.in",)),
+    # What an image of the server holds, and one for Spark jobs (ops/docker/Dockerfile).
+    Lock("wheel.txt", ("requirements/wheel.in",)),
+    Lock("server.txt", ("pyproject.toml",), ("--extra", "server")),
+    Lock("spark.txt", ("pyproject.toml",), ("--extra", "server", "--extra", "spark")),
     Lock("demo.txt", ("requirements/demo.in",), ("--no-deps",)),
 )
 

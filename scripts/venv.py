@@ -46,6 +46,7 @@ ENVIRONMENTS = {
     "lowest": Environment(".venv-lowest", "lowest.txt"),
     "generate": Environment(".venv-generate", "generate.txt"),
     "native": Environment(".venv-native", "native.txt"),
+    "ops": Environment(".venv-ops", "ops.txt"),
     "lock": Environment(".venv-lock", "lock.txt"),
 }
 

@@ -1,0 +1,150 @@
+"""What ops/ says fits the server: the metrics that it asks for exist, every alert has its runbook and its unit tests,
+what is generated is fresh."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from coordinator_server.metrics.families import FAMILIES, Kind
+from coordinator_server.metrics.probe import PROBE_FAMILIES
+from ops.kubernetes import build as prometheusrule
+from tests.docs.fences import ROOT
+from tests.docs.test_references import LINK
+from tests.ops.files import (
+    ALERT_RULES,
+    ALERTS,
+    DASHBOARD,
+    OPS,
+    RECORDED,
+    RECORDING_RULES,
+    RULE_TESTS,
+    RUNBOOKS,
+    dashboard_queries,
+    documents,
+)
+
+BY_NAME = {family.name: family for family in (*FAMILIES, *PROBE_FAMILIES)}
+PUBLISHED = set(BY_NAME) | {
+    f"{family.name}_{part}"
+    for family in BY_NAME.values()
+    if family.kind is Kind.HISTOGRAM
+    for part in ("bucket", "count", "sum")
+}
+NAME = re.compile(r"(?<![\w:./-])(?:instance:|topic:)?txn_\w+(?::\w+)?")
+SELECTOR = re.compile(r"(txn_\w+)\{([^}]*)\}")
+ADDED_BY_PROMETHEUS = {"job", "instance", "le"}
+
+
+def unknown(text: str) -> set[str]:
+    """Names of metrics that neither the server nor a rule gives."""
+    return {name for name in NAME.findall(text) if name not in PUBLISHED | RECORDED}
+
+
+@pytest.mark.parametrize("path", [ALERT_RULES, RECORDING_RULES, RULE_TESTS, DASHBOARD], ids=lambda path: path.name)
+def test_every_metric_that_is_asked_for_exists(path) -> None:
+    text = "\n".join(dashboard_queries()) if path is DASHBOARD else path.read_text()
+    assert NAME.search(text)
+    assert unknown(text) == set()
+
+
+@pytest.mark.parametrize("path", [ALERT_RULES, RECORDING_RULES, DASHBOARD], ids=lambda path: path.name)
+def test_every_label_that_is_asked_for_exists(path) -> None:
+    text = "\n".join(dashboard_queries()) if path is DASHBOARD else path.read_text()
+    for name, selector in SELECTOR.findall(text):
+        family = BY_NAME.get(name) or BY_NAME[name.rpartition("_")[0]]
+        labels = set(re.findall(r"(\w+) *[=!]", selector)) - ADDED_BY_PROMETHEUS
+        assert labels <= set(family.labels), f"{name}{{{selector}}}"
+
+
+@pytest.mark.parametrize("document", documents())
+def test_what_people_read_names_no_other_metric(document: str) -> None:
+    # A pattern for grep names the beginnings of several.
+    text = re.sub(r"grep -E '[^']*'", "", (OPS / document).read_text())
+    assert unknown(text) == set()
+
+
+@pytest.mark.parametrize("document", documents())
+def test_links_lead_somewhere(document: str) -> None:
+    path = OPS / document
+    assert [target for target in LINK.findall(path.read_text()) if not (path.parent / target).exists()] == []
+
+
+def test_every_alert_has_a_page_that_it_names() -> None:
+    assert sorted(path.stem for path in RUNBOOKS.glob("*.md")) == sorted(ALERTS)
+    named = re.findall(r"runbook: (\S+)", ALERT_RULES.read_text())
+    assert set(named) == {f"ops/runbooks/{alert}.md" for alert in ALERTS}
+    for alert in ALERTS:
+        severities = set(re.findall(rf"alert: {alert}\n.*?severity: (\w+)", ALERT_RULES.read_text(), re.DOTALL))
+        (severity,) = severities
+        assert (RUNBOOKS / f"{alert}.md").read_text().startswith(f"# {alert} ({severity})\n")
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_every_alert_has_a_unit_test_that_fires_and_one_that_does_not(alert: str) -> None:
+    names = re.findall(r'name: "([^"]+)"', RULE_TESTS.read_text())
+    for what in ("fires", "stays silent"):
+        assert [name for name in names if name.startswith(f"{alert} {what}: ")], what
+
+
+@pytest.mark.parametrize("case", re.split(r"\n\n", RULE_TESTS.read_text())[1:], ids=lambda case: case.split('"')[1])
+def test_a_unit_test_expects_what_its_name_says(case: str) -> None:
+    name = case.split('"')[1]
+    match name.partition(":")[0].split(" ", 1):
+        case [alert, "fires"]:
+            assert f"""exp_samples: [{{labels: '{{alertname="{alert}"}}', value: 1}}]""" in case
+        case [_, "stays silent"]:
+            assert "exp_samples: []" in case
+        case _:
+            assert name == "what is recorded"
+
+
+def test_every_rule_that_records_is_used() -> None:
+    used = "\n".join([*dashboard_queries(), ALERT_RULES.read_text()])
+    assert [name for name in RECORDED if name not in used] == []
+
+
+def test_the_rules_of_the_operator_are_fresh() -> None:
+    assert prometheusrule.TARGET.read_text() == prometheusrule.built(), "run `make ops-files`"
+
+
+def test_the_environment_may_not_hold_what_kubernetes_would_put_there() -> None:
+    """The reason for enableServiceLinks: false, which `make ops` demands."""
+    from coordinator_server.config import ConfigRefused, load_config
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TXN_COORDINATOR_SERVICE_HOST", "10.0.0.1")
+        with pytest.raises(ConfigRefused, match="TXN_COORDINATOR_SERVICE_HOST is unknown"):
+            load_config(None, {"data_dir": "data"})
+    assert "enableServiceLinks: false" in (OPS / "kubernetes/base/statefulset.yaml").read_text()
+
+
+def test_what_is_open_says_so() -> None:
+    """Until there are authentication and encryption, every file that starts a server says that there are none."""
+    starts = ["compose.yaml", "docker/Dockerfile", "docker/server.toml", "config/dev.toml", "config/prod.toml"]
+    starts += ["kubernetes/base/kustomization.yaml", "kubernetes/base/server.toml", "systemd/txn-coordinator.service"]
+    starts += [f"kubernetes/overlays/{overlay}/kustomization.yaml" for overlay in ("dev", "prod")]
+    assert [name for name in starts if "OPEN: " not in (OPS / name).read_text()] == []
+
+
+def test_every_service_probes_a_service_that_is_served() -> None:
+    from coordinator_server.build import SERVICE_NAMES
+
+    probed = re.findall(r"service: (\S+?)}", (OPS / "kubernetes/base/statefulset.yaml").read_text())
+    assert probed
+    assert set(probed) <= set(SERVICE_NAMES)
+
+
+def test_the_image_copies_what_is_there() -> None:
+    ignored = (OPS / "docker/Dockerfile.dockerignore").read_text().splitlines()
+    for line in ignored:
+        if line.startswith("!"):
+            assert (ROOT / line[1:]).exists(), line
+    copied = re.findall(r"^COPY (?!--from|\. )(.+) \S+$", (OPS / "docker/Dockerfile").read_text(), re.MULTILINE)
+    assert copied
+    for path in " ".join(copied).split():
+        assert (ROOT / path).is_file(), path
+        assert any(path == line[1:] or path.startswith(f"{line[1:]}/") for line in ignored if line.startswith("!")), (
+            path
+        )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from coordinator_api.v1 import transaction_pb2 as txn
-from coordinator_client.errors import TransactionError, failure, failure_of
+from coordinator_client.errors import TransactionError, failure_of
 from coordinator_client.methods import END_TXN, Rpc
 from coordinator_client.rules import send_failure
 from coordinator_client.state import Identity
@@ -50,9 +50,6 @@ class Ending:
         error = end if isinstance(end, TransactionError) else failure_of(self.rpc.method, end)
         if error is None or self.rpc is END_TXN:
             return error
-        if error.code == ErrorCode.INVALID_PRODUCER_EPOCH:
-            # Transact leaves open who set the newer epoch; the abort that follows finds out, as after EndTxn.
-            return failure(error.code, ErrorClass.FENCED, error.reason)
         if error.error_class in _NOTHING_CHANGED and not self.is_lost:
             # Given up, and certainly never carried out: nothing is unknown, as after a send that was given up.
             return send_failure(error, is_transactional=True)
@@ -60,8 +57,8 @@ class Ending:
 
     def leaves_something(self, error: TransactionError) -> bool:
         """Whether an abort must follow a refusal: where an attempt may still arrive, it ends the epoch that would let
-        it in."""
-        return not self.is_all or self.is_lost or error.error_class is ErrorClass.FENCED
+        it in; where the server aborted the transaction meanwhile, it is answered with the identity to go on with."""
+        return not self.is_all or self.is_lost or error.code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 def identity_in(reply: EndReply) -> Identity | None:

@@ -143,6 +143,10 @@ _BY_CLASS: Final = MappingProxyType(
     }
 )
 
+ABORTED_BY_SERVER: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+"""With class RECOVER or ABORT: the server aborted the transaction, at its timeout say. This client speaks version 2, so
+it need not initialise: its abort is answered with the identity to go on with, unless a newer producer came since."""
+
 _CLASSES: Final = frozenset(ErrorClass)
 _CODES: Final = frozenset(ErrorCode)
 
@@ -198,6 +202,8 @@ def failure_of(method: Method, verdict: Verdict) -> TransactionError | None:
     if not verdict.error_code:
         return None
     what = class_of(method, verdict)
+    if what is ErrorClass.RECOVER and verdict.error_code in ABORTED_BY_SERVER:
+        what = ErrorClass.ABORT
     if what is ErrorClass.NONE:
         return None
     return failure(verdict.error_code, what, f"{method}: {verdict.error_message or 'the server gave no reason'}")

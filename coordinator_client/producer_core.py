@@ -28,7 +28,7 @@ from coordinator_client import rules
 from coordinator_client.batching import SealedBatch, TopicWriter
 from coordinator_client.encodings import Row
 from coordinator_client.ending import Ending, EndReply, identity_in
-from coordinator_client.errors import Fenced, Loss, OutcomeUnknown, TransactionError, failure, failure_of, rejected
+from coordinator_client.errors import Loss, OutcomeUnknown, TransactionError, failure, failure_of, rejected
 from coordinator_client.exchange import Exchange
 from coordinator_client.flights import Flights, Transmission
 from coordinator_client.identity import Chance
@@ -95,8 +95,7 @@ class ProducerCore:
     @property
     def is_unresolved(self) -> bool:
         """Whether a commit was sent and its outcome is not known; an abort may have been begun to find out."""
-        failed = self.failure if self.status is _S.ABORTING else None
-        is_asking = failed is not None and (isinstance(failed, Fenced) or failed.may_have_committed)
+        is_asking = self.status is _S.ABORTING and self.failure is not None and self.failure.may_have_committed
         return self.goal is None and (self.status is _S.COMMITTING or is_asking)
 
     def init(self) -> None:
@@ -439,7 +438,9 @@ class ProducerCore:
             return
         # Whatever is wrong, and even if it was prepared and the answer is lost: nobody has noted it, so it is aborted.
         self._note_failure(rules.send_failure(error, is_transactional=True))
-        if rules.after_commit(error.error_class) is AfterEnd.RENEW:
+        if error.error_class is ErrorClass.FENCED:
+            self._close(error)
+        elif rules.after_commit(error.error_class) is AfterEnd.RENEW:
             self._renew()
         else:
             self._step(_S.MUST_ABORT)
@@ -499,7 +500,7 @@ class ProducerCore:
 
     def _after_commit(self, after: AfterEnd, error: TransactionError) -> None:
         match after:
-            case AfterEnd.ABORT | AfterEnd.RENEW if self.prepared is not None and not isinstance(error, Fenced):
+            case AfterEnd.ABORT | AfterEnd.RENEW if self.prepared is not None and not rules.is_over(error):
                 # It was decided to commit it, and it can be. So this is a defect of somebody, and no reason to abort.
                 self._step(_S.PREPARED)
                 self._finish(error)
@@ -518,10 +519,7 @@ class ProducerCore:
         match after:
             case AfterEnd.DONE:
                 self._step(_S.READY)
-                if isinstance(self.failure, Fenced):
-                    timeout_ms = None if self._plan.two_phase_commit else self._plan.transaction_timeout_ms
-                    self.failure = rules.aborted_by_server(self.failure, timeout_ms)
-                elif self.failure is not None:
+                if self.failure is not None:
                     self.failure.may_have_committed = False
                 self._after_aborted(None)
             case AfterEnd.RENEW:
@@ -550,11 +548,7 @@ class ProducerCore:
 
     def _send_failed(self, error: TransactionError, batch: SealedBatch | None) -> None:
         """Take note of a batch, or of offsets (None), that failed for good."""
-        after = (
-            rules.after_offsets(error)
-            if batch is None
-            else rules.after_send(error, is_transactional=self.is_transactional)
-        )
+        after = rules.after_send(error, is_transactional=self.is_transactional)
         if batch is not None and error.code in rules.TOPIC_GONE:
             self._sender.waiting.forget(batch.queue.topic.name)
         if self.is_transactional and self.status is not _S.IN_TRANSACTION:

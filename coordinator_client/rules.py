@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
-from coordinator_client.errors import TransactionError, failure
+from coordinator_client.errors import ABORTED_BY_SERVER, TransactionError, failure
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 
 TOPIC_GONE: Final = frozenset(
@@ -43,8 +43,8 @@ class AfterEnd(Enum):
     DONE = auto()
     """It ended as asked; the answer holds the identity for the next one."""
     ABORT = auto()
-    """The commit was refused: abort, then go on. Also where it met a newer epoch, which a timeout or a newer producer
-    can have set: the abort finds out which."""
+    """The commit was refused: abort, then go on. Where the server had aborted it already, the abort is answered with
+    the identity to go on with."""
     RENEW = auto()
     """The transaction is over, and so is the identity: ask for a new one."""
     CLOSE = auto()
@@ -68,25 +68,16 @@ def after_send(error: TransactionError, *, is_transactional: bool) -> AfterSend:
     return AfterSend.GO_ON
 
 
-def after_offsets(error: TransactionError) -> AfterSend:
-    """Return what offsets mean that the group or the coordinator refused.
-
-    A newer epoch is not taken for a rival here: the server may have aborted the transaction at its timeout. The abort
-    finds out, as after a commit.
-    """
-    return AfterSend.RENEW if error.error_class in _EXPIRED else AfterSend.ABORT
-
-
 def after_commit(what: ErrorClass) -> AfterEnd:
     """Return what the answer to a commit means."""
     match what:
         case _C.NONE:
             return AfterEnd.DONE
-        case _C.ABORT | _C.REJECTED | _C.FENCED:
+        case _C.ABORT | _C.REJECTED:
             return AfterEnd.ABORT
         case _C.RECOVER | _C.REJOIN:
             return AfterEnd.RENEW
-        case _C.MISCONFIGURED:
+        case _C.FENCED | _C.MISCONFIGURED:
             return AfterEnd.CLOSE
         case _C.RETRY | _C.REFRESH | _C.UNKNOWN_OUTCOME:
             return AfterEnd.UNKNOWN
@@ -142,12 +133,9 @@ def still_unknown() -> TransactionError:
     return unknown
 
 
-def aborted_by_server(fenced: TransactionError, transaction_timeout_ms: int | None) -> TransactionError:
-    """Return the failure of a commit that turned out not to have met a rival. None: it had no timeout."""
-    by = "an administrator had aborted the transaction"
-    if transaction_timeout_ms is not None:
-        by = f"the server had aborted the transaction, as it does after its timeout of {transaction_timeout_ms} ms"
-    return failure(fenced.code, _C.ABORT, f"the commit came too late: {by}")
+def is_over(error: TransactionError) -> bool:
+    """Whether the refusal of a commit says that the server had aborted the transaction: nothing can commit it."""
+    return error.error_class is _C.ABORT and error.code in ABORTED_BY_SERVER
 
 
 def nothing_open() -> TransactionError:
@@ -161,7 +149,7 @@ def unconfirmed_abort(
 ) -> TransactionError:
     """Return the failure of an abort that nobody confirmed, and of the refused `commit` before it, if there was one.
 
-    The refusal stays in front, unless the abort was to tell what the refusal means.
+    The refusal stays in front, unless an earlier attempt of the commit may still succeed.
     """
     then = "the next transaction of this transactional id ends it first."
     if has_timeout:
@@ -169,16 +157,14 @@ def unconfirmed_abort(
     abort.action = f"Nothing is visible; {then}"
     if commit is None:
         return abort
-    if commit.error_class is not _C.FENCED and not commit.may_have_committed:
+    if not commit.may_have_committed:
         commit.add_note(f"the abort that followed was not confirmed: {abort}")
         return commit
-    met, asked = "was refused", "an earlier attempt of it can still succeed"
-    if commit.error_class is _C.FENCED:
-        met, asked = "met a newer epoch", "a timeout or a newer producer set it"
     unknown = failure(
         abort.code,
         _C.UNKNOWN_OUTCOME,
-        f"the commit {met} ({commit.reason}), and what would tell whether {asked} was not answered: {abort.reason}",
+        f"the commit was refused ({commit.reason}), and what would tell whether an earlier attempt of it can still "
+        f"succeed was not answered: {abort.reason}",
     )
-    unknown.may_have_committed = commit.may_have_committed
+    unknown.may_have_committed = True
     return unknown

@@ -110,7 +110,7 @@ class ErrorClass(IntEnum):
     ABORT = 3
     """Abort the transaction, then go on with the same producer."""
     RECOVER = 4
-    """Call InitProducerId with the identity held, without an EndTxn first, then go on."""
+    """Call InitProducerId with the identity held, without an EndTxn first, then go on: no newer owner runs."""
     REJOIN = 5
     """Renew the group membership (join or heartbeat), then decide anew what to do."""
     REJECTED = 6
@@ -193,6 +193,15 @@ class Refused(CoordinatorError):
     """The request was refused, and nothing was written for it.
 
     `message` says what was wrong and what to do about it. Source: style 4.4 (a).
+    """
+
+
+class Outdated(Refused):
+    """Refused for an identity whose epoch is over, although no newer instance has the transactional id: the server
+    aborted its transaction, at its timeout say, or the producer itself has gone on. InitProducerId with the identity
+    held gives the one to go on with, so the class is never FENCED.
+
+    Source: KIP-588, whose answer of its own for a timeout Kafka never got; spec transactions 3.10.
     """
 
 
@@ -434,3 +443,9 @@ def error_class(method: Method, code: ErrorCode) -> ErrorClass:
     Source: design 6 ("one committed table"), spec transactions 0, spec ecosystem 1.
     """
     return _OVERRIDES.get((method, code), _DEFAULT[code])
+
+
+def class_of(method: Method, error: CoordinatorError) -> ErrorClass:
+    """Return the one action that helps after `error` from `method`: that of its code, but for an outdated identity."""
+    what = error_class(method, error.code)
+    return ErrorClass.RECOVER if what is ErrorClass.FENCED and isinstance(error, Outdated) else what

@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 from google.protobuf.message import Message
 
 from coordinator_api.v1 import common_pb2
-from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused, error_class
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused, class_of
 from coordinator_protocol.names import check_client_id
 from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import CallContext, PartitionName, PartitionRef
@@ -100,7 +100,7 @@ def set_error(message: Message, method: Method, error: CoordinatorError) -> None
     """Fill in the error fields of a response or of one of its items."""
     fields = message.DESCRIPTOR.fields_by_name
     message.error_code = int(error.code)  # type: ignore[attr-defined]  # a convention of our .proto files
-    message.error_class = int(error_class(method, error.code))  # type: ignore[attr-defined]  # the same
+    message.error_class = int(class_of(method, error))  # type: ignore[attr-defined]  # the same
     if "error_message" in fields:
         message.error_message = error.message  # type: ignore[attr-defined]  # asked the line above
 

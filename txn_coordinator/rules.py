@@ -3,8 +3,7 @@
 They return the next state, or raise Refused with Kafka's code, in the order of checks that the specification lists.
 They do not know shards, markers or storage: `shard` gathers what they need and turns their results into records.
 
-An EndTxn may legally show three epochs (spec transactions 2.6): the stored one ("current"); the one before the bump
-that this very EndTxn made ("bump-retry"); and the last one before the producer id was rotated ("overflow-retry").
+Which identities may still act is in `fencing`.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from msgspec.structs import replace
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome
+from txn_coordinator.fencing import check_identity, fenced, is_end_retry
 from txn_coordinator.state import (
-    COMPLETE,
     COMPLETE_STATES,
     IDLE,
     NO_EPOCH,
@@ -85,17 +84,6 @@ def is_init_repeated(current: Transaction, request: InitRequest) -> bool:
     return bool(request.request_id) and current.init is not None and current.init.request_id == request.request_id
 
 
-def check_expected(current: Transaction, expected: Identity | None, limits: Limits) -> None:
-    """Spec transactions 2.2, row 12: the identity a recovering producer shows must be one that this id had."""
-    if expected is None or current.producer_epoch == NO_EPOCH:
-        return
-    if expected.producer_id == current.client_identity.producer_id:
-        return
-    if expected.producer_id == current.prev_producer_id and limits.is_exhausted(expected.producer_epoch):
-        return
-    raise _fenced(current, expected)
-
-
 def initialise(
     current: Transaction, request: InitRequest, *, now_ms: int, limits: Limits, allocate: AllocateProducerId
 ) -> Transaction:
@@ -119,7 +107,7 @@ def initialise(
         epoch, last, prev_producer_id = epoch + 1, epoch, NO_PRODUCER_ID
     else:
         assert expected is not None
-        raise _fenced(current, expected)
+        raise fenced(current, expected)
     return step(
         current,
         TransactionState.EMPTY,
@@ -195,14 +183,6 @@ def check_foreign_marker(current: Transaction, ordinal: int, marker: Marker, *, 
     )
 
 
-def check_init_on_open(current: Transaction, expected: Identity | None) -> None:
-    """Spec transactions 2.2, row Ongoing [D]: a zombie with an old epoch must not abort the live owner's
-    transaction."""
-    owned = (current.client_identity.producer_epoch, current.last_producer_epoch)
-    if expected is not None and expected.producer_epoch not in owned:
-        raise _fenced(current, expected)
-
-
 def keep(
     current: Transaction, request: InitRequest, *, now_ms: int, limits: Limits, allocate: AllocateProducerId
 ) -> Transaction:
@@ -241,15 +221,6 @@ def check_not_prepared(current: Transaction) -> None:
             ErrorCode.CONCURRENT_TRANSACTIONS,
             f"the last transaction of {current.transactional_id!r} is decided and being completed; try again",
         )
-
-
-def check_identity(current: Transaction, identity: Identity) -> None:
-    """The producer must be exactly the current one; higher epochs are refused too (spec transactions 3.1)."""
-    client = current.client_identity
-    if identity.producer_id not in (client.producer_id, current.producer_id):
-        raise _wrong_producer_id(current, identity)
-    if identity != client:
-        raise _fenced(current, identity)
 
 
 def _check_not_closed(current: Transaction) -> None:
@@ -377,7 +348,7 @@ def end(current: Transaction, request: EndRequest) -> EndVerdict:
 def _end_v2(current: Transaction, request: EndRequest) -> EndVerdict:
     check_not_prepared(current)
     shown = request.identity
-    is_retry = _is_end_retry(current, shown)
+    is_retry = is_end_retry(current, shown)
     if current.state is ONGOING:
         return EndVerdict.PREPARE
     if not is_retry:
@@ -390,32 +361,8 @@ def _end_v2(current: Transaction, request: EndRequest) -> EndVerdict:
     if current.outcome is Outcome.ABORT:
         # Not an EndTxn of this client: the server aborted, by timeout or for a newer instance (KAFKA-20785), or this
         # client itself with an InitProducerId.
-        raise Refused(
-            ErrorCode.PRODUCER_FENCED,
-            f"the transaction was aborted meanwhile (cause: {current.cause}); it can no longer be committed",
-        )
+        raise fenced(current, shown)
     raise _nothing_to_end(current, request.outcome)
-
-
-def _is_end_retry(current: Transaction, shown: Identity) -> bool:
-    """True for the identity of the transaction that ended last, shown by its owner (a bump-retry or an overflow-retry),
-    False for the current one. Raises Refused for all others.
-
-    Only the client on whose behalf the epoch was bumped may ask again: for a new instance `last_producer_epoch` is
-    erased, so an older holder can never take the new one's outcome for its own (spec transactions 3.2)."""
-    client = current.client_identity
-    if shown == client:
-        return False
-    is_last = shown.producer_epoch == current.last_producer_epoch
-    is_overflow_retry = is_last and current.prev_producer_id == shown.producer_id and current.producer_epoch == 0
-    if shown.producer_id not in (client.producer_id, current.producer_id) and not is_overflow_retry:
-        raise _wrong_producer_id(current, shown)
-    is_bump_retry = (
-        is_last and shown.producer_id == current.producer_id and current.producer_epoch == shown.producer_epoch + 1
-    )
-    if current.state in COMPLETE and (is_overflow_retry or is_bump_retry):
-        return True
-    raise _fenced(current, shown)
 
 
 class TransactRequest(Struct, frozen=True, gc=False):
@@ -436,7 +383,7 @@ def transact(current: Transaction, request: TransactRequest, *, now_ms: int, lim
     INVALID_TXN_STATE where it has ended otherwise, INVALID_REQUEST for the request id of the transaction before."""
     check_not_prepared(current)
     is_known = current.transact_id == request.request_id
-    if _is_end_retry(current, request.identity):
+    if is_end_retry(current, request.identity):
         if is_known and current.outcome is request.outcome:
             return None
         raise _ended_otherwise(current, request)
@@ -565,19 +512,4 @@ def _nothing_to_end(current: Transaction, outcome: Outcome) -> Refused:
         ErrorCode.INVALID_TXN_STATE,
         f"cannot {outcome.name.lower()}: no transaction of {current.transactional_id!r} is open "
         f"(state {current.state.api_name})",
-    )
-
-
-def _wrong_producer_id(current: Transaction, shown: Identity) -> Refused:
-    return Refused(
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        f"{current.transactional_id!r} does not belong to producer id {shown.producer_id}; call InitProducerId again",
-    )
-
-
-def _fenced(current: Transaction, shown: Identity) -> Refused:
-    return Refused(
-        ErrorCode.PRODUCER_FENCED,
-        f"epoch {shown.producer_epoch} of producer id {shown.producer_id} is not the current one of "
-        f"{current.transactional_id!r}: a newer instance, a timeout or an administrator took over",
     )

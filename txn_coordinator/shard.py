@@ -30,7 +30,7 @@ from coordinator_runtime.decision import (
 from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
 from coordinator_runtime.ports import MarkerPort
 from coordinator_runtime.timeline import Journal, TimelineMap
-from txn_coordinator import rules
+from txn_coordinator import fencing, rules
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.events import TransactionExpired, TransactionStepped
 from txn_coordinator.outcomes import (
@@ -48,7 +48,7 @@ from txn_coordinator.outcomes import TwoPhase as TwoPhase
 from txn_coordinator.outcomes import complete_operation as complete_operation
 from txn_coordinator.outcomes import park_key as park_key
 from txn_coordinator.records import TransactionChanged, TransactionForgotten, TransactionUnreadable
-from txn_coordinator.state import IDLE, PREPARED, Identity, Transaction, TransactionState
+from txn_coordinator.state import IDLE, PREPARED, TAKEN_OVER, Identity, Transaction, TransactionState
 
 
 class AbortStarted(Struct, frozen=True):
@@ -211,9 +211,9 @@ class TransactionShard:
             assert current.init is not None
             return Decision(reply=Initialised(current.init.identity, current.init.ongoing))
         rules.check_not_prepared(current)
-        rules.check_expected(current, request.expected, self._limits)
+        fencing.check_expected(current, request.expected, self._limits)
         if current.state is TransactionState.ONGOING:
-            rules.check_init_on_open(current, request.expected)
+            fencing.check_init_on_open(current, request.expected)
             if request.keep_prepared:
                 return self._keep(current, request, turn)
             return self._abort_before_init(current, request, turn, may_abort_and_init=may_abort_and_init)
@@ -241,7 +241,7 @@ class TransactionShard:
         self, current: Transaction, request: rules.InitRequest, turn: Turn, *, may_abort_and_init: bool
     ) -> Decision:
         # Who shows the identity that the transaction has is its own client, and fences nobody (KIP-360).
-        ending = _abort("fence" if request.expected is None else "client")
+        ending = _abort(TAKEN_OVER if request.expected is None else "client")
         again = Operation(self.key, lambda shard, later: shard.decide_init(request, later, may_abort_and_init=False))
         then = (again,) if may_abort_and_init else ()
         return self.outcomes.decide(current, ending, turn, reply=AbortStarted(), then=then)

@@ -38,6 +38,10 @@ NO_TIMEOUT_MS: Final = 2**31 - 1
 """Timeout of a participant in somebody else's two-phase commit: its transactions wait for that decision for ever."""
 
 
+TAKEN_OVER: Final = "fence"
+"""Cause of an abort for a newer instance, which initialises next."""
+
+
 class TransactionState(IntEnum):
     """States with their stored numbers."""
 

@@ -108,7 +108,8 @@ class _DataPlaneCodes:
 
     def __exit__(self, error_type: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, Refused) and error.code is ErrorCode.PRODUCER_FENCED:
-            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, error.message) from error
+            # Of the same kind: what is outdated there is no rival's here.
+            raise type(error)(ErrorCode.INVALID_PRODUCER_EPOCH, error.message) from error
 
 
 def _identity(membership: Membership) -> Identity:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from coordinator_client.admin import Admin, TopicDescription
 from coordinator_client.connection import Connection
-from coordinator_client.errors import Loss, OutcomeUnknown, Rejected, Retriable, TransactionError
+from coordinator_client.errors import Fenced, Loss, OutcomeUnknown, Rejected, Retriable, TransactionError
 from coordinator_client.exchange import Deadlines
 from coordinator_client.methods import ReplyT, RequestT, Rpc
 from coordinator_client.transport import Transport
@@ -129,6 +129,8 @@ def _message_of(error: TransactionError, server: str) -> str:
             advice = "it may have been done all the same: look before you repeat it"
         case Retriable():
             advice = f"nothing was changed; see the log of the server at {server}, or try again with a longer --timeout"
+        case Fenced():
+            advice = "another producer took the transactional id over; nothing of this one counts"
         case _:
             advice = _ADVICE.get(error.code, "")
     return f"{error.reason}{notes} [{name}]" + (f"\n{advice}" if advice else "")
@@ -138,8 +140,6 @@ _ADVICE: dict[int, str] = {
     ErrorCode.TOPIC_ALREADY_EXISTS: "`txnctl topic describe` shows it; --if-not-exists is content with it",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`txnctl list` shows the transactional ids that the server knows",
     ErrorCode.INVALID_REGULAR_EXPRESSION: "--pattern is a regular expression for the whole id, as in 'billing-.*'",
-    ErrorCode.PRODUCER_FENCED: "another producer took the transactional id over; nothing of this one counts",
-    ErrorCode.INVALID_PRODUCER_EPOCH: "another producer took the transactional id over, or the transaction timed out",
     ErrorCode.UNSUPPORTED_VERSION: "server and txnctl differ in version, or another program listens there",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "the server does not allow this",
 }

@@ -14,7 +14,7 @@ from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client.encodings import decode_records
-from coordinator_protocol.errors import ErrorCode, Method, error_class
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, error_class
 
 TOPIC_ID = b"0123456789abcdef"
 
@@ -51,12 +51,18 @@ class Mapping:
     """Request id of the Transact that ended the last transaction."""
 
 
+_ABORTED = "the server had aborted the transaction"
+
+
 class Refusal(Exception):
     """An error code on its way into a reply."""
 
-    def __init__(self, code: ErrorCode) -> None:
+    def __init__(self, code: ErrorCode, what: ErrorClass | None = None, message: str = "refused by the fake") -> None:
         super().__init__(code)
         self.code = code
+        self.message = message
+        self.what = what
+        """The class, where it is not that of the code."""
 
 
 class FakeServer:
@@ -250,7 +256,7 @@ class FakeServer:
         try:
             mapping = self._end(request)
         except Refusal as refusal:
-            return refuse(reply, Method.END_TXN, refusal.code)
+            return refuse(reply, Method.END_TXN, refusal.code, refusal.message, what=refusal.what)
         reply.producer_id, reply.producer_epoch, reply.csn = mapping.producer_id, mapping.epoch, self.csn
         return reply
 
@@ -268,6 +274,8 @@ class FakeServer:
             case "CompleteCommit" if is_retry:
                 raise Refusal(ErrorCode.INVALID_TXN_STATE)
         if not is_current:
+            if request.producer_epoch == mapping.last_epoch and mapping.state != "Ongoing":
+                raise Refusal(ErrorCode.PRODUCER_FENCED, ErrorClass.RECOVER, _ABORTED)
             raise Refusal(ErrorCode.PRODUCER_FENCED)
         if request.committed:
             if mapping.state != "Ongoing":
@@ -288,7 +296,7 @@ class FakeServer:
                 del stored[lengths.get(place, 0) :]
             if mapping is not None and before is not None:
                 mapping.state, mapping.partitions, mapping.transact_id = before
-            return refuse(reply, Method.TRANSACT, refusal.code)
+            return refuse(reply, Method.TRANSACT, refusal.code, refusal.message)
         reply.producer_id, reply.producer_epoch, reply.csn = mapping.producer_id, mapping.epoch, self.csn
         return reply
 
@@ -298,8 +306,11 @@ class FakeServer:
         if mapping.transact_id and mapping.transact_id == request.header.request_id:
             return mapping
         if request.producer_epoch != mapping.epoch:
-            has_committed = mapping.state == "CompleteCommit" and request.producer_epoch + 1 == mapping.epoch
-            raise Refusal(ErrorCode.INVALID_TXN_STATE if has_committed else ErrorCode.INVALID_PRODUCER_EPOCH)
+            if request.producer_epoch != mapping.last_epoch or mapping.state not in ("CompleteCommit", "CompleteAbort"):
+                raise Refusal(ErrorCode.PRODUCER_FENCED)
+            if mapping.state == "CompleteCommit":
+                raise Refusal(ErrorCode.INVALID_TXN_STATE)
+            raise Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, message=_ABORTED)
         for batch in request.batches:
             shim = log.ProduceRequest(transactional_id=request.transactional_id)
             self._append(shim, batch, log.ProduceResult())
@@ -346,9 +357,16 @@ class FakeServer:
         return self._next_producer_id
 
 
-def refuse(reply: Any, method: Method, code: ErrorCode, message: str = "refused by the fake") -> Any:
-    """Fill in the three fields of an error, as the server's table says."""
+def refuse(
+    reply: Any,
+    method: Method,
+    code: ErrorCode,
+    message: str = "refused by the fake",
+    *,
+    what: ErrorClass | None = None,
+) -> Any:
+    """Fill in the three fields of an error, as the server's table says; `what`: a class other than that of its code."""
     reply.error_code = int(code)
-    reply.error_class = int(error_class(method, code))
+    reply.error_class = int(error_class(method, code) if what is None else what)
     reply.error_message = message
     return reply

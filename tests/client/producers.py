@@ -5,7 +5,7 @@ from __future__ import annotations
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn_api
 from coordinator_client import Producer
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 from tests.client.fake_server import refuse
 from tests.client.world import World
 
@@ -27,13 +27,13 @@ def ended(world: World) -> list[bool]:
     return [request.committed for request in world.requests(Method.END_TXN)]
 
 
-def refused(method: Method, code: ErrorCode):
+def refused(method: Method, code: ErrorCode, what: ErrorClass | None = None):
     replies = {
         Method.INIT_PRODUCER_ID: txn_api.InitProducerIdResponse,
         Method.PREPARE_TRANSACTION: txn_api.PrepareTransactionResponse,
         Method.END_TXN: txn_api.EndTxnResponse,
     }
-    return refuse(replies[method](), method, code)
+    return refuse(replies[method](), method, code, what=what)
 
 
 def produce_refused(*codes: ErrorCode) -> log.ProduceResponse:

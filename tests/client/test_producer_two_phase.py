@@ -6,7 +6,7 @@ import pytest
 
 from coordinator_client import Abortable, Fenced, OutcomeUnknown, PreparedTransaction, Producer, Rejected
 from coordinator_client.state import ProducerStatus
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 from tests.client.producers import commit, ended, producer_in, refused
 from tests.client.world import Fault, World
 
@@ -163,23 +163,31 @@ def test_a_lost_answer_is_asked_for_again(world: World, fault: Fault) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"),
+    ("code", "what", "kind"),
     [
-        (ErrorCode.TRANSACTION_ABORTABLE, Abortable),
-        (ErrorCode.INVALID_TXN_STATE, Rejected),
-        (ErrorCode.PRODUCER_FENCED, Abortable),
+        (ErrorCode.TRANSACTION_ABORTABLE, None, Abortable),
+        (ErrorCode.INVALID_TXN_STATE, None, Rejected),
+        (ErrorCode.PRODUCER_FENCED, ErrorClass.RECOVER, Abortable),
     ],
 )
 def test_what_cannot_be_prepared_is_aborted_and_the_producer_goes_on(
-    world: World, code: ErrorCode, kind: type[Exception]
+    world: World, code: ErrorCode, what: ErrorClass | None, kind: type[Exception]
 ) -> None:
     producer = participant(world)
-    world.answer(Method.PREPARE_TRANSACTION, refused(Method.PREPARE_TRANSACTION, code))
+    world.answer(Method.PREPARE_TRANSACTION, refused(Method.PREPARE_TRANSACTION, code, what))
     with pytest.raises(kind):
         prepare(producer, b"a")
     assert ended(world) == [False]
     commit(producer, b"b")
     assert world.server.visible() == [b"b"]
+
+
+def test_who_was_replaced_cannot_prepare_and_is_told_so(world: World) -> None:
+    producer = participant(world)
+    world.answer(Method.PREPARE_TRANSACTION, refused(Method.PREPARE_TRANSACTION, ErrorCode.PRODUCER_FENCED))
+    with pytest.raises(Fenced):
+        prepare(producer, b"a")
+    assert (ended(world), producer.status) == ([], ProducerStatus.CLOSED)
 
 
 def test_what_nobody_confirmed_was_noted_by_nobody_and_is_aborted(world: World) -> None:
@@ -229,7 +237,7 @@ def test_a_commit_that_comes_after_an_administrator_says_so(world: World) -> Non
     producer = participant(world)
     prepared = prepare(producer, b"a")
     world.server.time_out("p")
-    with pytest.raises(Abortable, match="an administrator had aborted the transaction"):
+    with pytest.raises(Abortable, match="the server had aborted the transaction"):
         prepared.commit()
     commit(producer, b"b")
     assert world.server.visible() == [b"b"]

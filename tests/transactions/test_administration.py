@@ -58,7 +58,7 @@ def test_the_aborted_producer_is_fenced_but_may_abort_and_go_on() -> None:
     error = late.result().error
     assert error is not None
     assert error.code is ErrorCode.INVALID_PRODUCER_EPOCH
-    with pytest.raises(Refused, match="cause: admin"):
+    with pytest.raises(Refused, match="aborted by an administrator"):
         commit.result()
     aborted = world.end("a", identity, ABORT, CLIENT)
     world.settle()
@@ -257,6 +257,6 @@ def test_what_was_fenced_stays_fenced_after_a_crash() -> None:
     assert world.describe("a").state is TransactionState.COMPLETE_ABORT
     refused = world.end("a", identity, COMMIT, CLIENT)
     world.settle()
-    with pytest.raises(Refused, match="cause: admin"):
+    with pytest.raises(Refused, match="aborted by an administrator"):
         refused.result()
     world.check_replay()

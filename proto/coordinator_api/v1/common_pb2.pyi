@@ -43,13 +43,16 @@ class _ErrorClassEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorClass
     ERROR_CLASS_ABORT: _ErrorClass.ValueType  # 3
     """Abort the transaction; the producer can go on with the next one."""
     ERROR_CLASS_RECOVER: _ErrorClass.ValueType  # 4
-    """The identity is no longer valid, but no newer instance is known: InitProducerId again, then go on."""
+    """The identity is no longer valid, and no newer instance has it: the transaction timed out and was aborted, say, or the
+    transactional id expired. InitProducerId with the identity held as the expected one, without an EndTxn first, then go
+    on with the identity it gives.
+    """
     ERROR_CLASS_REJOIN: _ErrorClass.ValueType  # 5
     """Consumer groups: join the group again."""
     ERROR_CLASS_REJECTED: _ErrorClass.ValueType  # 6
     """The request is wrong as it stands; repeating it cannot help. Nothing was changed."""
     ERROR_CLASS_FENCED: _ErrorClass.ValueType  # 7
-    """A newer instance with this identity runs: stop this one."""
+    """A newer instance has this identity, or an administrator took it away: stop this one. Never after a mere timeout."""
     ERROR_CLASS_MISCONFIGURED: _ErrorClass.ValueType  # 8
     """Configuration or permission must change first."""
     ERROR_CLASS_UNKNOWN_OUTCOME: _ErrorClass.ValueType  # 9
@@ -66,13 +69,16 @@ ERROR_CLASS_REFRESH: ErrorClass.ValueType  # 2
 ERROR_CLASS_ABORT: ErrorClass.ValueType  # 3
 """Abort the transaction; the producer can go on with the next one."""
 ERROR_CLASS_RECOVER: ErrorClass.ValueType  # 4
-"""The identity is no longer valid, but no newer instance is known: InitProducerId again, then go on."""
+"""The identity is no longer valid, and no newer instance has it: the transaction timed out and was aborted, say, or the
+transactional id expired. InitProducerId with the identity held as the expected one, without an EndTxn first, then go
+on with the identity it gives.
+"""
 ERROR_CLASS_REJOIN: ErrorClass.ValueType  # 5
 """Consumer groups: join the group again."""
 ERROR_CLASS_REJECTED: ErrorClass.ValueType  # 6
 """The request is wrong as it stands; repeating it cannot help. Nothing was changed."""
 ERROR_CLASS_FENCED: ErrorClass.ValueType  # 7
-"""A newer instance with this identity runs: stop this one."""
+"""A newer instance has this identity, or an administrator took it away: stop this one. Never after a mere timeout."""
 ERROR_CLASS_MISCONFIGURED: ErrorClass.ValueType  # 8
 """Configuration or permission must change first."""
 ERROR_CLASS_UNKNOWN_OUTCOME: ErrorClass.ValueType  # 9

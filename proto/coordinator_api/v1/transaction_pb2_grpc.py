@@ -128,7 +128,9 @@ class TransactionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def EndTxn(self, request, context):
-        """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change.
+        """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. After the server has
+        aborted the transaction, at its timeout say, a commit is PRODUCER_FENCED with class RECOVER, and so is an abort of
+        version 1; an abort of version 2 succeeds and gives the next identity. With class FENCED, a newer instance runs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

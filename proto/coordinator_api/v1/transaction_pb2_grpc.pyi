@@ -54,7 +54,10 @@ class TransactionServiceStub:
     enable_2pc needs. INVALID_TXN_STATE where no transaction is open.
     """
     EndTxn: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.EndTxnRequest, _transaction_pb2.EndTxnResponse]
-    """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change."""
+    """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. After the server has
+    aborted the transaction, at its timeout say, a commit is PRODUCER_FENCED with class RECOVER, and so is an abort of
+    version 1; an abort of version 2 succeeds and gives the next identity. With class FENCED, a newer instance runs.
+    """
     Transact: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.TransactRequest, _transaction_pb2.TransactResponse]
     """A transaction in one request: appends batches to several partitions, takes offsets of groups in, and commits or
     aborts, all of it or nothing. What is refused anywhere refuses the whole request; the message then names the
@@ -94,7 +97,10 @@ class TransactionServiceAsyncStub(TransactionServiceStub):
     enable_2pc needs. INVALID_TXN_STATE where no transaction is open.
     """
     EndTxn: _aio.UnaryUnaryMultiCallable[_transaction_pb2.EndTxnRequest, _transaction_pb2.EndTxnResponse]  # type: ignore[assignment]
-    """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change."""
+    """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. After the server has
+    aborted the transaction, at its timeout say, a commit is PRODUCER_FENCED with class RECOVER, and so is an abort of
+    version 1; an abort of version 2 succeeds and gives the next identity. With class FENCED, a newer instance runs.
+    """
     Transact: _aio.UnaryUnaryMultiCallable[_transaction_pb2.TransactRequest, _transaction_pb2.TransactResponse]  # type: ignore[assignment]
     """A transaction in one request: appends batches to several partitions, takes offsets of groups in, and commits or
     aborts, all of it or nothing. What is refused anywhere refuses the whole request; the message then names the
@@ -167,7 +173,10 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transaction_pb2.EndTxnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_pb2.EndTxnResponse, _abc.Awaitable[_transaction_pb2.EndTxnResponse]]:
-        """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change."""
+        """Commits or aborts the transaction. Answered once the outcome is durable and can no longer change. After the server has
+        aborted the transaction, at its timeout say, a commit is PRODUCER_FENCED with class RECOVER, and so is an abort of
+        version 1; an abort of version 2 succeeds and gives the next identity. With class FENCED, a newer instance runs.
+        """
 
     @_abc_1.abstractmethod
     def Transact(

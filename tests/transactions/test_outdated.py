@@ -92,6 +92,7 @@ def test_outdated_is_who_can_initialise_and_harm_nobody(question: Question, vers
         told.add(isinstance(refusal, Outdated))
         if isinstance(refusal, Outdated):
             assert answer == Initialised(settled.client_identity), f"{shown} in {before}"
+            assert before.cause != TAKEN_OVER, f"a newer instance comes: {shown} in {before}"
         else:
             is_harmful = settled.state is TransactionState.ONGOING or settled.cause == TAKEN_OVER
             assert answer == ErrorCode.PRODUCER_FENCED or is_harmful, f"{shown} in {before}"

@@ -1,15 +1,13 @@
-"""Payloads of record batches: written here, read here, and never looked into by the server.
+"""Payloads of record batches: written and read here. The server looks whether they can be read, and changes nothing.
 
 Two encodings: `records.v1`, the protobuf message `Records`, which any generated stub can build; and Arrow v1, one Arrow
-IPC message of a fixed schema, which Spark reads without touching a row. Compression is gzip or none; what else the wire
-can name is refused by name, so that nobody gets bytes he cannot read.
+IPC message of a fixed schema, which Spark reads without touching a row.
 
 Source: design 6 (record batch).
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -35,8 +33,9 @@ from coordinator_protocol.batch import (
     pack_covered,
 )
 from coordinator_protocol.checksum import crc32c_of_both
+from coordinator_protocol.compression import NotUnpackable, pack
+from coordinator_protocol.compression import unpack as unpack_bytes
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.limits import MEBI
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from coordinator_protocol.sequences import NO_SEQUENCE
 
@@ -45,11 +44,6 @@ Row: TypeAlias = tuple[bytes | None, bytes | None, int, Headers]
 """One record: key, value, timestamp in Unix milliseconds, headers."""
 
 ENCODING_NAMES: Final = MappingProxyType({"records": Encoding.RECORDS_V1, "arrow": Encoding.ARROW_V1})
-COMPRESSION_NAMES: Final = MappingProxyType({"none": Compression.NONE, "gzip": Compression.GZIP})
-
-UNPACKED_BYTES_MAX: Final = 256 * MEBI
-"""A batch that unpacks to more is refused: a few KiB of gzip could otherwise fill the memory of every reader."""
-
 ROW_OVERHEAD_BYTES: Final = 32
 """Upper bound of what either encoding adds to the bytes of one record without headers."""
 
@@ -57,7 +51,8 @@ HEADER_OVERHEAD_BYTES: Final = 24
 """Upper bound of what either encoding adds to the bytes of one header."""
 
 BATCH_OVERHEAD_BYTES: Final = 2_048
-"""Upper bound of what a batch has besides its records: our header, Arrow's description, its padding, gzip's frame."""
+"""Upper bound of what a batch has besides its records: our header, Arrow's description, its padding, and what a
+compression adds to bytes that it cannot make smaller."""
 
 _UNCOMPRESSED: Final = Compression.NONE
 """By a name of its own: to find a member in its class takes 0.1 us, and this is done for every batch."""
@@ -65,9 +60,6 @@ _UNCOMPRESSED: Final = Compression.NONE
 _ENCODINGS_ON_THE_WIRE: Final = tuple([log.Encoding.ValueType(each) for each in Encoding])
 _COMPRESSIONS_ON_THE_WIRE: Final = tuple([log.Compression.ValueType(each) for each in Compression])
 """By our numbers, which are the same."""
-
-_GZIP: Final = 16 + zlib.MAX_WBITS
-_GZIP_LEVEL: Final = 6
 
 
 class BatchStamp(Struct, frozen=True):
@@ -90,11 +82,11 @@ def write_batch(
 ) -> None:
     """Fill an empty batch as it goes over the wire, checksum included.
 
-    Raises: Misconfigured (UNSUPPORTED_COMPRESSION_TYPE), ImportError where Arrow is asked for and not installed.
+    Raises: ImportError where Arrow is asked for and not installed.
     """
     payload = _ENCODERS[encoding](rows)
     if compression is not _UNCOMPRESSED:
-        payload = compress(payload, compression)
+        payload = pack(payload, compression)
         batch.compression = _COMPRESSIONS_ON_THE_WIRE[compression]
     record_count, first_ms = len(rows), rows[0][2]
     # The wire asks for the first and the largest; a first one that is the largest is both.
@@ -185,35 +177,18 @@ def checked_header(batch: log.RecordBatch, payload: Payload, where: str) -> Batc
     return header
 
 
-def compress(payload: bytes, compression: Compression) -> bytes:
-    """Return the payload packed as named. Raises: Rejected (UNSUPPORTED_COMPRESSION_TYPE)."""
-    if compression is Compression.NONE:
-        return payload
-    if compression is Compression.GZIP:
-        return zlib.compress(payload, level=_GZIP_LEVEL, wbits=_GZIP)
-    raise _unsupported(compression)
-
-
 def unpack(payload: Payload, compression: Compression, where: str) -> Payload:
     """Return the payload as it was before compression.
 
-    Raises: Rejected with UNSUPPORTED_COMPRESSION_TYPE, or CORRUPT_MESSAGE where the bytes are damaged, cut off, or
-    unpack to more than `UNPACKED_BYTES_MAX`.
+    Raises: Rejected (CORRUPT_MESSAGE) where the bytes are damaged, cut off, or unpack to more than `UNPACKED_BYTES_MAX`
+    of `coordinator_protocol.compression`.
     """
-    if compression is Compression.NONE:
+    if compression is _UNCOMPRESSED:
         return payload
-    if compression is not Compression.GZIP:
-        raise _unsupported(compression, where)
-    unpacker = zlib.decompressobj(wbits=_GZIP)
     try:
-        plain = unpacker.decompress(payload, UNPACKED_BYTES_MAX)
-    except zlib.error as error:
-        raise corrupt(f"{where}: its gzip payload cannot be unpacked ({error})") from None
-    if unpacker.unconsumed_tail:
-        raise corrupt(f"{where}: its payload unpacks to more than {UNPACKED_BYTES_MAX} bytes")
-    if not unpacker.eof or unpacker.unused_data:
-        raise corrupt(f"{where}: its gzip payload is cut off or followed by other bytes")
-    return plain
+        return unpack_bytes(payload, compression)
+    except NotUnpackable as why:
+        raise corrupt(f"{where}: {why}") from None
 
 
 def decode_rows(payload: Payload, encoding: Encoding, record_count: int, where: str) -> list[Row]:
@@ -283,14 +258,6 @@ def _decode_arrow(payload: Payload, where: str) -> list[Row]:
     from coordinator_client.arrow_encoding import arrow_rows, decode_arrow
 
     return arrow_rows(decode_arrow(payload, where))
-
-
-def _unsupported(compression: Compression, where: str = "the batch") -> TransactionError:
-    return rejected(
-        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-        f"{where}: the compression {compression.name} ({int(compression)}) is not built into this client, "
-        "only NONE and GZIP are",
-    )
 
 
 # Arrow is imported by the first batch that needs it: a producer of plain records neither has nor loads it.

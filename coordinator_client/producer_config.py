@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from coordinator_client.batching import BatchFormat
-from coordinator_client.encodings import COMPRESSION_NAMES, ENCODING_NAMES
+from coordinator_client.encodings import ENCODING_NAMES
 from coordinator_client.errors import TransactionError, misconfigured, refused_here
 from coordinator_client.exchange import Deadlines
 from coordinator_client.sending import CorePlan
 from coordinator_client.transport import SESSION, check_transport
 from coordinator_protocol.batch import Encoding
+from coordinator_protocol.compression import COMPRESSION_NAMES
 from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_protocol.limits import KIBI, MEBI, Limits
 from coordinator_protocol.names import check_transactional_id
@@ -68,7 +69,8 @@ class ProducerConfig:
     touching a row; needs pyarrow."""
 
     compression: str = "none"
-    """`none` (default) or `gzip`."""
+    """`none` (default), `gzip`, `snappy`, `lz4` or `zstd`: what is done to each batch. Costs processor time here and
+    in the server, which unpacks a batch to see whether it can be read; saves bytes in the network and in the store."""
 
     batch_bytes: int = 512 * KIBI
     """A batch is sent once it would grow past this. Default 524,288. Smaller: more requests. Larger: more memory per

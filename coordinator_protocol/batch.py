@@ -1,4 +1,4 @@
-"""The stored form of a record batch: Kafka's v2 header, three bytes of ours, then a payload nobody here looks into.
+"""The stored form of a record batch: Kafka's v2 header, three bytes of ours, then a payload.
 
 ```
  0 base_offset            i64    21 attributes          i16    51 producer_epoch   i16
@@ -65,7 +65,7 @@ because whoever knows the offset must copy them anyway."""
 
 
 class Encoding(IntEnum):
-    """How the payload is written. The server never decodes it; readers do."""
+    """How the payload is written."""
 
     CONTROL = 0
     """The payload is one marker (see `marker`); only the server writes such a batch."""

@@ -6,10 +6,13 @@ Source: protobuf's encoding guide.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 _NUMBER: Final = 0
 _LENGTH_DELIMITED: Final = 2
+_KIND: Final = 7
+"""The bits of a tag that say how its field ends."""
 _MORE: Final = 0x80
 """Set in every byte of a number but its last one; the other bits are digits."""
 _BITS: Final = 0x7F
@@ -39,29 +42,55 @@ def split(message: bytes, start: int, end: int, tag: bytes) -> tuple[bytes, list
     try:
         while at < end:
             began = at
-            kind = message[at] & 7
-            while message[at] >= _MORE:
-                at += 1
-            at += 1
-            if kind == _NUMBER:
-                while message[at] >= _MORE:
-                    at += 1
-                at += 1
-            elif kind == _LENGTH_DELIMITED:
-                size, content = _length(message, at)
-                at = content + size
-                if message.startswith(tag, began):
-                    contents.append((content, at))
-                    others.append(message[others_from:began])
-                    others_from = at
-            else:
-                at += _FIXED_BYTES[kind]
+            content, at = _content(message, at)
+            if message.startswith(tag, began):
+                contents.append((content, at))
+                others.append(message[others_from:began])
+                others_from = at
     except (IndexError, KeyError) as error:
         raise ValueError(f"no field begins at byte {began}") from error
     if at != end:
         raise ValueError(f"the field at byte {began} goes beyond the end of its message")
     others.append(message[others_from:end])
     return b"".join(others), contents
+
+
+def pieces(message: bytes, bytes_max: int) -> Iterator[tuple[int, int]]:
+    """Cut a message between its fields and give where each piece begins and ends: a message of `bytes_max` at most, or
+    a single field that is larger.
+
+    Raises: ValueError where the bytes are no message, after all pieces before.
+    """
+    start = at = began = 0
+    try:
+        while at < len(message):
+            began = at
+            _, at = _content(message, at)
+            if at - start > bytes_max and began > start:
+                yield start, began
+                start = began
+    except (IndexError, KeyError) as error:
+        raise ValueError(f"no field begins at byte {began}") from error
+    if at != len(message):
+        raise ValueError(f"the field at byte {began} goes beyond the end of its message")
+    yield start, at
+
+
+def _content(message: bytes, at: int) -> tuple[int, int]:
+    """Where the content of the field that begins there begins and ends."""
+    kind = message[at] & _KIND
+    while message[at] >= _MORE:
+        at += 1
+    at += 1
+    if kind == _LENGTH_DELIMITED:
+        size, at = _length(message, at)
+        return at, at + size
+    content = at
+    if kind != _NUMBER:
+        return content, at + _FIXED_BYTES[kind]
+    while message[at] >= _MORE:
+        at += 1
+    return content, at + 1
 
 
 def _length(message: bytes, at: int) -> tuple[int, int]:

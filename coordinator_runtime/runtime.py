@@ -503,6 +503,15 @@ class Runtime:
         self._timers.arm(timer_key, deadline_ms, partial(give_up, WaitResult.EXPIRED))
         self.on_work()
 
+    def has_parked(self, key: Hashable) -> bool:
+        """Whether a call under this key would wait behind others."""
+        return key in self._parked
+
+    def retry_parked(self, key: Hashable) -> None:
+        """What the calls under a key wait for may be done: try them again, in order."""
+        self._parking.retry(key)
+        self.on_work()
+
     @property
     def parked_calls(self) -> int:
         return len(self._parking)

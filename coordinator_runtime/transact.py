@@ -14,6 +14,7 @@ from msgspec import Struct
 from coordinator_api.v1 import log_pb2, transaction_pb2
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Operation
+from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, GroupWrite, Membership, PartitionName, PartitionRef, PartitionWrite
 
 NO_OFFSET: Final = -1
@@ -27,6 +28,8 @@ class PlacedBatches(Struct, frozen=True):
     partitions: Sequence[PartitionWrite]
     refusal: Operation | None = None
     """Refuses as the first batch that has no place, once it is durable that it has none."""
+    check: Pending[list[None]] | None = None
+    """Of payloads, while that is under way. Its error is the refusal of the first batch that no reader could read."""
 
 
 class TransactedPartitions(Protocol):

@@ -50,6 +50,7 @@ from group_coordinator.committed.transacted import TransactedGroups
 from group_coordinator.loading import GroupRouter, groups_kind, send_members_away_with_their_shard
 from group_coordinator.news import News
 from group_coordinator.parts import GroupSurroundings, group_servicers
+from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.state import CATALOG_KEY
 from partition_log.foreign_markers import ForeignMarkers
@@ -118,6 +119,9 @@ class Server:
     dispatcher: Dispatcher
     worker: WorkerProcess
     """For computations that would hold up the loop. Closed when nobody waits for one any more."""
+    payload_worker: WorkerProcess
+    """The same for payloads, so that neither waits for the other."""
+    batch_checks: BatchChecks
     snapshots: Snapshots
     """What a scrape asks for, from the start on."""
 
@@ -163,7 +167,19 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
         calls_in_flight=dispatcher.calls_in_flight,
         protocol=SERVICES[0].file.package,
     )
-    return Server(store, runtime, ShardLoader(runtime, store), driver, commits, dispatcher, WorkerProcess(), snapshots)
+    payload_worker = WorkerProcess()
+    return Server(
+        store=store,
+        runtime=runtime,
+        loader=ShardLoader(runtime, store),
+        driver=driver,
+        commits=commits,
+        dispatcher=dispatcher,
+        worker=WorkerProcess(),
+        payload_worker=payload_worker,
+        batch_checks=BatchChecks(payload_worker, config.limits()),
+        snapshots=snapshots,
+    )
 
 
 def _on_defect(numbers: ServerNumbers, defect: Exception) -> None:
@@ -178,7 +194,7 @@ async def load(server: Server, config: Config, address: Address) -> int:
 
     Raises Refused where what all shards share cannot be read: then nothing is served."""
     runtime, loader, shard_count = server.runtime, server.loader, config.shard_count
-    limits, authorizer = config.limits(), AllowAll()
+    checks, limits, authorizer = server.batch_checks, config.limits(), AllowAll()
 
     directory, markers, partition_markers = await _add_shards(server, config)
     open_transactions = PartitionTransactions(runtime, directory)
@@ -195,9 +211,9 @@ async def load(server: Server, config: Config, address: Address) -> int:
         limits=limits,
         new_topic_id=new_uuid,
     )
-    log = LogService(runtime, server.store, directory, verifier=verifier, authorizer=authorizer, limits=limits)
+    log = LogService(runtime, server.store, directory, verifier=verifier, authorizer=authorizer, checks=checks)
     transact_parts = TransactParts(
-        TransactedBatches(server.store, directory, authorizer, limits, log.fetcher.damage),
+        TransactedBatches(server.store, directory, authorizer, checks, log.fetcher.damage),
         TransactedGroups(GroupRouter(shard_count), directory, authorizer),
     )
     transaction_servicer = TransactionServicer(

@@ -260,6 +260,7 @@ class _Process:
             # In a thread, because a scrape under way waits for this loop.
             await asyncio.to_thread(self._metrics.close)  # noqa: TID251  no state of ours is touched there
         server.worker.close()
+        server.payload_worker.close()
         server.commits.close()
         try:
             server.store.close()
@@ -284,6 +285,7 @@ class _Process:
         server.dispatcher.answer_unanswered(UnknownOutcome(f"the server stopped: {failure}; ask again when it is back"))
         await transport.stop(ANSWERS_LEAVE_MS)
         server.worker.close()
+        server.payload_worker.close()
 
     async def _unless(self, work: Coroutine[None, None, None], *reasons: asyncio.Future[Any]) -> bool:
         """Do the work; False if a reason not to came first."""

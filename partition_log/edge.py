@@ -26,7 +26,7 @@ from coordinator_protocol.batch import (
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
 from coordinator_protocol.sequences import NO_SEQUENCE
 from coordinator_runtime.edge import partition_name, set_error
-from partition_log.catalog.rules import NewTopic
+from partition_log.catalog.rules import VALIDATE_PAYLOAD, NewTopic
 from partition_log.requests import (
     CountQuery,
     CountResult,
@@ -206,6 +206,7 @@ def _topic_description(topic: TopicDescription) -> log_pb2.TopicDescription:
     message = log_pb2.TopicDescription(
         name=topic.name,
         topic_id=topic.topic_id,
+        config={} if topic.error else {VALIDATE_PAYLOAD: topic.validate_payload},
         partitions=[
             log_pb2.PartitionDescription(
                 partition=partition,

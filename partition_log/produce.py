@@ -11,20 +11,21 @@ Source: spec log-and-runtime 1.2 to 1.4; spec transactions 2.9.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
 from msgspec import Struct
 
-from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader, OffsetlessBatch, encode_client_batch
+from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader, OffsetlessBatch
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
-from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_transactional_id
 from coordinator_protocol.producer_ids import is_plain
+from coordinator_runtime.checks import write_checked
 from coordinator_runtime.decision import Decision, Operation, Turn
 from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import CallContext, Membership, PartitionName, TransactionVerifier
 from coordinator_runtime.runtime import Runtime
+from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.state import PlacedPartition
 from partition_log.requests import ProduceRequest, ProduceResult
 from partition_log.shard import Append, Appended, LogShard
@@ -43,15 +44,17 @@ class _Placed(Struct, frozen=True):
     placed: PlacedPartition
     header: BatchHeader
     offsetless: OffsetlessBatch
+    check: Pending[None] | None = None
+    """Of its payload, while that is under way; its error is the batch's refusal."""
 
 
 class Appender:
     """Appends batches of clients."""
 
-    def __init__(self, runtime: Runtime, verifier: TransactionVerifier, limits: Limits) -> None:
+    def __init__(self, runtime: Runtime, verifier: TransactionVerifier, checks: BatchChecks) -> None:
         self._runtime = runtime
         self._verifier = verifier
-        self._batch_bytes_max = limits.batch_bytes_max
+        self._checks = checks
 
     def produce(
         self, request: ProduceRequest, context: CallContext, *, place: Place, hold: Hold
@@ -80,26 +83,58 @@ class Appender:
                 header = item.header
                 if isinstance(header, Refused):
                     raise header
-                offsetless = encode_client_batch(
-                    header, item.payload, crc=item.crc, batch_bytes_max=self._batch_bytes_max
+                offsetless, check = self._checks.take(
+                    header, item.payload, crc=item.crc, validates_payload=placed.validates_payload
                 )
-                good.append(_Placed(placed, header, offsetless))
+                good.append(_Placed(placed, header, offsetless, check))
                 results.append(None)
             except Refused as refusal:
                 results.append(settled(ProduceResult(_name_of(placed), error=refusal)))
-        written = self._write(good, request.transactional_id, context)
+        written = self._write_in_order(good, request.transactional_id, context)
         if len(good) == len(results):
             return written
         return all_of([written, all_of([result for result in results if result is not None])]).map(
             lambda parts: _in_order(results, *parts)
         )
 
-    def _write(
+    def _write_in_order(
         self, batches: Sequence[_Placed], transactional_id: str | None, context: CallContext
     ) -> Pending[list[ProduceResult]]:
-        """One operation for all of them, in which each is appended or refused by itself."""
+        """One operation for each producer, which nothing overtakes that the same producer sends later."""
         if not batches:
             return settled([])
+        if transactional_id is not None:
+            return self._write(batches, transactional_id, context, ("transaction", transactional_id))
+        producers = dict.fromkeys([batch.header.producer_id for batch in batches])
+        if len(producers) == 1:
+            return self._write(batches, None, context, self._queue_of(batches))
+        by_producer = [[batch for batch in batches if batch.header.producer_id == producer] for producer in producers]
+        parts = all_of([self._write(those, None, context, self._queue_of(those)) for those in by_producer])
+
+        def in_order(results: list[list[ProduceResult]]) -> list[ProduceResult]:
+            each = {producer: iter(those) for producer, those in zip(producers, results, strict=True)}
+            return [next(each[batch.header.producer_id]) for batch in batches]
+
+        return parts.map(in_order)
+
+    def _queue_of(self, batches: Sequence[_Placed]) -> Hashable | None:
+        """Where batches of one producer outside of a transaction wait for their check, or behind others; None: nothing
+        is in their way. Batches of no producer have no order that anybody could rely on."""
+        producer_id = batches[0].header.producer_id
+        key = ("producer", producer_id)
+        is_checked = all(batch.check is None for batch in batches)
+        if is_checked and (producer_id == NO_PRODUCER_ID or not self._runtime.has_parked(key)):
+            return None
+        return key if producer_id != NO_PRODUCER_ID else ("batch", id(batches))
+
+    def _write(
+        self,
+        batches: Sequence[_Placed],
+        transactional_id: str | None,
+        context: CallContext,
+        park_key: Hashable | None,
+    ) -> Pending[list[ProduceResult]]:
+        """One operation for all of them, in which each is appended or refused by itself."""
         # Whoever serves can say that another shard does not.
         served = [batch.placed for batch in batches if self._runtime.table.is_serving(batch.placed.shard)]
         newcomers = frozenset([placed.ref.ordinal for placed in served])
@@ -108,8 +143,11 @@ class Appender:
             served[0].shard if served else batches[0].placed.shard,
             lambda _shard, _turn: Decision(attempts=attempts, combine=list),
         )
-        park_key = None if transactional_id is None else ("transaction", transactional_id)
-        written: Pending[list[Appended | CoordinatorError]] = self._runtime.write(together, context, park_key=park_key)
+        under_way = [batch.check.recover(_refused_by_itself) for batch in batches if batch.check is not None]
+        check = all_of(under_way) if under_way else None
+        written: Pending[list[Appended | CoordinatorError]] = write_checked(
+            self._runtime, together, context, check=check, park_key=park_key
+        )
         return written.recover(lambda error: [_known(error)] * len(batches)).map(
             lambda replies: [self._result(batch.placed, reply) for batch, reply in zip(batches, replies, strict=True)]
         )
@@ -133,7 +171,8 @@ class Appender:
                 admission = partial(self._verifier.add, membership, newcomers)
         elif header.producer_id != NO_PRODUCER_ID and not is_plain(header.producer_id):
             admission = partial(self._verifier.check_plain, header.producer_id)
-        return Operation(placed.shard, partial(_decide, Append(ordinal, header, batch.offsetless, admission)))
+        append = Append(ordinal, header, batch.offsetless, admission)
+        return Operation(placed.shard, partial(_decide, append, batch.check))
 
     def _result(self, placed: PlacedPartition, reply: Appended | CoordinatorError) -> ProduceResult:
         name = _name_of(placed)
@@ -172,12 +211,18 @@ def _check_transaction(request: ProduceRequest) -> None:
         )
 
 
-def _decide(append: Append, shard: LogShard, turn: Turn) -> Decision:
+def _decide(append: Append, check: Pending[None] | None, shard: LogShard, turn: Turn) -> Decision:
+    if check is not None:
+        check.result()
     return shard.decide_append(append, turn)
 
 
 def _held(refused: Pending[ProduceResult], name: PartitionName) -> Pending[ProduceResult]:
     return refused.recover(lambda error: ProduceResult(name, error=_known(error)))
+
+
+def _refused_by_itself(_error: Exception) -> None:
+    """A payload that cannot be read is its own batch's affair, and is told there."""
 
 
 def _known(error: Exception) -> CoordinatorError:

@@ -13,6 +13,7 @@ from coordinator_protocol.batch import BatchHeader, OffsetlessBatch
 from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_runtime.decision import Operation
 from coordinator_runtime.ports import PartitionName
+from partition_log.catalog.state import PayloadValidation
 from partition_log.counting import NOTHING_COUNTED, Counted
 from partition_log.state import EndedTransaction, Isolation, PartitionHead, ProducerEntry
 
@@ -39,6 +40,7 @@ class TopicDescription(Struct, frozen=True):
     name: str
     topic_id: bytes = b""
     heads: tuple[PartitionHead, ...] = ()
+    validate_payload: PayloadValidation = PayloadValidation.FULL
     error: CoordinatorError | None = None
 
 

@@ -12,7 +12,6 @@ from functools import partial
 from typing import NoReturn, TypeVar
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_topic_name
 from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import Decision, Operation, Turn
@@ -27,6 +26,7 @@ from coordinator_runtime.ports import (
 )
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreUnreadable
+from partition_log.batch_checks import BatchChecks
 from partition_log.batches import LogDamaged
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.state import CATALOG_KEY, PlacedPartition
@@ -64,13 +64,13 @@ class LogService:
         *,
         verifier: TransactionVerifier,
         authorizer: Authorizer,
-        limits: Limits,
+        checks: BatchChecks,
     ) -> None:
         self._runtime = runtime
         self._store = store
         self._directory = directory
         self._authorizer = authorizer
-        self._appender = Appender(runtime, verifier, limits)
+        self._appender = Appender(runtime, verifier, checks)
         self.fetcher = Fetcher(runtime, store, directory)
 
     def produce(self, request: ProduceRequest, context: CallContext) -> Pending[list[ProduceResult]]:

@@ -134,7 +134,7 @@ class TopicService:
             head = shard.durable_head(ordinal)
             assert head is not None, "a topic and its partitions are on disk together"
             heads.append(head)
-        return TopicDescription(topic.name, topic.topic_id, tuple(heads))
+        return TopicDescription(topic.name, topic.topic_id, tuple(heads), topic.validate_payload)
 
 
 def _answerable(error: Exception) -> CoordinatorError:

@@ -17,14 +17,13 @@ from coordinator_protocol.batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     BatchHeader,
-    encode_client_batch,
 )
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import Decision, Operation, ShardKey, Shared, Turn
 from coordinator_runtime.edge import partition_name
+from coordinator_runtime.pending import Pending, all_of
 from coordinator_runtime.ports import (
     Authorizer,
     CallContext,
@@ -37,6 +36,7 @@ from coordinator_runtime.ports import (
 from coordinator_runtime.store import Family, Store, StoreUnreadable
 from coordinator_runtime.transact import NO_OFFSET, PlacedBatches
 from partition_log import codec
+from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.state import CATALOG_KEY, PlacedPartition
 from partition_log.damage import DamageWatch
@@ -94,15 +94,15 @@ class TransactedBatches:
         store: Store,
         directory: TopicDirectory,
         authorizer: Authorizer,
-        limits: Limits,
+        checks: BatchChecks,
         damage: DamageWatch | None = None,
     ) -> None:
+        self._checks = checks
         self._store = store
         self._damage = damage or DamageWatch()
         self._directory = directory
         self._authorizer = authorizer
-        self._batch_bytes_max = limits.batch_bytes_max
-        self._batches_max = limits.partitions_per_transaction_max
+        self._batches_max = checks.limits.partitions_per_transaction_max
 
     def place(
         self, batches: Sequence[log_pb2.PartitionBatch], membership: Membership, context: CallContext
@@ -119,6 +119,7 @@ class TransactedBatches:
         writes: list[BatchWrite] = []
         appends: dict[int, list[Append]] = {}
         missing: Refused | None = None
+        checks: list[Pending[None]] = []
         find, writable = self._directory.shard.find, ""
         for item in batches:
             topic, topic_id, partition = item.topic, item.topic_id, item.partition
@@ -132,7 +133,10 @@ class TransactedBatches:
             if ref.topic != writable:
                 require(self._authorizer, context, *_WRITING, ref.topic)
                 writable = ref.topic
-            append, ordinal = self._append(item.batch, ref, membership), ref.ordinal
+            append, check = self._append(item.batch, placed, membership)
+            ordinal = ref.ordinal
+            if check is not None:
+                checks.append(check)
             if ordinal in appends:
                 appends[ordinal].append(append)
             else:
@@ -140,7 +144,7 @@ class TransactedBatches:
                 writes.append(BatchWrite(ordinal, placed, those))
             targets.append(ref)
         refusal = None if missing is None else Operation(CATALOG_KEY, partial(_refuse, missing))
-        return PlacedBatches(targets, writes, refusal)
+        return PlacedBatches(targets, writes, refusal, all_of(checks) if checks else None)
 
     def first_offset(self, ordinal: int, producer_id: int, outcome: Outcome, csn: int) -> int:
         """Where the records of an ended transaction begin in a partition, from its outcomes; -1 = there are none, or
@@ -170,8 +174,11 @@ class TransactedBatches:
             return _of_partition(name, refusal)
         raise AssertionError("a partition that was not found was placed")
 
-    def _append(self, batch: log_pb2.RecordBatch, ref: PartitionRef, membership: Membership) -> Append:
-        """The batch, ready for the log. Raises Refused."""
+    def _append(
+        self, batch: log_pb2.RecordBatch, placed: PlacedPartition, membership: Membership
+    ) -> tuple[Append, Pending[None] | None]:
+        """The batch, ready for the log, and the check of its payload if that is under way. Raises Refused."""
+        ref = placed.ref
         try:
             header, crc = client_batch(batch)
             if (
@@ -180,10 +187,14 @@ class TransactedBatches:
                 or not header.is_transactional
             ):
                 header = _of_transaction(header, membership)
-            offsetless = encode_client_batch(header, batch.payload, crc=crc, batch_bytes_max=self._batch_bytes_max)
+            offsetless, check = self._checks.take(
+                header, batch.payload, crc=crc, validates_payload=placed.validates_payload
+            )
         except Refused as refusal:
             raise _of_partition(ref, refusal) from refusal
-        return Append(ref.ordinal, header, offsetless, None, True)
+        if check is not None:
+            check = check.recover(partial(_fail_of_partition, ref))
+        return Append(ref.ordinal, header, offsetless, None, True), check
 
 
 def _of_transaction(header: BatchHeader, membership: Membership) -> BatchHeader:
@@ -206,6 +217,10 @@ def _of_transaction(header: BatchHeader, membership: Membership) -> BatchHeader:
 def _of_partition(name: PartitionRef | PartitionName, refusal: Refused) -> Refused:
     topic = name.topic or f"topic_id {name.topic_id.hex()}"
     return Refused(refusal.code, f"partition {topic}-{name.partition}: {refusal.message}")
+
+
+def _fail_of_partition(ref: PartitionRef, error: Exception) -> NoReturn:
+    raise _of_partition(ref, error) if isinstance(error, Refused) else error
 
 
 def _refuse(refusal: Refused, _catalog: object, _turn: Turn) -> NoReturn:

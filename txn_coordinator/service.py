@@ -15,6 +15,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.hashing import shard_of
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_transactional_id
+from coordinator_runtime.checks import write_checked
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
 from coordinator_runtime.patterns import Pattern
 from coordinator_runtime.pending import Pending, failed, settled
@@ -192,14 +193,17 @@ class TransactionService:
         operation = Operation(self.shard_key(request.transactional_id), decide)
         return self._write(operation, request.transactional_id, context, is_urgent=True)
 
-    def transact(self, transact: Transact, context: CallContext) -> Pending[Transacted]:
-        """A whole transaction, with its outcome, in one operation."""
+    def transact(
+        self, transact: Transact, context: CallContext, *, check: Pending[list[None]] | None = None
+    ) -> Pending[Transacted]:
+        """A whole transaction, with its outcome, in one operation, once what it brings is checked."""
         transactional_id = transact.request.transactional_id
 
         def decide(shard: TransactionShard, turn: Turn) -> Decision:
             return shard.decide_transact(transact, turn)
 
-        return self._write(Operation(self.shard_key(transactional_id), decide), transactional_id, context)
+        operation = Operation(self.shard_key(transactional_id), decide)
+        return write_checked(self._runtime, operation, context, check=check, park_key=park_key(transactional_id))
 
     def describe(self, transactional_id: str) -> Transaction:
         """The durable state of an id; in a Prepare state only with the partitions that have no marker yet.

@@ -71,7 +71,7 @@ class TransactServicer:
             Contribution(placed.partitions, groups),
             placed.refusal,
         )
-        return self._service.transact(command, context).map(
+        return self._service.transact(command, context, check=placed.check).map(
             lambda transacted: self._response(transacted, command.request, placed)
         )
 

@@ -40,6 +40,9 @@ class Compression(StrEnum):
 
     NONE = "none"
     GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
 
 
 def produce(

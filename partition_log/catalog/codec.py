@@ -7,7 +7,7 @@ from typing import Final
 from coordinator_api.storage.v1 import log_pb2
 from coordinator_runtime.rows import EncodedRecord
 from partition_log.catalog.records import CatalogRecord, OrdinalsAllocated, TopicCreated, TopicDeleted
-from partition_log.catalog.state import Topic
+from partition_log.catalog.state import PayloadValidation, Topic
 
 TOPIC_TYPE: Final = 1
 ORDINAL_ALLOCATOR_TYPE: Final = 2
@@ -22,6 +22,8 @@ class CatalogCodec:
                 stored = log_pb2.TopicValue(
                     topic_id=topic.topic_id, partition_ordinals=topic.partition_ordinals, created_ms=topic.created_ms
                 )
+                if topic.validate_payload is not PayloadValidation.FULL:
+                    stored.validate_payload = topic.validate_payload
                 return EncodedRecord(TOPIC_TYPE, topic.name.encode(), stored.SerializeToString())
             case TopicDeleted(name):
                 return EncodedRecord(TOPIC_TYPE, name.encode(), None)
@@ -33,7 +35,13 @@ class CatalogCodec:
         if record_type == TOPIC_TYPE:
             stored = log_pb2.TopicValue.FromString(value)
             return TopicCreated(
-                Topic(key.decode(), stored.topic_id, tuple(stored.partition_ordinals), stored.created_ms)
+                Topic(
+                    key.decode(),
+                    stored.topic_id,
+                    tuple(stored.partition_ordinals),
+                    stored.created_ms,
+                    PayloadValidation(stored.validate_payload or PayloadValidation.FULL),
+                )
             )
         if record_type == ORDINAL_ALLOCATOR_TYPE:
             return OrdinalsAllocated(log_pb2.OrdinalAllocatorValue.FromString(value).next_ordinal)

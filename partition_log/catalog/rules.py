@@ -7,10 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_topic_name
+from partition_log.catalog.state import PayloadValidation
+
+VALIDATE_PAYLOAD: Final = "validate_payload"
+"""The only setting that topics have."""
+
+_VALIDATIONS: Final = tuple(PayloadValidation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +27,11 @@ class NewTopic:
     name: str
     partition_count: int
     config: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def validate_payload(self) -> PayloadValidation:
+        """The setting, which must have been checked."""
+        return PayloadValidation(self.config.get(VALIDATE_PAYLOAD, PayloadValidation.FULL))
 
 
 def check_new_topic(topic: NewTopic, limits: Limits) -> None:
@@ -33,10 +45,17 @@ def check_new_topic(topic: NewTopic, limits: Limits) -> None:
             f"the topic {topic.name} cannot have {topic.partition_count} partitions: choose 1 to "
             f"{limits.partitions_per_topic_max}",
         )
-    if topic.config:
+    strangers = sorted(topic.config.keys() - {VALIDATE_PAYLOAD})
+    if strangers:
         raise Refused(
             ErrorCode.INVALID_CONFIG,
-            f"topics have no configuration yet, so {min(topic.config)!a:.80} cannot be set; leave it out",
+            f"topics have no setting {strangers[0]!a:.80}, only {VALIDATE_PAYLOAD}; leave it out",
+        )
+    value = topic.config.get(VALIDATE_PAYLOAD, PayloadValidation.FULL)
+    if value not in _VALIDATIONS:
+        raise Refused(
+            ErrorCode.INVALID_CONFIG,
+            f"{VALIDATE_PAYLOAD} of the topic {topic.name} cannot be {value!a:.80}: choose {' or '.join(_VALIDATIONS)}",
         )
 
 

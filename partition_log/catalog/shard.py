@@ -13,7 +13,7 @@ from coordinator_runtime.ports import PartitionRef
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log.catalog.records import CatalogRecord, OrdinalsAllocated, TopicCreated, TopicDeleted
 from partition_log.catalog.rules import NewTopic
-from partition_log.catalog.state import CATALOG_KEY, ORDINAL_MAX, PlacedPartition, Topic
+from partition_log.catalog.state import CATALOG_KEY, ORDINAL_MAX, PayloadValidation, PlacedPartition, Topic
 from partition_log.events import TopicChanged
 
 _ONLY: Final = None
@@ -87,7 +87,7 @@ class CatalogShard:
         if validate_only:
             return Decision(reply=Topic(wanted.name, b"", (), turn.now_ms))
         ordinals = tuple(range(first, first + wanted.partition_count))
-        topic = Topic(wanted.name, topic_id, ordinals, turn.now_ms)
+        topic = Topic(wanted.name, topic_id, ordinals, turn.now_ms, wanted.validate_payload)
         return Decision(
             reply=topic,
             records=(
@@ -130,9 +130,11 @@ class CatalogShard:
             case TopicCreated(topic):
                 self._topics.put(topic.name, topic)
                 self._names.put(topic.topic_id, topic.name)
+                validates_payload = topic.validate_payload is PayloadValidation.FULL
                 for partition, ordinal in enumerate(topic.partition_ordinals):
                     ref = PartitionRef(topic.name, topic.topic_id, partition, ordinal)
-                    self._placed.put(ordinal, PlacedPartition(ref, self.log_shard(topic.name, partition)))
+                    shard = self.log_shard(topic.name, partition)
+                    self._placed.put(ordinal, PlacedPartition(ref, shard, validates_payload))
             case TopicDeleted(name):
                 deleted = self._topics.get(name)
                 assert deleted is not None, "only a topic that exists is deleted"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
@@ -16,6 +17,15 @@ ORDINAL_MAX: Final = 2**32 - 2
 """Ordinals are 32 bits in every stored key, and the one after the last must still fit as the end of a range."""
 
 
+class PayloadValidation(StrEnum):
+    """How much of a batch is looked at before it is accepted; the value of the setting `validate_payload`."""
+
+    FULL = "full"
+    """Also whether every reader can decode the payload."""
+    HEADER = "header"
+    """Only its header and checksum: whoever writes vouches for the payload."""
+
+
 class Topic(Struct, frozen=True):
     """A topic. One that is deleted and created again has another id and other ordinals."""
 
@@ -24,6 +34,7 @@ class Topic(Struct, frozen=True):
     partition_ordinals: tuple[int, ...]
     """By partition number."""
     created_ms: int
+    validate_payload: PayloadValidation = PayloadValidation.FULL
 
 
 class PlacedPartition(Struct, frozen=True):
@@ -31,3 +42,4 @@ class PlacedPartition(Struct, frozen=True):
 
     ref: PartitionRef
     shard: ShardKey
+    validates_payload: bool = True

@@ -24,7 +24,11 @@ from tests.client.world import World
         ({"transaction_timeout_ms": 0}, Misconfigured, "INVALID_TRANSACTION_TIMEOUT"),
         ({"delivery_timeout_ms": 0}, Misconfigured, "must be positive"),
         ({"encoding": "avro"}, Misconfigured, "encoding is 'avro' and must be one of records, arrow"),
-        ({"compression": "zstd"}, Misconfigured, "UNSUPPORTED_COMPRESSION_TYPE"),
+        (
+            {"compression": "brotli"},
+            Misconfigured,
+            "must be one of none, gzip, snappy, lz4, zstd",
+        ),
         ({"batch_bytes": 2_000_000}, Misconfigured, "must be between 4096 and 1048576"),
         ({"batch_bytes": 8_192, "buffer_bytes": 4_096}, Misconfigured, "at least batch_bytes"),
         ({"client_id": "a\0"}, Rejected, "client id"),

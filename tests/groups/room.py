@@ -25,6 +25,7 @@ from group_coordinator.config import GroupConfig
 from group_coordinator.loading import GroupRouter, groups_kind, send_members_away_with_their_shard
 from group_coordinator.news import News
 from group_coordinator.parts import GroupSurroundings, group_servicers
+from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.rules import NewTopic
 from partition_log.loading import catalog_kind, partitions_kind
@@ -36,6 +37,7 @@ from tests.harness.group_wire import GroupWire
 from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
 from tests.harness.memory_store import MemoryStore
+from tests.harness.payloads import UNREADABLE_PAYLOADS
 from tests.harness.workers import HeldWorker
 from txn_coordinator.loading import TransactionConfig, counters_kind, transactions_kind
 from txn_coordinator.marker_sender import MarkerSender
@@ -94,7 +96,8 @@ class Inside:
             runtime, limits=limits, shard_count=SHARD_COUNT, sender=sender, sequences=partition_markers
         )
         verifier = CoordinatorVerifier(runtime, self.transactions.shard_key)
-        self.log = LogService(runtime, store, self.directory, verifier=verifier, authorizer=everybody, limits=limits)
+        checks = BatchChecks(options.worker, limits)
+        self.log = LogService(runtime, store, self.directory, verifier=verifier, authorizer=everybody, checks=checks)
         self.answers = LateAnswers(runtime, waiting_max=options.waiting_max)
         self.news = News(runtime)
         send_members_away_with_their_shard(self.driver.loader, router, self.answers, self.news)
@@ -192,5 +195,7 @@ class GroupRoom:
         self.crash()
 
     def create_topic(self, name: str, partition_count: int) -> None:
-        self.inside.topics.create_topics([NewTopic(name, partition_count)], CallContext(), validate_only=False)
+        self.inside.topics.create_topics(
+            [NewTopic(name, partition_count, UNREADABLE_PAYLOADS)], CallContext(), validate_only=False
+        )
         self.settle()

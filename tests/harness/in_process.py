@@ -57,4 +57,5 @@ async def in_process_server(store: MemoryStore | None = None, **settings: object
     finally:
         await transport.stop(0)
         parts.worker.close()
+        parts.payload_worker.close()
         parts.commits.close()

@@ -54,6 +54,7 @@ from tests.harness.group_calls import ANYBODY, GroupCalls
 from tests.harness.group_wire import GroupServer
 from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
+from tests.harness.payloads import UNREADABLE_PAYLOADS, checks_here
 from tests.harness.shelf import MemoryShelf, Shelf
 from tests.harness.unwritten import Unwritten
 from txn_coordinator import rules
@@ -179,13 +180,14 @@ class Inside:
         self.transactions = TransactionService(
             runtime, limits=limits, shard_count=options.shard_count, sender=self.sender, sequences=partition_markers
         )
+        checks = checks_here(limits)
         parts = TransactParts(
-            TransactedBatches(store, self.directory, AllowAll(), limits),
+            TransactedBatches(store, self.directory, AllowAll(), checks),
             TransactedGroups(router, self.directory, AllowAll()),
         )
         self.transact_servicer = TransactServicer(self.transactions, parts, AllowAll())
         verifier = CoordinatorVerifier(runtime, self.transactions.shard_key)
-        self.log = LogService(runtime, store, self.directory, verifier=verifier, authorizer=AllowAll(), limits=limits)
+        self.log = LogService(runtime, store, self.directory, verifier=verifier, authorizer=AllowAll(), checks=checks)
         offsets = OffsetService(runtime, router, catalog=self.directory, verifier=verifier, authorizer=AllowAll())
         self.groups = GroupCalls(runtime, router, offsets, self.transactions, self.directory)
         self.group_server = GroupServer(self.driver, router, self.directory, verifier, options.group_config)
@@ -321,7 +323,8 @@ class World:
 
     def create_topic(self, name: str, partition_count: int) -> TopicResult:
         """Make a topic, durable when this returns."""
-        created = self.inside.topics.create_topics([NewTopic(name, partition_count)], ANYBODY, validate_only=False)
+        topic = NewTopic(name, partition_count, UNREADABLE_PAYLOADS)
+        created = self.inside.topics.create_topics([topic], ANYBODY, validate_only=False)
         self.settle()
         return created.result()[0]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from coordinator_runtime.decision import Coordinator, Decision, Operation, Shard
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import AllowAll, Authorizer, CallContext, PartitionName
 from coordinator_runtime.store import Store
+from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.rules import NewTopic
 from partition_log.counting import count_records
@@ -39,6 +40,8 @@ from partition_log.topics import TopicService, TopicUsers
 from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
 from tests.harness.memory_store import MemoryStore
+from tests.harness.payloads import UNREADABLE_PAYLOADS
+from tests.harness.workers import HeldWorker
 from tests.log.transactions_fake import FakeTransactions
 
 SHARD_COUNT = 4
@@ -134,7 +137,17 @@ class LogRoom:
             new_topic_id=self.new_topic_id,
             **ports,
         )
-        self.log = LogService(self.runtime, self.store, self.directory, verifier=self.transactions, **ports)
+        self.worker = HeldWorker()
+        """Checks what is not checked at once."""
+        self.checks = BatchChecks(self.worker, self.limits)
+        self.log = LogService(
+            self.runtime,
+            self.store,
+            self.directory,
+            verifier=self.transactions,
+            checks=self.checks,
+            authorizer=ports["authorizer"],
+        )
         self.told: list[DamageFound] = []
         """Damage that readers met."""
         self.log.fetcher.damage.on_found = self.told.append
@@ -158,9 +171,11 @@ class LogRoom:
 
     # Topics
 
-    def create(self, name: str = TOPIC, partition_count: int = 1) -> bytes:
-        """A topic that is durable; returns its id."""
-        created = self.topics.create_topics([NewTopic(name, partition_count)], CONTEXT, validate_only=False)
+    def create(
+        self, name: str = TOPIC, partition_count: int = 1, config: Mapping[str, str] = UNREADABLE_PAYLOADS
+    ) -> bytes:
+        """A topic that is durable; returns its id. By default it takes payloads that only stand for records."""
+        created = self.topics.create_topics([NewTopic(name, partition_count, config)], CONTEXT, validate_only=False)
         self.flush()
         (result,) = created.result()
         assert result.error is None, result.error

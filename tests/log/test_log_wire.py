@@ -75,6 +75,7 @@ def test_a_topic_lives_from_its_creation_to_its_deletion() -> None:
     created = call(room, log_pb2.CreateTopicsRequest(topics=[log_pb2.NewTopic(name="t", partition_count=3)])).results[0]
     assert (created.name, created.partition_count, len(created.topic_id)) == ("t", 3, 16)
     described = call(room, log_pb2.DescribeTopicsRequest()).topics[0]
+    assert described.config == {"validate_payload": "full"}
     assert (described.topic_id, [found.partition for found in described.partitions]) == (created.topic_id, [0, 1, 2])
     deleted = call(room, log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName(topic_id=created.topic_id)])).results[0]
     assert (deleted.name, deleted.error_code) == ("t", 0)

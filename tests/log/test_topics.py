@@ -18,7 +18,17 @@ from partition_log.requests import (
     TopicName,
     TopicResult,
 )
-from tests.log.log_room import ABORT, COMMITTED, CONTEXT, TOPIC, Batch, LogRoom, code, transactional
+from tests.harness.payloads import UNREADABLE_PAYLOADS
+from tests.log.log_room import (
+    ABORT,
+    COMMITTED,
+    CONTEXT,
+    TOPIC,
+    Batch,
+    LogRoom,
+    code,
+    transactional,
+)
 
 TX = transactional()
 
@@ -86,6 +96,7 @@ def test_a_topic_is_not_read_before_it_is_durable() -> None:
         (NewTopic("fine", -1), ErrorCode.INVALID_PARTITIONS),
         (NewTopic("fine", 10_001), ErrorCode.INVALID_PARTITIONS),
         (NewTopic("fine", 1, {"retention.ms": "1"}), ErrorCode.INVALID_CONFIG),
+        (NewTopic("fine", 1, {"validate_payload": "yes"}), ErrorCode.INVALID_CONFIG),
     ],
 )
 def test_what_cannot_be_created_is_refused(topic: NewTopic, expected: ErrorCode) -> None:
@@ -186,7 +197,7 @@ def test_ordinals_are_not_used_again_after_a_crash_either(room: LogRoom) -> None
 def test_deletion_and_creation_in_one_flush_keep_the_new_topic(room: LogRoom) -> None:
     room.append(Batch())
     room.topics.delete_topics([TopicName(TOPIC)], CONTEXT)
-    room.topics.create_topics([NewTopic(TOPIC, 1)], CONTEXT, validate_only=False)
+    room.topics.create_topics([NewTopic(TOPIC, 1, UNREADABLE_PAYLOADS)], CONTEXT, validate_only=False)
     room.send(Batch(count=2))
     room.flush()
     assert room.read_all() == [0, 1]

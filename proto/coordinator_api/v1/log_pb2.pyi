@@ -37,7 +37,9 @@ class _EncodingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Encoding.Val
     """
 
 class Encoding(_Encoding, metaclass=_EncodingEnumTypeWrapper):
-    """How the payload of a batch is encoded. The server never opens it."""
+    """How the payload of a batch is encoded. The server stores what was sent, byte for byte, and takes only what readers can
+    read: see `RecordBatch.payload`.
+    """
 
 ENCODING_UNSPECIFIED: Encoding.ValueType  # 0
 """Refused on Produce."""
@@ -58,18 +60,28 @@ class _CompressionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Compressi
     DESCRIPTOR: _descriptor.EnumDescriptor
     COMPRESSION_NONE: _Compression.ValueType  # 0
     COMPRESSION_GZIP: _Compression.ValueType  # 1
+    """gzip members, RFC 1952."""
     COMPRESSION_SNAPPY: _Compression.ValueType  # 2
+    """Snappy's framing format (it begins with ff 06 00 00 "sNaPpY"). Not Kafka's xerial blocks, and not the bare format."""
     COMPRESSION_LZ4: _Compression.ValueType  # 3
+    """LZ4 frames (04 22 4d 18). Not bare blocks."""
     COMPRESSION_ZSTD: _Compression.ValueType  # 4
+    """Zstandard frames, RFC 8878."""
 
 class Compression(_Compression, metaclass=_CompressionEnumTypeWrapper):
-    """Compression of the payload, done by the client (numbers as in Kafka)."""
+    """Compression of the payload, done by the client (numbers as in Kafka). One frame or several of the framing that is
+    named, and nothing behind. Any other number is refused with UNSUPPORTED_COMPRESSION_TYPE.
+    """
 
 COMPRESSION_NONE: Compression.ValueType  # 0
 COMPRESSION_GZIP: Compression.ValueType  # 1
+"""gzip members, RFC 1952."""
 COMPRESSION_SNAPPY: Compression.ValueType  # 2
+"""Snappy's framing format (it begins with ff 06 00 00 "sNaPpY"). Not Kafka's xerial blocks, and not the bare format."""
 COMPRESSION_LZ4: Compression.ValueType  # 3
+"""LZ4 frames (04 22 4d 18). Not bare blocks."""
 COMPRESSION_ZSTD: Compression.ValueType  # 4
+"""Zstandard frames, RFC 8878."""
 Global___Compression: _TypeAlias = Compression  # noqa: Y015
 
 class _TimestampType:
@@ -135,7 +147,12 @@ class RecordBatch(_message.Message):
     then the payload (see docs). Absent on Produce: computed by the server. Wrong: CORRUPT_MESSAGE.
     """
     payload: _builtins.bytes
-    """The encoded records, compressed as named. Last, so that it can be written and read without copying."""
+    """The encoded records, compressed as named. Last, so that it can be written and read without copying.
+    Produce and Transact refuse with INVALID_RECORD what readers could not read: a payload that does not unpack, or to
+    more than 16 MiB; that is not of its encoding; that does not hold record_count records, or more than 1,048,576 of
+    them. Large ones are checked apart from other work; what the same producer sends meanwhile waits, so its order
+    stays. A topic with validate_payload=header takes any payload, and its readers must be ready for that.
+    """
     @_builtins.property
     def marker(self) -> Global___ControlMarker:
         """Only with is_control."""
@@ -363,7 +380,10 @@ class NewTopic(_message.Message):
     """1 to 10,000."""
     @_builtins.property
     def config(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Reserved for topic configuration; any entry is refused with INVALID_CONFIG until it is known."""
+        """Settings; an unknown one, or a value that it cannot have, is refused with INVALID_CONFIG.
+        validate_payload: "full" (default) = take only batches that every reader can decode; "header" = look at the header
+        and the checksum only, for writers that vouch for their payloads. It is for the life of the topic.
+        """
 
     def __init__(
         self,
@@ -592,12 +612,33 @@ Global___DescribeTopicsResponse: _TypeAlias = DescribeTopicsResponse  # noqa: Y0
 class TopicDescription(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class ConfigEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ERROR_CODE_FIELD_NUMBER: _builtins.int
     ERROR_CLASS_FIELD_NUMBER: _builtins.int
     ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    CONFIG_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
@@ -605,6 +646,10 @@ class TopicDescription(_message.Message):
     topic_id: _builtins.bytes
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionDescription]: ...
+    @_builtins.property
+    def config(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """All settings, also those that were not set: see NewTopic.config."""
+
     def __init__(
         self,
         *,
@@ -614,10 +659,11 @@ class TopicDescription(_message.Message):
         name: _builtins.str = ...,
         topic_id: _builtins.bytes = ...,
         partitions: _abc.Iterable[Global___PartitionDescription] | None = ...,
+        config: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -27,6 +27,7 @@ from partition_log.markers import PartitionMarkers
 from partition_log.service import LogService
 from partition_log.servicer import LogServicer
 from partition_log.state import PRODUCER_EXPIRATION_MS
+from tests.harness.payloads import checks_here
 from tests.harness.world import LogEntry, World, WorldOptions, partition_name
 from txn_coordinator.counters import COUNTERS
 from txn_coordinator.history import TransactionHistory
@@ -168,7 +169,7 @@ class Room(World):
             inside.directory,
             verifier=verifier,
             authorizer=authorizer,
-            limits=self.options.limits(),
+            checks=checks_here(self.options.limits()),
         )
         return LogServicer(inside.topics, log, markers)
 

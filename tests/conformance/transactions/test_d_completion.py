@@ -18,6 +18,7 @@ from partition_log.open_transactions import PartitionTransactions
 from partition_log.service import LogService
 from tests.conformance.transactions.cases import both_versions, case, not_drivable
 from tests.conformance.transactions.room import ABORT, COMMIT, NOW, Client, Denies, Room
+from tests.harness.payloads import checks_here
 from txn_coordinator.counters import COUNTERS
 from txn_coordinator.hanging import HangingTransactions
 from txn_coordinator.owners import ProducerOwners
@@ -424,7 +425,7 @@ def test_a_transaction_that_nobody_will_end_is_counted() -> None:
         room.inside.directory,
         verifier=AdmitsAll(),
         authorizer=AllowAll(),
-        limits=room.options.limits(),
+        checks=checks_here(room.options.limits()),
     )
     client.write("t-0", "a")
     assert auditor(room).count == 1

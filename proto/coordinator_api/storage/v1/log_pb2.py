@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$coordinator_api/storage/v1/log.proto\x12\x1a\x63oordinator_api.storage.v1\"N\n\nTopicValue\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x1a\n\x12partition_ordinals\x18\x02 \x03(\r\x12\x12\n\ncreated_ms\x18\x03 \x01(\x03\"-\n\x15OrdinalAllocatorValue\x12\x14\n\x0cnext_ordinal\x18\x01 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$coordinator_api/storage/v1/log.proto\x12\x1a\x63oordinator_api.storage.v1\"h\n\nTopicValue\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x1a\n\x12partition_ordinals\x18\x02 \x03(\r\x12\x12\n\ncreated_ms\x18\x03 \x01(\x03\x12\x18\n\x10validate_payload\x18\x04 \x01(\t\"-\n\x15OrdinalAllocatorValue\x12\x14\n\x0cnext_ordinal\x18\x01 \x01(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,7 +32,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'coordinator_api.storage.v1.
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TOPICVALUE']._serialized_start=68
-  _globals['_TOPICVALUE']._serialized_end=146
-  _globals['_ORDINALALLOCATORVALUE']._serialized_start=148
-  _globals['_ORDINALALLOCATORVALUE']._serialized_end=193
+  _globals['_TOPICVALUE']._serialized_end=172
+  _globals['_ORDINALALLOCATORVALUE']._serialized_start=174
+  _globals['_ORDINALALLOCATORVALUE']._serialized_end=219
 # @@protoc_insertion_point(module_scope)

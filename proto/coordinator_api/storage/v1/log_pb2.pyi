@@ -27,9 +27,12 @@ class TopicValue(_message.Message):
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     PARTITION_ORDINALS_FIELD_NUMBER: _builtins.int
     CREATED_MS_FIELD_NUMBER: _builtins.int
+    VALIDATE_PAYLOAD_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.bytes
     """UUID, 16 bytes."""
     created_ms: _builtins.int
+    validate_payload: _builtins.str
+    """As the setting of this name: "header". Empty: "full"."""
     @_builtins.property
     def partition_ordinals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Ordinal of each partition, by partition number. Ordinals are never used again."""
@@ -40,10 +43,11 @@ class TopicValue(_message.Message):
         topic_id: _builtins.bytes = ...,
         partition_ordinals: _abc.Iterable[_builtins.int] | None = ...,
         created_ms: _builtins.int = ...,
+        validate_payload: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "partition_ordinals", b"partition_ordinals", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "partition_ordinals", b"partition_ordinals", "topic_id", b"topic_id", "validate_payload", b"validate_payload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

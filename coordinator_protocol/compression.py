@@ -1,0 +1,90 @@
+"""Packed payloads, for both ends: the only importer of the library that packs and unpacks them.
+
+One library for all four compressions, so that what the server accepts is what every reader of ours can unpack. The
+framings are those that carry their own end, and mostly their own checksum: gzip members (RFC 1952), Snappy's framing
+format (not Kafka's xerial blocks), LZ4 frames (not blocks) and Zstandard frames. A payload is one of them or several,
+and nothing behind.
+
+Source: decision 16.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType, ModuleType
+from typing import Final
+
+import cramjam
+
+from coordinator_protocol.batch import Compression
+from coordinator_protocol.limits import MEBI
+
+UNPACKED_BYTES_MAX: Final = 16 * MEBI
+"""A payload that unpacks to more, than the largest message there is, is refused by the server and by readers: a few KiB
+of gzip could otherwise fill the memory of everybody who reads them."""
+
+COMPRESSION_NAMES: Final = MappingProxyType({compression.name.lower(): compression for compression in Compression})
+"""As settings call them."""
+
+_ROOM_BYTES_MIN: Final = 64 * 1024
+_ROOM_GROWTH: Final = 8
+_NO_ROOM: Final = "failed to write whole buffer"
+"""What the library says when the room is full. Only the wording of a refusal rests on it."""
+
+_CODECS: Final[MappingProxyType[Compression, ModuleType]] = MappingProxyType(
+    {
+        Compression.GZIP: cramjam.gzip,
+        Compression.SNAPPY: cramjam.snappy,
+        Compression.LZ4: cramjam.lz4,
+        Compression.ZSTD: cramjam.zstd,
+    }
+)
+
+
+class NotUnpackable(Exception):
+    """The bytes are not what they are called, are cut off or followed by others, or unpack to too much. The text says
+    which."""
+
+
+def pack(payload: bytes, compression: Compression) -> bytes:
+    """Return the payload packed as named, at the library's usual level."""
+    if compression is Compression.NONE:
+        return payload
+    return bytes(_CODECS[compression].compress(payload))
+
+
+def unpack_into(room: bytearray, payload: bytes | memoryview, compression: Compression) -> int | None:
+    """Unpack to the beginning of `room` and return how many bytes that are. None: the payload is damaged, or unpacks to
+    more than there is room for; `unpack` tells which."""
+    try:
+        size: int = _CODECS[compression].decompress_into(payload, room)
+    except cramjam.DecompressionError:
+        return None
+    return size
+
+
+def unpack(payload: bytes | memoryview, compression: Compression, *, bytes_max: int = UNPACKED_BYTES_MAX) -> bytes:
+    """Return the payload as it was before it was packed. Takes at most about `bytes_max` of memory, however much the
+    payload unpacks to.
+
+    Raises: NotUnpackable.
+    """
+    if compression is Compression.NONE:
+        return bytes(payload)
+    # Room for little first: to clear all that may be needed costs more than most payloads.
+    room_bytes = min(bytes_max, max(_ROOM_BYTES_MIN, _ROOM_GROWTH * len(payload)))
+    while True:
+        room = bytearray(room_bytes)
+        try:
+            size = _CODECS[compression].decompress_into(payload, room)
+        except cramjam.DecompressionError as error:
+            if room_bytes == bytes_max:
+                raise NotUnpackable(_why(error, compression, bytes_max)) from error
+            room_bytes = min(bytes_max, room_bytes * _ROOM_GROWTH)
+        else:
+            return bytes(memoryview(room)[:size])
+
+
+def _why(error: cramjam.DecompressionError, compression: Compression, bytes_max: int) -> str:
+    if _NO_ROOM in str(error):
+        return f"its {compression.name.lower()} payload unpacks to more than {bytes_max} bytes"
+    return f"its {compression.name.lower()} payload cannot be unpacked ({error})"

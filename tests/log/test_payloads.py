@@ -1,0 +1,378 @@
+"""Payloads: what is accepted can be read, what is refused changes nothing, and nothing overtakes a check."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_client.encodings import decode_rows, encode_records, unpack
+from coordinator_protocol.batch import Compression, Encoding
+from coordinator_protocol.compression import UNPACKED_BYTES_MAX, pack
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.limits import KIBI, MEBI, Limits
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import PartitionName
+from coordinator_runtime.worker import WorkerLost
+from partition_log.batch_checks import RECORDS_HERE_MAX, RECORDS_MAX, UNPACKED_HERE_BYTES_MAX, BatchChecks
+from partition_log.requests import ProduceRequest, ProduceResult
+from tests.harness.workers import HeldWorker
+from tests.log.log_room import COMMIT, CONTEXT, NOBODY, TOPIC, Batch, LogRoom, Producer, code, transactional
+
+IDEMPOTENT = Producer(7, 0)
+ROW = (b"k", b"v" * 20, 5, (("h", b"x"),))
+PACKING = sorted(set(Compression) - {Compression.NONE})
+FULL: dict[str, str] = {}
+
+
+@pytest.fixture
+def room() -> LogRoom:
+    """A topic with three partitions that takes what every reader can decode."""
+    room = LogRoom()
+    room.create(partition_count=3, config=FULL)
+    return room
+
+
+def encoded(encoding: Encoding, rows: Any) -> bytes:
+    if encoding is Encoding.RECORDS_V1:
+        return encode_records(rows)
+    pytest.importorskip("pyarrow")
+    from coordinator_client.arrow_encoding import encode_arrow
+
+    return encode_arrow(rows)
+
+
+def batch_of(
+    rows: Any = (ROW,),
+    *,
+    encoding: Encoding = Encoding.RECORDS_V1,
+    compression: Compression = Compression.NONE,
+    producer: Producer = NOBODY,
+    sequence: int = -1,
+    count: int | None = None,
+) -> Batch:
+    return Batch(
+        producer,
+        sequence,
+        len(rows) if count is None else count,
+        pack(encoded(encoding, rows), compression),
+        changes={"encoding": encoding, "compression": compression},
+    )
+
+
+def large(**fields: Any) -> Batch:
+    """A batch that is checked elsewhere."""
+    rows = [(b"k", b"v" * 1_000, 5, ())] * 100
+    assert len(encode_records(rows)) > UNPACKED_HERE_BYTES_MAX
+    return batch_of(rows, compression=Compression.GZIP, **fields)
+
+
+def with_payload(payload: bytes, *, compression: Compression = Compression.NONE, **fields: Any) -> Batch:
+    return Batch(payload=payload, changes={"compression": compression}, **fields)
+
+
+@pytest.mark.parametrize("compression", Compression)
+@pytest.mark.parametrize("encoding", [Encoding.RECORDS_V1, Encoding.ARROW_V1])
+def test_what_readers_can_decode_is_stored_as_it_was_sent(
+    room: LogRoom, encoding: Encoding, compression: Compression
+) -> None:
+    batch = batch_of([ROW] * 3, encoding=encoding, compression=compression)
+    assert room.append(batch).error is None
+    ((_, stored),) = room.read().batches
+    assert bytes(stored).endswith(batch.payload)
+
+
+@pytest.mark.parametrize(
+    ("batch", "why"),
+    [
+        pytest.param(lambda: with_payload(b"garbage"), "no Records message", id="garbage"),
+        pytest.param(lambda: batch_of([ROW] * 3, count=2), "holds 2 records and holds 3", id="too many"),
+        pytest.param(lambda: batch_of([ROW] * 3, count=4), "holds 4 records and holds 3", id="too few"),
+        pytest.param(
+            lambda: with_payload(encode_records([ROW]), compression=Compression.GZIP),
+            "its gzip payload cannot be unpacked",
+            id="plain bytes called gzip",
+        ),
+        pytest.param(
+            lambda: with_payload(pack(encode_records([ROW]), Compression.ZSTD), compression=Compression.LZ4),
+            "its lz4 payload cannot be unpacked",
+            id="zstd called lz4",
+        ),
+        pytest.param(
+            lambda: with_payload(pack(b"garbage", Compression.ZSTD), compression=Compression.ZSTD),
+            "no Records message",
+            id="packed garbage",
+        ),
+        pytest.param(
+            lambda: Batch(payload=encode_records([ROW]), changes={"encoding": Encoding.ARROW_V1}),
+            "no Arrow record batch of the agreed schema",
+            id="records called Arrow",
+        ),
+        pytest.param(
+            lambda: with_payload(pack(bytes(UNPACKED_BYTES_MAX + 1), Compression.ZSTD), compression=Compression.ZSTD),
+            f"unpacks to more than {UNPACKED_BYTES_MAX} bytes",
+            id="bomb",
+        ),
+        pytest.param(
+            lambda: with_payload(pack(b"\n\0" * (1 << 16), Compression.GZIP), compression=Compression.GZIP),
+            "holds 1 records and holds more",
+            id="many records called one",
+        ),
+        pytest.param(
+            lambda: with_payload(pack(b"\n\0" * 9, Compression.GZIP), compression=Compression.GZIP, count=9 << 17),
+            "holds 1179648 records and holds 9",
+            id="few records called a million",
+        ),
+        pytest.param(
+            lambda: with_payload(b"\n\0" * 9, count=RECORDS_MAX + 1),
+            f"a batch holds at most {RECORDS_MAX}",
+            id="more records than there may be",
+        ),
+        pytest.param(
+            lambda: with_payload(pack(b"\n\xff" * 99_999, Compression.GZIP), compression=Compression.GZIP),
+            "no Records message",
+            id="large garbage",
+        ),
+    ],
+)
+def test_what_no_reader_could_decode_is_refused_and_changes_nothing(room: LogRoom, batch: Any, why: str) -> None:
+    before = room.state()
+    sent: Batch = batch()
+    result = room.append(sent)
+    assert code(result) is ErrorCode.INVALID_RECORD
+    assert result.error is not None
+    assert why in result.error.message
+    assert room.state() == before
+    assert room.append(batch_of()).base_offset == 0
+
+
+def test_a_batch_damaged_on_its_way_is_told_to_be_sent_again(room: LogRoom) -> None:
+    """The checksum is looked at first: a payload that is unreadable because it was damaged is not the client's
+    fault."""
+    result = room.append(Batch(payload=b"garbage", crc=5))
+    assert code(result) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_topic_may_leave_payloads_to_its_writers() -> None:
+    room = LogRoom()
+    room.create(config={"validate_payload": "header"})
+    assert room.append(Batch(payload=b"garbage")).error is None
+    assert code(room.append(Batch(payload=b"garbage", crc=5))) is ErrorCode.CORRUPT_MESSAGE
+    room = room.crash()
+    assert room.append(Batch(payload=b"garbage")).base_offset == 1
+
+
+def test_what_is_large_is_checked_elsewhere_and_what_is_small_is_not(room: LogRoom) -> None:
+    room.append(batch_of([ROW] * 100))
+    room.append(batch_of([ROW] * 100, compression=Compression.ZSTD))
+    assert room.worker.done_count == 0
+    room.append(large())
+    assert room.worker.done_count == 1
+    many = [(None, None, 0, ())] * (RECORDS_HERE_MAX + 1)
+    assert room.append(batch_of(many)).error is None
+    assert room.worker.done_count == 2
+
+
+class TestWhileACheckIsUnderWay:
+    """One producer's requests are served in the order sent, though the payload of the first is checked elsewhere."""
+
+    @pytest.fixture
+    def room(self, room: LogRoom) -> LogRoom:
+        room.worker.is_held = True
+        return room
+
+    def results(self, *sent: Pending[list[ProduceResult]]) -> list[Any]:
+        return [one.result()[0] for one in sent]
+
+    def test_a_later_batch_waits(self, room: LogRoom) -> None:
+        first = room.send(large(producer=IDEMPOTENT, sequence=0))
+        second = room.send(batch_of(producer=IDEMPOTENT, sequence=100))
+        room.flush()
+        assert not first.is_settled
+        assert not second.is_settled
+        room.worker.release()
+        room.flush()
+        assert [result.base_offset for result in self.results(first, second)] == [0, 100]
+
+    def test_checks_that_end_in_another_order_change_nothing(self, room: LogRoom) -> None:
+        first = room.send(large(producer=IDEMPOTENT, sequence=0))
+        held = room.worker.tasks
+        room.worker.tasks = []
+        second = room.send(large(producer=IDEMPOTENT, sequence=100))
+        room.worker.release()
+        room.flush()
+        assert not second.is_settled
+        room.worker.tasks = held
+        room.worker.release()
+        room.flush()
+        assert [result.base_offset for result in self.results(first, second)] == [0, 100]
+
+    def test_other_producers_do_not_wait(self, room: LogRoom) -> None:
+        room.send(large(producer=IDEMPOTENT, sequence=0))
+        other = room.append(batch_of(producer=Producer(8, 0), sequence=0))
+        nobody = room.append(batch_of())
+        assert (other.base_offset, nobody.base_offset) == (0, 1)
+
+    def test_a_refused_payload_lets_the_next_batch_find_the_gap(self, room: LogRoom) -> None:
+        room.append(batch_of(producer=IDEMPOTENT, sequence=0))
+        first = room.send(large(producer=IDEMPOTENT, sequence=1, count=99))
+        second = room.send(batch_of(producer=IDEMPOTENT, sequence=100))
+        room.worker.release()
+        room.flush()
+        codes = [code(result) for result in self.results(first, second)]
+        assert codes == [ErrorCode.INVALID_RECORD, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+
+    def test_the_batches_of_one_request_are_refused_by_themselves(self, room: LogRoom) -> None:
+        batches = [
+            large(producer=IDEMPOTENT, sequence=0, count=7),
+            large(producer=IDEMPOTENT, sequence=0),
+            batch_of(producer=Producer(8, 0), sequence=0),
+        ]
+        items = tuple(batch.item(PartitionName(TOPIC, b"", number)) for number, batch in enumerate(batches))
+        sent = room.log.produce(ProduceRequest(None, items), CONTEXT)
+        room.flush()
+        assert room.head(2).log_end_offset == 1, "another producer's batch waits for nobody"
+        room.worker.release()
+        room.flush()
+        assert [code(result) for result in sent.result()] == [ErrorCode.INVALID_RECORD, ErrorCode.NONE, ErrorCode.NONE]
+        assert [result.name.partition for result in sent.result()] == [0, 1, 2]
+
+    def test_a_batch_of_a_transaction_waits_and_so_does_what_follows(self, room: LogRoom) -> None:
+        producer = transactional()
+        first = room.send(large(producer=producer, sequence=0))
+        second = room.send(batch_of(producer=producer, sequence=100))
+        room.flush()
+        assert not second.is_settled
+        room.worker.release()
+        room.flush()
+        assert [result.base_offset for result in self.results(first, second)] == [0, 100]
+        room.end(producer, COMMIT)
+        assert len(room.read_all()) == 101
+
+    def test_who_must_not_be_kept_waiting_waits_for_its_own_check(self, room: LogRoom) -> None:
+        at_once = CONTEXT.__class__(client_id="test", immediate_51=True)
+        sent = room.send(large(producer=transactional(), sequence=0), context=at_once)
+        room.flush()
+        assert not sent.is_settled
+        room.worker.release()
+        room.flush()
+        assert sent.result()[0].error is None
+
+    def test_a_caller_that_gives_up_leaves_nothing_behind(self, room: LogRoom) -> None:
+        first = room.send(large(producer=IDEMPOTENT, sequence=0))
+        second = room.send(batch_of(producer=IDEMPOTENT, sequence=0))
+        first.cancel()
+        room.worker.release()
+        room.flush()
+        assert second.result()[0].base_offset == 0
+        assert (room.checks.waiting_bytes, room.checks.waiting_batches) == (0, 0)
+
+    def test_a_lost_check_is_told_to_be_sent_again(self, room: LogRoom) -> None:
+        sent = room.send(large(producer=IDEMPOTENT, sequence=0))
+        room.worker.die(WorkerLost("it died"))
+        room.flush()
+        assert code(sent.result()[0]) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        room.worker.is_held = False
+        assert room.append(large(producer=IDEMPOTENT, sequence=0)).base_offset == 0
+
+    def test_more_than_may_wait_are_told_to_come_again(self, room: LogRoom, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("partition_log.batch_checks.WAITING_BYTES_MAX", 500)
+        first, second = room.send(large()), room.send(large(), partition=1)
+        assert 250 < room.checks.waiting_bytes <= 500
+        assert code(second.result()[0]) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        room.worker.release()
+        room.flush()
+        assert first.result()[0].error is None
+        assert room.checks.waiting_bytes == 0
+
+
+CONTENT = st.none() | st.binary(max_size=20)
+ROWS = st.lists(
+    st.tuples(
+        CONTENT,
+        CONTENT,
+        st.integers(-1, 2**62),
+        st.lists(st.tuples(st.text(max_size=5), CONTENT), max_size=2).map(tuple),
+    ),
+    min_size=1,
+    max_size=4,
+)
+CHECKS = BatchChecks(HeldWorker(), Limits())
+
+
+def is_taken(batch: Batch) -> bool:
+    item = batch.item(PartitionName(TOPIC, b"", 0))
+    assert not isinstance(item.header, Refused)
+    try:
+        _, check = CHECKS.take(item.header, item.payload, crc=None, validates_payload=True)
+        if check is not None:
+            check.result()
+    except Refused as why:
+        return why.code is not ErrorCode.INVALID_RECORD
+    return True
+
+
+def read(batch: Batch) -> list[Any]:
+    """As every reader of ours decodes it."""
+    encoding, compression = batch.changes["encoding"], batch.changes["compression"]
+    return decode_rows(unpack(batch.payload, compression, "here"), encoding, batch.count, "here")
+
+
+@pytest.mark.parametrize("encoding", [Encoding.RECORDS_V1, Encoding.ARROW_V1])
+def test_what_is_accepted_can_be_read_whatever_was_damaged(encoding: Encoding) -> None:
+    encoded(encoding, [ROW])
+
+    @settings(max_examples=300)
+    @given(rows=ROWS, compression=st.sampled_from(Compression), data=st.data())
+    def holds(rows: Any, compression: Compression, data: st.DataObject) -> None:
+        batch = batch_of(rows, encoding=encoding, compression=compression)
+        assert is_taken(batch)
+        assert read(batch) == rows
+        # Where compression has a checksum of its own, damage hardly gets through it: damage what it packs, too.
+        plain = bytearray(encoded(encoding, rows))
+        for _ in range(data.draw(st.integers(1, 3))):
+            plain[data.draw(st.integers(0, len(plain) - 1))] = data.draw(st.integers(0, 255))
+        packed = bytearray(pack(bytes(plain), compression))
+        if data.draw(st.booleans()):
+            packed[data.draw(st.integers(0, len(packed) - 1))] ^= data.draw(st.integers(1, 255))
+        damaged = Batch(count=batch.count, payload=bytes(packed), changes=batch.changes)
+        if is_taken(damaged):
+            assert len(read(damaged)) == batch.count
+
+    holds()
+
+
+@given(payload=st.binary(min_size=1, max_size=60), count=st.integers(1, 3))
+def test_any_bytes_are_refused_or_can_be_read(payload: bytes, count: int) -> None:
+    for encoding in (Encoding.RECORDS_V1, Encoding.ARROW_V1):
+        for compression in Compression:
+            batch = Batch(payload=payload, count=count, changes={"encoding": encoding, "compression": compression})
+            if is_taken(batch):
+                assert len(read(batch)) == count
+
+
+def test_a_large_payload_is_parsed_piece_by_piece() -> None:
+    """A parsed record takes many times its bytes: never all records at once."""
+    rows = 200_000
+    batch = Batch(payload=pack(b"\n\0" * rows, Compression.GZIP), count=rows, changes={"compression": Compression.GZIP})
+    tracemalloc.start()
+    try:
+        item = batch.item(PartitionName(TOPIC, b"", 0))
+        assert not isinstance(item.header, Refused)
+        CHECKS.take(item.header, item.payload, crc=None, validates_payload=True)
+        assert tracemalloc.get_traced_memory()[1] < 4 * MEBI
+    finally:
+        tracemalloc.stop()
+
+
+def test_records_of_newer_writers_are_taken(room: LogRoom) -> None:
+    """Fields that are not known here are skipped by every reader."""
+    newer = log.Records(records=[log.Record(key=b"k")]).SerializeToString() + b"\x78\x05" + b"\x82\x01\x02hi"
+    assert room.append(with_payload(newer)).error is None
+    packed = pack(newer * (70 * KIBI // len(newer)), Compression.ZSTD)
+    count = 70 * KIBI // len(newer)
+    assert room.append(with_payload(packed, compression=Compression.ZSTD, count=count)).error is None

@@ -28,6 +28,7 @@ from coordinator_client import (
 )
 from coordinator_client.connection import Connection
 from coordinator_client.reader import ReadPlan
+from coordinator_protocol.compression import COMPRESSION_NAMES
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Outcome
 from tests.harness.patience import looks
@@ -66,7 +67,7 @@ def wait_for_abort(server: ServerProcess, transactional_id: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["records", "arrow"])
-@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("compression", COMPRESSION_NAMES)
 def test_committed_records_come_back_as_they_were(
     shared: ServerProcess, topic: str, encoding: str, compression: str
 ) -> None:

@@ -14,8 +14,8 @@ from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.limits import MEBI
 from partition_log.batch_checks import UNPACKED_HERE_BYTES_MAX
 from tests.harness.in_process import InProcessServer, in_process_server
+from tests.harness.patience import DEADLINE_SECONDS
 
-DEADLINE_SECONDS = 60.0
 GARBAGE = {"payload": b"garbage"}
 
 

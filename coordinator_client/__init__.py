@@ -35,8 +35,10 @@ from coordinator_client.consumer.polled import ConsumerRecords as ConsumerRecord
 from coordinator_client.consumer.state import GroupMetadata as GroupMetadata
 from coordinator_client.consumer.state import OffsetAndMetadata as OffsetAndMetadata
 from coordinator_client.consumer.state import TopicPartition as TopicPartition
+from coordinator_client.corrupt import Skipped as Skipped
 from coordinator_client.errors import Abortable as Abortable
 from coordinator_client.errors import CommitFailed as CommitFailed
+from coordinator_client.errors import CorruptBatch as CorruptBatch
 from coordinator_client.errors import Fenced as Fenced
 from coordinator_client.errors import Misconfigured as Misconfigured
 from coordinator_client.errors import OutcomeUnknown as OutcomeUnknown
@@ -63,6 +65,7 @@ from coordinator_client.producer_config import ProducerOptions as ProducerOption
 from coordinator_client.reader import ReadOptions as ReadOptions
 from coordinator_client.reader import ReadPlan as ReadPlan
 from coordinator_client.reader import ReadRecord as ReadRecord
+from coordinator_client.reader import RecordReader as RecordReader
 from coordinator_client.reader import plan_ranges as plan_ranges
 from coordinator_client.reader import read as read
 from coordinator_client.state import Identity as Identity
@@ -82,6 +85,7 @@ __all__ = [
     "ConsumerConfig",
     "ConsumerOptions",
     "ConsumerRecords",
+    "CorruptBatch",
     "Fenced",
     "FetchOptions",
     "FetchedBatch",
@@ -110,10 +114,12 @@ __all__ = [
     "RebalanceInProgress",
     "RebalanceListener",
     "RecordCount",
+    "RecordReader",
     "Recoverable",
     "Rejected",
     "ResetTo",
     "Retriable",
+    "Skipped",
     "TopicDescription",
     "TopicPartition",
     "Transaction",

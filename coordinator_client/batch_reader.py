@@ -7,10 +7,10 @@ and counts what the server hid.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import Struct
 
@@ -21,8 +21,17 @@ from coordinator_api.v1.common_pb2 import (
     IsolationLevel,
 )
 from coordinator_client.connection import REQUEST_TIMEOUT_MS, Connection
-from coordinator_client.encodings import Row, checked_header, decode_rows, marker_of, unpack
-from coordinator_client.errors import TransactionError, class_of, failure, misconfigured, rejected
+from coordinator_client.corrupt import RAISE, SKIP, Skipped, check_on_corrupt_batch
+from coordinator_client.encodings import Row, checked_header, corrupt, decode_rows, marker_of, unpack
+from coordinator_client.errors import (
+    CorruptBatch,
+    Rejected,
+    TransactionError,
+    class_of,
+    failure,
+    misconfigured,
+    rejected,
+)
 from coordinator_client.exchange import PAUSE_MS_MAX, Deadlines
 from coordinator_client.fetch_ahead import FetchAhead
 from coordinator_client.fetch_reply import FetchReply, PartitionReply, Payload, WireBatch
@@ -35,6 +44,8 @@ from coordinator_protocol.marker import Marker
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+DecodedT = TypeVar("DecodedT")
 
 EARLIEST_MS: Final = -2
 LATEST_MS: Final = -1
@@ -79,11 +90,16 @@ class FetchOptions:
     """Longest wait of one fetch at the end of an endless range. Larger: fewer empty answers, slower reaction to a
     close."""
 
+    on_corrupt_batch: str = RAISE
+    """`raise` (default): raise CorruptBatch where something cannot be read. `skip`: go on behind it, and count it in
+    `BatchReader.skipped`."""
+
     patience_ms: int = 60_000
     """How long a range may make no progress because of failures that pass, before the reader raises Retriable."""
 
     def __post_init__(self) -> None:
         isolation_level(self.isolation)
+        check_on_corrupt_batch(self.on_corrupt_batch)
         if min(self.max_bytes, self.wait_ms, self.patience_ms) < 1:
             raise rejected(ErrorCode.INVALID_REQUEST, f"max_bytes, wait_ms and patience_ms must be positive: {self}")
 
@@ -118,28 +134,35 @@ class FetchedBatch(Struct, frozen=True, kw_only=True):
         return _place(self.topic, self.partition, self.header.base_offset)
 
     def rows(self) -> list[Row]:
-        """Return the records in the range; none for a marker. Raises: Rejected (CORRUPT_MESSAGE)."""
+        """Return the records in the range; none for a marker. Raises: CorruptBatch."""
         if self.marker is not None:
             return []
-        rows = decode_rows(self.content, self.header.encoding, self.header.record_count, self.where)
+        try:
+            rows = decode_rows(self.content, self.header.encoding, self.header.record_count, self.where)
+        except Rejected as why:
+            raise self._corrupt(why) from why
         return rows[self.first_offset - self.header.base_offset : self.end_offset - self.header.base_offset]
 
     def as_arrow(self) -> pa.RecordBatch:
         """Return the records in the range as one Arrow batch of the fixed schema (`arrow_encoding.SCHEMA`).
 
-        An Arrow payload is viewed, not copied. Raises: Rejected (CORRUPT_MESSAGE), ImportError without pyarrow.
+        An Arrow payload is viewed, not copied. Raises: CorruptBatch, ImportError without pyarrow.
         """
         from coordinator_client.arrow_encoding import decode_arrow, rows_to_arrow
 
         if self.marker is not None or self.header.encoding is not Encoding.ARROW_V1:
             return rows_to_arrow(self.rows())
-        batch = decode_arrow(self.content, self.where)
+        try:
+            batch = decode_arrow(self.content, self.where)
+        except Rejected as why:
+            raise self._corrupt(why) from why
         if batch.num_rows != self.header.record_count:
-            raise rejected(
-                ErrorCode.CORRUPT_MESSAGE,
-                f"{self.where}: it says that it holds {self.header.record_count} records and holds {batch.num_rows}",
-            )
+            counted = f"it says that it holds {self.header.record_count} records and holds {batch.num_rows}"
+            raise self._corrupt(corrupt(f"{self.where}: {counted}"))
         return batch.slice(self.first_offset - self.header.base_offset, self.record_count)
+
+    def _corrupt(self, why: TransactionError) -> CorruptBatch:
+        return _corrupt_at(self.topic, self.partition, self.header.base_offset, self.header.last_offset + 1, why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,18 +201,41 @@ class _Cursor:
 class BatchReader:
     """Iterates over the batches of some ranges; partitions take turns, each in the order of its offsets.
 
-    Raises while iterating: Rejected where an offset does not exist or stored bytes are damaged; Retriable after
-    `patience_ms` without progress.
+    Raises while iterating: Rejected where an offset does not exist, CorruptBatch where stored bytes are damaged;
+    Retriable after `patience_ms` without progress.
     """
 
     connection: Connection
     ranges: Sequence[PartitionRange]
     options: FetchOptions = field(default_factory=FetchOptions)
     hidden: Hidden = field(default_factory=Hidden, init=False)
+    skipped: Skipped = field(default_factory=Skipped, init=False)
+    """Stays empty unless `on_corrupt_batch` is `skip`."""
     aborted_transactions: set[AbortedTransaction] = field(default_factory=set, init=False)
     """Only filled by raw reads."""
     positions: dict[tuple[str, int], int] = field(default_factory=dict, init=False)
     """Next offset of each partition, also where the records before it were hidden."""
+
+    @property
+    def skips(self) -> bool:
+        """Whether what cannot be read is left out."""
+        return self.options.on_corrupt_batch == SKIP
+
+    def decoded(self, decode: Callable[[FetchedBatch], DecodedT]) -> Iterator[tuple[FetchedBatch, DecodedT]]:
+        """Iterate over the batches with what `decode` makes of each. One that it raises CorruptBatch for is raised or
+        skipped as the options say, like those that are found damaged before."""
+        for batch in self:
+            try:
+                content = decode(batch)
+            except CorruptBatch as error:
+                self._raise_or_skip(error)
+            else:
+                yield batch, content
+
+    def _raise_or_skip(self, error: CorruptBatch) -> None:
+        if not self.skips:
+            raise error
+        self.skipped.add(error)
 
     def __iter__(self) -> Iterator[FetchedBatch]:
         cursors = [_Cursor(asked, asked.start_offset) for asked in self.ranges]
@@ -279,8 +325,14 @@ class BatchReader:
         what = class_of(Method.FETCH, fields)
         if what is ErrorClass.NONE:
             return None
-        place = _place(cursor.range.topic, cursor.range.partition, cursor.next_offset)
+        topic, partition, end = cursor.range.topic, cursor.range.partition, cursor.range.end_offset
+        place = _place(topic, partition, cursor.next_offset)
         error = failure(fields.error_code, what, f"{Method.FETCH} {place}: {fields.error_message}")
+        if error.code == ErrorCode.CORRUPT_MESSAGE and fields.next_offset > cursor.next_offset:
+            behind = fields.next_offset if end is None else min(fields.next_offset, end)
+            self._raise_or_skip(_corrupt_at(topic, partition, cursor.next_offset, behind, error))
+            self._advance(cursor, behind)
+            return None
         if what not in _NOTHING_CHANGED:
             raise error
         return error
@@ -291,7 +343,12 @@ class BatchReader:
         self.hidden.aborted += result.fields.aborted_records_hidden
         self.hidden.control += result.fields.control_records_hidden
         for wire in result.batches:
-            batch = checked_batch(topic, partition, wire, start_offset=cursor.next_offset, end_offset=end)
+            try:
+                batch = checked_batch(topic, partition, wire, start_offset=cursor.next_offset, end_offset=end)
+            except CorruptBatch as error:
+                self._raise_or_skip(error)
+                self._advance(cursor, error.next_offset)
+                continue
             if batch is not None:
                 self._advance(cursor, batch.end_offset)
                 yield batch
@@ -325,24 +382,35 @@ def checked_batch(
 ) -> FetchedBatch | None:
     """Return what of a batch lies in the range, unpacked; None where nothing does.
 
-    Raises: Rejected (CORRUPT_MESSAGE), naming the place.
+    Raises: CorruptBatch.
     """
     fields, payload = batch.fields, batch.payload
     where = _place(topic, partition, fields.base_offset)
-    header = checked_header(fields, payload, where)
+    try:
+        header = checked_header(fields, payload, where)
+        content = payload if header.is_control else unpack(payload, header.compression, where)
+    except Rejected as why:
+        # How many records it holds is all that is left to go by.
+        behind = fields.base_offset + max(1, fields.record_count)
+        raise _corrupt_at(topic, partition, max(fields.base_offset, start_offset), behind, why) from why
     first = max(header.base_offset, start_offset)
     after = header.last_offset + 1 if end_offset is None else min(header.last_offset + 1, end_offset)
     if first >= after:
         return None
-    marker = marker_of(fields)
     return FetchedBatch(
         topic=topic,
         partition=partition,
         header=header,
-        content=payload if marker is not None else unpack(payload, header.compression, where),
-        marker=marker,
+        content=content,
+        marker=marker_of(fields),
         first_offset=first,
         end_offset=after,
+    )
+
+
+def _corrupt_at(topic: str, partition: int, offset: int, next_offset: int, why: TransactionError) -> CorruptBatch:
+    return CorruptBatch(
+        why.code, why.reason, topic=topic, partition=partition, offset=offset, next_offset=max(next_offset, offset + 1)
     )
 
 

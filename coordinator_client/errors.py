@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from coordinator_protocol.errors import CoordinatorError, ErrorClass, ErrorCode, Method, error_class
 
@@ -80,6 +80,34 @@ class Rejected(TransactionError):
     """The request is wrong as it stands, nothing was changed, and sending it again cannot help."""
 
     action = "Repair the call; sending it again cannot help."
+
+
+class CorruptBatch(Rejected):
+    """A batch of the log cannot be read: its stored bytes are damaged, or its payload is not what its header says. To
+    fetch it again does not help; what lies behind it can be read."""
+
+    action = (
+        "Restore the partition from a copy; or do without these records: go on at next_offset, or let the reader do so "
+        "with on_corrupt_batch='skip'."
+    )
+
+    def __init__(self, code: int, reason: str, *, topic: str, partition: int, offset: int, next_offset: int) -> None:
+        super().__init__(code, ErrorClass.REJECTED, reason)
+        self.topic: str = topic
+        self.partition: int = partition
+        self.offset: int = offset
+        """First offset that cannot be read."""
+        self.next_offset: int = next_offset
+        """First offset behind it: where to go on without these records."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Spark carries errors between processes.
+        place = {"topic": self.topic, "partition": self.partition, "offset": self.offset}
+        return _corrupt_batch, (self.code, self.reason, {**place, "next_offset": self.next_offset})
+
+
+def _corrupt_batch(code: int, reason: str, place: dict[str, Any]) -> CorruptBatch:
+    return CorruptBatch(code, reason, **place)
 
 
 class Misconfigured(TransactionError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias, TypedDict, Unpack
 
@@ -17,6 +17,7 @@ from coordinator_client.batch_reader import (
     topic_of,
 )
 from coordinator_client.connection import Connection, connection_to
+from coordinator_client.corrupt import RAISE, Skipped, check_on_corrupt_batch
 from coordinator_client.encodings import Headers
 from coordinator_client.errors import refused_here, rejected
 from coordinator_client.exchange import Deadlines
@@ -54,6 +55,7 @@ class ReadOptions(TypedDict, total=False):
     end: Position | None
     follow: bool
     raw: bool
+    on_corrupt_batch: str
     patience_ms: int
 
 
@@ -82,12 +84,17 @@ class ReadPlan:
     raw: bool = False
     """Also aborted records and the markers that end transactions, for auditors."""
 
+    on_corrupt_batch: str = RAISE
+    """`raise` (default): raise CorruptBatch at a batch that cannot be read. `skip`: go on behind it. What was skipped
+    `RecordReader.skipped` tells, which `read` returns."""
+
     patience_ms: int = 60_000
     """How long the server may be out of reach before `Retriable` is raised."""
 
     def __post_init__(self) -> None:
         for name, position in (("start", self.start), ("end", self.end)):
             _check_position(name, position)
+        check_on_corrupt_batch(self.on_corrupt_batch)
         if self.end is None and not self.follow:
             raise rejected(ErrorCode.INVALID_REQUEST, "a read without an end never stops: say so with follow=True")
         if self.end == EARLIEST:
@@ -98,18 +105,40 @@ class ReadPlan:
     @property
     def fetch_options(self) -> FetchOptions:
         """How the batches are fetched."""
-        return FetchOptions(isolation=self.isolation, is_raw=self.raw, patience_ms=self.patience_ms)
+        return FetchOptions(
+            isolation=self.isolation,
+            is_raw=self.raw,
+            on_corrupt_batch=self.on_corrupt_batch,
+            patience_ms=self.patience_ms,
+        )
 
 
-def read(topic: str, endpoint: str | Connection, **options: Unpack[ReadOptions]) -> Iterator[ReadRecord]:
+class RecordReader(Iterator[ReadRecord]):
+    """What `read` returns: an iterator that knows what it skipped."""
+
+    def __init__(self, records: Iterator[ReadRecord], skipped: Skipped) -> None:
+        self._records = records
+        self.skipped = skipped
+        """Batches that could not be read, with `on_corrupt_batch="skip"`; it grows while iterating."""
+
+    def __next__(self) -> ReadRecord:
+        return next(self._records)
+
+    def close(self) -> None:
+        """End the iteration early, and close the connection if it was made for it."""
+        if isinstance(self._records, Generator):
+            self._records.close()
+
+
+def read(topic: str, endpoint: str | Connection, **options: Unpack[ReadOptions]) -> RecordReader:
     """Return the records of a topic: each partition in the order of its offsets, partitions in turns.
 
-    Options by name: `isolation`, `partitions`, `start`, `end`, `follow`, `raw`, `patience_ms` (see `ReadPlan`). Without
-    `follow` the end is taken once, so the iteration ends even while others write. A connection made here is closed
-    with the iterator.
+    Options by name: `isolation`, `partitions`, `start`, `end`, `follow`, `raw`, `on_corrupt_batch`, `patience_ms` (see
+    `ReadPlan`). Without `follow` the end is taken once, so the iteration ends even while others write. A connection
+    made here is closed with the iterator.
 
-    Raises: Rejected at the call for wrong arguments, and while iterating for a topic or offset that does not exist or
-    stored bytes that are damaged; Retriable where the server stays out of reach.
+    Raises: Rejected at the call for wrong arguments, and while iterating for a topic or offset that does not exist,
+    CorruptBatch for stored bytes that are damaged; Retriable where the server stays out of reach.
     """
     plan = ReadPlan(**options)
     fetching = plan.fetch_options
@@ -118,16 +147,19 @@ def read(topic: str, endpoint: str | Connection, **options: Unpack[ReadOptions])
     except Refused as why:
         raise refused_here(why, Method.FETCH) from None
     connection, is_own = connection_to(endpoint)
+    skipped = Skipped()
 
     def records() -> Iterator[ReadRecord]:
         try:
-            for batch in BatchReader(connection, plan_ranges(connection, topic, plan), fetching):
-                yield from _records(batch)
+            reader = BatchReader(connection, plan_ranges(connection, topic, plan), fetching)
+            reader.skipped = skipped
+            for _, found in reader.decoded(_records):
+                yield from found
         finally:
             if is_own:
                 connection.close()
 
-    return records()
+    return RecordReader(records(), skipped)
 
 
 def plan_ranges(connection: Connection, topic: str, plan: ReadPlan) -> list[PartitionRange]:
@@ -170,13 +202,15 @@ def plan_ranges(connection: Connection, topic: str, plan: ReadPlan) -> list[Part
 
 
 def _records(batch: FetchedBatch) -> Iterator[ReadRecord]:
+    """Raises CorruptBatch at once, not while iterating."""
+    topic, partition, first_offset = batch.topic, batch.partition, batch.first_offset
     if batch.marker is not None:
         times = batch.header.base_timestamp_ms
-        yield ReadRecord(batch.topic, batch.partition, batch.first_offset, times, None, None, (), batch.marker)
-        return
-    topic, partition = batch.topic, batch.partition
-    for offset, (key, value, timestamp_ms, headers) in enumerate(batch.rows(), start=batch.first_offset):
-        yield ReadRecord(topic, partition, offset, timestamp_ms, key, value, headers)
+        return iter((ReadRecord(topic, partition, first_offset, times, None, None, (), batch.marker),))
+    return (
+        ReadRecord(topic, partition, offset, timestamp_ms, key, value, headers)
+        for offset, (key, value, timestamp_ms, headers) in enumerate(batch.rows(), start=first_offset)
+    )
 
 
 def _chosen(topic: TopicPartitionCount, asked: Collection[int] | None) -> list[int]:

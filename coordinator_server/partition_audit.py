@@ -21,6 +21,7 @@ from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_protocol.sequences import next_sequence
 from coordinator_server.stored import StoredBatch
+from partition_log.batch_checks import why_unreadable
 from partition_log.state import (
     BATCHES_CACHED_MAX,
     NO_COORDINATOR_EPOCH,
@@ -50,6 +51,7 @@ class PartitionAudit:
 
     forgotten: ForgottenProducers
     """As the head has it."""
+    opens_payloads: bool = False
     batch_count: int = 0
     transactional_batches: int = 0
     end_offset: int = 0
@@ -108,9 +110,9 @@ class PartitionAudit:
         return sum(start_offset <= logged.offset < end_offset for logged in self.markers)
 
 
-def audit_log(batches: Iterable[StoredBatch], forgotten: ForgottenProducers) -> PartitionAudit:
-    """Read a whole log, from offset 0."""
-    audit = PartitionAudit(forgotten)
+def audit_log(batches: Iterable[StoredBatch], forgotten: ForgottenProducers, *, opens_payloads: bool) -> PartitionAudit:
+    """Read a whole log, from offset 0. `opens_payloads`: the topic takes only what readers can decode."""
+    audit = PartitionAudit(forgotten, opens_payloads)
     try:
         for batch in batches:
             _take(audit, batch)
@@ -133,6 +135,10 @@ def _take(audit: PartitionAudit, batch: StoredBatch) -> None:
     except Refused as damage:
         # Its header can be read, so the fold goes on: one flipped bit should not look like a hundred wrong rows.
         audit.damaged.append(f"at offset {header.base_offset}: {damage.message}")
+    else:
+        why = _why_unreadable(batch) if audit.opens_payloads and not header.is_control else None
+        if why:
+            audit.damaged.append(f"at offset {header.base_offset}: no reader can read the batch: {why}")
     marker = batch.marker
     if marker is not None:
         _take_marker(audit, header.base_offset, marker)
@@ -140,6 +146,11 @@ def _take(audit: PartitionAudit, batch: StoredBatch) -> None:
         _take_data(audit, header)
     if header.producer_id != NO_PRODUCER_ID:
         audit.last_offsets[header.producer_id] = header.last_offset
+
+
+def _why_unreadable(batch: StoredBatch) -> str | None:
+    header = batch.header
+    return why_unreadable((header.encoding, header.compression, header.record_count, bytes(batch.payload)))
 
 
 def _known(audit: PartitionAudit, producer_id: int, follows: Callable[[ProducerEntry], bool]) -> ProducerEntry | None:

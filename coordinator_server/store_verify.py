@@ -24,6 +24,7 @@ from coordinator_server.partition_audit import LoggedMarker, PartitionAudit, aud
 from coordinator_server.stored import HistoryRow, StoredRows
 from partition_log.catalog.codec import TOPIC_TYPE
 from partition_log.catalog.records import OrdinalsAllocated, TopicCreated
+from partition_log.catalog.state import PayloadValidation
 from partition_log.codec import UnknownVersion
 from partition_log.state import PartitionHead, ProducerEntry
 from txn_coordinator.codec import CSN_TYPE, TRANSACTION_TYPE, UNOWNED_MARKER_TYPE, decode_unowned_marker
@@ -80,6 +81,8 @@ class _Verification:
     def __init__(self, rows: StoredRows) -> None:
         self._rows = rows
         self._names: dict[int, str] = {}
+        self._validated: set[int] = set()
+        """Partitions that take only what readers can decode."""
         self._heads: dict[int, PartitionHead] = {}
         self._markers: dict[int, dict[int, list[LoggedMarker]]] = defaultdict(lambda: defaultdict(list))
         """csn -> partition ordinal -> markers."""
@@ -133,11 +136,13 @@ class _Verification:
                 if ordinal >= next_ordinal:
                     check.violated(f"{name} has the ordinal {ordinal}, which was never given (next: {next_ordinal})")
                 self._names[ordinal] = name
+                if record.topic.validate_payload is PayloadValidation.FULL:
+                    self._validated.add(ordinal)
         for ordinal in sorted(self._heads.keys() - self._names.keys()):
             check.violated(f"the partition with ordinal {ordinal} belongs to no topic")
 
     def _check_partitions(self) -> list[Check]:
-        log = Check("batches", "offsets follow each other and every checksum is right", "batches")
+        log = Check("batches", "offsets follow each other, every checksum is right, readers can decode", "batches")
         placement = Check("placement", "no transactional batch lies outside its transaction", "transactional batches")
         positions = Check("positions", "LSO, log end and open transactions are what the log says", "partitions")
         producers = Check("producers", "producer entries are what the log says", "producers")
@@ -152,7 +157,9 @@ class _Verification:
                 self._check_trimmed(ordinal, name, log)
                 continue
             try:
-                audit = audit_log(stored.batches(self._rows, ordinal), head.forgotten)
+                audit = audit_log(
+                    stored.batches(self._rows, ordinal), head.forgotten, opens_payloads=ordinal in self._validated
+                )
                 self._note(log, name, audit.batch_count, audit.damaged)
                 if not audit.is_whole:
                     self._unread.add(ordinal)

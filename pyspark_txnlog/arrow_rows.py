@@ -62,7 +62,7 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
 def spark_batches(fetched: Iterable[FetchedBatch], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield the records as batches of `arrow_schema(columns)`, joined or cut to a size that suits Spark.
 
-    Raises: Rejected (CORRUPT_MESSAGE) for a payload that is not what its header says; UnreadableRecords.
+    Raises: CorruptBatch for a payload that is not what its header says; UnreadableRecords.
     """
     stored = [_STORED[name] for name in columns if name in _STORED]
     joined = _Joined(columns, arrow_schema(columns))

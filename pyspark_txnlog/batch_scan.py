@@ -7,7 +7,7 @@ Source: spec spark 2 and 9.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from pyspark_txnlog.ranges import OffsetRange, split_ranges
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from coordinator_client.batch_reader import BatchReader
+    from coordinator_client.batch_reader import BatchReader, FetchedBatch
 
 
 class RangeReader(DataSourceReader):
@@ -62,19 +62,25 @@ class RangeReader(DataSourceReader):
     def _rows(self, scanned: OffsetRange) -> Iterator[pa.RecordBatch]:
         from pyspark_txnlog.arrow_rows import spark_batches
 
-        yield from spark_batches(self._open(scanned), self._options.columns)
+        yield from spark_batches(_batches(self._open(scanned)), self._options.columns)
 
     def _count(self, scanned: OffsetRange) -> Iterator[pa.RecordBatch]:
         from pyspark_txnlog.range_report import report_batch
 
         reader = self._open(scanned)
-        rows = sum(batch.record_count for batch in reader)
-        yield report_batch(scanned, rows=rows, hidden=reader.hidden)
+        rows = sum(batch.record_count for batch in _batches(reader))
+        yield report_batch(scanned, rows=rows, hidden=reader.hidden, skipped=reader.skipped)
 
     def _open(self, scanned: OffsetRange) -> BatchReader:
         from pyspark_txnlog.planning import open_range, shared_connection
 
         return open_range(shared_connection(self._options.endpoint), self._options, scanned)
+
+
+def _batches(reader: BatchReader) -> Iterable[FetchedBatch]:
+    """What the reader reads. Where it skips what cannot be read, every payload is opened once more, also by who needs
+    none of it: so all tasks agree on what can be read."""
+    return (batch for batch, _ in reader.decoded(lambda batch: batch.as_arrow())) if reader.skips else reader
 
 
 def check_dependencies() -> None:

@@ -155,7 +155,8 @@ def _account(
     asked["report"] = Report.RANGES.value
     report = session.read.format(FORMAT).options(**asked).load()
     counts: _Counts = {
-        (row.topic, row.partition): (row.rows, row.abortedRecords, row.controlRecords) for row in report.collect()
+        (row.topic, row.partition): (row.rows, row.abortedRecords, row.controlRecords, row.corruptOffsets)
+        for row in report.collect()
     }
     for (topic, partition), (rows, *_hidden) in counts.items():
         (found,) = written.get((topic, partition), (0,))
@@ -174,7 +175,7 @@ def _rows_by_partition(frame: DataFrame) -> _Counts:
 
 def _summary_of(found: OffsetRange, standing: tuple[int, int], counts: tuple[int, ...]) -> PartitionSummary:
     last_stable_offset, high_watermark = standing
-    rows, aborted, control = (*counts, None, None, None)[:3]
+    rows, aborted, control, corrupt = (*counts, None, None, None, None)[:4]
     return PartitionSummary(
         topic=found.topic,
         partition=found.partition,
@@ -185,4 +186,5 @@ def _summary_of(found: OffsetRange, standing: tuple[int, int], counts: tuple[int
         rows=rows,
         aborted_records=aborted,
         control_records=control,
+        corrupt_offsets=corrupt,
     )

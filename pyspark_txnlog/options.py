@@ -15,6 +15,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from coordinator_client.corrupt import ON_CORRUPT_BATCH, RAISE
 from pyspark_txnlog.offsets import InvalidOption, PartitionOffsets, parse_assign, parse_ending, parse_starting
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -74,6 +75,10 @@ class ReadOptions:
     is_loss_fatal: bool = True
     """Fail when records that were asked for are gone. False: read what is left, and warn."""
 
+    on_corrupt_batch: str = RAISE
+    """`raise`: fail at a batch that cannot be read. `skip`: read what lies behind it, and count it in
+    `report=ranges`."""
+
     min_partitions: int = 0
     """Split the ranges until there are about this many; 0 = one task for each partition of a topic."""
 
@@ -109,6 +114,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         ending=parse_ending(options.get("endingoffsets", "latest")),
         isolation=isolation,
         is_loss_fatal=_boolean(options, "failOnDataLoss", is_default=True),
+        on_corrupt_batch=_on_corrupt_batch(options),
         min_partitions=_count(options, "minPartitions", default=0),
         rpc_timeout_ms=_count(options, "rpcTimeoutMs", default=RPC_TIMEOUT_MS),
         topic_ids=_topic_ids(options),
@@ -134,6 +140,7 @@ _NAMES: Final = (
     "isolationLevel",
     "kafka.isolation.level",
     "failOnDataLoss",
+    "onCorruptBatch",
     "minPartitions",
     "rpcTimeoutMs",
     "topicIds",
@@ -269,6 +276,13 @@ def _topic_ids(options: Mapping[str, str]) -> Mapping[str, bytes]:
             f'topicIds must be JSON with the UUID of each topic, like {{"topic":"<32 hex digits>"}}: {text}'
         )
     return ids
+
+
+def _on_corrupt_batch(options: Mapping[str, str]) -> str:
+    text = options.get("oncorruptbatch", RAISE).lower()
+    if text not in ON_CORRUPT_BATCH:
+        raise InvalidOption(f"onCorruptBatch is {text!r} and must be {' or '.join(ON_CORRUPT_BATCH)}")
+    return text
 
 
 def _report(options: Mapping[str, str]) -> Report:

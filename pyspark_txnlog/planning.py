@@ -122,5 +122,7 @@ def open_range(connection: Connection, options: ReadOptions, scanned: OffsetRang
         start_offset=scanned.start_offset,
         end_offset=scanned.end_offset,
     )
-    fetching = FetchOptions(isolation=options.isolation, patience_ms=options.rpc_timeout_ms)
+    fetching = FetchOptions(
+        isolation=options.isolation, on_corrupt_batch=options.on_corrupt_batch, patience_ms=options.rpc_timeout_ms
+    )
     return BatchReader(connection, [asked], fetching)

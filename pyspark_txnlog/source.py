@@ -50,6 +50,8 @@ _RANGE_TYPES: Final[Mapping[str, DataType]] = MappingProxyType(
         "rows": LongType(),
         "abortedRecords": LongType(),
         "controlRecords": LongType(),
+        "corruptBatches": LongType(),
+        "corruptOffsets": LongType(),
     }
 )
 

@@ -23,6 +23,8 @@ class PartitionSummary:
     """Records of aborted transactions in the range, hidden from the read; None where nobody counted."""
     control_records: int | None = None
     """Markers in the range that end transactions; they are no records of anybody."""
+    corrupt_offsets: int | None = None
+    """Offsets that were skipped because they cannot be read; only with onCorruptBatch=skip."""
 
     @property
     def hidden_records(self) -> int | None:
@@ -53,6 +55,11 @@ class Summary:
         """Markers that were passed over."""
         return _sum(found.control_records for found in self.partitions)
 
+    @property
+    def corrupt_offsets(self) -> int | None:
+        """Offsets that were skipped because they cannot be read."""
+        return _sum(found.corrupt_offsets for found in self.partitions)
+
     def table(self) -> str:
         """Return the partitions and their total as aligned text."""
         lines = [
@@ -60,15 +67,27 @@ class Summary:
                 found.topic,
                 str(found.partition),
                 *_shown(found.start_offset, found.end_offset, found.last_stable_offset, found.high_watermark),
-                *_shown(found.rows, found.aborted_records, found.control_records),
+                *_shown(found.rows, found.aborted_records, found.control_records, found.corrupt_offsets),
             )
             for found in self.partitions
         ]
-        total = ("total", "", "", "", "", "", *_shown(self.rows, self.aborted_records, self.control_records))
+        counted = _shown(self.rows, self.aborted_records, self.control_records, self.corrupt_offsets)
+        total = ("total", "", "", "", "", "", *counted)
         return _aligned([_TITLES, *lines, total])
 
 
-_TITLES = ("topic", "partition", "start", "end", "LSO", "high watermark", "rows", "aborted hidden", "markers hidden")
+_TITLES = (
+    "topic",
+    "partition",
+    "start",
+    "end",
+    "LSO",
+    "high watermark",
+    "rows",
+    "aborted hidden",
+    "markers hidden",
+    "corrupt",
+)
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypedDict
 
 from coordinator_client.batch_reader import isolation_level
+from coordinator_client.corrupt import RAISE, check_on_corrupt_batch
 from coordinator_client.errors import TransactionError, misconfigured, refused_here
 from coordinator_client.transport import MESSAGE_BYTES_MAX
 from coordinator_protocol.assignors.classic import Assignor
@@ -44,6 +45,7 @@ class ConsumerOptions(TypedDict, total=False):
     buffer_bytes: int
     request_timeout_ms: int
     default_timeout_ms: int
+    on_corrupt_batch: str
     client_id: str
 
 
@@ -128,12 +130,17 @@ class ConsumerConfig:
     default_timeout_ms: int = 60_000
     """How long calls that ask the server may take where they are given no timeout. Default 60,000."""
 
+    on_corrupt_batch: str = RAISE
+    """`raise` (default): `poll` raises CorruptBatch at a batch that cannot be read, each time, until `seek` moves the
+    consumer behind it. `skip`: it goes on behind it, and counts it in `skipped`."""
+
     client_id: str = ""
     """Name of the program in the server's lists and logs. Default: the connection's; without one `consumer-` and the
     group id, as Kafka's clients do."""
 
     def __post_init__(self) -> None:
         isolation_level(self.isolation)
+        check_on_corrupt_batch(self.on_corrupt_batch)
         self._check_group()
         _check_choice("group_protocol", self.group_protocol, GROUP_PROTOCOLS)
         _check_choice("auto_offset_reset", self.auto_offset_reset, RESETS)

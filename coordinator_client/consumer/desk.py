@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.consumer.config import ConsumerConfig
 from coordinator_client.consumer.owned import Assignment
+from coordinator_client.corrupt import Skipped
 from coordinator_client.exchange import Deadlines
 from coordinator_client.flights import Flights
 from coordinator_client.identity import Chance
@@ -26,6 +27,8 @@ class Desk:
     chance: Chance
     flights: Flights
     assignment: Assignment
+    skipped: Skipped = field(default_factory=Skipped)
+    """Batches that could not be read, if the settings say that they are skipped."""
 
     @property
     def group_id(self) -> str:

@@ -12,7 +12,8 @@ from coordinator_client.batch_reader import isolation_level
 from coordinator_client.consumer.config import RESETS
 from coordinator_client.consumer.desk import BACKOFF_MS_FIRST, BACKOFF_MS_MAX, Desk
 from coordinator_client.consumer.owned import BufferedBatch, OwnedPartition
-from coordinator_client.errors import TransactionError, class_of, failure, failure_of, misconfigured
+from coordinator_client.corrupt import SKIP
+from coordinator_client.errors import CorruptBatch, TransactionError, class_of, failure, failure_of, misconfigured
 from coordinator_client.exchange import Deadlines, Exchange
 from coordinator_client.fetch_reply import FetchReply, PartitionReply
 from coordinator_client.methods import FETCH
@@ -27,6 +28,11 @@ PARTITION_BUFFER_BYTES: Final = MEBI
 """A partition with this much waiting is not fetched from."""
 
 NEVER: Final = RESETS[-1]
+
+SEEK_BEHIND: Final = (
+    "seek() behind it, to next_offset, to go on without these records; or make the consumer with "
+    "on_corrupt_batch='skip'."
+)
 
 _PASSING: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH, ErrorClass.UNKNOWN_OUTCOME})
 
@@ -138,11 +144,7 @@ class Fetcher:
                 # It may wait long, and the rest of the answer must not wait with it.
                 partition.buffer.append(BufferedBatch(batch.kept(), first, end_offset, end_offset))
                 partition.fetch_offset = end_offset
-        partition.fetch_offset = max(partition.fetch_offset, result.fields.next_offset)
-        if partition.buffer:
-            partition.buffer[-1].after = partition.fetch_offset
-        else:
-            partition.position = partition.fetch_offset
+        partition.go_on_at(result.fields.next_offset)
 
     def _refused(self, partition: OwnedPartition, result: PartitionReply, what: ErrorClass, now_ms: int) -> None:
         reset = self._desk.config.auto_offset_reset
@@ -152,6 +154,9 @@ class Fetcher:
         error = failure(fields.error_code, what, f"{Method.FETCH} {place}: {fields.error_message}")
         if error.code == ErrorCode.OFFSET_OUT_OF_RANGE and reset != NEVER:
             partition.look_up(reset)
+            return
+        if error.code == ErrorCode.CORRUPT_MESSAGE and fields.next_offset > partition.fetch_offset:
+            self._corrupt(partition, error, fields.next_offset, now_ms)
             return
         partition.retry_at_ms = now_ms + BACKOFF_MS_FIRST
         if what in _PASSING:
@@ -163,6 +168,27 @@ class Fetcher:
         if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
             error.action = "seek() to an offset that exists, or set auto_offset_reset to earliest or latest."
         partition.problem = error
+
+    def _corrupt(self, partition: OwnedPartition, why: TransactionError, next_offset: int, now_ms: int) -> None:
+        """Nothing can be read from where the partition stands up to `next_offset`."""
+        topic, number = partition.name
+        error = CorruptBatch(
+            why.code,
+            why.reason,
+            topic=topic,
+            partition=number,
+            offset=partition.fetch_offset,
+            next_offset=next_offset,
+        )
+        if self._desk.config.on_corrupt_batch == SKIP:
+            self._desk.skipped.add(error)
+            partition.go_on_at(next_offset)
+            return
+        partition.retry_at_ms = now_ms + BACKOFF_MS_FIRST
+        if not partition.buffer:
+            # What lies before the damage is handed out first; then it is asked for again.
+            error.action = SEEK_BEHIND
+            partition.problem = error
 
 
 def _wants(partition: OwnedPartition) -> bool:

@@ -89,6 +89,14 @@ class OwnedPartition:
         self.position = self.fetch_offset = offset
         self._forget()
 
+    def go_on_at(self, offset: int) -> None:
+        """What was fetched reaches up to here: there is nothing more to hand out before it."""
+        self.fetch_offset = max(self.fetch_offset, offset)
+        if self.buffer:
+            self.buffer[-1].after = self.fetch_offset
+        else:
+            self.position = self.fetch_offset
+
     def look_up(self, reset: str | None) -> None:
         """Let the position be looked up again."""
         self.position, self.reset = None, reset
@@ -128,7 +136,7 @@ class Slice:
         return self.batch.after if self.end_offset == self.batch.end_offset else self.end_offset
 
     def records(self) -> list[ReadRecord]:
-        """Return the records. Raises: Rejected (CORRUPT_MESSAGE)."""
+        """Return the records. Raises: CorruptBatch."""
         topic, number = self.partition.name
         batch = self.batch
         if batch.rows is None:

@@ -8,7 +8,8 @@ from typing import overload
 
 from coordinator_client.consumer.owned import Slice
 from coordinator_client.consumer.state import TopicPartition
-from coordinator_client.errors import TransactionError
+from coordinator_client.corrupt import Skipped
+from coordinator_client.errors import CorruptBatch, TransactionError
 from coordinator_client.reader import ReadRecord
 
 
@@ -51,15 +52,24 @@ class ConsumerRecords(Sequence[ReadRecord]):
         return {each.partition.name: each.first_offset for each in reversed(self.slices)}
 
 
-def decoded(slices: Sequence[Slice]) -> tuple[ConsumerRecords, Sequence[Slice], TransactionError | None]:
-    """Return the records up to the first damaged batch, the slices from there on, and what is wrong with it."""
+def decoded(
+    slices: Sequence[Slice], skipped: Skipped | None
+) -> tuple[ConsumerRecords, Sequence[Slice], TransactionError | None]:
+    """Return the records up to the first batch that cannot be read, the slices from there on, and what is wrong with
+    it. `skipped`: leave such batches out and count them there."""
     records: list[ReadRecord] = []
+    good: list[Slice] = []
     for number, each in enumerate(slices):
         try:
             records += each.records()
-        except TransactionError as error:
-            return ConsumerRecords(records, slices[:number]), slices[number:], error
-    return ConsumerRecords(records, slices), (), None
+        except CorruptBatch as error:
+            if skipped is None:
+                return ConsumerRecords(records, good), slices[number:], error
+            error.offset, error.next_offset = each.first_offset, each.end_offset
+            skipped.add(error)
+        else:
+            good.append(each)
+    return ConsumerRecords(records, good), (), None
 
 
 class Unread:

@@ -9,12 +9,14 @@ from coordinator_client.connection import Connection, client_id_for, connection_
 from coordinator_client.consumer.config import EARLIEST, LATEST, ConsumerConfig, ConsumerOptions
 from coordinator_client.consumer.core import CommitCallback, ConsumerCore
 from coordinator_client.consumer.engine import Engine
+from coordinator_client.consumer.fetching import SEEK_BEHIND
 from coordinator_client.consumer.handover import Listener
 from coordinator_client.consumer.membership import Subscription
 from coordinator_client.consumer.owned import Slice
 from coordinator_client.consumer.polled import ConsumerRecords, Unread, decoded
 from coordinator_client.consumer.questions import Offsets, Partitions, check_topic, checked_offsets, checked_partitions
 from coordinator_client.consumer.state import GroupMetadata, TopicPartition
+from coordinator_client.corrupt import SKIP, Skipped
 from coordinator_client.errors import TransactionError, failure, rejected
 from coordinator_client.transaction_offsets import TransactionOffsets
 from coordinator_protocol.errors import ErrorClass, ErrorCode
@@ -97,6 +99,11 @@ class ConsumerShell:
         with self._engine.turn() as core:
             return frozenset(partition.name for partition in core.assignment if partition.is_paused)
 
+    @property
+    def skipped(self) -> Skipped:
+        """What was skipped so far because it cannot be read; empty unless `on_corrupt_batch` is `skip`."""
+        return self._core.desk.skipped
+
     def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
         """Commit these offsets, by default the positions, without waiting.
 
@@ -174,12 +181,13 @@ class ConsumerShell:
             core.assignment.give_back(list(slices))
 
     def _decode(self, slices: list[Slice]) -> ConsumerRecords:
-        """Return the records of what was handed out; what cannot be read is given back, and raised if it is first."""
-        records, left, error = decoded(slices)
+        """Return the records of what was handed out; what cannot be read is left out and counted, or given back, and
+        raised if it is first."""
+        records, left, error = decoded(slices, self.skipped if self._config.on_corrupt_batch == SKIP else None)
         if error is not None:
             self._return(left)
             if not records:
-                error.action = "seek() behind the damaged batch to go on without it."
+                error.action = SEEK_BEHIND
                 raise error
         return records
 

@@ -18,6 +18,13 @@ class Isolation(StrEnum):
     READ_UNCOMMITTED = "read_uncommitted"
 
 
+class OnCorruptBatch(StrEnum):
+    """What to do with a batch that cannot be read."""
+
+    RAISE = "raise"
+    SKIP = "skip"
+
+
 Partitions = Annotated[
     list[int] | None,
     typer.Option("--partition", "-p", min=0, metavar="N", help="Only this partition; repeatable. [default: all]"),
@@ -43,6 +50,9 @@ def consume(
         bool,
         typer.Option("--raw", help="Show everything: also aborted records, and the markers that end transactions."),
     ] = False,
+    on_corrupt_batch: Annotated[
+        OnCorruptBatch, typer.Option(help="At a batch that cannot be read: raise ends, skip goes on behind it.")
+    ] = OnCorruptBatch.RAISE,
     server: Server = DEFAULT_SERVER,
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
@@ -62,6 +72,7 @@ def consume(
         isolation=isolation,
         is_raw=raw,
         is_following=follow,
+        on_corrupt_batch=on_corrupt_batch,
         timeout_ms=timeout_ms,
     )
     stream = RowStream(output, record_line)
@@ -71,3 +82,9 @@ def consume(
     if output is OutputFormat.TABLE:
         hidden = log.hidden
         print_note(f"{shown} shown; hidden: {hidden.aborted} aborted records, {hidden.control} markers")
+    skipped = log.skipped
+    if skipped.last is not None:
+        print_note(
+            f"skipped: {skipped.batches} batches that cannot be read, {skipped.offsets} offsets; the last: "
+            f"{skipped.last.reason}"
+        )

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coordinator_client.corrupt import SKIP
+from coordinator_client.errors import CorruptBatch
 from coordinator_server.commands.consume import From, Max, Partitions
 from coordinator_server.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output, Patience, Server
 from coordinator_server.exit_status import CommandFailed, ExitStatus
@@ -57,7 +59,10 @@ def dump(
     timeout_ms: Patience = DEFAULT_PATIENCE_MS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Dump everything that is durable in a log, also what was aborted and what is undecided."""
+    """Dump everything that is durable in a log, also what was aborted and what is undecided.
+
+    A batch that cannot be read has a line that says why, and the dump goes on behind it.
+    """
     if show is Shown.TRANSACTIONS:
         _dump_transactions(data_dir, transactional_id, count_max, output)
         return
@@ -73,6 +78,7 @@ def dump(
         start=parse_position(start),
         isolation="read_uncommitted",
         is_raw=True,
+        on_corrupt_batch=SKIP,
         timeout_ms=timeout_ms,
     )
     if data_dir is None:
@@ -86,7 +92,7 @@ def _dump_remote(wanted: Wanted, server: str, show: Shown, count_max: int | None
     from coordinator_server.commands.remote_log import RemoteLog
 
     with connected(server, PrintingTransport) as connection:
-        _print(RemoteLog(connection, wanted), show, count_max, output)
+        _print(RemoteLog(connection, wanted).with_what_is_corrupt(), show, count_max, output)
 
 
 def _dump_stopped(wanted: Wanted, data_dir: Path, show: Shown, count_max: int | None, output: OutputFormat) -> None:
@@ -113,13 +119,20 @@ def _dump_transactions(
         RowStream(output, transaction_line).add_all(transaction_history(store, transactional_id), count_max)
 
 
-def _print(batches: Iterable[LoggedBatch], show: Shown, count_max: int | None, output: OutputFormat) -> None:
-    from coordinator_server.commands.log_rows import batch_line, batch_row, record_line, record_rows
+def _print(
+    batches: Iterable[LoggedBatch | CorruptBatch], show: Shown, count_max: int | None, output: OutputFormat
+) -> None:
+    from coordinator_server.commands.log_rows import batch_line, batch_row, corrupt_row, record_line, record_rows
 
     def rows() -> Iterator[Iterable[Row]]:
         for batch in batches:
-            if show is Shown.RECORDS:
-                yield record_rows(batch, is_raw=True)
+            if isinstance(batch, CorruptBatch):
+                yield [corrupt_row(batch)]
+            elif show is Shown.RECORDS:
+                try:
+                    yield list(record_rows(batch, is_raw=True))
+                except CorruptBatch as error:
+                    yield [corrupt_row(error)]
             elif show is Shown.BATCHES or batch.marker is not None:
                 yield [batch_row(batch)]
 

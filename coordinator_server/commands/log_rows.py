@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from coordinator_client.encodings import Row as RecordRow
+from coordinator_client.errors import CorruptBatch
 from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader
 from coordinator_protocol.marker import Marker
 from coordinator_server.exit_status import CommandFailed, ExitStatus
@@ -46,7 +47,7 @@ class LoggedBatch:
     first_offset: int
     """Of the first record that was asked for; batches come whole."""
     records: Callable[[], list[RecordRow]]
-    """Decodes the records that were asked for; none for a marker."""
+    """Decodes the records that were asked for; none for a marker. Raises CorruptBatch."""
 
 
 def chosen_partitions(topic: str, partition_count: int, asked: list[int] | None) -> list[int]:
@@ -108,8 +109,26 @@ def record_rows(batch: LoggedBatch, *, is_raw: bool) -> Iterator[Row]:
         }
 
 
+def corrupt_row(error: CorruptBatch) -> Row:
+    """What cannot be read, in its place among the others."""
+    return {
+        "topic": error.topic,
+        "partition": error.partition,
+        "offset": error.offset,
+        "next_offset": error.next_offset,
+        "corrupt": error.reason,
+    }
+
+
+def _corrupt_line(row: Row) -> str:
+    place = f"{row['topic']}-{row['partition']}@{row['offset']}"
+    return printable(f"{place:<20} !!! cannot be read, goes on at {row['next_offset']}: {row['corrupt']} !!!")
+
+
 def batch_line(row: Row) -> str:
-    """A row of `batch_row` for a person."""
+    """A row of `batch_row` or `corrupt_row` for a person."""
+    if "corrupt" in row:
+        return _corrupt_line(row)
     place = f"{row['topic']}-{row['partition']}"
     span = f"{row['base_offset']}..{row['last_offset']}"
     when = moment(row["base_timestamp_ms"])
@@ -123,7 +142,9 @@ def batch_line(row: Row) -> str:
 
 
 def record_line(row: Row) -> str:
-    """A row of `record_rows` for a person."""
+    """A row of `record_rows` or `corrupt_row` for a person."""
+    if "corrupt" in row:
+        return _corrupt_line(row)
     place = f"{row['topic']}-{row['partition']}@{row['offset']}"
     if "marker" in row:
         return f"{place:<20} {marker_words(row)}"

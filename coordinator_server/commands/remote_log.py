@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 import typer
 
@@ -20,6 +21,9 @@ from coordinator_client.batch_reader import (
     list_offsets,
 )
 from coordinator_client.connection import Connection
+from coordinator_client.corrupt import RAISE, Skipped
+from coordinator_client.encodings import Row
+from coordinator_client.errors import CorruptBatch
 from coordinator_client.reader import ReadPlan, plan_ranges
 from coordinator_client.state import TopicPartitionCount
 from coordinator_protocol.batch import HEADER_BYTES
@@ -58,6 +62,7 @@ class Wanted:
     isolation: str
     is_raw: bool
     is_following: bool = False
+    on_corrupt_batch: str = RAISE
     timeout_ms: int
 
 
@@ -84,28 +89,55 @@ class RemoteLog:
         )
         self._stable = self._offsets(LATEST_MS, "read_committed")
         ranges = plan_ranges(connection, wanted.topic, plan)
-        options = FetchOptions(isolation=wanted.isolation, is_raw=wanted.is_raw, patience_ms=wanted.timeout_ms)
+        options = FetchOptions(
+            isolation=wanted.isolation,
+            is_raw=wanted.is_raw,
+            on_corrupt_batch=wanted.on_corrupt_batch,
+            patience_ms=wanted.timeout_ms,
+        )
         self._reader = BatchReader(connection, ranges, options)
         self._aborted: defaultdict[tuple[int, int], list[AbortedTransaction]] = defaultdict(list)
         self._aborted_count = 0
+
+    @property
+    def skipped(self) -> Skipped:
+        """What could not be read so far, if that is left out."""
+        return self._reader.skipped
 
     @property
     def hidden(self) -> Hidden:
         """What the server left out so far."""
         return self._reader.hidden
 
-    def __iter__(self) -> Iterator[LoggedBatch]:
+    def with_what_is_corrupt(self) -> Iterator[LoggedBatch | CorruptBatch]:
+        """The same, with what is left out because it cannot be read, each in its place. The records of a batch are
+        not opened before they are asked for, so that they may raise CorruptBatch."""
+        left_out: list[CorruptBatch] = []
+        self._reader.skipped.on_skip = left_out.append
         for batch in self._reader:
-            yield LoggedBatch(
-                topic=batch.topic,
-                partition=batch.partition,
-                header=batch.header,
-                marker=batch.marker,
-                fate=self._fate(batch),
-                size_bytes=HEADER_BYTES + len(batch.content),
-                first_offset=batch.first_offset,
-                records=batch.rows,
-            )
+            yield from left_out
+            left_out.clear()
+            yield self._logged(batch, batch.rows)
+        yield from left_out
+
+    def __iter__(self) -> Iterator[LoggedBatch]:
+        if not self._reader.skips:
+            yield from (self._logged(batch, batch.rows) for batch in self._reader)
+            return
+        for batch, rows in self._reader.decoded(FetchedBatch.rows):
+            yield self._logged(batch, partial(_found, rows))
+
+    def _logged(self, batch: FetchedBatch, records: Callable[[], list[Row]]) -> LoggedBatch:
+        return LoggedBatch(
+            topic=batch.topic,
+            partition=batch.partition,
+            header=batch.header,
+            marker=batch.marker,
+            fate=self._fate(batch),
+            size_bytes=HEADER_BYTES + len(batch.content),
+            first_offset=batch.first_offset,
+            records=records,
+        )
 
     def _start(self) -> str | dict[int, int]:
         start = self._wanted.start
@@ -154,3 +186,7 @@ class RemoteLog:
         if self._wanted.isolation == "read_committed":
             return False
         return batch.header.base_offset >= self._stable[batch.partition]
+
+
+def _found(rows: list[Row]) -> list[Row]:
+    return rows

@@ -8,8 +8,9 @@ from datetime import datetime
 
 from coordinator_client.encodings import Row as RecordRow
 from coordinator_client.encodings import decode_rows, unpack
-from coordinator_client.errors import TransactionError
+from coordinator_client.errors import CorruptBatch, TransactionError
 from coordinator_protocol.batch import verify_batch
+from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator
 from coordinator_server import stored
@@ -24,16 +25,22 @@ from partition_log.catalog.state import Topic
 _FATES = {Outcome.COMMIT: Fate.COMMITTED, Outcome.ABORT: Fate.ABORTED, None: Fate.OPEN}
 
 
-def stopped_log(rows: StoredRows, name: str, partitions: list[int] | None, start: Position) -> Iterator[LoggedBatch]:
-    """The batches of a topic, partition by partition.
+def stopped_log(
+    rows: StoredRows, name: str, partitions: list[int] | None, start: Position
+) -> Iterator[LoggedBatch | CorruptBatch]:
+    """The batches of a topic, partition by partition; a damaged one is its error.
 
-    Raises CommandFailed for a topic or partition that is not there, Refused for a damaged batch."""
+    Raises CommandFailed for a topic or partition that is not there, Refused for a row that is no batch at all."""
     topic = _topic(rows, name)
     for partition in chosen_partitions(name, len(topic.partition_ordinals), partitions):
         ordinal = topic.partition_ordinals[partition]
         for batch in _from(rows, ordinal, start):
-            verify_batch(batch.encoded)
-            yield _logged(rows, topic, partition, batch, start)
+            try:
+                verify_batch(batch.encoded)
+            except Refused as damage:
+                yield _corrupt(name, partition, batch, damage.message)
+            else:
+                yield _logged(rows, topic, partition, batch, start)
 
 
 def transaction_history(rows: StoredRows, transactional_id: str | None) -> Iterator[list[Row]]:
@@ -111,18 +118,31 @@ def _logged(rows: StoredRows, topic: Topic, partition: int, batch: StoredBatch, 
         fate=fate,
         size_bytes=len(batch.encoded),
         first_offset=first_offset,
-        records=_records_of(f"{topic.name}-{partition} at offset {header.base_offset}", batch, first_offset),
+        records=_records_of(topic.name, partition, batch, first_offset),
     )
 
 
-def _records_of(where: str, batch: StoredBatch, first_offset: int) -> Callable[[], list[RecordRow]]:
+def _records_of(topic: str, partition: int, batch: StoredBatch, first_offset: int) -> Callable[[], list[RecordRow]]:
     def records() -> list[RecordRow]:
         header = batch.header
+        where = f"{topic}-{partition} at offset {header.base_offset}"
         try:
             payload = unpack(batch.payload, header.compression, where)
             found = decode_rows(payload, header.encoding, header.record_count, where)
         except TransactionError as error:
-            raise CommandFailed(ExitStatus.PROBLEM, f"{error.reason}\n--show batches does not open records") from error
+            raise _corrupt(topic, partition, batch, error.reason) from error
         return found[first_offset - header.base_offset :]
 
     return records
+
+
+def _corrupt(topic: str, partition: int, batch: StoredBatch, why: str) -> CorruptBatch:
+    header = batch.header
+    return CorruptBatch(
+        ErrorCode.CORRUPT_MESSAGE,
+        why,
+        topic=topic,
+        partition=partition,
+        offset=header.base_offset,
+        next_offset=header.last_offset + 1,
+    )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1.common_pb2 import ISOLATION_LEVEL_READ_COMMITTED
-from coordinator_client.encodings import BatchStamp, Row, write_batch
+from coordinator_client.encodings import BatchStamp, Row, header_of, write_batch
 from coordinator_protocol.batch import BatchHeader, Compression, Encoding, batch_crc
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
@@ -22,6 +22,8 @@ class FakePartition:
 
     batches: list[log.RecordBatch] = field(default_factory=list)
     hidden: set[int] = field(default_factory=set)
+    damaged: set[int] = field(default_factory=set)
+    """Base offsets of batches that the server itself cannot read."""
     last_stable_offset: int | None = None
 
     @property
@@ -55,6 +57,12 @@ class FakeLog:
         batch = log.RecordBatch()
         write_batch(batch, rows, encoding=encoding, compression=compression, stamp=stamp)
         self._add(partition, batch, is_hidden=is_aborted)
+
+    def append_unreadable(self, partition: int, count: int = 1) -> None:
+        """Lay down a batch of which only the payload is wrong: nobody who wrote it looked."""
+        batch = log.RecordBatch(record_count=count, encoding=log.ENCODING_RECORDS_V1, payload=b"garbage")
+        batch.crc32c = batch_crc(header_of(batch), batch.payload)
+        self._add(partition, batch, is_hidden=False)
 
     def end_transaction(self, partition: int, *, committed: bool) -> None:
         """Lay a marker down."""
@@ -131,6 +139,11 @@ class FakeLog:
                 after = batch.base_offset + batch.record_count
                 if after <= asked.fetch_offset or batch.base_offset >= bound or not left:
                     continue
+                if batch.base_offset in partition.damaged:
+                    if result.next_offset == asked.fetch_offset:
+                        refuse(result, Method.FETCH, ErrorCode.CORRUPT_MESSAGE, f"damaged at {batch.base_offset}")
+                        result.next_offset = after
+                    break
                 is_hidden = batch.base_offset in partition.hidden and not request.raw
                 if is_hidden and is_committed:
                     result.aborted_records_hidden += 0 if batch.is_control else batch.record_count
@@ -144,6 +157,11 @@ class FakeLog:
     def _visible_end(self, partition: int, is_committed: bool) -> int:
         found = self.partitions[partition]
         return found.last_stable_offset if is_committed and found.last_stable_offset is not None else found.end
+
+    def lay_down(self, number: int, batch: log.RecordBatch) -> None:
+        """Lay this batch down, with the checksum that it has now."""
+        batch.crc32c = batch_crc(header_of(batch), batch.payload)
+        self._add(number, batch, is_hidden=False)
 
     def _add(self, number: int, batch: log.RecordBatch, *, is_hidden: bool) -> None:
         partition = self.partitions[number]

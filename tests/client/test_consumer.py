@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator_client import Misconfigured, Rejected, Retriable
+from coordinator_client import CorruptBatch, Misconfigured, Rejected, Retriable
 from coordinator_client.process import THIS_PROCESS
 from coordinator_protocol.errors import ErrorCode, Method
 from tests.client.consumers import T0, T1, T2, Diary, Room, poll_all, values
@@ -224,6 +224,36 @@ def test_a_damaged_batch_is_told_in_its_turn_and_can_be_passed(room: Room) -> No
             consumer.poll()
     consumer.seek(T0, 2)
     assert poll_all(consumer, 1) == [b"b"]
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["told by the server", "found by the consumer"])
+def test_what_cannot_be_read_may_be_skipped(room: Room, is_told: bool) -> None:
+    room.topic.append(0, b"a")
+    room.topic.append_unreadable(0, 2)
+    room.topic.append(0, b"b")
+    if is_told:
+        room.topic.partitions[0].damaged.add(1)
+    room.group.give(0)
+    consumer = room.member(on_corrupt_batch="skip")
+    assert poll_all(consumer, 2) == [b"a", b"b"]
+    assert (consumer.skipped.batches, consumer.skipped.offsets) == (1, 2)
+    assert consumer.position(T0) == 4
+
+
+def test_damage_that_the_server_tells_is_raised_behind_what_lies_before(room: Room) -> None:
+    room.topic.append(0, b"a")
+    room.topic.append(0, b"damaged", b"too")
+    room.topic.append(0, b"b")
+    room.topic.partitions[0].damaged.add(1)
+    room.group.give(0)
+    consumer = room.member()
+    assert poll_all(consumer, 1) == [b"a"]
+    with pytest.raises(CorruptBatch, match=r"t-0 at offset 1: damaged.*seek\(\) behind") as caught:
+        poll_all(consumer, 1)
+    assert (caught.value.offset, caught.value.next_offset) == (1, 3)
+    consumer.seek(T0, caught.value.next_offset)
+    assert poll_all(consumer, 1) == [b"b"]
+    assert consumer.skipped.batches == 0
 
 
 def test_offsets_can_be_asked_for(room: Room) -> None:

@@ -31,6 +31,7 @@ PUBLIC = [
     "ConsumerConfig",
     "ConsumerOptions",
     "ConsumerRecords",
+    "CorruptBatch",
     "Fenced",
     "FetchOptions",
     "FetchedBatch",
@@ -59,10 +60,12 @@ PUBLIC = [
     "RebalanceInProgress",
     "RebalanceListener",
     "RecordCount",
+    "RecordReader",
     "Recoverable",
     "Rejected",
     "ResetTo",
     "Retriable",
+    "Skipped",
     "TopicDescription",
     "TopicPartition",
     "Transaction",
@@ -105,4 +108,4 @@ def test_every_error_is_a_transaction_error_with_an_action_of_its_own() -> None:
         if inspect.isclass(thing := getattr(coordinator_client, name)) and issubclass(thing, Exception)
     ]
     assert all(issubclass(kind, TransactionError) for kind in kinds)
-    assert len({kind.action for kind in kinds}) == len(kinds) == 10
+    assert len({kind.action for kind in kinds}) == len(kinds) == 11

@@ -11,6 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from coordinator_client.arrow_encoding import encode_arrow
 from coordinator_client.batch_reader import FetchedBatch, Hidden
+from coordinator_client.corrupt import Skipped
 from coordinator_client.encodings import Row, encode_records
 from coordinator_protocol.batch import BatchHeader, Encoding, TimestampType
 from pyspark_txnlog.arrow_rows import (
@@ -77,10 +78,10 @@ def test_the_schema_of_the_report_is_the_one_that_spark_compares_with() -> None:
     asked = ReadOptions(endpoint="h:1", topics=Topics(names=("t",)), report=Report.RANGES)
     scanned = OffsetRange(topic="t", topic_id=bytes(16), partition=1, start_offset=2, end_offset=9)
 
-    made = report_batch(scanned, rows=4, hidden=Hidden(aborted=2, control=1))
+    made = report_batch(scanned, rows=4, hidden=Hidden(aborted=2, control=1), skipped=Skipped(1, 6))
 
     assert to_arrow_schema(schema_of(asked), timezone="UTC").equals(made.schema)
-    assert list(made.to_pylist()[0].values()) == ["t", 1, 2, 9, 4, 2, 1]
+    assert list(made.to_pylist()[0].values()) == ["t", 1, 2, 9, 4, 2, 1, 1, 6]
 
 
 @pytest.mark.parametrize("encoding", list(ENCODERS))

@@ -6,7 +6,9 @@ from pyspark_txnlog.job import first_cause
 from pyspark_txnlog.summary import PartitionSummary, Summary
 
 
-def partition(number: int, *, rows: int | None, aborted: int | None, control: int | None) -> PartitionSummary:
+def partition(
+    number: int, *, rows: int | None, aborted: int | None, control: int | None, corrupt: int | None = 0
+) -> PartitionSummary:
     return PartitionSummary(
         topic="flights",
         partition=number,
@@ -17,6 +19,7 @@ def partition(number: int, *, rows: int | None, aborted: int | None, control: in
         rows=rows,
         aborted_records=aborted,
         control_records=control,
+        corrupt_offsets=corrupt,
     )
 
 
@@ -26,27 +29,27 @@ def summary(*partitions: PartitionSummary) -> Summary:
 
 def test_the_table_accounts_for_every_partition_and_the_whole() -> None:
     counted = summary(
-        partition(0, rows=1_000, aborted=190, control=10), partition(1, rows=1_190, aborted=0, control=10)
+        partition(0, rows=993, aborted=190, control=10, corrupt=7), partition(1, rows=1_190, aborted=0, control=10)
     )
     assert counted.table().splitlines() == [
-        "topic    partition  start    end    LSO  high watermark   rows  aborted hidden  markers hidden",
-        "-------  ---------  -----  -----  -----  --------------  -----  --------------  --------------",
-        "flights          0      0  1,200  1,200           1,300  1,000             190              10",
-        "flights          1      0  1,200  1,200           1,300  1,190               0              10",
-        "-------  ---------  -----  -----  -----  --------------  -----  --------------  --------------",
-        "total                                                    2,190             190              20",
+        "topic    partition  start    end    LSO  high watermark   rows  aborted hidden  markers hidden  corrupt",
+        "-------  ---------  -----  -----  -----  --------------  -----  --------------  --------------  -------",
+        "flights          0      0  1,200  1,200           1,300    993             190              10        7",
+        "flights          1      0  1,200  1,200           1,300  1,190               0              10        0",
+        "-------  ---------  -----  -----  -----  --------------  -----  --------------  --------------  -------",
+        "total                                                    2,183             190              20        7",
     ]
-    assert [found.hidden_records for found in counted.partitions] == [200, 10]
+    assert [found.hidden_records for found in counted.partitions] == [207, 10]
 
 
 def test_what_nobody_counted_is_not_called_zero() -> None:
-    unknown = summary(partition(0, rows=None, aborted=None, control=None))
+    unknown = summary(partition(0, rows=None, aborted=None, control=None, corrupt=None))
     assert (unknown.rows, unknown.aborted_records, unknown.partitions[0].hidden_records) == (None, None, None)
-    assert unknown.table().splitlines()[2].split()[-3:] == ["-", "-", "-"]
+    assert unknown.table().splitlines()[2].split()[-4:] == ["-", "-", "-", "-"]
 
 
 def test_an_empty_read_has_an_account_too() -> None:
-    assert summary().table().splitlines()[-1].split() == ["total", "0", "0", "0"]
+    assert summary().table().splitlines()[-1].split() == ["total", "0", "0", "0", "0"]
 
 
 def test_the_line_where_python_raised_stands_for_a_long_spark_error() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -48,6 +48,8 @@ class TopicDescription:
     name: str
     topic_id: bytes
     partitions: tuple[PartitionDescription, ...]
+    config: Mapping[str, str]
+    """All settings of the topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,28 +108,46 @@ class Admin(GroupCalls):
         if self._is_own:
             self._connection.close()
 
-    def create_topic(self, name: str, partition_count: int = 1, *, is_existing_ok: bool = False) -> TopicDescription:
+    def create_topic(
+        self,
+        name: str,
+        partition_count: int = 1,
+        *,
+        config: Mapping[str, str] | None = None,
+        is_existing_ok: bool = False,
+    ) -> TopicDescription:
         """Create a topic and return it; durable when this returns.
 
-        `is_existing_ok`: a topic of that name with as many partitions is fine. Raises: Rejected with
-        TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION or INVALID_PARTITIONS.
+        `config`: settings by name; `validate_payload` is `full` (default: only batches that every reader can decode
+        are taken) or `header`. `is_existing_ok`: a topic of that name with as many partitions and these settings is
+        fine. Raises: Rejected with TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION or INVALID_PARTITIONS; Misconfigured
+        with INVALID_CONFIG.
         """
-        self._is_new_topic(name, partition_count, is_existing_ok=is_existing_ok, validate_only=False)
+        wanted = log.NewTopic(name=name, partition_count=partition_count, config=config)
+        self._is_new_topic(wanted, is_existing_ok=is_existing_ok, validate_only=False)
         return self.describe_topic(name)
 
-    def would_create_topic(self, name: str, partition_count: int = 1, *, is_existing_ok: bool = False) -> bool:
+    def would_create_topic(
+        self,
+        name: str,
+        partition_count: int = 1,
+        *,
+        config: Mapping[str, str] | None = None,
+        is_existing_ok: bool = False,
+    ) -> bool:
         """Whether `create_topic` with the same arguments would create a topic now; nothing is created. False: there is
         such a topic, and that is fine.
 
         Raises: what `create_topic` would raise.
         """
-        return self._is_new_topic(name, partition_count, is_existing_ok=is_existing_ok, validate_only=True)
+        wanted = log.NewTopic(name=name, partition_count=partition_count, config=config)
+        return self._is_new_topic(wanted, is_existing_ok=is_existing_ok, validate_only=True)
 
-    def _is_new_topic(self, name: str, partition_count: int, *, is_existing_ok: bool, validate_only: bool) -> bool:
-        _check_topic(name, Method.CREATE_TOPICS)
+    def _is_new_topic(self, wanted: log.NewTopic, *, is_existing_ok: bool, validate_only: bool) -> bool:
+        _check_topic(wanted.name, Method.CREATE_TOPICS)
         request = log.CreateTopicsRequest(
             header=self._connection.header(self._connection.chance.request_id()),
-            topics=[log.NewTopic(name=name, partition_count=partition_count)],
+            topics=[wanted],
             validate_only=validate_only,
         )
         try:
@@ -137,10 +157,14 @@ class Admin(GroupCalls):
             may_be_own = error.lost_attempts > 0 and not validate_only
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or not (is_existing_ok or may_be_own):
                 raise
-            found = len(self.describe_topic(name).partitions)
-            if found != partition_count:
-                error.add_note(f"it has {found} partitions, {partition_count} were asked for")
+            there = self.describe_topic(wanted.name)
+            if len(there.partitions) != wanted.partition_count:
+                error.add_note(f"it has {len(there.partitions)} partitions, {wanted.partition_count} were asked for")
                 raise
+            for setting, value in wanted.config.items():
+                if there.config.get(setting) != value:
+                    error.add_note(f"its {setting} is {there.config.get(setting)}, {value} was asked for")
+                    raise
             return False
         return True
 
@@ -188,6 +212,7 @@ class Admin(GroupCalls):
                     )
                     for found in topic.partitions
                 ),
+                config=dict(topic.config),
             )
             for topic in reply.topics
         ]

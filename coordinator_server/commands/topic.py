@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,6 +27,14 @@ app = typer.Typer(
     name="topic", help="Create, list, describe and delete topics.", no_args_is_help=True, rich_markup_mode=None
 )
 
+
+class ValidatePayload(StrEnum):
+    """How much of a batch is looked at before a topic takes it."""
+
+    FULL = "full"
+    HEADER = "header"
+
+
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
 
@@ -41,6 +50,12 @@ _RESULT = (
 def create(
     name: Name,
     partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="How many partitions it has.")] = 1,
+    validate_payload: Annotated[
+        ValidatePayload,
+        typer.Option(
+            help="full: take only batches that every reader can decode. header: look at headers and checksums only."
+        ),
+    ] = ValidatePayload.FULL,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Be content with a topic of that name and size.")
     ] = False,
@@ -53,16 +68,18 @@ def create(
     from coordinator_client.admin import Admin
     from coordinator_server.commands.remote import connected
 
+    # What is the default anyway, every server knows.
+    config = {} if validate_payload is ValidatePayload.FULL else {"validate_payload": validate_payload.value}
     with connected(server) as connection, Admin(connection, deadline_ms=timeout_ms) as admin:
         if dry_run:
-            is_new = admin.would_create_topic(name, partitions, is_existing_ok=if_not_exists)
+            is_new = admin.would_create_topic(name, partitions, config=config, is_existing_ok=if_not_exists)
             result: Row = {
                 "topic": name,
                 "result": "would be created" if is_new else "exists",
                 "partitions": partitions,
             }
         else:
-            created = admin.create_topic(name, partitions, is_existing_ok=if_not_exists)
+            created = admin.create_topic(name, partitions, config=config, is_existing_ok=if_not_exists)
             result = {"topic": name, "result": "ready", "partitions": partitions, "topic_id": _id(created)}
     print_list([result], _RESULT, output, empty="")
 
@@ -107,6 +124,7 @@ def describe(
         Column("LAST STABLE", "last_stable_offset", is_number=True),
         Column("HIGH WATERMARK", "high_watermark", is_number=True),
         Column("OPEN TXNS", "open_transactions", is_number=True),
+        Column("VALIDATE PAYLOAD", "validate_payload"),
     )
     print_list(rows, columns, output, empty="")
 
@@ -172,6 +190,7 @@ def _partitions(topic: TopicDescription) -> list[Row]:
             "topic": topic.name,
             "topic_id": _id(topic),
             "partition": found.partition,
+            "validate_payload": topic.config.get("validate_payload"),
             "log_start_offset": found.log_start_offset,
             "last_stable_offset": found.last_stable_offset,
             "high_watermark": found.high_watermark,

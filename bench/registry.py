@@ -42,6 +42,7 @@ STORIES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "load_ids": "how long a server needs to load 100,000 transactional ids",
         "assignors": "how long assignors take",
+        "payloads": "what it costs to look into payloads",
         "rebalance": "how long a group needs for a rebalance",
         "heartbeats": "how long heartbeats of 10,000 members take",
     }

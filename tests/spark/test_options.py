@@ -51,6 +51,13 @@ def test_the_names_of_the_kafka_source_are_understood_in_any_case() -> None:
     )
 
 
+def test_what_cannot_be_read_fails_the_read_unless_it_is_to_be_skipped() -> None:
+    assert parse_options(LEAST).on_corrupt_batch == "raise"
+    assert parse_options(LEAST | {"onCorruptBatch": "Skip"}).on_corrupt_batch == "skip"
+    with pytest.raises(InvalidOption, match="onCorruptBatch is 'ignore' and must be raise or skip"):
+        parse_options(LEAST | {"onCorruptBatch": "ignore"})
+
+
 def test_partitions_can_be_assigned_one_by_one() -> None:
     options = parse_options({"endpoint": "h:1", "assign": '{"a":[2,0,2],"b":[1]}'})
     assert options.topics == Topics(assigned={"a": (0, 2), "b": (1,)})

@@ -150,7 +150,7 @@ def test_the_report_accounts_for_every_offset_of_a_range(read: Read, topics: Top
 
     rows = [tuple(row) for row in read(topic, report="ranges").orderBy("partition").collect()]
 
-    assert rows == [(topic, 0, 0, 7, 2, 3, 2), (topic, 1, 0, 2, 1, 0, 1)]
+    assert rows == [(topic, 0, 0, 7, 2, 3, 2, 0, 0), (topic, 1, 0, 2, 1, 0, 1, 0, 0)]
 
 
 def test_more_tasks_read_the_same_records(read: Read, topics: Topics) -> None:

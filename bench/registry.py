@@ -45,6 +45,7 @@ STORIES: Final[Mapping[str, str]] = MappingProxyType(
         "payloads": "what it costs to look into payloads",
         "rebalance": "how long a group needs for a rebalance",
         "heartbeats": "how long heartbeats of 10,000 members take",
+        "growth": "whether the memory of a server grows under a mixed load",
     }
 )
 """Modules beside this one with a `main`. They take minutes, and have no quick form."""

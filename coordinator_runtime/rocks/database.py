@@ -85,6 +85,9 @@ def _family_options(family: Family, options: StoreOptions, cache: Cache) -> Opti
     """What differs between the families. Source: spec log-and-runtime 5.1."""
     blocks = BlockBasedOptions()
     blocks.set_block_cache(cache)
+    # Otherwise indexes and filters of all files stay in memory beside the cache: a hundredth of the data, for ever.
+    blocks.set_cache_index_and_filter_blocks(True)
+    blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
     if family in (Family.PRODUCERS, Family.COORDINATOR_STATE):
         blocks.set_bloom_filter(10, False)
     own = Options(raw_mode=True)

@@ -35,6 +35,9 @@ class StoreStatistics:
     """Times a write had to wait because flushes or compactions lag behind, since the store was opened."""
     damaged_files: int = 0
     """Sorted files in which damage was met, whose families are not compacted any more."""
+    block_cache_bytes: int = 0
+    table_readers_bytes: int = 0
+    """Memory for open sorted files, beside the cache."""
 
 
 class ReadOnlyStore(RocksReads):
@@ -181,6 +184,9 @@ class RocksStore(RocksReads):
             segment_bytes=bytes_of_files(StoreDirectory(self.directory).segments_path, ".segment"),
             sst_bytes=total("live-sst-files-size"),
             memtable_bytes=total("cur-size-all-mem-tables"),
+            # One cache for all families: each of them tells all of it.
+            block_cache_bytes=self._families[0].property_int_value("rocksdb.block-cache-usage") or 0,
+            table_readers_bytes=total("estimate-table-readers-mem"),
             pending_compaction_bytes=total("estimate-pending-compaction-bytes"),
             write_stalls=self._write_stalls,
             damaged_files=len(self.damaged_files.names),

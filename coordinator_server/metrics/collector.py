@@ -90,6 +90,8 @@ def _of_store(statistics: StoreStatistics) -> Snapshot:
         "txn_store_wal_bytes": single(statistics.wal_bytes),
         "txn_store_segment_bytes": single(statistics.segment_bytes),
         "txn_store_memtable_bytes": single(statistics.memtable_bytes),
+        "txn_store_block_cache_bytes": single(statistics.block_cache_bytes),
+        "txn_store_table_readers_bytes": single(statistics.table_readers_bytes),
         "txn_store_pending_compaction_bytes": single(statistics.pending_compaction_bytes),
         "txn_store_write_stalls_total": single(statistics.write_stalls),
         "txn_store_damaged_files": single(statistics.damaged_files),

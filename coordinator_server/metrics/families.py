@@ -249,7 +249,13 @@ FAMILIES: Final = (
     _gauge("txn_store_size_bytes", (), "Sorted files of the store."),
     _gauge("txn_store_wal_bytes", (), "Write-ahead log of the store."),
     _gauge("txn_store_segment_bytes", (), "Files of large batches."),
-    _gauge("txn_store_memtable_bytes", (), "Memory for what is in no sorted file yet."),
+    _gauge("txn_store_memtable_bytes", (), "Memory for what is in no sorted file yet; at most `write_buffer_bytes`."),
+    _gauge(
+        "txn_store_block_cache_bytes",
+        (),
+        "Memory for blocks of sorted files that were read, their indexes among them; at most `block_cache_bytes`.",
+    ),
+    _gauge("txn_store_table_readers_bytes", (), "Memory for sorted files that are open, beside the cache."),
     _gauge("txn_store_pending_compaction_bytes", (), "What the store still has to compact."),
     _counter("txn_store_write_stalls_total", (), "Writes that waited because compaction lags behind."),
     _gauge(

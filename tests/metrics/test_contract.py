@@ -31,6 +31,8 @@ OF_STORE = {
     "txn_store_wal_bytes",
     "txn_store_segment_bytes",
     "txn_store_memtable_bytes",
+    "txn_store_block_cache_bytes",
+    "txn_store_table_readers_bytes",
     "txn_store_pending_compaction_bytes",
     "txn_store_write_stalls_total",
     "txn_store_damaged_files",

@@ -5,17 +5,21 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 from rocksdict import Options, Rdict
 
 from coordinator_runtime.durable_mark import DurableMark
-from coordinator_runtime.rocks import FORMAT_VERSION, RocksStore, open_read_only, open_store
+from coordinator_runtime.rocks import FORMAT_VERSION, RocksStore, StoreOptions, open_read_only, open_store
 from coordinator_runtime.store import CommitGroup, Family, StoreDamaged, StoreRefused
 
 SHARDS = 64
 FAMILIES = [family for family in Family if family is not Family.META]
 GROUPS = 400
+
+random_bytes = Random(7).randbytes
+"""So that nothing can be compressed."""
 
 
 def write_groups(store: RocksStore, count: int) -> None:
@@ -238,4 +242,25 @@ def test_statistics_tell_where_the_bytes_are(tmp_path: Path) -> None:
     store.close()
     store = open_store(tmp_path, shard_count=SHARDS)
     assert store.statistics().sst_bytes >= 100_000
+    store.close()
+
+
+def test_what_is_kept_of_sorted_files_lies_in_the_cache_and_does_not_grow_with_the_data(tmp_path: Path) -> None:
+    """Indexes and filters of a file are about a hundredth of it. Beside the cache they would stay for good."""
+    kept_bytes_max = 64 * 1024
+    options = StoreOptions(write_buffer_bytes=4 << 20, block_cache_bytes=4 << 20)
+    store = open_store(tmp_path, shard_count=SHARDS, options=options)
+    for version in range(1, 101):
+        key = version.to_bytes(4, "big")
+        rows = [(Family.LOG, key + number.to_bytes(4, "big"), bytes(1) + random_bytes(1_000)) for number in range(200)]
+        rows += [(Family.PRODUCERS, random_bytes(12), bytes(40)) for _ in range(200)]
+        store.write([CommitGroup(version, rows)])
+    store.sync()
+    store.close()
+    store = open_store(tmp_path, shard_count=SHARDS, options=options)
+    assert sum(1 for _ in store.scan(Family.LOG, b"", bytes([255] * 8))) == 20_000
+    statistics = store.statistics()
+    assert statistics.sst_bytes > 20_000_000
+    assert statistics.table_readers_bytes < kept_bytes_max
+    assert 0 < statistics.block_cache_bytes <= options.block_cache_bytes
     store.close()

@@ -47,6 +47,7 @@ from coordinator_client.errors import Recoverable as Recoverable
 from coordinator_client.errors import Rejected as Rejected
 from coordinator_client.errors import Retriable as Retriable
 from coordinator_client.errors import TransactionError as TransactionError
+from coordinator_client.errors import Unreachable as Unreachable
 from coordinator_client.group_state import GroupDescription as GroupDescription
 from coordinator_client.group_state import GroupLag as GroupLag
 from coordinator_client.group_state import GroupListing as GroupListing
@@ -126,6 +127,7 @@ __all__ = [
     "TransactionDescription",
     "TransactionError",
     "TransactionListing",
+    "Unreachable",
     "plan_ranges",
     "read",
 ]

@@ -91,8 +91,16 @@ class Admin(GroupCalls):
     """Calls of an administrator to one server. Retries inside `deadline_ms`; close it, or use it in a `with`. Those
     about groups are in `group_admin`."""
 
-    def __init__(self, endpoint: str | Connection, *, client_id: str = "", deadline_ms: int = DEADLINE_MS) -> None:
-        connection, self._is_own = connection_to(endpoint, client_id=client_id or "admin")
+    def __init__(
+        self,
+        endpoint: str | Connection,
+        *,
+        client_id: str = "",
+        deadline_ms: int = DEADLINE_MS,
+        wait: bool | float = False,
+    ) -> None:
+        """`client_id` and `wait` as for `Connection`, and only where it is made here."""
+        connection, self._is_own = connection_to(endpoint, client_id=client_id or "admin", wait=wait)
         super().__init__(connection, Deadlines(total_ms=deadline_ms))
 
     def __enter__(self) -> Self:

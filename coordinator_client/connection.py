@@ -17,12 +17,14 @@ from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.clock import Clock, SystemClock
 from coordinator_client.errors import TransactionError, Verdict, misconfigured, refused_here, rejected
 from coordinator_client.exchange import Deadlines, Exchange
+from coordinator_client.first_contact import ContactFirst, FirstContact, Look, patience_ms_of
 from coordinator_client.grpc_door import note_use
 from coordinator_client.identity import Chance, SystemChance
 from coordinator_client.lines import open_best_line, open_grpc_line
 from coordinator_client.loops import Loop, background_loop
 from coordinator_client.methods import ReplyT, RequestT, Rpc
 from coordinator_client.process import THIS_PROCESS
+from coordinator_client.server_look import look_at
 from coordinator_client.session_transport import SessionTransport
 from coordinator_client.transport import GRPC_SESSION, SESSION, TARGET_SCHEMES, UNARY, Transport, check_transport
 from coordinator_client.unary_transport import UnaryTransport
@@ -41,6 +43,7 @@ class Surroundings(TypedDict, total=False):
     """What a connection stands on; tests bring their own."""
 
     open_transport: Callable[[str], Transport]
+    look: Look | None
     clock: Clock
     chance: Chance
     open_loop: Callable[[], Loop]
@@ -59,6 +62,7 @@ class Connection:
         *,
         client_id: str = "",
         transport: str = SESSION,
+        wait: bool | float = False,
         **surroundings: Unpack[Surroundings],
     ) -> None:
         """Remember where the server is; nothing is opened.
@@ -67,6 +71,9 @@ class Connection:
         history. `transport`: `session` (default), one stream for all producers and consumers of this process, which
         costs a fraction, by the compiled transport where that is installed; `grpc_session`, the same by grpc.aio in
         any case; or `unary`, a call for each request, which a server without sessions gets anyway.
+        `wait`: what a client does that was never connected to its server. False (default): its calls raise Unreachable
+        within two seconds. True: they wait for the server until their own deadlines. A number: for this many seconds,
+        and until their deadlines at most. A client that was connected once always tries until the deadline.
         Raises: Rejected or Misconfigured where one of them cannot be right.
         """
         _check_endpoint(endpoint)
@@ -83,7 +90,9 @@ class Connection:
         """Where consumers run; None = blocking ones in the loop thread of this process, others in their own loop."""
         self._transport_name = transport
         self._open_transport = surroundings.get("open_transport")
+        self._contact = self._no_contact(surroundings.get("look"), patience_ms_of(wait))
         self._transports: dict[Callable[[], Loop], Transport] = {}
+        self._stood_aside: list[ContactFirst] = []
         self._opened_by = 0
         self._is_closed = False
         self._lock = threading.Lock()
@@ -114,8 +123,9 @@ class Connection:
                     ErrorCode.INVALID_REQUEST, f"the connection to {self.endpoint} is closed; open a new one"
                 )
             with self._lock:
-                transport = self._transports.get(open_loop) or self._opened(open_loop)
-                self._transports[open_loop] = transport
+                transport = self._transports.get(open_loop)
+                if transport is None:
+                    transport = self._transports[open_loop] = self._met(self._opened(open_loop), open_loop)
         if self._opened_by != THIS_PROCESS.process_id:
             raise misconfigured(
                 ErrorCode.INVALID_CONFIG,
@@ -134,6 +144,28 @@ class Connection:
             return UnaryTransport(self.endpoint)
         open_line = open_grpc_line if self._transport_name == GRPC_SESSION else open_best_line
         return SessionTransport(self.endpoint, open_loop, open_line)
+
+    def _no_contact(self, look: Look | None, patience_ms: int | None) -> FirstContact | None:
+        """Return what is known of the server at the beginning; None where nothing can be looked at beforehand."""
+        if look is None and self._open_transport is None:
+            look = look_at(self.endpoint, self.clock)
+        if look is None:
+            return None
+        return FirstContact(self.endpoint, look, patience_ms=patience_ms, clock=self.clock, on_made=self._contact_made)
+
+    def _met(self, transport: Transport, open_loop: Callable[[], Loop]) -> Transport:
+        """Return the transport, behind the first contact as long as that was not made."""
+        if self._contact is None or self._contact.is_made:
+            return transport
+        return ContactFirst(transport, self._contact, open_loop)
+
+    def _contact_made(self) -> None:
+        """Take the first contact out of the way of every later request."""
+        with self._lock:
+            for open_loop, known in self._transports.items():
+                if isinstance(known, ContactFirst):
+                    self._stood_aside.append(known)
+                    self._transports[open_loop] = known.transport
 
     @property
     def is_of_a_parent(self) -> bool:
@@ -180,9 +212,12 @@ class Connection:
         self._is_closed = True
         transports, self._transports = dict.fromkeys(self._transports.values()), {}
         self._opened_by = 0
-        for transport in transports:
-            if is_ours:
+        stood_aside, self._stood_aside = self._stood_aside, []
+        if is_ours:
+            for transport in transports:
                 transport.close()
+            for contact in stood_aside:
+                contact.release()
 
 
 def client_id_for(kind: str, name: str | None) -> str:
@@ -192,12 +227,12 @@ def client_id_for(kind: str, name: str | None) -> str:
 
 
 def connection_to(
-    server: str | Connection, *, client_id: str = "", transport: str = SESSION
+    server: str | Connection, *, client_id: str = "", transport: str = SESSION, wait: bool | float = False
 ) -> tuple[Connection, bool]:
     """Return a connection to the server, and whether it was made here and so must be closed here."""
     if isinstance(server, Connection):
         return server, False
-    return Connection(server, client_id=client_id, transport=transport), True
+    return Connection(server, client_id=client_id, transport=transport, wait=wait), True
 
 
 def _check_endpoint(endpoint: str) -> None:

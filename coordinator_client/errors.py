@@ -133,6 +133,12 @@ class Retriable(TransactionError):
     action = "Nothing was changed: try again later, or with a longer deadline."
 
 
+class Unreachable(Retriable):
+    """This client was never connected to the server, so nothing was sent. A client made with `wait` waits instead."""
+
+    action = "Start the server or correct the address, then try again; a client made with wait= waits for its server."
+
+
 @dataclass(frozen=True, slots=True)
 class Loss:
     """The transport has no answer for a request: what the status was, by its gRPC name, and what it said."""
@@ -141,6 +147,10 @@ class Loss:
     detail: str
     is_unsent: bool = False
     """The request never left this process, so it certainly had no effect."""
+    is_never_connected: bool = False
+    """The client was never connected to the server."""
+    is_final: bool = False
+    """No other attempt shall follow."""
 
     def __str__(self) -> str:
         return f"{self.status}: {self.detail}" if self.detail else self.status
@@ -244,6 +254,11 @@ def definite_failure(method: Method, loss: Loss) -> TransactionError | None:
         return None
     what, code = found
     return failure(code, what, f"{method}: the server answered {loss}")
+
+
+def unreachable(loss: Loss) -> Unreachable:
+    """Return the exception for a client that was never connected."""
+    return Unreachable(ErrorCode.NETWORK_EXCEPTION, ErrorClass.RETRY, loss.detail)
 
 
 def refused_here(why: CoordinatorError, method: Method = Method.PRODUCE) -> TransactionError:

@@ -5,8 +5,11 @@ tells apart "the server said each time that it changed nothing" (Retriable) and 
 Every attempt sends the same message with the same request id, so the server recognises the ones it has carried out
 already.
 
-Source: design 6 ("retries name themselves"); spec ecosystem 1 (5 ms -> 100 ms, jittered); KAFKA-7763 (always a
-deadline).
+A server that answers is asked again after 5 to 100 ms. One that does not answer is asked less and less often, once in a
+second at last. A client that was never connected does not go on at all (`first_contact`).
+
+Source: design 6 ("retries name themselves"); spec ecosystem 1 (5 ms -> 100 ms, jittered); Kafka's
+`reconnect.backoff.max.ms` (1,000); KAFKA-7763 (always a deadline).
 """
 
 from __future__ import annotations
@@ -24,12 +27,14 @@ from coordinator_client.errors import (
     failure,
     failure_of,
     first_failed,
+    unreachable,
 )
 from coordinator_client.methods import ReplyT, RequestT, Rpc
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 
 PAUSE_MS_FIRST: Final = 5
 PAUSE_MS_MAX: Final = 100
+LOST_PAUSE_MS_MAX: Final = 1_000
 _DOUBLINGS_MAX: Final = 10
 
 _NO_ATTEMPT: Final = (ErrorCode.REQUEST_TIMED_OUT, "no attempt was made")
@@ -148,6 +153,8 @@ class Exchange(Generic[RequestT, ReplyT]):
         return self._again(now_ms, jitter, 0)
 
     def _after_loss(self, loss: Loss, now_ms: int, jitter: float) -> TransactionError | None:
+        if loss.is_final:
+            return unreachable(loss)
         definite = definite_failure(self.rpc.method, loss)
         if definite is not None:
             return definite
@@ -155,10 +162,13 @@ class Exchange(Generic[RequestT, ReplyT]):
             self.lost += 1
         timed_out = loss.status == "DEADLINE_EXCEEDED"
         self._cause = (ErrorCode.REQUEST_TIMED_OUT if timed_out else ErrorCode.NETWORK_EXCEPTION, str(loss))
-        return self._again(now_ms, jitter, 0)
+        end = self._again(now_ms, jitter, 0, pause_ms_max=LOST_PAUSE_MS_MAX)
+        return unreachable(loss) if end is not None and loss.is_never_connected else end
 
-    def _again(self, now_ms: int, jitter: float, throttle_ms: int) -> TransactionError | None:
-        longest_ms = min(PAUSE_MS_MAX, PAUSE_MS_FIRST << min(self.attempts - 1, _DOUBLINGS_MAX))
+    def _again(
+        self, now_ms: int, jitter: float, throttle_ms: int, *, pause_ms_max: int = PAUSE_MS_MAX
+    ) -> TransactionError | None:
+        longest_ms = min(pause_ms_max, PAUSE_MS_FIRST << min(self.attempts - 1, _DOUBLINGS_MAX))
         due_ms = now_ms + max(1, throttle_ms, round(longest_ms * (1 + jitter) / 2))
         if due_ms >= self._ends_ms or self.attempts == self._deadlines.attempts_max:
             return self._given_up(now_ms)

@@ -9,15 +9,27 @@ words.
 from __future__ import annotations
 
 import os
+from typing import Final
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc as grpc
 from grpc import aio as aio
 
-from coordinator_client.errors import misconfigured
+from coordinator_client.errors import Loss, misconfigured
 from coordinator_client.process import THIS_PROCESS
 from coordinator_protocol.errors import ErrorCode
+
+_NEVER_SENT: Final = ("failed to connect to all addresses", "DNS resolution failed", "empty address list")
+"""How gRPC begins the reason of a call for which it found no connection. Where a version of it says otherwise, the call
+counts as one that may have been carried out, which is the safe mistake."""
+
+
+def loss_of(status: grpc.StatusCode, details: str | None) -> Loss:
+    """Return what a call of gRPC ended with that has no answer."""
+    reason = details or ""
+    is_unsent = status is grpc.StatusCode.UNAVAILABLE and reason.startswith(_NEVER_SENT)
+    return Loss(status.name, reason, is_unsent=is_unsent)
 
 
 class _Use:

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from coordinator_api.v1 import session_pb2
 from coordinator_client.errors import Loss
-from coordinator_client.grpc_door import aio, grpc
+from coordinator_client.grpc_door import aio, loss_of
 from coordinator_client.loops import AsyncioLoop
 from coordinator_client.methods import Rpc
 from coordinator_client.transport import CHANNEL_OPTIONS
@@ -69,7 +69,7 @@ class GrpcLine:
                 body = request.SerializeToString()
                 reply = rpc.parse(await self._channel.unary_unary(rpc.path)(body, timeout=timeout_ms / 1_000))
             except aio.AioRpcError as error:
-                on_done(_loss_of(error))
+                on_done(loss_of(error.code(), error.details()))
             except asyncio.CancelledError:
                 on_done(Loss("CANCELLED", "cancelled by the client"))
                 raise
@@ -117,7 +117,7 @@ class GrpcStream:
             while isinstance(body := await self._call.read(), bytes):
                 self._user.on_message(body)
         except aio.AioRpcError as error:
-            loss = _loss_of(error)
+            loss = loss_of(error.code(), error.details())
         except asyncio.CancelledError:
             loss = Loss("CANCELLED", "the loop of the session ended")
         except ValueError as error:
@@ -139,8 +139,3 @@ class GrpcStream:
             except (aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError):
                 # The reader learns why, and tells.
                 return
-
-
-def _loss_of(error: aio.AioRpcError) -> Loss:
-    status: grpc.StatusCode = error.code()
-    return Loss(status.name, error.details() or "")

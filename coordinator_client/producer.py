@@ -37,7 +37,7 @@ class Producer(ProducerShell):
         """Check the settings; the server is not asked yet.
 
         Options by name: `transactional_id`, `transaction_timeout_ms`, `delivery_timeout_ms`, `encoding`,
-        `compression`, `batch_bytes`, `buffer_bytes`, `client_id` (see `ProducerConfig`).
+        `compression`, `batch_bytes`, `buffer_bytes`, `client_id`, `wait` (see `ProducerConfig`).
         Raises: Rejected or Misconfigured for a wrong one.
         """
         super().__init__(endpoint, **options)

@@ -39,6 +39,7 @@ class ProducerOptions(TypedDict, total=False):
     transact_bytes: int
     client_id: str
     transport: str
+    wait: bool | float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +94,10 @@ class ProducerConfig:
     transport: str = SESSION
     """`session` (default): over the one stream of this process; `grpc_session`: the same, never by the compiled
     transport; `unary`: a call for each request. Only where the producer makes its own connection (see `Connection`)."""
+
+    wait: bool | float = False
+    """Whether, or for how many seconds, a producer that was never connected waits for the server. False (default): it
+    raises Unreachable within two seconds. Only where the producer makes its own connection (see `Connection`)."""
 
     def __post_init__(self) -> None:
         if self.transactional_id is not None:

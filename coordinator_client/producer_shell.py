@@ -24,7 +24,9 @@ class ProducerShell:
 
     def __init__(self, endpoint: str | Connection, **options: Unpack[ProducerOptions]) -> None:
         config = ProducerConfig(**options)
-        self._connection, self._is_own = connection_to(endpoint, client_id=config.client_id, transport=config.transport)
+        self._connection, self._is_own = connection_to(
+            endpoint, client_id=config.client_id, transport=config.transport, wait=config.wait
+        )
         self._clock = self._connection.clock
         client_id = self._connection.client_id or client_id_for("producer", config.transactional_id)
         self._core = ProducerCore(config.core_plan(client_id=client_id), self._connection.chance)

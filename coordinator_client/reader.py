@@ -57,6 +57,7 @@ class ReadOptions(TypedDict, total=False):
     raw: bool
     on_corrupt_batch: str
     patience_ms: int
+    wait: bool | float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,11 @@ class ReadPlan:
     `RecordReader.skipped` tells, which `read` returns."""
 
     patience_ms: int = 60_000
-    """How long the server may be out of reach before `Retriable` is raised."""
+    """How long the server may be out of reach before `Retriable` is raised, once it was reached."""
+
+    wait: bool | float = False
+    """Whether, or for how many seconds, a read that was never connected waits for the server. False (default): it
+    raises Unreachable within two seconds. Only where `read` makes its own connection (see `Connection`)."""
 
     def __post_init__(self) -> None:
         for name, position in (("start", self.start), ("end", self.end)):
@@ -133,9 +138,9 @@ class RecordReader(Iterator[ReadRecord]):
 def read(topic: str, endpoint: str | Connection, **options: Unpack[ReadOptions]) -> RecordReader:
     """Return the records of a topic: each partition in the order of its offsets, partitions in turns.
 
-    Options by name: `isolation`, `partitions`, `start`, `end`, `follow`, `raw`, `on_corrupt_batch`, `patience_ms` (see
-    `ReadPlan`). Without `follow` the end is taken once, so the iteration ends even while others write. A connection
-    made here is closed with the iterator.
+    Options by name: `isolation`, `partitions`, `start`, `end`, `follow`, `raw`, `on_corrupt_batch`, `patience_ms`,
+    `wait` (see `ReadPlan`). Without `follow` the end is taken once, so the iteration ends even while others write. A
+    connection made here is closed with the iterator.
 
     Raises: Rejected at the call for wrong arguments, and while iterating for a topic or offset that does not exist,
     CorruptBatch for stored bytes that are damaged; Retriable where the server stays out of reach.
@@ -148,6 +153,7 @@ def read(topic: str, endpoint: str | Connection, **options: Unpack[ReadOptions])
         raise refused_here(why, Method.FETCH) from None
     connection, is_own = connection_to(endpoint)
     skipped = Skipped()
+    connection, is_own = connection_to(endpoint, wait=plan.wait)
 
     def records() -> Iterator[ReadRecord]:
         try:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from coordinator_client.errors import Loss
-from coordinator_client.grpc_door import grpc
+from coordinator_client.grpc_door import grpc, loss_of
 from coordinator_client.methods import ReplyT, RequestT, Rpc
 from coordinator_client.process import THIS_PROCESS
 from coordinator_client.transport import CHANNEL_OPTIONS, Call
@@ -37,7 +37,7 @@ class UnaryTransport:
         def report(_: object) -> None:
             # A cancelled future raises from result() and exception() alike; the status answers in every case.
             status = call.code()
-            on_done(call.result() if status is grpc.StatusCode.OK else Loss(status.name, call.details() or ""))
+            on_done(call.result() if status is grpc.StatusCode.OK else loss_of(status, call.details()))
 
         call.add_done_callback(report)
         return call
@@ -46,8 +46,7 @@ class UnaryTransport:
         try:
             return self._callable(rpc)(request, timeout=timeout_ms / 1_000)
         except grpc.RpcError as error:
-            status: grpc.StatusCode = error.code()
-            return Loss(status.name, error.details() or "")
+            return loss_of(error.code(), error.details())
 
     def close(self) -> None:
         self._calls.clear()

@@ -18,6 +18,7 @@ from coordinator_server.commands.dev import dev
 from coordinator_server.commands.doctor import doctor
 from coordinator_server.commands.explain import explain
 from coordinator_server.commands.health import health
+from coordinator_server.commands.options import SERVER_WAIT, parse_duration_ms
 from coordinator_server.commands.probe import probe
 from coordinator_server.commands.produce import produce
 from coordinator_server.commands.serve import serve
@@ -66,8 +67,19 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
+    wait_ms: Annotated[
+        int,
+        typer.Option(
+            "--wait",
+            metavar="SPAN",
+            parser=parse_duration_ms,
+            show_default="0s",
+            help="How long to wait for a server that cannot be reached, as in 30s.",
+        ),
+    ] = 0,
 ) -> None:
     """Transactions over gRPC: run a server, and look at one."""
+    SERVER_WAIT.set(wait_ms / 1_000)
 
 
 def main() -> None:

@@ -35,12 +35,13 @@ class UnknownTopic(LookupError):
 def shared_connection(endpoint: str) -> Connection:
     """Return the one connection of this process to a server; its channel opens with the first request.
 
-    It is never closed: Spark keeps a worker process for task after task, and a fork must not inherit it, which the
-    process id in the key sees to.
+    It waits for a server that is not there yet: a job may start beside it, and Spark would take the failure of a task
+    for a reason to begin again. It is never closed: Spark keeps a worker process for task after task, and a fork must
+    not inherit it, which the process id in the key sees to.
     """
     key = (os.getpid(), endpoint)
     if key not in _CONNECTIONS:
-        _CONNECTIONS[key] = Connection(endpoint, client_id=CLIENT_ID)
+        _CONNECTIONS[key] = Connection(endpoint, client_id=CLIENT_ID, wait=True)
     return _CONNECTIONS[key]
 
 

@@ -97,6 +97,8 @@ One program: it runs a server, asks a running one, and looks into the directory 
   and `produce` takes them back: `txnctl consume a -o json | txnctl produce b --format json` copies a topic.
 - **Stdout holds the result and nothing else**; words for people go to stderr. A reader that leaves early (`| head`)
   ends the command quietly, with status 0.
+- **Waiting.** A server that cannot be reached is told at once. `txnctl --wait 30s COMMAND ...` waits for it so long,
+  which suits a script that has just started one.
 - **Nothing by accident.** Whatever changes something takes `--dry-run`, and `topic delete` asks first.
 - **Completion.** `txnctl --install-completion` sets it up for the shell it is called from.
 - A traceback is a defect of ours, and none is shown unless `{traceback_variable}` is set.

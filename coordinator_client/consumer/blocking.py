@@ -23,7 +23,7 @@ from coordinator_client.consumer.questions import (
     checked_offsets,
     checked_partitions,
 )
-from coordinator_client.consumer.shell import ConsumerShell, timed_out
+from coordinator_client.consumer.shell import CUT_OFF_CLOSE_MS, ConsumerShell, Patience, timed_out
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 from coordinator_client.consumer.ticket import Ticket
 from coordinator_client.errors import Retriable, TransactionError
@@ -33,7 +33,6 @@ from coordinator_client.reader import ReadRecord
 T = TypeVar("T")
 
 POLL_TIMEOUT_MS: Final = 1_000
-CLOSE_TIMEOUT_MS: Final = 30_000
 
 
 class Consumer(ConsumerShell):
@@ -66,7 +65,7 @@ class Consumer(ConsumerShell):
             return
         try:
             # Whoever leaves with Ctrl-C does not want to wait for the network.
-            self._close(CLOSE_TIMEOUT_MS if isinstance(error, Exception) else 0, commits=False)
+            self._close(None if isinstance(error, Exception) else 0, commits=False)
         except TransactionError as failed:
             error.add_note(f"closing the consumer failed too: {failed}")
 
@@ -155,10 +154,10 @@ class Consumer(ConsumerShell):
         """
         checked = None if offsets is None else checked_offsets(offsets)
         self._give_back()
-        until_ms, limit_ms = self._deadline(timeout_ms)
+        patience = self._deadline(timeout_ms)
         with self._engine.turn() as core:
-            ticket = core.commit(checked, until_ms)
-        self._finish(ticket, "commit", until_ms, limit_ms)
+            ticket = core.commit(checked, patience.ends_ms)
+        self._finish(ticket, "commit", patience)
 
     def committed(
         self, partitions: Partitions, *, timeout_ms: int | None = None
@@ -169,10 +168,10 @@ class Consumer(ConsumerShell):
         Rejected without a group, or for partitions that do not exist.
         """
         checked = checked_partitions(partitions)
-        until_ms, limit_ms = self._deadline(timeout_ms)
+        patience = self._deadline(timeout_ms)
         with self._engine.turn() as core:
-            ticket = ask_committed(core, checked, now_ms=self._engine.now_ms, timeout_ms=limit_ms)
-        return self._finish(ticket, "committed", until_ms, limit_ms)
+            ticket = ask_committed(core, checked, now_ms=self._engine.now_ms, timeout_ms=patience.limit_ms)
+        return self._finish(ticket, "committed", patience)
 
     def position(self, partition: tuple[str, int], *, timeout_ms: int | None = None) -> int:
         """Return the offset of the next record that this consumer returns of a partition.
@@ -180,10 +179,10 @@ class Consumer(ConsumerShell):
         Raises: Rejected where it is not assigned; Retriable where the position is not known by the deadline.
         """
         self._give_back()
-        until_ms, limit_ms = self._deadline(timeout_ms)
+        patience = self._deadline(timeout_ms)
         with self._engine.turn() as core:
             ticket = core.position(TopicPartition(*partition))
-        return self._finish(ticket, "position", until_ms, limit_ms)
+        return self._finish(ticket, "position", patience)
 
     def beginning_offsets(self, partitions: Partitions, *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
         """Return the offset of the first record of each partition. Raises: Rejected, Retriable at the deadline."""
@@ -205,33 +204,35 @@ class Consumer(ConsumerShell):
         found = self._offsets(asked, timeout_ms)
         return {name: offset if offset >= 0 else None for name, offset in found.items()}
 
-    def close(self, *, timeout_ms: int = CLOSE_TIMEOUT_MS) -> None:
+    def close(self, *, timeout_ms: int | None = None) -> None:
         """Commit, where that is automatic, leave the group and let go of the connection if it was made here.
 
         The listener is told. A static member only goes away for a moment: its partitions wait for it. Done within
-        `timeout_ms` even if the server is not there. Again: nothing. Raises: what the listener raised.
+        `timeout_ms` (default: the setting `close_timeout_ms`), and within a second once the server does not answer,
+        which will notice the silence. Again: nothing. Raises: what the listener raised.
         """
         self._close(timeout_ms, commits=True)
         self._raise_failure()
 
-    def _close(self, timeout_ms: int, *, commits: bool) -> None:
+    def _close(self, timeout_ms: int | None, *, commits: bool) -> None:
+        timeout_ms = self._config.close_timeout_ms if timeout_ms is None else timeout_ms
         try:
             if not self.is_closed and timeout_ms > 0 and not self._connection.is_of_a_parent:
                 self._give_back()
-                # A server that cannot be told will notice the silence.
                 with contextlib.suppress(Retriable):
-                    self._leave(timeout_ms, commits=commits)
+                    self._leave(timeout_ms, commits=commits, cut_off_ms=CUT_OFF_CLOSE_MS)
         finally:
             self._engine.stop()
             if self._is_own:
                 self._connection.close()
 
-    def _leave(self, timeout_ms: int, *, commits: bool) -> None:
+    def _leave(self, timeout_ms: int, *, commits: bool, cut_off_ms: int | None = None) -> None:
         self._give_back()
         now_ms = self._engine.now_ms
         with self._engine.turn() as core:
             ticket = core.leave(now_ms, until_ms=now_ms + timeout_ms, commits=commits)
-        self._finish(ticket, "leaving the group", now_ms + timeout_ms, timeout_ms, with_rebalance=True)
+        patience = Patience(now_ms + timeout_ms, timeout_ms, cut_off_ms)
+        self._finish(ticket, "leaving the group", patience, with_rebalance=True)
 
     def _raise_failure(self) -> None:
         failure = self._core.take_failure()
@@ -239,19 +240,20 @@ class Consumer(ConsumerShell):
             raise failure
 
     def _offsets(self, times_ms: dict[TopicPartition, int], timeout_ms: int | None) -> dict[TopicPartition, int]:
-        until_ms, limit_ms = self._deadline(timeout_ms)
+        patience = self._deadline(timeout_ms)
         with self._engine.turn() as core:
-            ticket = ask_offsets(core, times_ms, now_ms=self._engine.now_ms, timeout_ms=limit_ms)
-        return self._finish(ticket, "asking for offsets", until_ms, limit_ms)
+            ticket = ask_offsets(core, times_ms, now_ms=self._engine.now_ms, timeout_ms=patience.limit_ms)
+        return self._finish(ticket, "asking for offsets", patience)
 
-    def _deadline(self, timeout_ms: int | None) -> tuple[int, int]:
+    def _deadline(self, timeout_ms: int | None) -> Patience:
         limit_ms = self._config.default_timeout_ms if timeout_ms is None else timeout_ms
-        return self._engine.now_ms + limit_ms, limit_ms
+        return Patience(self._engine.now_ms + limit_ms, limit_ms)
 
-    def _finish(self, ticket: Ticket[T], what: str, until_ms: int, limit_ms: int, *, with_rebalance: bool = False) -> T:
+    def _finish(self, ticket: Ticket[T], what: str, patience: Patience, *, with_rebalance: bool = False) -> T:
         """Wait for the ticket, making the calls that fall due meanwhile."""
         while True:
             with self._engine.turn() as core:
+                until_ms = patience.until_ms(core, self._engine.now_ms)
                 call = core.take_call(commits_only=not with_rebalance)
                 is_settled = ticket.is_settled
             if call is not None:
@@ -259,7 +261,7 @@ class Consumer(ConsumerShell):
             elif is_settled:
                 return ticket.result()
             elif not self._wait(until_ms):
-                raise timed_out(what, limit_ms)
+                raise timed_out(what, patience.limit_ms)
 
     def _make(self, call: UserCall) -> None:
         error: Exception | None = None

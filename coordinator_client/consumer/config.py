@@ -46,7 +46,9 @@ class ConsumerOptions(TypedDict, total=False):
     request_timeout_ms: int
     default_timeout_ms: int
     on_corrupt_batch: str
+    close_timeout_ms: int
     client_id: str
+    wait: bool | float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,9 +136,18 @@ class ConsumerConfig:
     """`raise` (default): `poll` raises CorruptBatch at a batch that cannot be read, each time, until `seek` moves the
     consumer behind it. `skip`: it goes on behind it, and counts it in `skipped`."""
 
+    close_timeout_ms: int = 30_000
+    """How long `close` may take to commit and to leave the group. Default 30,000, as Kafka's. Smaller: more is read
+    again by others. Once the server does not answer, it takes a second at most in any case."""
+
     client_id: str = ""
     """Name of the program in the server's lists and logs. Default: the connection's; without one `consumer-` and the
     group id, as Kafka's clients do."""
+
+    wait: bool | float = False
+    """Whether, or for how many seconds, a consumer that was never connected waits for the server. False (default):
+    `poll` raises Unreachable within two seconds; it may be called again. Only where the consumer makes its own
+    connection (see `Connection`)."""
 
     def __post_init__(self) -> None:
         isolation_level(self.isolation)
@@ -182,6 +193,7 @@ _POSITIVE: Final = (
     "buffer_bytes",
     "request_timeout_ms",
     "default_timeout_ms",
+    "close_timeout_ms",
 )
 
 

@@ -28,7 +28,7 @@ from coordinator_client.consumer.owned import Assignment, OwnedPartition, Slice
 from coordinator_client.consumer.positions import Positions, Reader
 from coordinator_client.consumer.state import GroupMetadata, OffsetAndMetadata, TopicPartition
 from coordinator_client.consumer.ticket import Ticket
-from coordinator_client.errors import Loss, TransactionError, rejected
+from coordinator_client.errors import Loss, TransactionError, rejected, unreachable
 from coordinator_client.exchange import Exchange
 from coordinator_client.flights import Flights, Transmission
 from coordinator_client.identity import Chance, uuid_text
@@ -47,6 +47,8 @@ class ConsumerCore:
         self.assignment = Assignment()
         self.subscription = Subscription()
         self.is_closed = False
+        self.is_cut_off = False
+        """The server did not answer the last attempt that was reported."""
         self.desk = Desk(config, config.client_id or client_id, chance, Flights(chance), self.assignment)
         is_classic = config.group_protocol == "classic"
         self._assignors = chosen_assignors(config.partition_assignors) if is_classic else None
@@ -64,6 +66,8 @@ class ConsumerCore:
         self._is_overdue = False
         self._auto_commit_ms: int | None = None
         self._is_auto_committing = False
+        self._unreachable: Loss | None = None
+        """The consumer was never connected, and the application was not told yet."""
 
     # What the engine asks.
 
@@ -79,6 +83,11 @@ class ConsumerCore:
 
     def on_answer(self, flight: int, attempt: int, answer: Reply | Loss, now_ms: int) -> None:
         """Take what became of an attempt."""
+        if not isinstance(answer, Loss):
+            self.is_cut_off, self._unreachable = False, None
+        else:
+            self.is_cut_off = self.is_cut_off or answer.status != "CANCELLED"
+            self._unreachable = answer if answer.is_final else self._unreachable
         self.desk.flights.on_answer(flight, attempt, answer, now_ms)
 
     def take_cancelled(self) -> list[int]:
@@ -306,6 +315,10 @@ class ConsumerCore:
         told = self.take_failure() or self._membership.failure
         if told is not None:
             raise told
+        if self._unreachable is not None:
+            # The next poll goes on trying, and says it again after as long.
+            loss, self._unreachable = self._unreachable, None
+            raise unreachable(loss)
         for partition in self.assignment:
             if partition.problem is not None and not partition.is_leaving and not partition.buffer:
                 problem, partition.problem = partition.problem, None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Unpack
+from typing import Final, Unpack
 
 from coordinator_client.connection import Connection, client_id_for, connection_to
 from coordinator_client.consumer.config import EARLIEST, LATEST, ConsumerConfig, ConsumerOptions
@@ -21,13 +21,38 @@ from coordinator_client.errors import TransactionError, failure, rejected
 from coordinator_client.transaction_offsets import TransactionOffsets
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 
+CUT_OFF_CLOSE_MS: Final = 1_000
+"""How long a consumer tries to leave its group once the server does not answer."""
+
+
+class Patience:
+    """How long a call waits."""
+
+    __slots__ = ("_cut_off_ms", "ends_ms", "limit_ms")
+
+    def __init__(self, ends_ms: int, limit_ms: int, cut_off_ms: int | None = None) -> None:
+        """`limit_ms` is the whole time, for messages. `cut_off_ms`: how long at most, once the server does not
+        answer."""
+        self.ends_ms = ends_ms
+        self.limit_ms = limit_ms
+        self._cut_off_ms = cut_off_ms
+
+    def until_ms(self, core: ConsumerCore, now_ms: int) -> int:
+        """Return when it ends, as things stand."""
+        if self._cut_off_ms is not None and core.is_cut_off:
+            self.ends_ms = min(self.ends_ms, now_ms + self._cut_off_ms)
+            self._cut_off_ms = None
+        return self.ends_ms
+
 
 class ConsumerShell:
     """Base of `Consumer` and `AsyncConsumer`; not for applications."""
 
     def __init__(self, endpoint: str | Connection, **options: Unpack[ConsumerOptions]) -> None:
         self._config = ConsumerConfig(**options)
-        self._connection, self._is_own = connection_to(endpoint, client_id=self._config.client_id)
+        self._connection, self._is_own = connection_to(
+            endpoint, client_id=self._config.client_id, wait=self._config.wait
+        )
         client_id = self._connection.client_id or client_id_for("consumer", self._config.group_id)
         self._core = ConsumerCore(self._config, client_id=client_id, chance=self._connection.chance)
         self._engine: Engine

@@ -41,7 +41,7 @@ def health(
 
     from coordinator_server.commands.remote import check_reachable, unreachable
 
-    check_reachable(server)
+    check_reachable(server, timeout_ms)
     request = health_pb2.HealthCheckRequest(service="" if is_alive_enough else SERVICE)
     with grpc.insecure_channel(server) as channel:
         check = channel.unary_unary(

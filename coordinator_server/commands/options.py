@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Annotated, Final, NamedTuple
 
@@ -12,6 +13,9 @@ from coordinator_server.output import OutputFormat
 
 SERVER_VARIABLE: Final = "TXNCTL_SERVER"
 DEFAULT_SERVER: Final = "127.0.0.1:7070"
+
+SERVER_WAIT: Final[ContextVar[float]] = ContextVar("SERVER_WAIT", default=0)
+"""What `--wait` said, in seconds."""
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")

@@ -4,26 +4,26 @@ terminal."""
 from __future__ import annotations
 
 import difflib
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from coordinator_client.admin import Admin, TopicDescription
+from coordinator_client.clock import SystemClock
 from coordinator_client.connection import Connection
 from coordinator_client.errors import Fenced, Loss, OutcomeUnknown, Rejected, Retriable, TransactionError
 from coordinator_client.exchange import Deadlines
+from coordinator_client.first_contact import GIVE_UP_MS, FirstContact
 from coordinator_client.methods import ReplyT, RequestT, Rpc
+from coordinator_client.server_look import look_at
 from coordinator_client.transport import Transport
 from coordinator_client.unary_transport import UnaryTransport
 from coordinator_protocol.errors import ErrorCode
-from coordinator_server.commands.options import SERVER_VARIABLE
+from coordinator_server.commands.options import SERVER_VARIABLE, SERVER_WAIT
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.output import end_if_reader_left
 
 CLIENT_ID = "txnctl"
 """What the server notes in its history as the one who asked."""
-
-_CONNECT_MS_MAX = 3_000
 
 
 class PrintingTransport(UnaryTransport):
@@ -77,21 +77,18 @@ def topic_there(connection: Connection, name: str, timeout_ms: int) -> TopicDesc
             raise CommandFailed(ExitStatus.PROBLEM, message) from error
 
 
-def check_reachable(server: str) -> None:
-    """Return if something listens there. A refused connection is told at once and in plain words, where gRPC would go
-    on trying until the deadline. Raises CommandFailed."""
-    if server.startswith(("dns:", "ipv4:", "ipv6:", "unix-abstract:")):
+def check_reachable(server: str, timeout_ms: int = GIVE_UP_MS) -> None:
+    """Return once a server answers there; `--wait` says how long to wait for it. Raises CommandFailed, at once where
+    nothing listens: gRPC would go on trying until the deadline."""
+    clock = SystemClock()
+    look = look_at(server, clock)
+    if look is None:
         return
-    try:
-        if server.startswith("unix:"):
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as plug:
-                plug.settimeout(_CONNECT_MS_MAX / 1000)
-                plug.connect(server.removeprefix("unix:").removeprefix("//"))
-            return
-        host, _, port = server.rpartition(":")
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_MS_MAX / 1000).close()
-    except OSError as error:
-        raise unreachable(server, error.strerror or str(error)) from error
+    wait_ms = round(SERVER_WAIT.get() * 1_000)
+    contact = FirstContact(server, look, patience_ms=wait_ms, clock=clock, on_made=lambda: None)
+    problem = contact.seek(max(wait_ms, min(timeout_ms, GIVE_UP_MS)))
+    if problem is not None:
+        raise unreachable(server, problem)
 
 
 def unreachable(server: str, why: str) -> CommandFailed:
@@ -99,7 +96,7 @@ def unreachable(server: str, why: str) -> CommandFailed:
     return CommandFailed(
         ExitStatus.UNREACHABLE,
         f"no server answers at {server} ({why}): start one with `txnctl serve --data-dir DIR`, or name another with"
-        f" --server or {SERVER_VARIABLE}",
+        f" --server or {SERVER_VARIABLE}; `txnctl --wait 30s ...` waits for one",
     )
 
 

@@ -79,6 +79,8 @@ def _producer(assignment: Assignment) -> Producer:
         delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
         encoding="arrow",
         client_id="demo",
+        # A successor may start while the server is dead.
+        wait=True,
     )
 
 

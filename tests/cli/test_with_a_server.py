@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -115,6 +116,20 @@ def test_a_deletion_asks_first(ask: Terminal, topic: str) -> None:
     ask("topic", "describe", topic).well()
     ask("topic", "delete", topic, stdin="y\n").well()
     ask("topic", "describe", topic).refused(1, "there is no topic")
+
+
+def test_a_command_waits_for_a_server_that_is_starting(txnctl: Terminal, tmp_path: Path) -> None:
+    with socket.socket() as plug:
+        plug.bind(("127.0.0.1", 0))
+        port = plug.getsockname()[1]
+    starting = ServerProcess(tmp_path / "data")
+    starting.port = port
+    starting.launch()
+    try:
+        # It answers before it has loaded everything; then it is asked again as ever.
+        txnctl("--wait", "100s", "topic", "list", "--timeout", "100s", "--server", starting.address).well()
+    finally:
+        starting.kill()
 
 
 # Records

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client.errors import Loss, OutcomeUnknown, Rejected, Retriable, TransactionError
-from coordinator_client.exchange import PAUSE_MS_FIRST, PAUSE_MS_MAX, Deadlines, Exchange
+from coordinator_client.exchange import LOST_PAUSE_MS_MAX, PAUSE_MS_FIRST, PAUSE_MS_MAX, Deadlines, Exchange
 from coordinator_client.flights import Flights
 from coordinator_client.methods import DESCRIBE_TRANSACTIONS, END_TXN
 from coordinator_protocol.errors import ErrorCode, Method
@@ -25,15 +25,17 @@ def busy():
     return refuse(txn.EndTxnResponse(), Method.END_TXN, ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
-@given(st.lists(st.floats(0, 1, exclude_max=True), min_size=12, max_size=12))
-def test_pauses_grow_from_5_to_100_ms_and_keep_at_least_half_of_it(jitters: list[float]) -> None:
+@given(st.lists(st.floats(0, 1, exclude_max=True), min_size=12, max_size=12), st.booleans())
+def test_pauses_grow_to_100_ms_after_a_refusal_to_1_s_after_a_loss_and_keep_at_least_half_of_it(
+    jitters: list[float], is_lost: bool
+) -> None:
     exchange = end_txn(total_ms=60_000)
     now_ms = 0
     for number, jitter in enumerate(jitters):
         exchange.begin_attempt(now_ms)
-        assert exchange.on_answer(LOST, now_ms=now_ms, jitter=jitter) is None
+        assert exchange.on_answer(LOST if is_lost else busy(), now_ms=now_ms, jitter=jitter) is None
         assert exchange.due_ms is not None
-        longest_ms = min(PAUSE_MS_MAX, PAUSE_MS_FIRST * 2**number)
+        longest_ms = min(LOST_PAUSE_MS_MAX if is_lost else PAUSE_MS_MAX, PAUSE_MS_FIRST * 2**number)
         assert longest_ms // 2 <= exchange.due_ms - now_ms <= longest_ms
         now_ms = exchange.due_ms
 

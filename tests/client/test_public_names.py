@@ -72,6 +72,7 @@ PUBLIC = [
     "TransactionDescription",
     "TransactionError",
     "TransactionListing",
+    "Unreachable",
     "plan_ranges",
     "read",
 ]
@@ -108,4 +109,4 @@ def test_every_error_is_a_transaction_error_with_an_action_of_its_own() -> None:
         if inspect.isclass(thing := getattr(coordinator_client, name)) and issubclass(thing, Exception)
     ]
     assert all(issubclass(kind, TransactionError) for kind in kinds)
-    assert len({kind.action for kind in kinds}) == len(kinds) == 11
+    assert len({kind.action for kind in kinds}) == len(kinds) == 12

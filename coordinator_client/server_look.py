@@ -1,0 +1,114 @@
+"""Whether a server listens at an address, and what does where none does: the one door of the client to sockets.
+
+It connects, greets as HTTP/2 does, reads the first frame and lets go. Every gRPC server answers that, however busy, and
+no other program does.
+
+Source: RFC 9113, 3.4 (connection preface: the first frame of a server is SETTINGS).
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from coordinator_client.clock import Clock
+from coordinator_client.loops import AsyncioLoop, Loop
+
+_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"
+"""What an HTTP/2 client says first, with SETTINGS that change nothing."""
+
+_FRAME_HEADER_BYTES: Final = 9
+_SETTINGS: Final = 4
+
+Place = tuple[str, int] | str
+"""Host and port, or the path of a Unix socket."""
+
+
+def place_of(endpoint: str) -> Place | None:
+    """Return where to connect to, None where a list or a scheme of gRPC's says it."""
+    if endpoint.startswith("unix-abstract:"):
+        return "\0" + endpoint.removeprefix("unix-abstract:")
+    if endpoint.startswith("unix:"):
+        return endpoint.removeprefix("unix:").removeprefix("//")
+    for scheme in ("dns:", "ipv4:", "ipv6:"):
+        endpoint = endpoint.removeprefix(scheme)
+    host, _, port = endpoint.rpartition(":")
+    if not host or not port.isdecimal() or "," in host or "/" in host:
+        return None
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def what_is_wrong(opening: bytes) -> str | None:
+    """Return what the first bytes of a server that ended there say it is; None for an HTTP/2 server."""
+    if not opening:
+        return "something listens there and closes the connection without a word: it may want TLS, or take no more"
+    # Some answer a version of HTTP that they have never heard of with a page and no status line.
+    if opening.startswith((b"HTTP/", b"<")):
+        return "an HTTP/1 server listens there, such as a page for people or for metrics: this is another port"
+    if opening.startswith(b"\x15\x03"):
+        return "a TLS server listens there, and this client does not speak TLS"
+    if len(opening) < _FRAME_HEADER_BYTES or opening[3] != _SETTINGS or any(opening[5:9]):
+        return f"something listens there that does not speak HTTP/2: it began with {opening[:_FRAME_HEADER_BYTES]!r}"
+    return None
+
+
+def look_at(endpoint: str, clock: Clock) -> ServerLook | None:
+    """Return what looks at this address; None: only gRPC's resolvers know where it is."""
+    place = place_of(endpoint)
+    return None if place is None else ServerLook(place, clock)
+
+
+class ServerLook:
+    """Connects, greets, reads the first frame, and lets go."""
+
+    def __init__(self, place: Place, clock: Clock) -> None:
+        self._place = place
+        self._clock = clock
+
+    def now(self, timeout_ms: int) -> str | None:
+        ends_ms = self._clock.monotonic_ms() + timeout_ms
+        said = "nothing answers there"
+        try:
+            with self._plug(ends_ms) as plug:
+                said = "something accepts connections there and says nothing"
+                plug.sendall(_PREFACE)
+                return what_is_wrong(self._opening(plug, ends_ms))
+        except TimeoutError:
+            return said
+        except OSError as error:
+            return error.strerror or str(error)
+
+    def soon(self, loop: Loop, timeout_ms: int, on_done: Callable[[str | None], None]) -> None:
+        assert isinstance(loop, AsyncioLoop), "sockets need an asyncio loop"
+        # A thread of the loop's pool, because to look a name up blocks; it ends in time by itself.
+        future = loop.asyncio_loop.run_in_executor(None, self.now, timeout_ms)
+        future.add_done_callback(lambda done: None if done.cancelled() else on_done(done.result()))
+
+    def _plug(self, ends_ms: int) -> socket.socket:
+        if not isinstance(self._place, str):
+            return socket.create_connection(self._place, timeout=self._left_seconds(ends_ms))
+        plug = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            plug.settimeout(self._left_seconds(ends_ms))
+            plug.connect(self._place)
+        except OSError:
+            plug.close()
+            raise
+        return plug
+
+    def _opening(self, plug: socket.socket, ends_ms: int) -> bytes:
+        opening = b""
+        while len(opening) < _FRAME_HEADER_BYTES:
+            plug.settimeout(self._left_seconds(ends_ms))
+            try:
+                more = plug.recv(_FRAME_HEADER_BYTES - len(opening))
+            except ConnectionResetError:
+                break
+            if not more:
+                break
+            opening += more
+        return opening
+
+    def _left_seconds(self, ends_ms: int) -> float:
+        return max(1, ends_ms - self._clock.monotonic_ms()) / 1_000

@@ -1,0 +1,174 @@
+"""Real clients and no server, or one that is gone: every transport, every kind of client."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from coordinator_client import (
+    Admin,
+    AsyncProducer,
+    Connection,
+    Consumer,
+    Producer,
+    Retriable,
+    Unreachable,
+    read,
+)
+from coordinator_client.errors import Loss, OutcomeUnknown
+from coordinator_client.grpc_line import GrpcLine
+from coordinator_client.loops import AsyncioLoop
+from coordinator_client.methods import CREATE_TOPICS
+from coordinator_client.unary_transport import UnaryTransport
+from tests.harness.server_process import ServerProcess
+
+needs_compiled = pytest.mark.skipif(
+    importlib.util.find_spec("txn_native_transport") is None,
+    reason="the compiled transport is not installed (make native)",
+)
+TRANSPORTS = ["grpc_session", "unary", pytest.param("session", marks=needs_compiled)]
+
+
+@pytest.fixture
+def refused() -> Iterator[str]:
+    """An address that nothing listens on, and that nothing else gets meanwhile."""
+    with socket.socket() as plug:
+        plug.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{plug.getsockname()[1]}"
+
+
+@pytest.fixture
+def http1() -> Iterator[str]:
+    """A web server."""
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def use_producer(connection: Connection) -> None:
+    with Producer(connection, transactional_id="p") as producer:
+        producer.init()
+
+
+def use_async_producer(connection: Connection) -> None:
+    async def work() -> None:
+        async with AsyncProducer(connection, transactional_id="p") as producer:
+            await producer.init()
+
+    asyncio.run(work())
+
+
+def use_admin(connection: Connection) -> None:
+    Admin(connection).create_topic("t")
+
+
+def use_consumer(connection: Connection) -> None:
+    with Consumer(connection, group_id="g") as consumer:
+        consumer.subscribe(["t"])
+        consumer.poll(100_000)
+
+
+def use_read(connection: Connection) -> None:
+    list(read("t", connection))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize(
+    ("kind", "use"),
+    [
+        ("http1", use_producer),
+        *(("refused", use) for use in (use_producer, use_async_producer, use_admin, use_consumer, use_read)),
+    ],
+)
+def test_a_client_that_was_never_connected_says_what_is_wrong_long_before_its_deadline(
+    request: pytest.FixtureRequest, kind: str, transport: str, use: Callable[[Connection], None]
+) -> None:
+    endpoint = request.getfixturevalue(kind)
+    said = "Connection refused" if kind == "refused" else "an HTTP/1 server listens there"
+    with (
+        Connection(endpoint, transport=transport) as connection,
+        pytest.raises(Unreachable, match=f"no server answers at {endpoint} .*{said}"),
+    ):
+        use(connection)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_client_that_waits_finds_the_server_that_comes_later(tmp_path: Path, transport: str) -> None:
+    with socket.socket() as plug:
+        plug.bind(("127.0.0.1", 0))
+        port = plug.getsockname()[1]
+    server = ServerProcess(tmp_path / "data")
+    server.port = port
+    ended: SimpleQueue[object] = SimpleQueue()
+
+    def client() -> None:
+        with Producer(server.address, transactional_id="p", transport=transport, wait=True) as producer:
+            producer.init()
+            ended.put(producer.identity)
+
+    thread = threading.Thread(target=client, daemon=True)
+    thread.start()
+    with server:
+        assert ended.get(timeout=100) is not None
+    thread.join()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_what_a_connected_client_could_not_send_is_not_unknown(tmp_path: Path, transport: str) -> None:
+    with ServerProcess(tmp_path / "data") as server, Connection(server.address, transport=transport) as connection:
+        with Admin(connection) as admin:
+            admin.create_topic("t")
+        with Producer(connection, transactional_id="p", delivery_timeout_ms=3_000) as producer:
+            producer.init()
+            server.kill()
+            # A call that meets the broken connection was handed to it, and nobody knows how far it came.
+            with pytest.raises(Retriable):
+                Admin(connection, deadline_ms=1_000).describe_topic("t")
+            with pytest.raises(Retriable, match="no definite answer within") as failed:
+                Admin(connection, deadline_ms=3_000).create_topic("u")
+            assert failed.value.lost_attempts == 0
+            with pytest.raises(Retriable):
+                Producer(connection, transactional_id="q", delivery_timeout_ms=3_000).init()
+
+
+def test_grpc_says_of_a_call_that_found_no_connection_that_it_was_not_sent(refused: str) -> None:
+    """Should a version of gRPC word it differently, the call counts as lost: safe, and told here."""
+    request = CREATE_TOPICS.request_type()
+    unary = UnaryTransport(refused)
+    answers: SimpleQueue[object] = SimpleQueue()
+    try:
+        unary.start(CREATE_TOPICS, request, timeout_ms=60_000, on_done=answers.put)
+        found = [unary.ask(CREATE_TOPICS, request, timeout_ms=60_000), answers.get(timeout=60)]
+    finally:
+        unary.close()
+
+    async def on_a_line() -> None:
+        line = GrpcLine(refused, AsyncioLoop())
+        done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        line.call(CREATE_TOPICS, request, timeout_ms=60_000, on_done=done.set_result)
+        found.append(await done)
+        line.close()
+
+    asyncio.run(on_a_line())
+    for loss in found:
+        assert isinstance(loss, Loss)
+        assert (loss.status, loss.is_unsent) == ("UNAVAILABLE", True)
+
+
+def test_unreachable_is_no_unknown_outcome() -> None:
+    assert issubclass(Unreachable, Retriable)
+    assert not issubclass(Unreachable, OutcomeUnknown)

@@ -15,12 +15,13 @@ from typing import Final, Self, TypedDict, Unpack
 
 from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.clock import Clock, SystemClock
-from coordinator_client.errors import TransactionError, Verdict, misconfigured, refused_here, rejected
+from coordinator_client.errors import Loss, TransactionError, Verdict, misconfigured, refused_here, rejected
 from coordinator_client.exchange import Deadlines, Exchange
 from coordinator_client.first_contact import ContactFirst, FirstContact, Look, patience_ms_of
 from coordinator_client.grpc_door import note_use
 from coordinator_client.identity import Chance, SystemChance
 from coordinator_client.lines import open_best_line, open_grpc_line
+from coordinator_client.log import Answers
 from coordinator_client.loops import Loop, background_loop
 from coordinator_client.methods import ReplyT, RequestT, Rpc
 from coordinator_client.process import THIS_PROCESS
@@ -86,6 +87,8 @@ class Connection:
         self.client_id = client_id
         self.clock = surroundings.get("clock") or SystemClock()
         self.chance = surroundings.get("chance") or SystemChance()
+        self.answers = Answers(endpoint)
+        """What the log is told of this connection, by whoever uses it."""
         self.open_loop = surroundings.get("open_loop")
         """Where consumers run; None = blocking ones in the loop thread of this process, others in their own loop."""
         self._transport_name = transport
@@ -151,7 +154,14 @@ class Connection:
             look = look_at(self.endpoint, self.clock)
         if look is None:
             return None
-        return FirstContact(self.endpoint, look, patience_ms=patience_ms, clock=self.clock, on_made=self._contact_made)
+        return FirstContact(
+            self.endpoint,
+            look,
+            patience_ms=patience_ms,
+            clock=self.clock,
+            answers=self.answers,
+            on_made=self._contact_made,
+        )
 
     def _met(self, transport: Transport, open_loop: Callable[[], Loop]) -> Transport:
         """Return the transport, behind the first contact as long as that was not made."""
@@ -195,6 +205,9 @@ class Connection:
             answer = self.transport.ask(rpc, request, timeout_ms=exchange.begin_attempt(now_ms))
             now_ms = self.clock.monotonic_ms()
             end = exchange.on_answer(answer, now_ms=now_ms, jitter=self.chance.fraction())
+            if end is not answer or self.answers.is_troubled:
+                said = answer if isinstance(answer, Loss) else exchange.verdict_of(answer)
+                self.answers.note(rpc.method, said, now_ms)
             if isinstance(end, TransactionError):
                 raise end
             if end is not None:

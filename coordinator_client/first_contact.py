@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 from coordinator_client.clock import Clock
 from coordinator_client.errors import Loss, TransactionError, misconfigured
+from coordinator_client.log import Answers
 from coordinator_client.loops import Loop
 from coordinator_client.methods import ReplyT, RequestT, Rpc
 from coordinator_client.transport import Call, Transport
@@ -65,7 +66,14 @@ class FirstContact:
     """What one client knows of its server: nothing, until it was connected once."""
 
     def __init__(
-        self, endpoint: str, look: Look, *, patience_ms: int | None, clock: Clock, on_made: Callable[[], None]
+        self,
+        endpoint: str,
+        look: Look,
+        *,
+        patience_ms: int | None,
+        clock: Clock,
+        answers: Answers,
+        on_made: Callable[[], None],
     ) -> None:
         """`on_made` is called once, from whatever thread it is."""
         self.endpoint = endpoint
@@ -73,12 +81,14 @@ class FirstContact:
         self.patience_ms = patience_ms
         self.clock = clock
         self.is_made = False
+        self._answers = answers
         self._on_made = on_made
 
     def make(self) -> None:
         """A server answered."""
         if not self.is_made:
             self.is_made = True
+            self._answers.reached()
             self._on_made()
 
     def seek(self, timeout_ms: int) -> str | None:
@@ -88,6 +98,7 @@ class FirstContact:
         look_until_ms = asked_ms + min(timeout_ms, max(patience_ms, GIVE_UP_MS))
         pause_ms = _PAUSE_MS_FIRST
         while (problem := self.look.now(_look_ms(look_until_ms, now_ms))) is not None:
+            self.note(problem)
             now_ms = self.clock.monotonic_ms()
             if now_ms + pause_ms >= asked_ms + min(timeout_ms, patience_ms):
                 return problem
@@ -97,10 +108,17 @@ class FirstContact:
         self.make()
         return None
 
+    def note(self, problem: str) -> None:
+        """A look failed. Whoever waits for the server is told; whoever does not gets an error soon."""
+        if self.patience_ms is None or self.patience_ms > GIVE_UP_MS:
+            self._answers.waits(self._said(problem))
+
     def lost(self, problem: str, *, is_final: bool) -> Loss:
         """Return what becomes of a request that was not sent."""
-        detail = f"no server answers at {self.endpoint} ({problem})"
-        return Loss("UNAVAILABLE", detail, is_unsent=True, is_never_connected=True, is_final=is_final)
+        return Loss("UNAVAILABLE", self._said(problem), is_unsent=True, is_never_connected=True, is_final=is_final)
+
+    def _said(self, problem: str) -> str:
+        return f"no server answers at {self.endpoint} ({problem})"
 
 
 class _Waiting:
@@ -234,6 +252,7 @@ class ContactFirst:
             for each in waiting:
                 each.start(now_ms)
             return
+        self._contact.note(problem)
         # Whoever would have to give up during the pause is told now.
         next_ms = now_ms + self._pause_ms
         for each in self._waiting:

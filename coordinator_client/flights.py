@@ -12,9 +12,10 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from coordinator_client.errors import Loss, TransactionError
+from coordinator_client.errors import Loss, TransactionError, Verdict
 from coordinator_client.exchange import Exchange
 from coordinator_client.identity import Chance
+from coordinator_client.log import Answers
 from coordinator_client.methods import Reply, ReplyT, Request, RequestT, Rpc
 
 ATTEMPT_GRACE_MS: Final = 1_000
@@ -43,6 +44,8 @@ class Flights:
         self._chance = chance
         self._flights: dict[int, _Flight] = {}
         self._started = 0
+        self.answers: Answers | None = None
+        """Who is told of answers that are worth a line in the log."""
         self.cancelled: list[int] = []
         """Those that were given up, and that the shell did not take yet."""
 
@@ -87,6 +90,9 @@ class Flights:
         if exchange.due_ms is not None or exchange.attempts != attempt:
             return
         end = exchange.on_answer(answer, now_ms=now_ms, jitter=self._chance.fraction())
+        answers = self.answers
+        if answers is not None and (end is not answer or answers.is_troubled):
+            answers.note(exchange.rpc.method, _verdict(exchange, answer), now_ms)
         if end is not None:
             del self._flights[number]
             on_end(end, now_ms)
@@ -116,3 +122,7 @@ class Flights:
             if earliest_ms is None or due_ms < earliest_ms:
                 earliest_ms = due_ms
         return earliest_ms
+
+
+def _verdict(exchange: Exchange[Any, Any], answer: Reply | Loss) -> Verdict | Loss:
+    return answer if isinstance(answer, Loss) else exchange.verdict_of(answer)

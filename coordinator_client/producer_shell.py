@@ -30,6 +30,7 @@ class ProducerShell:
         self._clock = self._connection.clock
         client_id = self._connection.client_id or client_id_for("producer", config.transactional_id)
         self._core = ProducerCore(config.core_plan(client_id=client_id), self._connection.chance)
+        self._core.flights.answers = self._connection.answers
         self._calls: dict[int, Call] = {}
 
     @property

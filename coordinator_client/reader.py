@@ -151,9 +151,8 @@ def read(topic: str, endpoint: str | Connection, **options: Unpack[ReadOptions])
         check_topic_name(topic)
     except Refused as why:
         raise refused_here(why, Method.FETCH) from None
-    connection, is_own = connection_to(endpoint)
-    skipped = Skipped()
     connection, is_own = connection_to(endpoint, wait=plan.wait)
+    skipped = Skipped()
 
     def records() -> Iterator[ReadRecord]:
         try:

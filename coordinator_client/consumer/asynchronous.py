@@ -97,7 +97,8 @@ class AsyncConsumer(ConsumerShell):
         to before.
 
         `pattern` is a regular expression that must match the whole name of a topic: RE2's in the protocol `consumer`,
-        Python's in `classic`. Topics need not exist yet. Raises: Rejected.
+        Python's in `classic`. A topic need not exist yet: one that was named and does not is
+        told once by a warning of the logger `coordinator_client`. Raises: Rejected.
         """
         self._subscribe(topics, pattern, listener)
 

@@ -110,8 +110,9 @@ class ConsumerConfig:
     so a member learns of a change at once. 0: Kafka's timing, it learns with the next heartbeat. Default 5,000."""
 
     metadata_max_age_ms: int = 30_000
-    """Protocol `classic`: how often the leader looks for new partitions, and a pattern for new topics. Default 30,000
-    (Kafka: 300,000). In the protocol `consumer` the server looks."""
+    """How often topics that were subscribed to by name are looked up, to warn of those that do not exist. Protocol
+    `classic`: also how often the leader looks for new partitions, and a pattern for new topics; in the protocol
+    `consumer` the server does. Default 30,000 (Kafka: 300,000)."""
 
     rack_id: str | None = None
     """Where this consumer runs, for assignors that prefer partitions nearby. Default: none."""

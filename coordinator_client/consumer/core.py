@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TypeVar
 
+from coordinator_client.consumer.absent import AbsentTopics
 from coordinator_client.consumer.classic_membership import ClassicMembership
 from coordinator_client.consumer.commits import CommitJob, CommitQueue, no_group
 from coordinator_client.consumer.config import ConsumerConfig
@@ -59,6 +60,7 @@ class ConsumerCore:
         self._handover = Handover(self.desk, self._commits)
         self._positions = Positions(self.desk, self._reader)
         self._fetcher = Fetcher(self.desk)
+        self._absent = AbsentTopics(self.desk)
         self._commit_calls: deque[UserCall] = deque()
         self._callback_failure: Exception | None = None
         self._wanted_positions: list[tuple[OwnedPartition, Ticket[int]]] = []
@@ -104,6 +106,7 @@ class ConsumerCore:
             self._commits.wake_ms(),
             self._positions.wake_ms(),
             self._fetcher.wake_ms(),
+            None if self.is_cut_off else self._absent.wake_ms(),
             self._poll_deadline_ms(),
         )
         return min((wake_ms for wake_ms in wakes if wake_ms is not None), default=None)
@@ -305,6 +308,10 @@ class ConsumerCore:
         self._membership.advance(now_ms)
         self._positions.advance(now_ms)
         self._fetcher.advance(now_ms)
+        # With the first poll, and as long as the consumer is a member.
+        self._absent.subscribe(self.subscription.topics if self._membership.is_active else frozenset(), now_ms)
+        if not self.is_cut_off:
+            self._absent.advance(now_ms)
 
     def _poll_deadline_ms(self) -> int | None:
         if self._is_overdue or self._handover.is_user_here or not self._membership.is_active:

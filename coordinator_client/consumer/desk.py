@@ -7,11 +7,13 @@ from typing import Final
 
 from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.consumer.config import ConsumerConfig
-from coordinator_client.consumer.owned import Assignment
+from coordinator_client.consumer.owned import Assignment, OwnedPartition
 from coordinator_client.corrupt import Skipped
+from coordinator_client.errors import TransactionError
 from coordinator_client.exchange import Deadlines
 from coordinator_client.flights import Flights
 from coordinator_client.identity import Chance
+from coordinator_protocol.errors import Method
 
 BACKOFF_MS_FIRST: Final = 100
 BACKOFF_MS_MAX: Final = 1_000
@@ -40,10 +42,25 @@ class Desk:
         """Return the header of a request."""
         return RequestHeader(client_id=self.client_id)
 
+    def accepted(self, method: Method, partition: OwnedPartition) -> None:
+        """Note a good answer for a partition, for the log."""
+        answers = self.flights.answers
+        if answers is not None and answers.is_troubled:
+            answers.accepted(_subject(method, partition))
+
+    def refused(self, method: Method, partition: OwnedPartition, error: TransactionError, now_ms: int) -> None:
+        """Note a refusal for a partition, for the log."""
+        if self.flights.answers is not None:
+            self.flights.answers.refused(_subject(method, partition), error, now_ms)
+
     def once(self, *, wait_ms: int = 0) -> Deadlines:
         """Deadlines of a request that is written anew after a failure; the server may hold it for `wait_ms`."""
         attempt_ms = self.config.request_timeout_ms + wait_ms
         return Deadlines(total_ms=attempt_ms, attempt_ms=attempt_ms, attempts_max=1)
+
+
+def _subject(method: Method, partition: OwnedPartition) -> str:
+    return f"{method} of {partition.name.topic}-{partition.name.partition}"
 
 
 class Backoff:

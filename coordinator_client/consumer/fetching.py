@@ -10,7 +10,7 @@ from typing import Final
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.batch_reader import isolation_level
 from coordinator_client.consumer.config import RESETS
-from coordinator_client.consumer.desk import BACKOFF_MS_FIRST, BACKOFF_MS_MAX, Desk
+from coordinator_client.consumer.desk import BACKOFF_MS_FIRST, BACKOFF_MS_MAX, Backoff, Desk
 from coordinator_client.consumer.owned import BufferedBatch, OwnedPartition
 from coordinator_client.corrupt import SKIP
 from coordinator_client.errors import CorruptBatch, TransactionError, class_of, failure, failure_of, misconfigured
@@ -56,6 +56,7 @@ class Fetcher:
         self._desk = desk
         self._flying: dict[int, Sequence[_Asked]] = {}
         """Oldest first."""
+        self._backoff = Backoff(desk.chance)
 
     def advance(self, now_ms: int) -> None:
         """Start a fetch for the partitions that want one."""
@@ -118,6 +119,7 @@ class Fetcher:
         error = end if isinstance(end, TransactionError) else failure_of(Method.FETCH, end)
         if error is None:
             assert not isinstance(end, TransactionError), "a failure is no reply"
+            self._backoff.reset()
             if len(end.results) == len(asked):
                 for each, result in zip(asked, end.results, strict=True):
                     if each.is_current:
@@ -125,9 +127,10 @@ class Fetcher:
                 return
             answered = f"Fetch: {len(asked)} partitions were asked for and {len(end.results)} answered"
             error = misconfigured(ErrorCode.UNSUPPORTED_VERSION, answered)
+        pause_ms = self._backoff.next_ms()
         for each in asked:
             if each.is_current:
-                each.partition.retry_at_ms = now_ms + BACKOFF_MS_FIRST
+                each.partition.retry_at_ms = now_ms + pause_ms
                 each.partition.problem = None if error.error_class in _PASSING else error
 
     def _take(self, partition: OwnedPartition, result: PartitionReply, now_ms: int) -> None:
@@ -135,6 +138,7 @@ class Fetcher:
         if what is not ErrorClass.NONE:
             self._refused(partition, result, what, now_ms)
             return
+        self._desk.accepted(Method.FETCH, partition)
         partition.topic_id = partition.topic_id or result.fields.topic_id
         for batch in result.batches:
             fields = batch.fields
@@ -159,6 +163,7 @@ class Fetcher:
             self._corrupt(partition, error, fields.next_offset, now_ms)
             return
         partition.retry_at_ms = now_ms + BACKOFF_MS_FIRST
+        self._desk.refused(Method.FETCH, partition, error, now_ms)
         if what in _PASSING:
             return
         if error.code in TOPIC_GONE and not self._desk.assignment.is_manual:

@@ -89,8 +89,11 @@ class Positions:
                 why = failure(
                     found.error_code, what, f"{Method.OFFSET_FETCH} {_name(partition)}: {found.error_message}"
                 )
+                self._desk.refused(Method.OFFSET_FETCH, partition, why, now_ms)
                 self._failed([(partition, moves)], why, now_ms)
-            elif found.committed_offset >= 0:
+                continue
+            self._desk.accepted(Method.OFFSET_FETCH, partition)
+            if found.committed_offset >= 0:
                 partition.move_to(found.committed_offset)
                 partition.committed = OffsetAndMetadata(found.committed_offset, found.metadata)
                 partition.topic_id = partition.topic_id or found.topic_id
@@ -132,8 +135,10 @@ class Positions:
                 why = failure(
                     found.error_code, what, f"{Method.LIST_OFFSETS} {_name(partition)}: {found.error_message}"
                 )
+                self._desk.refused(Method.LIST_OFFSETS, partition, why, now_ms)
                 self._failed([(partition, moves)], why, now_ms)
             else:
+                self._desk.accepted(Method.LIST_OFFSETS, partition)
                 partition.move_to(found.offset)
                 partition.topic_id = partition.topic_id or found.topic_id
 

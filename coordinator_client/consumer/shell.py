@@ -55,6 +55,7 @@ class ConsumerShell:
         )
         client_id = self._connection.client_id or client_id_for("consumer", self._config.group_id)
         self._core = ConsumerCore(self._config, client_id=client_id, chance=self._connection.chance)
+        self._core.desk.flights.answers = self._connection.answers
         self._engine: Engine
         self._unread: Unread | None = None
         """What iteration has in hand. It is given back before anything else is done, so that positions are those of

@@ -17,7 +17,23 @@ OnCounts = Callable[[Mapping[str, int] | TransactionError, int], None]
 """Told the number of partitions of each topic that exists, or why that is not known, and the time."""
 
 
+OnTopics = Callable[[log.DescribeTopicsResponse | TransactionError, int], None]
+"""Told what is known of each topic, or why nothing is, and the time."""
+
+
 def ask_partition_counts(desk: Desk, topics: Collection[str] | None, on_end: OnCounts, now_ms: int) -> int:
+    """Ask for these topics, or for all; return the number of the flight."""
+
+    def ended(end: log.DescribeTopicsResponse | TransactionError, at_ms: int) -> None:
+        if isinstance(end, TransactionError):
+            on_end(end, at_ms)
+        else:
+            on_end({topic.name: len(topic.partitions) for topic in end.topics if not topic.error_code}, at_ms)
+
+    return ask_topics(desk, topics, ended, now_ms)
+
+
+def ask_topics(desk: Desk, topics: Collection[str] | None, on_end: OnTopics, now_ms: int) -> int:
     """Ask for these topics, or for all; return the number of the flight."""
     request = log.DescribeTopicsRequest(header=desk.header())
     for topic in sorted(topics or ()):
@@ -25,11 +41,7 @@ def ask_partition_counts(desk: Desk, topics: Collection[str] | None, on_end: OnC
 
     def ended(end: log.DescribeTopicsResponse | TransactionError, at_ms: int) -> None:
         error = end if isinstance(end, TransactionError) else failure_of(Method.DESCRIBE_TOPICS, end)
-        if isinstance(end, TransactionError) or error is not None:
-            assert error is not None, "a success is no failure"
-            on_end(error, at_ms)
-            return
-        on_end({topic.name: len(topic.partitions) for topic in end.topics if not topic.error_code}, at_ms)
+        on_end(end if error is None else error, at_ms)
 
     exchange = Exchange(DESCRIBE_TOPICS, request, deadlines=desk.once(), now_ms=now_ms)
     return desk.flights.start(exchange, ended)

@@ -13,6 +13,7 @@ from coordinator_client.connection import Connection
 from coordinator_client.errors import Fenced, Loss, OutcomeUnknown, Rejected, Retriable, TransactionError
 from coordinator_client.exchange import Deadlines
 from coordinator_client.first_contact import GIVE_UP_MS, FirstContact
+from coordinator_client.log import Answers
 from coordinator_client.methods import ReplyT, RequestT, Rpc
 from coordinator_client.server_look import look_at
 from coordinator_client.transport import Transport
@@ -85,7 +86,9 @@ def check_reachable(server: str, timeout_ms: int = GIVE_UP_MS) -> None:
     if look is None:
         return
     wait_ms = round(SERVER_WAIT.get() * 1_000)
-    contact = FirstContact(server, look, patience_ms=wait_ms, clock=clock, on_made=lambda: None)
+    contact = FirstContact(
+        server, look, patience_ms=wait_ms, clock=clock, answers=Answers(server), on_made=lambda: None
+    )
     problem = contact.seek(max(wait_ms, min(timeout_ms, GIVE_UP_MS)))
     if problem is not None:
         raise unreachable(server, problem)

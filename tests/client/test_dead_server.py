@@ -145,6 +145,28 @@ def test_what_a_connected_client_could_not_send_is_not_unknown(tmp_path: Path, t
                 Producer(connection, transactional_id="q", delivery_timeout_ms=3_000).init()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("group_protocol", ["consumer", "classic"])
+def test_a_consumer_says_that_its_server_is_gone_and_closes_all_the_same(
+    tmp_path: Path, group_protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ServerProcess(tmp_path / "data") as server:
+        with Admin(server.address) as admin:
+            admin.create_topic("t")
+        consumer = Consumer(server.address, group_id="g", group_protocol=group_protocol)
+        consumer.subscribe(["t", "ordres"])
+        while not consumer.assignment():
+            consumer.poll(100)
+        server.kill()
+        while len(caplog.messages) < 2:
+            assert not consumer.poll(100)
+        # Without a bound it would be the half minute that a server has for an answer.
+        consumer.close(timeout_ms=3_600_000)
+    absent, gone = caplog.messages
+    assert "subscribes to the topic 'ordres', which does not exist" in absent
+    assert gone.startswith(f"the server at {server.address} does not answer (UNAVAILABLE")
+
+
 def test_grpc_says_of_a_call_that_found_no_connection_that_it_was_not_sent(refused: str) -> None:
     """Should a version of gRPC word it differently, the call counts as lost: safe, and told here."""
     request = CREATE_TOPICS.request_type()

@@ -1,0 +1,257 @@
+"""What the SDK says on its logger: every cause once, once more when it is over, and nothing that is raised anyway."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+import coordinator_client
+from coordinator_api.v1 import group_pb2 as group
+from coordinator_client import Admin, AsyncConsumer, Consumer, Misconfigured, Producer, Unreachable, read
+from coordinator_protocol.errors import ErrorCode, Method
+from tests.client.consumers import T0, ClassicRoom, Room
+from tests.client.fake_server import refuse
+from tests.client.producers import commit, producer_in
+from tests.client.test_first_contact import FakeLook
+from tests.client.world import Fault, World
+
+NAME = "coordinator_client"
+LONG_MS = 300_000
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> Callable[[], list[tuple[str, str]]]:
+    """What was said since the last time: (level, text)."""
+    caplog.set_level(logging.DEBUG, logger=NAME)
+
+    def take() -> list[tuple[str, str]]:
+        lines = [(record.levelname, record.getMessage()) for record in caplog.records if record.name == NAME]
+        caplog.clear()
+        return lines
+
+    return take
+
+
+def poll_for(world: World, consumer: Consumer, span_ms: int) -> None:
+    end_ms = world.now_ms + span_ms
+    while world.now_ms < end_ms:
+        assert not consumer.poll(10_000)
+
+
+def test_the_library_adds_no_handler_but_the_one_that_does_nothing() -> None:
+    assert coordinator_client.Producer
+    assert [type(handler) for handler in logging.getLogger(NAME).handlers] == [logging.NullHandler]
+    assert logging.getLogger(NAME).level == logging.NOTSET
+
+
+@pytest.mark.parametrize("room_type", [Room, ClassicRoom])
+def test_a_topic_that_was_mistyped_is_told_once_and_when_it_comes_and_goes(room_type: type[Room], said) -> None:
+    room = room_type()
+    consumer = room.consumer()
+    consumer.subscribe(["t", "ordres"])
+    assert said() == []
+    poll_for(room.world, consumer, LONG_MS)
+    ((level, text),) = said()
+    assert level == "WARNING"
+    assert "the group 'g' subscribes to the topic 'ordres', which does not exist" in text
+    room.world.server.topics["ordres"] = 1
+    poll_for(room.world, consumer, 60_000)
+    assert said() == [("INFO", "the topic 'ordres' exists now")]
+    del room.world.server.topics["ordres"]
+    poll_for(room.world, consumer, 60_000)
+    ((level, text),) = said()
+    assert (level, "'ordres', which does not exist" in text) == ("WARNING", True)
+    consumer.close()
+
+
+def test_a_pattern_may_match_nothing(said) -> None:
+    room = Room()
+    consumer = room.consumer()
+    consumer.subscribe(pattern="ordres-.*")
+    poll_for(room.world, consumer, LONG_MS)
+    assert said() == []
+    assert not room.world.requests(Method.DESCRIBE_TOPICS)
+
+
+def test_an_asyncio_consumer_tells_it_too(said) -> None:
+    room = Room()
+
+    async def work() -> None:
+        async with AsyncConsumer(room.world.connection(), group_id="g") as consumer:
+            consumer.subscribe(["ordres"])
+            assert not await consumer.poll(5_000)
+
+    room.world.run(work())
+    ((_, text),) = said()
+    assert "'ordres', which does not exist" in text
+
+
+@pytest.mark.parametrize("room_type", [Room, ClassicRoom])
+def test_a_server_that_goes_away_is_told_once_and_when_it_is_back(room_type: type[Room], said) -> None:
+    room = room_type()
+    consumer = room.member()
+    poll_for(room.world, consumer, 20_000)
+    assert said() == []
+    for _outage in range(2):
+        room.world.weather = lambda _: Fault.LOST_REQUEST
+        # Answers that were on their way still arrive.
+        poll_for(room.world, consumer, 20_000)
+        assert said()[-1] == (
+            "WARNING",
+            "the server at fake:1 does not answer (UNAVAILABLE: connection reset); asking again",
+        )
+        poll_for(room.world, consumer, LONG_MS)
+        assert said() == []
+        room.world.weather = lambda _: Fault.NONE
+        poll_for(room.world, consumer, 60_000)
+        assert said() == [("INFO", "the server at fake:1 answers now")]
+
+
+def produce(world: World) -> None:
+    commit(producer_in(world), b"x")
+
+
+def produce_plain(world: World) -> None:
+    with Producer(world.connection()) as producer:
+        producer.send("t", b"x")
+
+
+def administer(world: World) -> None:
+    Admin(world.connection()).create_topic("new")
+
+
+def read_all(world: World) -> None:
+    list(read("t", world.connection()))
+
+
+@pytest.mark.parametrize("use", [produce, produce_plain, administer, read_all])
+def test_every_client_tells_of_a_server_that_does_not_answer(world: World, use: Callable[[World], None], said) -> None:
+    if use is read_all:
+        from tests.client.fake_log import FakeLog
+
+        FakeLog(world).append(0, b"x")
+    world.weather = lambda _: Fault.LOST_REQUEST if world.now_ms < 10_000 else Fault.NONE
+    use(world)
+    assert [level for level, _ in said()] == ["WARNING", "INFO"]
+
+
+@pytest.mark.parametrize("use", [produce, produce_plain, administer])
+def test_a_single_retry_that_the_server_asked_for_is_not_worth_a_line(
+    world: World, use: Callable[[World], None], said
+) -> None:
+    use(world)
+    assert said() == []
+
+
+def test_who_waits_for_a_first_connection_is_told(world: World, said) -> None:
+    Admin(world.connection(look=FakeLook(world, up_at_ms=20_000), wait=True)).create_topic("a")
+    assert said() == [
+        ("WARNING", "no server answers at fake:1 (Connection refused); waiting for it"),
+        ("INFO", "the server at fake:1 answers now"),
+    ]
+    with Consumer(world.connection(look=FakeLook(world), wait=True), group_id="g") as consumer:
+        consumer.subscribe(["t"])
+        poll_for(world, consumer, LONG_MS)
+    assert [level for level, _ in said()] == ["WARNING"]
+
+
+def test_what_is_raised_is_not_said_too(world: World, said) -> None:
+    with pytest.raises(Unreachable):
+        Admin(world.connection(look=FakeLook(world))).create_topic("a")
+    assert said() == []
+
+
+def test_what_is_refused_for_long_is_told_with_the_reason(said) -> None:
+    room = Room()
+    world = room.world
+    until_ms = 60_000
+    answered = world.server.answer
+
+    def answer(method: Method, request: object) -> object:
+        if method is Method.CONSUMER_GROUP_HEARTBEAT and world.now_ms < until_ms:
+            reply = group.ConsumerGroupHeartbeatResponse(error_message="the shard of the group cannot be loaded")
+            refused = refuse(reply, method, ErrorCode.NOT_COORDINATOR)
+            refused.error_message = "the shard of the group cannot be loaded"
+            return refused
+        return answered(method, request)
+
+    world.server.answer = answer  # type: ignore[assignment, method-assign]
+    consumer = room.member()
+    poll_for(world, consumer, 4_000)
+    consumer.poll(0)
+    poll_for(world, consumer, 50_000)
+    ((level, text),) = said()
+    assert level == "WARNING"
+    assert text.startswith("ConsumerGroupHeartbeat has been refused for 5 s by the server at fake:1: ")
+    assert text.endswith("the shard of the group cannot be loaded [NOT_COORDINATOR]; asking again")
+    poll_for(world, consumer, 60_000)
+    assert said() == [("INFO", "ConsumerGroupHeartbeat is not refused any more by the server at fake:1")]
+
+
+def test_an_offset_that_waits_for_its_transaction_is_told_by_its_partition(said) -> None:
+    room = Room()
+    room.group.give(0)
+    room.group.unstable = {T0}
+    consumer = room.member()
+    poll_for(room.world, consumer, 60_000)
+    ((level, text),) = said()
+    assert level == "WARNING"
+    assert text.startswith("OffsetFetch of t-0 has been refused for 5 s by the server at fake:1: ")
+    assert text.endswith("[UNSTABLE_OFFSET_COMMIT]; asking again")
+    room.group.unstable = set()
+    poll_for(room.world, consumer, 60_000)
+    assert said() == [("INFO", "OffsetFetch of t-0 is not refused any more by the server at fake:1")]
+
+
+# How long a close takes
+
+
+@pytest.mark.parametrize("room_type", [Room, ClassicRoom])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_close_takes_a_second_once_the_server_does_not_answer(room_type: type[Room], is_known: bool) -> None:
+    room = room_type()
+    room.topic.append(0, b"x")
+    consumer = room.member()
+    while not consumer.poll(1_000) and isinstance(room, ClassicRoom):
+        pass
+    room.world.weather = lambda _: Fault.LOST_REQUEST
+    if is_known:
+        poll_for(room.world, consumer, 60_000)
+    started_ms = room.world.now_ms
+    consumer.close()
+    assert room.world.now_ms - started_ms <= 1_500
+    assert consumer.is_closed
+
+
+@pytest.mark.parametrize("close_timeout_ms", [3_000, 30_000])
+def test_a_close_that_gets_no_answer_at_all_takes_as_long_as_is_set(close_timeout_ms: int) -> None:
+    room = Room()
+    room.group.give(0)
+    consumer = room.member(close_timeout_ms=close_timeout_ms)
+    consumer.poll(1_000)
+    room.world.weather = lambda _: Fault.SILENT
+    started_ms = room.world.now_ms
+    consumer.close()
+    assert room.world.now_ms - started_ms <= close_timeout_ms
+
+
+def test_a_close_in_asyncio_takes_as_short() -> None:
+    room = Room()
+
+    async def work() -> int:
+        consumer = AsyncConsumer(room.world.connection(), group_id="g")
+        consumer.subscribe(["t"])
+        await consumer.poll(1_000)
+        room.world.weather = lambda _: Fault.LOST_REQUEST
+        started_ms = room.world.now_ms
+        await consumer.close()
+        return room.world.now_ms - started_ms
+
+    assert room.world.run(work()) <= 1_500
+
+
+def test_no_time_to_close_is_no_setting() -> None:
+    with pytest.raises(Misconfigured, match="close_timeout_ms is 0 and must be positive"):
+        Room().consumer(close_timeout_ms=0)

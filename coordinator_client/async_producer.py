@@ -14,6 +14,7 @@ from coordinator_client.errors import Abortable, Fenced, Loss, Rejected, Transac
 from coordinator_client.loops import AsyncioLoop, Loop, Timer
 from coordinator_client.memory import keep_memory_of_batches
 from coordinator_client.methods import Reply
+from coordinator_client.patience import Patience
 from coordinator_client.producer_config import ProducerOptions
 from coordinator_client.producer_shell import ProducerShell
 from coordinator_client.state import Identity, ProducerStatus
@@ -44,6 +45,8 @@ class AsyncProducer(ProducerShell):
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._defect: BaseException | None = None
+        self._patience: Patience | None = None
+        """How long the goal is worked for; None = as long as the core says."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -130,7 +133,7 @@ class AsyncProducer(ProducerShell):
 
     async def close(self) -> None:
         """Flush (or abort an open transaction), then let go of the connection if it was made here. Again: nothing. A
-        prepared transaction is left as it is.
+        prepared transaction is left as it is. How long that takes: see `Producer.close`.
 
         Raises: as `flush`; the producer is closed all the same.
         """
@@ -143,6 +146,7 @@ class AsyncProducer(ProducerShell):
                 if not self._core.is_transactional:
                     await self.flush()
                 elif status in (ProducerStatus.IN_TRANSACTION, ProducerStatus.MUST_ABORT):
+                    self._patience = self._leaving()
                     await self._abort()
         finally:
             self._core.close()
@@ -243,6 +247,8 @@ class AsyncProducer(ProducerShell):
         """Return when the goal is reached, or there is room for more. Raises: what went wrong in the loop meanwhile."""
         if self._defect is not None:
             raise self._defect
+        if self._patience is not None:
+            self._wake_at(self._until_ms(self._patience))
         self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter
@@ -263,11 +269,16 @@ class AsyncProducer(ProducerShell):
         if core.flights.cancelled:
             self._cancel_given_up()
         wake_ms = core.flights.wake_ms()
-        if wake_ms is not None and (self._timer is None or wake_ms < self._timer_ms):
+        if wake_ms is not None:
+            self._wake_at(wake_ms)
+
+    def _wake_at(self, wake_ms: int) -> None:
+        """See to it that the core is looked at by then."""
+        if self._timer is None or wake_ms < self._timer_ms:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_ms = wake_ms
-            self._timer = self._loop.call_after(max(0, wake_ms - now_ms), self._on_time)
+            self._timer = self._loop.call_after(max(0, wake_ms - self._clock.monotonic_ms()), self._on_time)
 
     def _report(self, flight: int, attempt: int, answer: Reply | Loss) -> None:
         """Take an answer: in a plain call where it comes on this loop, as those of a session do."""
@@ -297,7 +308,7 @@ class AsyncProducer(ProducerShell):
             return
         if self._defect is not None:
             waiter.set_exception(self._defect)
-        elif self._core.goal is None:
+        elif self._core.goal is None or self._patience is not None:
             waiter.set_result(None)
 
 

@@ -13,6 +13,7 @@ from coordinator_client.errors import Abortable, Fenced, Loss, Rejected, Transac
 from coordinator_client.flights import Transmission
 from coordinator_client.memory import keep_memory_of_batches
 from coordinator_client.methods import Reply
+from coordinator_client.patience import Patience
 from coordinator_client.producer_config import ProducerOptions
 from coordinator_client.producer_shell import ProducerShell
 from coordinator_client.state import Identity, ProducerStatus
@@ -134,7 +135,9 @@ class Producer(ProducerShell):
         """Flush (or abort an open transaction), then let go of the connection if it was made here. Again: nothing. A
         prepared transaction is left as it is.
 
-        Raises: as `flush`; the producer is closed all the same.
+        A flush takes as long as `delivery_timeout_ms`, because what it gives up is lost. An abort is given up a second
+        after the server began not to answer: the server aborts the transaction itself. Raises: as `flush`; the producer
+        is closed all the same.
         """
         self._close(is_patient=True)
 
@@ -145,7 +148,8 @@ class Producer(ProducerShell):
                 if not self._core.is_transactional:
                     self.flush()
                 elif status in (ProducerStatus.IN_TRANSACTION, ProducerStatus.MUST_ABORT):
-                    self._abort()
+                    self._core.abort()
+                    self._reach_goal(self._leaving())
         finally:
             self._core.close()
             self._cancel_given_up()
@@ -222,19 +226,20 @@ class Producer(ProducerShell):
         except TransactionError as failed:
             error.add_note(f"the abort that followed failed: {failed}")
 
-    def _reach_goal(self) -> None:
-        """Work until the core's goal is reached. Raises: what the core says it ended with."""
+    def _reach_goal(self, patience: Patience | None = None) -> None:
+        """Work until the core's goal is reached. Raises: what the core says it ended with; Retriable where patience
+        ends before."""
         # A fork is told, even where no request is needed.
         self._transport = self._connection.transport
         try:
             while self._core.goal is not None:
                 due = self._take_due()
-                if len(due) == 1 and not self._calls and self._transport.is_direct:
+                if patience is None and len(due) == 1 and not self._calls and self._transport.is_direct:
                     self._carry_out(due[0])
                     continue
                 self._start(due)
                 if self._core.goal is not None:
-                    self._wait()
+                    self._wait(None if patience is None else self._until_ms(patience))
         except BaseException:
             self._core.interrupt()
             self._cancel_given_up()
@@ -279,9 +284,11 @@ class Producer(ProducerShell):
     def _reporter(self, transmission: Transmission) -> _Reporter:
         return _Reporter(self._inbox, transmission.flight, transmission.attempt)
 
-    def _wait(self) -> None:
+    def _wait(self, until_ms: int | None = None) -> None:
         """Wait for one answer, at most until something is due."""
         wake_ms = self._core.flights.wake_ms()
+        if until_ms is not None:
+            wake_ms = until_ms if wake_ms is None else min(wake_ms, until_ms)
         now_ms = self._clock.monotonic_ms()
         wait_ms = _LONGEST_LOOK_MS if wake_ms is None else max(0, wake_ms - now_ms)
         report = self._clock.take(self._inbox, wait_ms)

@@ -9,8 +9,10 @@ from coordinator_client.connection import Connection, client_id_for, connection_
 from coordinator_client.encodings import Headers, Row
 from coordinator_client.errors import Loss, refused_here, rejected
 from coordinator_client.methods import Reply
+from coordinator_client.patience import CUT_OFF_CLOSE_MS, Patience, timed_out
 from coordinator_client.producer_config import ProducerConfig, ProducerOptions
 from coordinator_client.producer_core import ProducerCore
+from coordinator_client.rules import unconfirmed_abort
 from coordinator_client.state import Identity, ProducerStatus
 from coordinator_client.transport import Call
 from coordinator_protocol.errors import ErrorCode, Refused
@@ -28,6 +30,8 @@ class ProducerShell:
             endpoint, client_id=config.client_id, transport=config.transport, wait=config.wait
         )
         self._clock = self._connection.clock
+        self._delivery_timeout_ms = config.delivery_timeout_ms
+        self._has_timeout = not config.two_phase_commit
         client_id = self._connection.client_id or client_id_for("producer", config.transactional_id)
         self._core = ProducerCore(config.core_plan(client_id=client_id), self._connection.chance)
         self._core.flights.answers = self._connection.answers
@@ -87,6 +91,20 @@ class ProducerShell:
     def _deliver(self, flight: int, attempt: int, answer: Reply | Loss) -> None:
         self._calls.pop(flight, None)
         self._core.on_answer(flight, attempt, answer, self._clock.monotonic_ms())
+
+    def _leaving(self) -> Patience:
+        """How long the abort that comes with `close` is tried: the server aborts at the timeout anyway, and the next
+        producer of this id before it begins."""
+        limit_ms = self._delivery_timeout_ms
+        return Patience(self._clock.monotonic_ms() + limit_ms, limit_ms, CUT_OFF_CLOSE_MS)
+
+    def _until_ms(self, patience: Patience) -> int:
+        """When patience ends. Raises: Retriable where it has."""
+        now_ms = self._clock.monotonic_ms()
+        until_ms = patience.until_ms(now_ms, is_cut_off=self._connection.answers.is_lost)
+        if now_ms >= until_ms:
+            raise unconfirmed_abort(timed_out("the abort", patience.limit_ms), None, has_timeout=self._has_timeout)
+        return until_ms
 
     def _cancel_given_up(self) -> None:
         """Stop waiting for answers that the core does not want any more."""

@@ -23,11 +23,12 @@ from coordinator_client.consumer.questions import (
     checked_offsets,
     checked_partitions,
 )
-from coordinator_client.consumer.shell import CUT_OFF_CLOSE_MS, ConsumerShell, Patience, timed_out
+from coordinator_client.consumer.shell import ConsumerShell
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 from coordinator_client.consumer.ticket import Ticket
 from coordinator_client.errors import Retriable, TransactionError
 from coordinator_client.loops import background_loop
+from coordinator_client.patience import CUT_OFF_CLOSE_MS, Patience, timed_out
 from coordinator_client.reader import ReadRecord
 
 T = TypeVar("T")
@@ -254,7 +255,7 @@ class Consumer(ConsumerShell):
         """Wait for the ticket, making the calls that fall due meanwhile."""
         while True:
             with self._engine.turn() as core:
-                until_ms = patience.until_ms(core, self._engine.now_ms)
+                until_ms = patience.until_ms(self._engine.now_ms, is_cut_off=core.is_cut_off)
                 call = core.take_call(commits_only=not with_rebalance)
                 is_settled = ticket.is_settled
             if call is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Final, Unpack
+from typing import Unpack
 
 from coordinator_client.connection import Connection, client_id_for, connection_to
 from coordinator_client.consumer.config import EARLIEST, LATEST, ConsumerConfig, ConsumerOptions
@@ -17,32 +17,9 @@ from coordinator_client.consumer.polled import ConsumerRecords, Unread, decoded
 from coordinator_client.consumer.questions import Offsets, Partitions, check_topic, checked_offsets, checked_partitions
 from coordinator_client.consumer.state import GroupMetadata, TopicPartition
 from coordinator_client.corrupt import SKIP, Skipped
-from coordinator_client.errors import TransactionError, failure, rejected
+from coordinator_client.errors import failure, rejected
 from coordinator_client.transaction_offsets import TransactionOffsets
 from coordinator_protocol.errors import ErrorClass, ErrorCode
-
-CUT_OFF_CLOSE_MS: Final = 1_000
-"""How long a consumer tries to leave its group once the server does not answer."""
-
-
-class Patience:
-    """How long a call waits."""
-
-    __slots__ = ("_cut_off_ms", "ends_ms", "limit_ms")
-
-    def __init__(self, ends_ms: int, limit_ms: int, cut_off_ms: int | None = None) -> None:
-        """`limit_ms` is the whole time, for messages. `cut_off_ms`: how long at most, once the server does not
-        answer."""
-        self.ends_ms = ends_ms
-        self.limit_ms = limit_ms
-        self._cut_off_ms = cut_off_ms
-
-    def until_ms(self, core: ConsumerCore, now_ms: int) -> int:
-        """Return when it ends, as things stand."""
-        if self._cut_off_ms is not None and core.is_cut_off:
-            self.ends_ms = min(self.ends_ms, now_ms + self._cut_off_ms)
-            self._cut_off_ms = None
-        return self.ends_ms
 
 
 class ConsumerShell:
@@ -216,15 +193,6 @@ class ConsumerShell:
                 error.action = SEEK_BEHIND
                 raise error
         return records
-
-
-def timed_out(what: str, timeout_ms: int) -> TransactionError:
-    """Return the failure of a call that the server did not answer in time."""
-    error = failure(
-        ErrorCode.REQUEST_TIMED_OUT, ErrorClass.RETRY, f"{what} did not come to an end within {timeout_ms} ms"
-    )
-    error.action = "Try again, or with a longer timeout_ms."
-    return error
 
 
 def _check_held(slices: Iterable[Slice]) -> None:

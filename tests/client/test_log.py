@@ -9,7 +9,18 @@ import pytest
 
 import coordinator_client
 from coordinator_api.v1 import group_pb2 as group
-from coordinator_client import Admin, AsyncConsumer, Consumer, Misconfigured, Producer, Unreachable, read
+from coordinator_client import (
+    Admin,
+    AsyncConsumer,
+    AsyncProducer,
+    Consumer,
+    Misconfigured,
+    Producer,
+    Retriable,
+    Unreachable,
+    read,
+)
+from coordinator_client.state import ProducerStatus
 from coordinator_protocol.errors import ErrorCode, Method
 from tests.client.consumers import T0, ClassicRoom, Room
 from tests.client.fake_server import refuse
@@ -250,6 +261,58 @@ def test_a_close_in_asyncio_takes_as_short() -> None:
         return room.world.now_ms - started_ms
 
     assert room.world.run(work()) <= 1_500
+
+
+def test_a_producer_gives_the_abort_up_that_comes_with_its_close(world: World) -> None:
+    producer = producer_in(world)
+    txn = producer.transaction()
+    txn.__enter__()
+    txn.send("t", b"x")
+    txn.flush()
+    world.weather = lambda _: Fault.LOST_REQUEST
+    started_ms = world.now_ms
+    with pytest.raises(Retriable, match="the abort did not come to an end within 1000 ms") as failed:
+        producer.close()
+    assert world.now_ms - started_ms <= 1_500
+    assert "the server aborts the transaction at its timeout" in failed.value.action
+    assert producer.status is ProducerStatus.CLOSED
+    producer.close()
+
+
+def test_a_producer_in_asyncio_gives_it_up_as_soon(world: World) -> None:
+    async def work() -> int:
+        producer = AsyncProducer(world.connection(), transactional_id="p", transact_bytes=0)
+        txn = producer.transaction()
+        await txn.__aenter__()
+        await txn.send("t", b"x")
+        await txn.flush()
+        world.weather = lambda _: Fault.LOST_REQUEST
+        started_ms = world.now_ms
+        with pytest.raises(Retriable, match="the abort did not come to an end"):
+            await producer.close()
+        assert producer.status is ProducerStatus.CLOSED
+        return world.now_ms - started_ms
+
+    assert world.run(work()) <= 1_500
+
+
+def test_the_abort_that_comes_with_a_close_is_tried_again_where_it_can_succeed(world: World) -> None:
+    producer = producer_in(world)
+    txn = producer.transaction()
+    txn.__enter__()
+    txn.send("t", b"x")
+    txn.flush()
+    world.fault(Method.END_TXN, Fault.LOST_REQUEST, Fault.LOST_REPLY)
+    producer.close()
+    assert world.server.ids["p"].state == "CompleteAbort"
+
+
+def test_a_plain_producer_does_not_give_its_records_up_so_soon(world: World) -> None:
+    producer = Producer(world.connection(), delivery_timeout_ms=60_000)
+    producer.send("t", b"x")
+    world.weather = lambda _: Fault.LOST_REQUEST if world.now_ms < 30_000 else Fault.NONE
+    producer.close()
+    assert world.server.visible() == [b"x"]
 
 
 def test_no_time_to_close_is_no_setting() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from coordinator_api.v1 import log_pb2 as log
 from coordinator_client import (
     Admin,
     AsyncConsumer,
@@ -24,6 +25,7 @@ from coordinator_client import (
 )
 from coordinator_client.errors import Loss
 from coordinator_client.loops import Loop
+from coordinator_client.methods import DESCRIBE_TOPICS
 from coordinator_protocol.errors import ErrorCode, Method
 from tests.client.consumers import Room
 from tests.client.world import Fault, World
@@ -242,9 +244,6 @@ def test_what_was_never_sent_is_not_unknown_however_long_it_was_tried(world: Wor
 
 
 def test_a_request_that_is_taken_back_meanwhile_is_not_sent(world: World) -> None:
-    from coordinator_api.v1 import log_pb2 as log
-    from coordinator_client.methods import DESCRIBE_TOPICS
-
     connection = connection_in(world, FakeLook(world, up_at_ms=1_000), wait=True)
     answers: list[Any] = []
     request = log.DescribeTopicsRequest()
@@ -259,10 +258,33 @@ def test_a_request_that_is_taken_back_meanwhile_is_not_sent(world: World) -> Non
     assert len(world.sent) == 1
 
 
-def test_closing_reports_what_still_waits(world: World) -> None:
-    from coordinator_api.v1 import log_pb2 as log
-    from coordinator_client.methods import DESCRIBE_TOPICS
+def test_what_is_left_of_its_time_is_the_time_it_gets(world: World) -> None:
+    connection = connection_in(world, FakeLook(world, up_at_ms=4_000), wait=True)
+    given_ms: list[int] = []
+    start = world.start
 
+    def noting(rpc: Any, request: Any, *, timeout_ms: int, on_done: Callable[[Any], None]) -> Any:
+        given_ms.append(timeout_ms)
+        return start(rpc, request, timeout_ms=timeout_ms, on_done=on_done)
+
+    world.start = noting  # type: ignore[method-assign]
+    connection.transport.start(DESCRIBE_TOPICS, log.DescribeTopicsRequest(), timeout_ms=9_000, on_done=lambda _: None)
+    world.pause(8_000)
+    assert 4_000 <= given_ms[0] <= 5_000
+
+
+def test_an_attempt_that_ended_before_the_first_contact_was_certainly_not_sent(world: World) -> None:
+    connection = connection_in(world, FakeLook(world), wait=True)
+    answers: list[Any] = [
+        connection.transport.ask(DESCRIBE_TOPICS, log.DescribeTopicsRequest(), timeout_ms=3_000),
+    ]
+    connection.transport.start(DESCRIBE_TOPICS, log.DescribeTopicsRequest(), timeout_ms=3_000, on_done=answers.append)
+    world.pause(4_000)
+    for loss in answers:
+        assert (loss.status, loss.is_unsent, loss.is_final) == ("UNAVAILABLE", True, False)
+
+
+def test_closing_reports_what_still_waits(world: World) -> None:
     connection = connection_in(world, FakeLook(world), wait=True)
     answers: list[Any] = []
     connection.transport.start(DESCRIBE_TOPICS, log.DescribeTopicsRequest(), timeout_ms=90_000, on_done=answers.append)

@@ -22,6 +22,7 @@ from coordinator_protocol.marker import Marker, Outcome
 from coordinator_protocol.sequences import next_sequence
 from coordinator_server.stored import StoredBatch
 from partition_log.batch_checks import why_unreadable
+from partition_log.batches import OFFSET_END, LogDamaged
 from partition_log.state import (
     BATCHES_CACHED_MAX,
     NO_COORDINATOR_EPOCH,
@@ -110,15 +111,27 @@ class PartitionAudit:
         return sum(start_offset <= logged.offset < end_offset for logged in self.markers)
 
 
-def audit_log(batches: Iterable[StoredBatch], forgotten: ForgottenProducers, *, opens_payloads: bool) -> PartitionAudit:
-    """Read a whole log, from offset 0. `opens_payloads`: the topic takes only what readers can decode."""
+def audit_log(
+    read_from: Callable[[int], Iterable[StoredBatch]], forgotten: ForgottenProducers, *, opens_payloads: bool
+) -> PartitionAudit:
+    """Read a whole log, from offset 0; behind damage only the batches themselves are checked. `opens_payloads`: the
+    topic takes only what readers can decode."""
     audit = PartitionAudit(forgotten, opens_payloads)
-    try:
-        for batch in batches:
-            _take(audit, batch)
-    except Refused as damage:
-        audit.is_whole = False
-        audit.damaged.append(f"after offset {audit.end_offset}: {damage.message}; what follows was not checked")
+    while audit.end_offset < OFFSET_END:
+        try:
+            for batch in read_from(audit.end_offset):
+                _take(audit, batch)
+        except LogDamaged as damage:
+            audit.is_whole = False
+            lost = f"the records from offset {damage.offset} to {damage.next_offset - 1}"
+            audit.damaged.append(f"{lost} cannot be read: {damage.reason}; what else follows from them was not checked")
+            audit.end_offset = damage.next_offset
+        except Refused as damage:
+            audit.is_whole = False
+            audit.damaged.append(f"after offset {audit.end_offset}: {damage.message}; what follows was not checked")
+            break
+        else:
+            break
     return audit
 
 

@@ -11,6 +11,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -22,6 +23,7 @@ from coordinator_runtime.store import Family, StoreUnreadable
 from coordinator_server import stored
 from coordinator_server.partition_audit import LoggedMarker, PartitionAudit, audit_log, producer_differences
 from coordinator_server.stored import HistoryRow, StoredRows
+from partition_log.batches import LogDamaged
 from partition_log.catalog.codec import TOPIC_TYPE
 from partition_log.catalog.records import OrdinalsAllocated, TopicCreated
 from partition_log.catalog.state import PayloadValidation
@@ -33,7 +35,16 @@ from txn_coordinator.state import LEGAL_STEPS, PREPARED, Transaction, Transactio
 _KEEPS_HISTORY: Final = frozenset({(Coordinator.CATALOG, TOPIC_TYPE), (Coordinator.TRANSACTIONS, TRANSACTION_TYPE)})
 """Record types of which every change is in the history."""
 
-_UNREADABLE: Final = (StoreUnreadable, Refused, UnknownVersion, DecodeError, struct.error, ValueError, IndexError)
+_UNREADABLE: Final = (
+    StoreUnreadable,
+    LogDamaged,
+    Refused,
+    UnknownVersion,
+    DecodeError,
+    struct.error,
+    ValueError,
+    IndexError,
+)
 """What reading a damaged row raises, whatever it is a row of."""
 
 VIOLATIONS_KEPT_MAX: Final = 1_000
@@ -154,12 +165,14 @@ class _Verification:
             if head.log_start_offset > 0:
                 self._unread.add(ordinal)
                 # What was trimmed can no longer be recomputed; what is left is checked batch by batch.
-                self._check_trimmed(ordinal, name, log)
+                try:
+                    self._check_trimmed(ordinal, name, log)
+                except _UNREADABLE as damage:
+                    log.violated(f"{name}: a row cannot be read: {_words(damage)}")
                 continue
             try:
-                audit = audit_log(
-                    stored.batches(self._rows, ordinal), head.forgotten, opens_payloads=ordinal in self._validated
-                )
+                read_from = partial(stored.batches, self._rows, ordinal)
+                audit = audit_log(read_from, head.forgotten, opens_payloads=ordinal in self._validated)
                 self._note(log, name, audit.batch_count, audit.damaged)
                 if not audit.is_whole:
                     self._unread.add(ordinal)
@@ -380,6 +393,8 @@ def _key(key: bytes) -> str:
 
 
 def _words(damage: Exception) -> str:
+    if isinstance(damage, LogDamaged):
+        return f"offsets {damage.offset} to {damage.next_offset - 1}: {damage.reason}"
     return damage.message if isinstance(damage, Refused) else f"{type(damage).__name__}: {damage}"
 
 

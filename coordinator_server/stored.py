@@ -13,10 +13,12 @@ from typing import Final, Protocol
 
 from coordinator_api.storage.v1 import runtime_pb2
 from coordinator_protocol.batch import HEADER_BYTES, BatchHeader, decode_header
+from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Marker, Outcome, decode_marker_payload
 from coordinator_runtime.decision import Coordinator, ShardKey
-from coordinator_runtime.store import Family
+from coordinator_runtime.store import Family, StoreDamaged
 from partition_log import codec
+from partition_log.batches import batches as readable_batches
 from partition_log.catalog.codec import CatalogCodec
 from partition_log.catalog.records import CatalogRecord
 from partition_log.catalog.state import CATALOG_KEY
@@ -180,10 +182,18 @@ def transactions(rows: StoredRows) -> Iterator[Transaction]:
 def batches(rows: StoredRows, ordinal: int, start_offset: int = 0) -> Iterator[StoredBatch]:
     """The log of a partition from the batch on that holds the offset.
 
-    Raises Refused (CORRUPT_MESSAGE) at a row that is no batch."""
+    Raises LogDamaged at bytes that cannot be read, or are no batch."""
     start, end = codec.log_key(ordinal, start_offset), codec.partition_key(ordinal + 1)
-    for key, encoded in rows.scan(Family.LOG, start, end):
-        yield StoredBatch(_LOG_ROW_KEY.unpack(key)[1], encoded, decode_header(encoded))
+    at = start_offset
+    try:
+        for key, encoded in rows.scan(Family.LOG, start, end):
+            batch = StoredBatch(_LOG_ROW_KEY.unpack(key)[1], encoded, decode_header(encoded))
+            yield batch
+            at = max(at, batch.header.last_offset + 1)
+    except (StoreDamaged, Refused):
+        # It says how far the damage goes, and shows what is whole beside it.
+        for header, encoded in readable_batches(rows, ordinal, at):
+            yield StoredBatch(header.last_offset, encoded, header)
 
 
 def heads(rows: StoredRows) -> dict[int, PartitionHead]:

@@ -19,6 +19,7 @@ from coordinator_server.commands.remote_log import Position
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.output import NOTHING, Row, moment
 from coordinator_server.stored import StoredBatch, StoredRows
+from partition_log.batches import OFFSET_END, LogDamaged
 from partition_log.catalog.records import TopicCreated
 from partition_log.catalog.state import Topic
 
@@ -30,17 +31,20 @@ def stopped_log(
 ) -> Iterator[LoggedBatch | CorruptBatch]:
     """The batches of a topic, partition by partition; a damaged one is its error.
 
-    Raises CommandFailed for a topic or partition that is not there, Refused for a row that is no batch at all."""
+    Raises CommandFailed for a topic or partition that is not there."""
     topic = _topic(rows, name)
     for partition in chosen_partitions(name, len(topic.partition_ordinals), partitions):
         ordinal = topic.partition_ordinals[partition]
-        for batch in _from(rows, ordinal, start):
+        for found in _from(rows, ordinal, start):
+            if isinstance(found, LogDamaged):
+                yield _unreadable(name, partition, found)
+                continue
             try:
-                verify_batch(batch.encoded)
+                verify_batch(found.encoded)
             except Refused as damage:
-                yield _corrupt(name, partition, batch, damage.message)
+                yield _corrupt(name, partition, found, damage.message)
             else:
-                yield _logged(rows, topic, partition, batch, start)
+                yield _logged(rows, topic, partition, found, start)
 
 
 def transaction_history(rows: StoredRows, transactional_id: str | None) -> Iterator[list[Row]]:
@@ -93,15 +97,22 @@ def _topic(rows: StoredRows, name: str) -> Topic:
     return found
 
 
-def _from(rows: StoredRows, ordinal: int, start: Position) -> Iterator[StoredBatch]:
+def _from(rows: StoredRows, ordinal: int, start: Position) -> Iterator[StoredBatch | LogDamaged]:
     if start == "latest":
         return
     first_offset = start if isinstance(start, int) else 0
     since_ms = round(start.timestamp() * 1000) if isinstance(start, datetime) else None
-    for batch in stored.batches(rows, ordinal, first_offset):
-        if since_ms is None or batch.header.max_timestamp_ms >= since_ms:
-            since_ms = None
-            yield batch
+    while first_offset < OFFSET_END:
+        try:
+            for batch in stored.batches(rows, ordinal, first_offset):
+                if since_ms is None or batch.header.max_timestamp_ms >= since_ms:
+                    since_ms = None
+                    yield batch
+        except LogDamaged as damage:
+            yield damage
+            first_offset = damage.next_offset
+        else:
+            return
 
 
 def _logged(rows: StoredRows, topic: Topic, partition: int, batch: StoredBatch, start: Position) -> LoggedBatch:
@@ -134,6 +145,17 @@ def _records_of(topic: str, partition: int, batch: StoredBatch, first_offset: in
         return found[first_offset - header.base_offset :]
 
     return records
+
+
+def _unreadable(topic: str, partition: int, damage: LogDamaged) -> CorruptBatch:
+    return CorruptBatch(
+        ErrorCode.CORRUPT_MESSAGE,
+        damage.reason,
+        topic=topic,
+        partition=partition,
+        offset=damage.offset,
+        next_offset=damage.next_offset,
+    )
 
 
 def _corrupt(topic: str, partition: int, batch: StoredBatch, why: str) -> CorruptBatch:

@@ -65,6 +65,7 @@ def call_context(header: common_pb2.RequestHeader, call: CallContext, method: st
         client_txn_version,
         header.immediate_51,
         method or call.method,
+        call.connection,
     )
 
 

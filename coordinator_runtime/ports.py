@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import Decision, Operation, Share
+
+Connection = int | str
+"""Names a connection of a caller, in the words of its transport."""
 
 
 class CallContext(Struct, frozen=True, gc=False):
@@ -30,6 +33,8 @@ class CallContext(Struct, frozen=True, gc=False):
     immediate_51: bool = False
     method: str = ""
     """Name of the remote procedure, for whoever counts."""
+    connection: Connection = ""
+    """What the call came by: its answer takes room there."""
 
 
 class PartitionName(NamedTuple):
@@ -278,3 +283,32 @@ class AllowAll:
 
     def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool:
         return True
+
+
+class AnswerRoom(Protocol):
+    """How many bytes of answers there may be that nobody has taken yet, by connection and in all."""
+
+    def check(self, connection: Connection) -> None:
+        """Return only if a large answer may be made for the connection. Raises Refused THROTTLING_QUOTA_EXCEEDED."""
+        ...
+
+    def hold(self, connection: Connection, size_bytes: int) -> None:
+        """So many bytes wait for the connection. `release` must follow."""
+        ...
+
+    def release(self, connection: Connection, size_bytes: int) -> None:
+        """They need no memory any more."""
+        ...
+
+
+class BoundlessRoom:
+    """For whoever has no network."""
+
+    def check(self, connection: Connection) -> None: ...
+
+    def hold(self, connection: Connection, size_bytes: int) -> None: ...
+
+    def release(self, connection: Connection, size_bytes: int) -> None: ...
+
+
+BOUNDLESS_ROOM: Final = BoundlessRoom()

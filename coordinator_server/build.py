@@ -29,6 +29,7 @@ from coordinator_runtime.store import Store, StoreFailed
 from coordinator_runtime.worker import WorkerProcess
 from coordinator_server.admin_servicer import Administration, AdminServicer
 from coordinator_server.admission import Admission
+from coordinator_server.answer_bytes import AnswerBytes
 from coordinator_server.config import Address, Config
 from coordinator_server.events import EventObserver
 from coordinator_server.group_events import GroupObserver
@@ -117,6 +118,8 @@ class Server:
     driver: LoopDriver
     commits: CommitThread
     dispatcher: Dispatcher
+    answers: AnswerBytes
+    """Shared with the transport, which knows when an answer was taken."""
     worker: WorkerProcess
     """For computations that would hold up the loop. Closed when nobody waits for one any more."""
     payload_worker: WorkerProcess
@@ -145,7 +148,8 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
     )
     driver = LoopDriver(runtime, on_failure)
     admission = Admission(config.admission_limits(), lambda: runtime.parked_calls)
-    dispatcher = Dispatcher(SERVICES, admission, clock, message_bytes_max=config.message_bytes_max)
+    answers = AnswerBytes(config.answer_limits())
+    dispatcher = Dispatcher(SERVICES, admission, clock, message_bytes_max=config.message_bytes_max, room=answers)
     numbers = ServerNumbers(TransactionNumbers(), CallNumbers(SERVICES), LogNumbers(), GroupNumbers(), RuntimeNumbers())
     runtime.on_group = numbers.runtime.group_durable
     runtime.on_wait_ended = numbers.runtime.waited
@@ -166,6 +170,7 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
         commits=commits,
         calls_in_flight=dispatcher.calls_in_flight,
         protocol=SERVICES[0].file.package,
+        answers=answers,
     )
     payload_worker = WorkerProcess()
     return Server(
@@ -175,6 +180,7 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
         driver=driver,
         commits=commits,
         dispatcher=dispatcher,
+        answers=answers,
         worker=WorkerProcess(),
         payload_worker=payload_worker,
         batch_checks=BatchChecks(payload_worker, config.limits()),
@@ -212,6 +218,7 @@ async def load(server: Server, config: Config, address: Address) -> int:
         new_topic_id=new_uuid,
     )
     log = LogService(runtime, server.store, directory, verifier=verifier, authorizer=authorizer, checks=checks)
+    log.fetcher.room = server.answers
     transact_parts = TransactParts(
         TransactedBatches(server.store, directory, authorizer, checks, log.fetcher.damage),
         TransactedGroups(GroupRouter(shard_count), directory, authorizer),

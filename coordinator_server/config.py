@@ -27,6 +27,7 @@ from coordinator_runtime.rocks import StoreOptions
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.segments import SegmentOptions
 from coordinator_server.admission import AdmissionLimits
+from coordinator_server.answer_bytes import AnswerLimits
 from coordinator_server.logs import LogFormat, LogLevel
 from coordinator_server.metrics.lag import LagConfig
 from coordinator_server.transports import NO_UNIX_SOCKETS, TransportName
@@ -274,6 +275,23 @@ class Config(BaseSettings):
     long_polls_max: Positive = 10_000
     """Fetch calls that may wait for records at the same time."""
 
+    connections_max: Positive = 10_000
+    """Connections of callers; more are closed as soon as they come. At most what the limit of open files (`ulimit -n`)
+    leaves beside the store. Too small: clients are kept out. Too large: each may hold its share of memory."""
+
+    streams_per_connection_max: Annotated[int, Field(ge=100, le=100_000)] = 1_000
+    """Calls and sessions of one connection that have not ended; a client waits before it begins more. Too small: long
+    polls of a process hold up its other calls. Too large: one connection takes much memory."""
+
+    answer_bytes_max: Positive = 256 * MEBI
+    """Bytes of answers that wait for callers to take them; beyond, reads are told to come again
+    (THROTTLING_QUOTA_EXCEEDED). Too small: many readers of large batches wait for each other. Too large: readers that
+    stand still cost twice as much memory."""
+
+    answer_bytes_per_connection_max: Positive = 64 * MEBI
+    """The same for one connection; less while others hold much. Too small: the readers of one process wait for each
+    other. Too large: few readers that stand still take the room of all."""
+
     group_bytes_max: Positive = MEBI
     """Size at which a commit group is closed early. Larger: writing it holds the server for longer (1 MiB: 2 ms)."""
 
@@ -333,6 +351,11 @@ class Config(BaseSettings):
     def _limits_make_sense_together(self) -> Self:
         if self.transport is TransportName.NATIVE and is_unix(self.listen):
             raise ValueError(f"transport = native, listen = {self.listen}: {NO_UNIX_SOCKETS}")
+        if self.answer_bytes_max < self.message_bytes_max:
+            raise ValueError(
+                f"answer_bytes_max = {self.answer_bytes_max}: must be at least message_bytes_max"
+                f" ({self.message_bytes_max}), or the largest answer is never given"
+            )
         self.limits()
         self.group_config()
         return self
@@ -393,6 +416,10 @@ class Config(BaseSettings):
     def admission_limits(self) -> AdmissionLimits:
         """The bounds of calls under way."""
         return AdmissionLimits(self.calls_in_work_max, self.reserved_calls, self.long_polls_max, self.group_waits_max)
+
+    def answer_limits(self) -> AnswerLimits:
+        """The bounds of answers that wait for callers."""
+        return AnswerLimits(self.answer_bytes_max, self.answer_bytes_per_connection_max)
 
     def store_options(self) -> StoreOptions:
         """Memory and log size of the store."""

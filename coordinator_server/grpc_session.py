@@ -10,7 +10,7 @@ import grpc
 from grpc import aio
 
 from coordinator_runtime.clock import Clock
-from coordinator_runtime.ports import CallContext
+from coordinator_runtime.ports import AnswerRoom, CallContext
 from coordinator_server.session import STATUS_NUMBERS, Session, SessionLimits
 from coordinator_server.transport import CallStatus, Handler, TransportError
 
@@ -41,12 +41,13 @@ class GrpcSessions:
         self._open: set[Session] = set()
         self._is_stopping = False
 
-    def method_handler(self, handler: Handler) -> grpc.RpcMethodHandler[bytes, bytes]:
+    def method_handler(self, handler: Handler, room: AnswerRoom) -> grpc.RpcMethodHandler[bytes, bytes]:
         """What grpc.aio calls for every new stream."""
 
         async def serve(_requests: object, context: _Context) -> None:
-            call = CallContext(host=host_of(context.peer()))
-            await self._serve(Session(handler, self._clock, call, self._limits), context)
+            peer = context.peer()
+            call = CallContext(host=host_of(peer), connection=peer)
+            await self._serve(Session(handler, self._clock, call, self._limits, room), context)
 
         return grpc.stream_stream_rpc_method_handler(serve)
 
@@ -115,4 +116,7 @@ class _Stream:
                 await self._outgoing.wait()
                 self._outgoing.clear()
             else:
+                leaving_bytes = self._session.leaving_bytes
+                # Waits for the flow control of HTTP/2.
                 await self._context.write(body)
+                self._session.taken(leaving_bytes)

@@ -6,9 +6,10 @@ clients do not retry CANCELLED. Two servers on one port would share its connecti
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final, cast
 
 import grpc
 from grpc import aio
@@ -16,9 +17,11 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from coordinator_runtime.clock import Clock
-from coordinator_runtime.ports import CallContext
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext, Connection
+from coordinator_server.answer_bytes import COUNTED_BYTES_MIN
 from coordinator_server.grpc_session import GrpcSessions, host_of, status_code
-from coordinator_server.listening import AddressRefused, close, tcp_sockets
+from coordinator_server.listening import AddressRefused, close, established_connections, log_harm, tcp_sockets
 from coordinator_server.session import SESSION_METHOD
 from coordinator_server.transport import Handler, TransportError
 from coordinator_server.transports import (
@@ -26,13 +29,20 @@ from coordinator_server.transports import (
     CONNECTION_AGE_MS_MAX,
     KEEPALIVE_MS,
     KEEPALIVE_TIMEOUT_MS,
+    ConnectionNumbers,
     TransportName,
     TransportOptions,
 )
 from coordinator_server.unix_socket import is_unix, only_for_the_owner, take_unix_address
 
-_PENDING_CALLS_MAX: Final = 1_000_000
-"""In effect none: how much work is taken is decided in `admission`, where a refusal is an answer."""
+_PENDING_CALLS_MAX: Final = 16_384
+"""Calls that wait for the loop. How much work is taken is decided in `admission`, where a refusal is an answer; only a
+flood, or a loop that stands still for long, lets so many gather."""
+
+_REQUESTS_PER_READ_MAX: Final = 32
+"""Calls of one connection that are begun before the others have their turn."""
+
+_WATCH_SECONDS: Final = 10.0
 
 _CLIENT_PING_INTERVAL_MS_MIN: Final = 20_000
 
@@ -54,13 +64,12 @@ class GrpcTransport:
         self._clock = clock
         self.on_failure: Callable[[Exception], None] = lambda _failure: None
         """Never called: grpc.aio goes on, or ends the process."""
-        self._server = aio.server(options=_channel_options(options.message_bytes_max))
+        self._options = options
+        self._server: aio.Server | None = None
+        self._port = 0
         self._sessions = GrpcSessions(clock)
         self._health = health.aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        if options.has_reflection:
-            names = (*services, health.SERVICE_NAME, reflection.SERVICE_NAME)
-            reflection.enable_server_reflection(names, self._server)
+        self._next_watch: asyncio.TimerHandle | None = None
 
     def bind(self, host: str, port: int) -> int:
         if is_unix(host):
@@ -68,26 +77,40 @@ class GrpcTransport:
             return 0
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         # Ask the system itself first: gRPC only says that it could not, not why.
-        close(tcp_sockets(host, port))
+        sockets = tcp_sockets(host, port)
+        close(sockets)
         try:
-            return self._server.add_insecure_port(address)
+            self._port = self._new_server(len(sockets)).add_insecure_port(address)
         except RuntimeError as error:
             raise AddressRefused(f"cannot listen on {address}: {error}") from error
+        return self._port
+
+    def _new_server(self, addresses: int) -> aio.Server:
+        """gRPC counts connections by address, so each has its share."""
+        options = _channel_options(self._options, max(1, self._options.connections_max // addresses))
+        self._server = aio.server(options=options)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        if self._options.has_reflection:
+            names = (*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME)
+            reflection.enable_server_reflection(names, self._server)
+        return self._server
 
     def _bind_unix(self, address: str) -> None:
         try:
             take_unix_address(address)
             with only_for_the_owner():
-                self._server.add_insecure_port(address)
+                self._new_server(1).add_insecure_port(address)
         except (OSError, RuntimeError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise AddressRefused(f"cannot listen on {address}: {reason}") from error
 
-    async def start(self, handler: Handler) -> None:
+    async def start(self, handler: Handler, room: AnswerRoom = BOUNDLESS_ROOM) -> None:
+        assert self._server is not None, "bind comes before start"
         # Last of the handlers, because it takes every name that nobody before it knew.
-        self._server.add_generic_rpc_handlers((_Calls(handler, self._clock, self._sessions),))
+        self._server.add_generic_rpc_handlers((_Calls(handler, self._clock, self._sessions, room),))
         await self.set_ready(False)
         await self._server.start()
+        self._watch_connections()
 
     async def set_ready(self, is_ready: bool) -> None:
         for service in self._services:
@@ -102,14 +125,33 @@ class GrpcTransport:
         self._sessions.announce_stop()
 
     async def stop(self, grace_ms: int) -> None:
-        await self._server.stop(grace_ms / 1000)
+        if self._next_watch is not None:
+            self._next_watch.cancel()
+        if self._server is not None:
+            await self._server.stop(grace_ms / 1000)
+
+    def numbers(self) -> ConnectionNumbers:
+        return ConnectionNumbers(self._options.connections_max, established_connections(self._port))
+
+    def _watch_connections(self) -> None:
+        """Say when connections are refused, which gRPC does without a word: whenever there are as many as may be."""
+        loop = asyncio.get_running_loop()
+        self._next_watch = loop.call_later(_WATCH_SECONDS, self._watch_connections)
+        # In a thread, because the system's table may be long; no state of ours is touched there.
+        loop.run_in_executor(None, self._look_at_connections)
+
+    def _look_at_connections(self) -> None:
+        numbers = self.numbers()
+        if (numbers.open_connections or 0) >= numbers.connections_max:
+            log_harm("connections", details=f"{numbers.open_connections} are open")
 
 
 class _Calls(grpc.GenericRpcHandler):
     """Hands every call to the handler, those of a session too."""
 
-    def __init__(self, handler: Handler, clock: Clock, sessions: GrpcSessions) -> None:
+    def __init__(self, handler: Handler, clock: Clock, sessions: GrpcSessions, room: AnswerRoom) -> None:
         self._handler = handler
+        self._room = room
         self._clock = clock
         self._sessions = sessions
         # Bounded, because callers choose the names: those that the handler does not know come here too.
@@ -121,32 +163,76 @@ class _Calls(grpc.GenericRpcHandler):
 
     def _make_method_handler(self, method: str) -> grpc.RpcMethodHandler[bytes, bytes]:
         if method == SESSION_METHOD:
-            return self._sessions.method_handler(self._handler)
+            return self._sessions.method_handler(self._handler, self._room)
         return grpc.unary_unary_rpc_method_handler(self._behavior(method))
 
     def _behavior(self, method: str) -> _Behavior:
         async def serve(body: bytes, context: aio.ServicerContext[bytes, bytes]) -> bytes:
+            call = self._call_context(context)
+            held = _HeldAnswer(self._room, call.connection)
+            pending = self._handler(method, body, call)
+            # At once and not after the await: what is decided in between must know of it.
+            pending.on_settled(held.hold)
             # A client that gives up cancels this coroutine, and awaiting passes that on to the Pending.
             try:
-                return await self._handler(method, body, self._call_context(context))
+                answer = await pending
             except TransportError as error:
                 await context.abort(status_code(error.status), error.message)
+            except asyncio.CancelledError:
+                held.release()
+                raise
+            if held.size_bytes:
+                # Called when gRPC has sent it, which the flow control of HTTP/2 decides, or the caller is gone.
+                context.add_done_callback(cast("Any", held.release))
+            return answer
 
         return serve
 
     def _call_context(self, context: aio.ServicerContext[bytes, bytes]) -> CallContext:
         seconds_left = context.time_remaining()
         deadline_ms = None if seconds_left is None else self._clock.monotonic_ms() + int(seconds_left * 1000)
-        return CallContext(host=self._host_of(context.peer()), deadline_ms=deadline_ms)
+        peer = context.peer()
+        return CallContext(host=self._host_of(peer), deadline_ms=deadline_ms, connection=peer)
 
 
-def _channel_options(message_bytes_max: int) -> list[tuple[str, int]]:
+class _HeldAnswer:
+    """The answer of one call, as far as it counts among those that wait for their callers."""
+
+    __slots__ = ("_connection", "_room", "size_bytes")
+
+    def __init__(self, room: AnswerRoom, connection: Connection) -> None:
+        self._room = room
+        self._connection = connection
+        self.size_bytes = 0
+
+    def hold(self, settled: Pending[bytes]) -> None:
+        try:
+            size_bytes = len(settled.result())
+        except TransportError:
+            return
+        if size_bytes >= COUNTED_BYTES_MIN:
+            self.size_bytes = size_bytes
+            self._room.hold(self._connection, size_bytes)
+
+    def release(self, _context: object = None) -> None:
+        if self.size_bytes:
+            self._room.release(self._connection, self.size_bytes)
+            self.size_bytes = 0
+
+
+def _channel_options(options: TransportOptions, connections_max: int) -> list[tuple[str, int]]:
+    message_bytes_max = options.message_bytes_max
     return [
         ("grpc.server.max_pending_requests", _PENDING_CALLS_MAX),
         ("grpc.server.max_pending_requests_hard_limit", _PENDING_CALLS_MAX),
         ("grpc.max_receive_message_length", message_bytes_max),
         ("grpc.max_send_message_length", message_bytes_max),
         ("grpc.so_reuseport", 0),
+        ("grpc.max_allowed_incoming_connections", connections_max),
+        ("grpc.max_concurrent_streams", options.streams_max),
+        # Not `grpc.http.overload_protection`: it resets calls of callers that keep the rules when many begin at once.
+        ("grpc.http2.max_requests_per_read", _REQUESTS_PER_READ_MAX),
+        ("grpc.http2.ping_on_rst_stream_percent", 100),
         ("grpc.keepalive_time_ms", KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 1),

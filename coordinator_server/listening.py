@@ -5,13 +5,22 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
+
+import structlog
 
 _BACKLOG: Final = 4_096
 """Connections that may wait to be taken; the system may allow fewer."""
 
 _NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 """A name may stand for an address that this machine does not have, as `localhost` does without IPv6."""
+
+
+_TCP_TABLES: Final = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
+_ESTABLISHED: Final = "01"
+
+_log = structlog.get_logger("transport")
 
 
 class AddressRefused(Exception):
@@ -64,3 +73,29 @@ def close(sockets: Iterable[socket.socket]) -> None:
     """Give the addresses back."""
     for each in sockets:
         each.close()
+
+
+def established_connections(port: int) -> int | None:
+    """How many TCP connections this machine has on its port, as Linux counts them; None where nobody can say."""
+    if port == 0 or not _TCP_TABLES[0].exists():
+        return None
+    ours = f":{port:04X}"
+    count = 0
+    for table in _TCP_TABLES:
+        if table.exists():
+            lines = table.read_text(encoding="ascii").splitlines()[1:]
+            count += sum(fields[1].endswith(ours) and fields[3] == _ESTABLISHED for fields in map(str.split, lines))
+    return count
+
+
+def log_harm(kind: str, **details: object) -> None:
+    """One line for what was refused or cut so that others are served. Called seldom, however often it happens."""
+    _log.warning("harm", kind=kind, advice=_ADVICE[kind], **details)
+
+
+_ADVICE: Final = {
+    "connections": "as many connections are open as may be: find out whose they are, or raise connections_max",
+    "not_taken": "the system gives no connection: look at the limit of open files",
+    "resets": "a connection that began calls only to reset them was cut: look at the program on that host",
+    "control_frames": "a connection that sent HTTP/2 frames without calls was cut: look at the program on that host",
+}

@@ -13,12 +13,14 @@ import txn_native_transport as native
 
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import CallContext
+from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext, Connection
+from coordinator_server.answer_bytes import COUNTED_BYTES_MIN
+from coordinator_server.listening import log_harm
 from coordinator_server.native_streams import Stream, Wire
 from coordinator_server.session import STATUS_NUMBERS
 from coordinator_server.transport import CallStatus, Handler, TransportError
 
-_INTERFACE: Final = 2
+_INTERFACE: Final = 3
 if native.INTERFACE != _INTERFACE:
     raise ImportError(f"txn_native_transport has interface {native.INTERFACE}, and this server knows {_INTERFACE}")
 
@@ -27,15 +29,25 @@ _EVENTS_PER_TURN: Final = 256
 
 _log = structlog.get_logger("transport")
 
-OpenStream = Callable[[str, str, Wire], Stream]
-"""(full name of the method, host of the caller, wire) -> the stream."""
+OpenStream = Callable[[str, CallContext, Wire], Stream]
+"""(full name of the method, caller, wire) -> the stream."""
 
 
 class Exchange:
     """Calls and streams that have not ended, by their token."""
 
-    def __init__(self, server: native.Server, clock: Clock, handler: Handler, open_stream: OpenStream) -> None:
+    def __init__(
+        self,
+        server: native.Server,
+        clock: Clock,
+        handler: Handler,
+        open_stream: OpenStream,
+        room: AnswerRoom = BOUNDLESS_ROOM,
+    ) -> None:
         self._server = server
+        self._room = room
+        self._held: dict[int, tuple[Connection, int]] = {}
+        """Answers that were given and not taken: connection and size, by the token of the call that has ended."""
         self._clock = clock
         self._handler = handler
         self._open_stream = open_stream
@@ -76,38 +88,48 @@ class Exchange:
 
     def _receive(self, event: tuple[Any, ...]) -> None:
         match event:
-            case (native.CALL, token, method, body, host, ms_left):
-                self._call(token, method, body, host, ms_left)
+            case (native.CALL, token, method, body, host, connection, ms_left):
+                self._call(token, method, body, host, connection, ms_left)
             case (native.MESSAGE, token, body):
                 self._tell(token, lambda stream: stream.message(body))
             case (native.ROOM, token):
                 self._tell(token, lambda stream: stream.room())
             case (native.GONE, token):
                 self._gone(token)
-            case (native.STREAM, token, method, host):
-                self._streams[token] = self._open_stream(method, host, _StreamWire(self, token))
+            case (native.TAKEN, token):
+                self._room.release(*self._held.pop(token))
+            case (native.STREAM, token, method, host, connection):
+                call = CallContext(host=host, connection=connection)
+                self._streams[token] = self._open_stream(method, call, _StreamWire(self, token))
             case (native.HALF_CLOSED, token):
                 self._tell(token, lambda stream: stream.half_close())
+            case (native.HARM, kind, details):
+                log_harm(kind, details=details)
             case (native.STOPPED, failure):
                 self.on_stopped(failure)
 
-    def _call(self, token: int, method: str, body: bytes, host: str, ms_left: int | None) -> None:
+    def _call(self, token: int, method: str, body: bytes, host: str, connection: int, ms_left: int | None) -> None:
         deadline_ms = None if ms_left is None else self._clock.monotonic_ms() + ms_left
-        pending = self._handler(method, body, CallContext(host=host, deadline_ms=deadline_ms))
+        call = CallContext(host=host, deadline_ms=deadline_ms, connection=connection)
+        pending = self._handler(method, body, call)
         if pending.is_settled:
-            self._answer(token, pending)
+            self._answer(token, connection, pending)
         else:
             self._calls[token] = pending
-            pending.on_settled(partial(self._answer, token))
+            pending.on_settled(partial(self._answer, token, connection))
 
-    def _answer(self, token: int, settled: Pending[bytes]) -> None:
+    def _answer(self, token: int, connection: int, settled: Pending[bytes]) -> None:
         self._calls.pop(token, None)
         try:
             body = settled.result()
         except TransportError as error:
             self.give((native.END, token, STATUS_NUMBERS[error.status], error.message))
         else:
-            self.give((native.REPLY, token, body))
+            is_counted = len(body) >= COUNTED_BYTES_MIN
+            if is_counted:
+                self._held[token] = (connection, len(body))
+                self._room.hold(connection, len(body))
+            self.give((native.REPLY, token, body, is_counted))
 
     def _gone(self, token: int) -> None:
         if (pending := self._calls.pop(token, None)) is not None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
+from coordinator_protocol.limits import MEBI
 from coordinator_server.session import STATUS_NUMBERS, Session
 from coordinator_server.transport import TransportError
 
@@ -24,7 +26,9 @@ CREDIT_MESSAGES: Final = 4
 """Messages of a stream that come before they are asked for."""
 
 AHEAD_MESSAGES_MAX: Final = 8
-"""Messages that a stream sends before it waits until the network has taken them."""
+AHEAD_BYTES_MAX: Final = MEBI
+"""Messages that a stream sends before it waits until the network has taken some: so many, or the one that makes them so
+large."""
 
 _log = structlog.get_logger("transport")
 
@@ -59,7 +63,8 @@ class Stream(Protocol):
         ...
 
     def room(self) -> None:
-        """What was sent is with the network."""
+        """The first message that was sent with wants_room, and not told of yet, is on its way to the caller, with all
+        before it."""
         ...
 
     def turn(self) -> None:
@@ -75,6 +80,20 @@ class Stream(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class _Ahead:
+    """Messages that were given to the network and that it has not reported."""
+
+    messages: int = 0
+    size_bytes: int = 0
+    counted_bytes: int = 0
+    """Of answers that the session counts."""
+
+    @property
+    def is_enough(self) -> bool:
+        return self.messages >= AHEAD_MESSAGES_MAX or self.size_bytes >= AHEAD_BYTES_MAX
+
+
 class SessionStream:
     """A session on the wire. It is not read while it has no room, and grows its next message while the last ones wait
     for the network."""
@@ -86,7 +105,9 @@ class SessionStream:
         self._is_half_closed = False
         self._owed = 0
         """Messages that were received and whose credit was not given back."""
-        self._ahead = 0
+        self._ahead = _Ahead()
+        self._tracked: deque[_Ahead] = deque()
+        """What is ahead up to each message that the network is to tell of."""
         self._has_ended = False
         session.on_outgoing = session.on_room = wire.wake
         # The greeting comes first, whatever the caller has sent meanwhile.
@@ -101,7 +122,10 @@ class SessionStream:
         self._wire.wake()
 
     def room(self) -> None:
-        self._ahead = 0
+        sent = self._tracked.popleft()
+        self._ahead.messages -= sent.messages
+        self._ahead.size_bytes -= sent.size_bytes
+        self._session.taken(sent.counted_bytes)
         self._wire.wake()
 
     def gone(self) -> None:
@@ -129,17 +153,26 @@ class SessionStream:
             self._session.half_close()
 
     def _write(self) -> None:
-        while not self._has_ended and self._ahead < AHEAD_MESSAGES_MAX:
+        while not self._has_ended and not self._ahead.is_enough:
             if self._session.is_finished:
                 self._end(OK, "")
                 return
             body = self._session.take()
             if body is None:
                 return
-            self._ahead += 1
             # Together with an answer it costs nothing; alone it would wake the network's thread.
             self._grant()
-            self._wire.send(body, wants_room=self._ahead == AHEAD_MESSAGES_MAX)
+            self._send(body, self._session.leaving_bytes)
+
+    def _send(self, body: bytes, counted_bytes: int) -> None:
+        ahead = self._ahead
+        ahead.messages += 1
+        ahead.size_bytes += len(body)
+        wants_room = counted_bytes > 0 or ahead.is_enough
+        if wants_room:
+            told = sum(each.messages for each in self._tracked), sum(each.size_bytes for each in self._tracked)
+            self._tracked.append(_Ahead(ahead.messages - told[0], ahead.size_bytes - told[1], counted_bytes))
+        self._wire.send(body, wants_room=wants_room)
 
     def _grant(self) -> None:
         if self._owed:

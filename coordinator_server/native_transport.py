@@ -21,7 +21,7 @@ from grpc_health.v1 import health, health_pb2
 
 from coordinator_protocol.limits import MEBI
 from coordinator_runtime.clock import Clock
-from coordinator_runtime.ports import CallContext
+from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext
 from coordinator_server.listening import AddressRefused, close, listen, tcp_sockets
 from coordinator_server.native_exchange import Exchange
 from coordinator_server.native_services import health_methods, reflection_methods
@@ -34,6 +34,7 @@ from coordinator_server.transports import (
     KEEPALIVE_MS,
     KEEPALIVE_TIMEOUT_MS,
     NO_UNIX_SOCKETS,
+    ConnectionNumbers,
     TransportName,
     TransportOptions,
 )
@@ -72,7 +73,10 @@ class NativeTransport:
             keepalive_timeout_ms=KEEPALIVE_TIMEOUT_MS,
             connection_age_ms_max=CONNECTION_AGE_MS_MAX,
             connection_age_grace_ms=CONNECTION_AGE_GRACE_MS,
+            connections_max=options.connections_max,
+            streams_max=options.streams_max,
         )
+        self._connections_max = options.connections_max
         self._sockets: list[socket.socket] = []
         self._exchange: Exchange | None = None
         self._is_stopping = False
@@ -88,27 +92,23 @@ class NativeTransport:
         taken: int = bound[0].getsockname()[1]
         return taken
 
-    async def start(self, handler: Handler) -> None:
+    async def start(self, handler: Handler, room: AnswerRoom = BOUNDLESS_ROOM) -> None:
         await self.set_ready(False)
 
-        def open_stream(method: str, host: str, wire: Wire) -> Stream:
-            if method == SESSION_METHOD:
-                return self._open_session(handler, host, wire)
-            return ServicerStream(self._servicers[method], wire)
+        def open_stream(method: str, call: CallContext, wire: Wire) -> Stream:
+            if method != SESSION_METHOD:
+                return ServicerStream(self._servicers[method], wire)
+            stream = SessionStream(Session(handler, self._clock, call, SessionLimits(), room), wire)
+            if self._is_stopping:
+                stream.announce_stop()
+            return stream
 
-        self._exchange = Exchange(self._server, self._clock, handler, open_stream)
+        self._exchange = Exchange(self._server, self._clock, handler, open_stream, room)
         self._exchange.on_stopped = self._on_stopped
         asyncio.get_running_loop().add_reader(self._server.fileno(), self._exchange.on_events)
         for each in self._sockets:
             each.setblocking(False)
         self._server.start([each.detach() for each in self._sockets])
-
-    def _open_session(self, handler: Handler, host: str, wire: Wire) -> Stream:
-        session = Session(handler, self._clock, CallContext(host=host), SessionLimits())
-        stream = SessionStream(session, wire)
-        if self._is_stopping:
-            stream.announce_stop()
-        return stream
 
     async def set_ready(self, is_ready: bool) -> None:
         for service in self._services:
@@ -117,6 +117,10 @@ class NativeTransport:
     async def set_health(self, name: str, *, is_serving: bool) -> None:
         response = health_pb2.HealthCheckResponse
         await self._health.set(name, response.SERVING if is_serving else response.NOT_SERVING)
+
+    def numbers(self) -> ConnectionNumbers:
+        open_connections, harms = self._server.connections()
+        return ConnectionNumbers(self._connections_max, open_connections, dict(harms))
 
     async def announce_stop(self) -> None:
         await self._health.enter_graceful_shutdown()

@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any, Final, NoReturn, Protocol
 
 import structlog
@@ -26,6 +27,7 @@ from coordinator_runtime.store import StoreFailed, StoreRefused
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
 from coordinator_server.config import Address, Config, parse_address, parse_listen
 from coordinator_server.exit_status import CommandFailed, ExitStatus
+from coordinator_server.handles import HandlePlan, TooFewHandles, plan_handles, raise_handle_limit
 from coordinator_server.listening import AddressRefused
 from coordinator_server.logs import configure_logs
 from coordinator_server.memory import loading_for_good
@@ -55,13 +57,21 @@ class Announce(Protocol):
     def __call__(self, address: Address, transport: TransportName) -> None: ...
 
 
+def handle_plan(config: Config) -> HandlePlan:
+    """What the open files of this process are for; as many as the system allows. Raises CommandFailed."""
+    try:
+        return plan_handles(raise_handle_limit(), config.connections_max)
+    except TooFewHandles as refusal:
+        raise CommandFailed(ExitStatus.USAGE, str(refusal)) from refusal
+
+
 def open_rocks_store(config: Config) -> OpenStore:
-    """The embedded store in the data directory. Raises StoreRefused."""
+    """The embedded store in the data directory. Raises StoreRefused, CommandFailed."""
     store = open_store(
         config.data_dir,
         shard_count=config.shard_count,
         accept_data_loss=config.accept_data_loss,
-        options=config.store_options(),
+        options=replace(config.store_options(), open_files_max=handle_plan(config).store_files_max),
     )
     if store.damaged_files.names:
         _log.warning(
@@ -119,6 +129,7 @@ class _Process:
         self._clock = clock
         self._failure: asyncio.Future[Exception] = asyncio.Future()
         self._signal: asyncio.Future[signal.Signals] = asyncio.Future()
+        self._handles = handle_plan(config)
         self._metrics: MetricsEndpoint | None = None
         self._manager = ServiceManager.of(os.environ, os.getpid())
 
@@ -137,10 +148,10 @@ class _Process:
         self._manager.busy("loading the state")
         server = build(self._config, opened, self._clock, self._fail)
         if self._metrics is not None:
-            self._publish(self._metrics, server, opened)
+            self._publish(self._metrics, server, opened, transport)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
-        await transport.start(server.dispatcher)
+        await transport.start(server.dispatcher, server.answers)
         try:
             is_ready = await self._unless(
                 self._get_ready(server, opened, transport, address), self._failure, self._signal
@@ -160,7 +171,12 @@ class _Process:
 
     def _open_transport(self) -> Transport:
         """Raises CommandFailed."""
-        options = TransportOptions(self._config.message_bytes_max, has_reflection=self._config.reflection)
+        options = TransportOptions(
+            self._config.message_bytes_max,
+            has_reflection=self._config.reflection,
+            connections_max=self._handles.connections_max,
+            streams_max=self._config.streams_per_connection_max,
+        )
         name = self._config.transport
         if name is TransportName.AUTO and is_unix(self._config.listen):
             name = TransportName.GRPC
@@ -215,6 +231,7 @@ class _Process:
             listen=str(address),
             transport=transport.name,
             data_dir=str(self._config.data_dir),
+            connections_max=self._handles.connections_max,
             two_phase=self._config.two_phase,
         )
         self._announce(address, transport.name)
@@ -232,9 +249,10 @@ class _Process:
                 ExitStatus.ADDRESS_REFUSED, f"cannot listen for metrics on {wanted}: {error.strerror}; choose another"
             ) from error
 
-    def _publish(self, metrics: MetricsEndpoint, server: Server, opened: OpenStore) -> None:
+    def _publish(self, metrics: MetricsEndpoint, server: Server, opened: OpenStore, transport: Transport) -> None:
         """Answer scrapes from now on: while the state is loaded, too."""
-        collector = SnapshotCollector(asyncio.get_running_loop(), server.snapshots, opened.statistics)
+        loop = asyncio.get_running_loop()
+        collector = SnapshotCollector(loop, server.snapshots, opened.statistics, transport.numbers)
         metrics.publish(registry_of(collector))
         LoopLag(self._clock, server.snapshots.numbers.runtime.loop_lag).start()
         listen = Address(parse_address(self._config.metrics_listen or "").host, metrics.port)

@@ -23,7 +23,8 @@ from coordinator_api.v1 import session_pb2
 from coordinator_protocol.limits import MEBI
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import CallContext
+from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext
+from coordinator_server.answer_bytes import COUNTED_BYTES_MIN
 from coordinator_server.transport import CallStatus, Handler, TransportError
 
 SERVICE: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"]
@@ -58,14 +59,20 @@ class Session:
         clock: Clock,
         call: CallContext,
         limits: SessionLimits,
+        room: AnswerRoom = BOUNDLESS_ROOM,
     ) -> None:
         self._handler = handler
+        self._room = room
         self._clock = clock
         self._call = call
         self._limits = limits
         self._unanswered: dict[int, Pending[bytes]] = {}
         self._results: deque[tuple[int, bytes, TransportError | None]] = deque()
         """Correlation id, answer, and why there is none."""
+        self._held_bytes = 0
+        """Of answers that count in `room`: they wait here, or the adapter has not reported them as taken."""
+        self.leaving_bytes = 0
+        """As much of it is in the message that `take` gave last."""
         self._has_begun = False
         self._is_greeted = False
         self._says_draining = False
@@ -128,9 +135,14 @@ class Session:
         if self._is_closed:
             return
         try:
-            self._results.append((correlation_id, settled.result(), None))
+            body = settled.result()
         except TransportError as error:
             self._results.append((correlation_id, b"", error))
+        else:
+            self._results.append((correlation_id, body, None))
+            if len(body) >= COUNTED_BYTES_MIN:
+                self._held_bytes += len(body)
+                self._room.hold(self._call.connection, len(body))
         self.on_outgoing()
 
     def half_close(self) -> None:
@@ -149,7 +161,8 @@ class Session:
         return self._is_ending and not self._says_draining and not self._unanswered and not self._results
 
     def take(self) -> bytes | None:
-        """The next message for the client; None if there is nothing to say."""
+        """The next message for the client; None if there is nothing to say. Report its `leaving_bytes` to `taken` once
+        it needs no memory any more."""
         response = session_pb2.SessionResponse(is_draining=self._says_draining)
         self._says_draining = False
         if not self._is_greeted:
@@ -157,10 +170,13 @@ class Session:
             response.hello.operations_in_flight_max = self._limits.operations_in_flight_max
             response.hello.message_bytes_max = self._limits.message_bytes_max
         had_room, size, size_max = self.has_room, 0, self._limits.message_bytes_max
+        self.leaving_bytes = 0
         results, add = self._results, response.results.add
         while results and (size == 0 or size + len(results[0][1]) <= size_max):
             correlation_id, body, error = results.popleft()
             size += len(body)
+            if len(body) >= COUNTED_BYTES_MIN:
+                self.leaving_bytes += len(body)
             result = add()
             result.correlation_id = correlation_id
             if error is None:
@@ -172,8 +188,15 @@ class Session:
         body = response.SerializeToString()
         return body or None
 
+    def taken(self, size_bytes: int) -> None:
+        """So many of the bytes that left need no memory any more."""
+        if size_bytes and not self._is_closed:
+            self._held_bytes -= size_bytes
+            self._room.release(self._call.connection, size_bytes)
+
     def close(self) -> None:
-        """The stream is gone: nobody waits any more. What was staged goes on."""
+        """The stream is gone: nobody waits any more. What was staged goes on. Idempotent."""
+        self.taken(self._held_bytes)
         self._is_closed = True
         for pending in list(self._unanswered.values()):
             pending.cancel()

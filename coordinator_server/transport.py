@@ -24,8 +24,9 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Ref
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.edge import call_context, error_response
 from coordinator_runtime.pending import Pending, failed
-from coordinator_runtime.ports import CallContext
+from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext
 from coordinator_server.admission import Admission
+from coordinator_server.answer_bytes import LARGE_ANSWERS
 
 Handler = Callable[[str, bytes, CallContext], Pending[bytes]]
 """(full method name, serialised request, caller) -> serialised response. Fails with `TransportError` only. Cancelling
@@ -94,8 +95,15 @@ class Dispatcher:
     traceback, while the caller reads INTERNAL and nothing of our inside."""
 
     def __init__(
-        self, services: Iterable[ServiceDescriptor], admission: Admission, clock: Clock, *, message_bytes_max: int
+        self,
+        services: Iterable[ServiceDescriptor],
+        admission: Admission,
+        clock: Clock,
+        *,
+        message_bytes_max: int,
+        room: AnswerRoom = BOUNDLESS_ROOM,
     ) -> None:
+        self._room = room
         self._table = codec_table(services)
         self._clock = clock
         self.on_answered: Callable[[Method, int, Message], None] = lambda _method, _elapsed_us, _response: None
@@ -167,6 +175,8 @@ class Dispatcher:
             raise Refused(*self._gate.value)
         method = codec.method
         self._admission.check(method)
+        if method in LARGE_ANSWERS:
+            self._room.check(call.connection)
         try:
             request: Any = codec.request_type.FromString(body)
         except DecodeError as error:

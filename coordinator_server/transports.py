@@ -3,14 +3,15 @@ inside knows which one runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
 import structlog
 
 from coordinator_runtime.clock import Clock
+from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom
 from coordinator_server.transport import Handler
 
 KEEPALIVE_MS: Final = 30_000
@@ -51,6 +52,20 @@ class TransportOptions:
     """Largest request and response."""
     has_reflection: bool = False
     """Whether tools may ask for the names and messages of the services."""
+    connections_max: int = 10_000
+    streams_max: int = 1_000
+    """Calls and streams of one connection that have not ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionNumbers:
+    """What a scrape asks a transport for."""
+
+    connections_max: int
+    open_connections: int | None
+    """None where nobody can say."""
+    harms: Mapping[str, int] = field(default_factory=dict)
+    """By kind, what was refused or cut so that the others are served; empty where nobody can say."""
 
 
 class Transport(Protocol):
@@ -67,8 +82,9 @@ class Transport(Protocol):
         Raises AddressRefused."""
         ...
 
-    async def start(self, handler: Handler) -> None:
-        """Serve. The health service says that the process is alive ("") and its services are not ready."""
+    async def start(self, handler: Handler, room: AnswerRoom = BOUNDLESS_ROOM) -> None:
+        """Serve, and count in `room` what callers have not taken. The health service says that the process is alive
+        ("") and its services are not ready."""
         ...
 
     async def set_ready(self, is_ready: bool) -> None:
@@ -77,6 +93,10 @@ class Transport(Protocol):
 
     async def set_health(self, name: str, *, is_serving: bool) -> None:
         """Tell the health service of something else that has a name there."""
+        ...
+
+    def numbers(self) -> ConnectionNumbers:
+        """What there is of connections. On any thread."""
         ...
 
     async def announce_stop(self) -> None:

@@ -3,18 +3,24 @@
 
 An event is a tuple that begins with its kind and the token of its call or stream:
 
-    (CALL, token, method, body, host, ms_left)  a unary call; ms_left is None without a deadline
-    (STREAM, token, method, host)               a stream began, on a server
+    (CALL, token, method, body, host, connection, ms_left)
+                                                a unary call; ms_left is None without a deadline; connection is a number
+    (STREAM, token, method, host, connection)   a stream began, on a server
     (MESSAGE, token, body)                      a message of a stream, which used one credit
     (HALF_CLOSED, token)                        the caller of a stream sends no more, on a server
-    (ROOM, token)                               a message sent with wants_room has left the queue
+    (ROOM, token)                               a message sent with wants_room has left the queue; on a server, it was
+                                                written
+    (TAKEN, token)                              the answer given with wants_taken was written, or its caller is gone.
+                                                The call has ended before
+    (HARM, kind, details)                       something was refused or cut so that others are served: the host, or
+                                                the system's words. Said at most every ten seconds of each kind
     (GONE, token)                               the caller does not wait any more, on a server; nothing follows
     (ENDED, token, status, message)             a stream ended, on a client; status is gRPC's number. Nothing follows
     (STOPPED, failure)                          the I/O thread has ended; failure is None, or says why. Nothing follows
 
 What is given is a tuple that begins in the same way. What comes for a call that has ended is dropped.
 
-    (REPLY, token, body)                        the answer of a unary call
+    (REPLY, token, body, wants_taken)           the answer of a unary call
     (END, token, status, message)               the end of a call without an answer, or of a stream; status is gRPC's
                                                 number, 0 where a stream ends well. A client cuts a stream so, whatever
                                                 the status, and hears nothing more of it
@@ -36,6 +42,8 @@ ROOM: Final[int]
 GONE: Final[int]
 STOPPED: Final[int]
 ENDED: Final[int]
+TAKEN: Final[int]
+HARM: Final[int]
 
 REPLY: Final[int]
 END: Final[int]
@@ -57,10 +65,13 @@ class Server:
         keepalive_timeout_ms: int,
         connection_age_ms_max: int,
         connection_age_grace_ms: int,
+        connections_max: int,
+        streams_max: int,
     ) -> None:
         """`streams` are the full names of the methods that are streams. `stream_credit` is how many messages of a
         stream come before credit is given. Beyond the two limits for what waits for `take`, a new call is answered with
-        RESOURCE_EXHAUSTED."""
+        RESOURCE_EXHAUSTED. A connection beyond `connections_max` is closed at once. `streams_max` is how many calls and
+        streams of one connection may be open."""
 
     def fileno(self) -> int:
         """The descriptor that is readable while something waits for `take`."""
@@ -74,6 +85,9 @@ class Server:
 
     def give(self, given: list[tuple[object, ...]]) -> None:
         """Hand over all of these, in this order."""
+
+    def connections(self) -> tuple[int, list[tuple[str, int]]]:
+        """How many are open, and for each kind of harm how often it was met. On any thread."""
 
     def stop(self, grace_ms: int) -> None:
         """Take no further calls, and cut what has not ended after the grace. STOPPED follows."""

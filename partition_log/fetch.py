@@ -4,6 +4,9 @@ A fetch that waits keeps what it has found. When the durable end of one of its p
 so that a wait costs what is new and not what was seen before. It is answered when enough is visible, a limit or the end
 of a range is reached, a partition is in error, or its time is over; a caller that leaves takes its wait away.
 
+What it has found while it waits needs memory as an answer does that nobody takes. So it counts as one; and where there
+is no room for more when it is woken, it is refused and does not read. (When it begins, the dispatcher has asked.)
+
 Source: spec log-and-runtime 2.1 and 2.3; KIP-98, KIP-392 (long poll of Kafka).
 """
 
@@ -15,7 +18,7 @@ from dataclasses import dataclass, field
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import ShardKey
 from coordinator_runtime.pending import Pending, settled
-from coordinator_runtime.ports import PartitionName
+from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, Connection, PartitionName
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreUnreadable
 from partition_log.batches import LogDamaged
@@ -76,10 +79,13 @@ class _Position:
 class _Fetch:
     """A fetch under way."""
 
-    __slots__ = ("budget", "key", "positions", "refused", "reply", "request")
+    __slots__ = ("budget", "connection", "held_bytes", "key", "positions", "refused", "reply", "request")
 
-    def __init__(self, request: FetchRequest, key: int) -> None:
+    def __init__(self, request: FetchRequest, key: int, connection: Connection) -> None:
         self.request = request
+        self.connection = connection
+        self.held_bytes = 0
+        """What it has found, as far as it counts as an answer that waits."""
         self.key = ("fetch", key)
         self.budget = Budget(request.bytes_max)
         self.positions: list[_Position] = []
@@ -97,6 +103,9 @@ class _Fetch:
                 return True
             visible_bytes += read.visible_bytes
         return visible_bytes >= self.request.bytes_min
+
+    def found_bytes(self) -> int:
+        return sum(position.read.visible_bytes for position in self.positions)
 
     def results(self, watch: DamageWatch) -> list[FetchResult]:
         results = [position.result(watch) for position in self.positions]
@@ -124,14 +133,17 @@ class Fetcher:
         self._fetch_count = 0
         self.damage = DamageWatch()
         self.waiting_fetches = 0
+        self.room: AnswerRoom = BOUNDLESS_ROOM
+        """Where what is found is counted, while its fetch waits."""
         self.on_read: Callable[[RecordsRead], None] = lambda _event: None
         """Told what every answer showed and hid."""
         runtime.on_durable_change(self._wake)
 
-    def fetch(self, request: FetchRequest, place: Place) -> Pending[list[FetchResult]]:
-        """One result per item, in the order asked. See the module for when the answer comes."""
+    def fetch(self, request: FetchRequest, place: Place, connection: Connection = "") -> Pending[list[FetchResult]]:
+        """One result per item, in the order asked. See the module for when the answer comes. The Pending may be
+        refused, THROTTLING_QUOTA_EXCEEDED, where there is no room for more when it is woken."""
         self._fetch_count += 1
-        fetch = _Fetch(request, self._fetch_count)
+        fetch = _Fetch(request, self._fetch_count, connection)
         for index, item in enumerate(request.items):
             try:
                 fetch.positions.append(self._position(request, item, place(item.name)))
@@ -184,6 +196,7 @@ class Fetcher:
 
     def _wait(self, fetch: _Fetch) -> None:
         self.waiting_fetches += 1
+        self._hold(fetch)
         for position in fetch.positions:
             watches = self._watches.setdefault(position.placed.shard, {})
             watch = watches.setdefault(position.placed.ref.ordinal, _Watch(position.head))
@@ -212,15 +225,25 @@ class Fetcher:
             if not fetch.reply.is_settled and not fetch.reply.is_cancelled:
                 self._read_on(fetch)
 
+    def _hold(self, fetch: _Fetch) -> None:
+        """Count what it has found since the last time."""
+        found_bytes = fetch.found_bytes()
+        if found_bytes > fetch.held_bytes:
+            self.room.hold(fetch.connection, found_bytes - fetch.held_bytes)
+            fetch.held_bytes = found_bytes
+
     def _read_on(self, fetch: _Fetch) -> None:
         try:
+            self.room.check(fetch.connection)
             self._advance(fetch)
-        except Exception as defect:  # noqa: BLE001  of this reader alone: the others must hear of the new state too
+        except Exception as error:  # noqa: BLE001  no room, or a defect: the others must hear of the new state too
             self._leave(fetch)
-            fetch.reply.fail(defect)
+            fetch.reply.fail(error)
             return
         if fetch.is_satisfied():
             self._answer(fetch)
+        else:
+            self._hold(fetch)
 
     def _answer(self, fetch: _Fetch) -> None:
         self._leave(fetch)
@@ -236,6 +259,8 @@ class Fetcher:
 
     def _leave(self, fetch: _Fetch) -> None:
         self.waiting_fetches -= 1
+        if fetch.held_bytes:
+            self.room.release(fetch.connection, fetch.held_bytes)
         self._runtime.cancel(fetch.key)
         # A request may name a partition twice.
         for key, ordinal in {(position.placed.shard, position.placed.ref.ordinal) for position in fetch.positions}:

@@ -32,6 +32,8 @@ class StoreOptions:
     wal_bytes_max: int = 256 * _MEBIBYTE
     """Size of the write-ahead log at which the family that holds its oldest part is flushed. Bounds disk and recovery
     time."""
+    open_files_max: int = -1
+    """Sorted files that are kept open; -1 for all of them. Too small: reads open files again and again."""
     segments: SegmentOptions = field(default_factory=SegmentOptions)
 
 
@@ -75,7 +77,7 @@ def _database_options(options: StoreOptions) -> Options:
     database.set_bytes_per_sync(_MEBIBYTE)
     database.set_wal_bytes_per_sync(_MEBIBYTE)
     database.set_max_background_jobs(2)
-    database.set_max_open_files(-1)
+    database.set_max_open_files(options.open_files_max)
     database.set_keep_log_file_num(5)
     database.set_stats_persist_period_sec(0)
     return database

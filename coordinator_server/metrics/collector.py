@@ -19,6 +19,7 @@ from coordinator_runtime.rocks import StoreStatistics
 from coordinator_server.metrics.families import FAMILIES, Family, Kind
 from coordinator_server.metrics.instruments import Histogram
 from coordinator_server.metrics.samples import Snapshot, Values, single
+from coordinator_server.transports import ConnectionNumbers
 
 SNAPSHOT_MS_MAX: Final = 5_000
 """A loop that does not answer for so long makes the scrape fail, which is what an alert should see."""
@@ -29,19 +30,21 @@ class ScrapeFailed(Exception):
 
 
 class SnapshotCollector:
-    """The one collector of the registry. `take` runs on the loop, `store_statistics` on the scrape's thread."""
+    """The one collector of the registry. `take` runs on the loop, the others on the scrape's thread."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         take: Callable[[], Snapshot],
         store_statistics: Callable[[], StoreStatistics],
+        connection_numbers: Callable[[], ConnectionNumbers],
         *,
         snapshot_ms_max: int = SNAPSHOT_MS_MAX,
     ) -> None:
         self._loop = loop
         self._take = take
         self._store_statistics = store_statistics
+        self._connection_numbers = connection_numbers
         self._snapshot_ms_max = snapshot_ms_max
 
     def describe(self) -> Iterator[Metric]:
@@ -51,7 +54,11 @@ class SnapshotCollector:
 
     def collect(self) -> Iterator[Metric]:
         """Raises ScrapeFailed."""
-        snapshot = {**self._from_loop(), **_of_store(self._store_statistics())}
+        snapshot = {
+            **self._from_loop(),
+            **_of_store(self._store_statistics()),
+            **_of_connections(self._connection_numbers()),
+        }
         for family in FAMILIES:
             yield _metric(family, snapshot.get(family.name, {}))
 
@@ -95,6 +102,14 @@ def _of_store(statistics: StoreStatistics) -> Snapshot:
         "txn_store_pending_compaction_bytes": single(statistics.pending_compaction_bytes),
         "txn_store_write_stalls_total": single(statistics.write_stalls),
         "txn_store_damaged_files": single(statistics.damaged_files),
+    }
+
+
+def _of_connections(numbers: ConnectionNumbers) -> Snapshot:
+    return {
+        "txn_rpc_connections": {} if numbers.open_connections is None else single(numbers.open_connections),
+        "txn_rpc_connections_max": single(numbers.connections_max),
+        "txn_rpc_harm_total": {(kind,): number for kind, number in numbers.harms.items()},
     }
 
 

@@ -272,6 +272,21 @@ FAMILIES: Final = (
     ),
     _histogram("txn_rpc_seconds", ("method",), "Time on the server, waits included."),
     _gauge("txn_rpc_in_flight", ("method",), "Calls without an answer yet."),
+    _gauge("txn_rpc_answer_bytes", (), "Bytes of answers that wait until their callers take them."),
+    _counter(
+        "txn_rpc_answers_refused_total",
+        ("scope",),
+        "Reads refused because answers wait: on their connection, or on the whole server. Clients come again.",
+    ),
+    _gauge("txn_rpc_connections", (), "Connections of callers. With the transport grpc: on Linux, and TCP alone."),
+    _gauge("txn_rpc_connections_max", (), "Connections that there may be."),
+    _counter(
+        "txn_rpc_harm_total",
+        _KIND,
+        "What was refused or cut so that others are served: connections beyond the most (connections), those that the "
+        "system could not give (not_taken), and connections that reset streams (resets) or send frames without a call "
+        "(control_frames) again and again. The transport grpc does not say any of it.",
+    ),
     _counter(
         "txn_rpc_rejected_total", ("reason",), "Calls not taken on: overload, loading, stopping. Clients come again."
     ),

@@ -15,6 +15,7 @@ from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.shard_table import ShardState
+from coordinator_server.answer_bytes import AnswerBytes
 from coordinator_server.metrics.calls import CallNumbers
 from coordinator_server.metrics.groups import GroupNumbers, group_gauges
 from coordinator_server.metrics.instruments import MS
@@ -109,6 +110,7 @@ class Snapshots:
     runtime: Runtime
     commits: CommitThread
     calls_in_flight: Callable[[], Mapping[Method, int]]
+    answers: AnswerBytes
     protocol: str
     """Name of the wire protocol."""
     loaded: LoadedParts | None = None
@@ -126,6 +128,8 @@ class Snapshots:
             **numbers.runtime.snapshot(),
             **numbers.calls.snapshot(self.calls_in_flight()),
             **self._runtime(),
+            "txn_rpc_answer_bytes": single(self.answers.held_bytes),
+            "txn_rpc_answers_refused_total": _by_one_label(self.answers.refused),
             **({} if self.loaded is None else self._of_loaded(self.loaded, now_ms)),
         }
 

@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tonic::{Code, Status};
 
 use crate::inbox::{Event, Inbox, Token};
+use crate::taken::Told;
 
 pub const REPLY: u8 = 0;
 pub const END: u8 = 1;
@@ -25,7 +26,7 @@ const COPIED_BYTES_MAX: usize = 32 * 1024;
 #[derive(Debug)]
 pub enum Given {
     /// The answer of a unary call, which ends it.
-    Reply { token: Token, body: Bytes },
+    Reply { token: Token, body: Bytes, wants_taken: bool },
     /// The end of a call without an answer, or of a stream.
     End { token: Token, status: Status },
     /// A message of a stream.
@@ -41,7 +42,7 @@ impl Given {
         let token: Token = tuple.get_item(1)?.extract()?;
         let body = || -> PyResult<Bytes> { Ok(bytes_of(tuple.get_item(2)?.cast_into::<PyBytes>()?)) };
         match kind {
-            REPLY => Ok(Self::Reply { token, body: body()? }),
+            REPLY => Ok(Self::Reply { token, body: body()?, wants_taken: tuple.get_item(3)?.extract()? }),
             SEND => Ok(Self::Send { token, body: body()?, wants_room: tuple.get_item(3)?.extract()? }),
             CREDIT => Ok(Self::Credit { token, messages: tuple.get_item(2)?.extract()? }),
             END => {
@@ -64,6 +65,13 @@ fn bytes_of(body: Bound<'_, PyBytes>) -> Bytes {
     }
 }
 
+/// The answer of a unary call. If it goes, whether it was sent or not, who wants to know it is told.
+#[derive(Debug)]
+pub struct Answer {
+    pub body: Bytes,
+    pub told: Option<Told>,
+}
+
 /// What a stream sends to its caller.
 #[derive(Debug)]
 pub enum Outgoing {
@@ -77,7 +85,7 @@ pub enum Outgoing {
 
 /// How to reach a call that waits.
 enum Waiter {
-    Call(oneshot::Sender<Result<Bytes, Status>>),
+    Call(oneshot::Sender<Result<Answer, Status>>),
     Stream { outgoing: mpsc::UnboundedSender<Outgoing>, credit: Arc<Semaphore> },
 }
 
@@ -90,7 +98,7 @@ pub struct Calls {
 
 impl Calls {
     /// A new unary call, and where its answer will arrive.
-    pub fn open_call(&self) -> (Token, oneshot::Receiver<Result<Bytes, Status>>) {
+    pub fn open_call(&self) -> (Token, oneshot::Receiver<Result<Answer, Status>>) {
         let (sender, receiver) = oneshot::channel();
         (self.insert(Waiter::Call(sender)), receiver)
     }
@@ -108,12 +116,14 @@ impl Calls {
     }
 
     /// Hand over what Python gave. The caller may be gone: then nobody wants it.
-    pub fn deliver(&self, given: Given) {
+    pub fn deliver(&self, given: Given, inbox: &Arc<Inbox>) {
         let mut waiting = self.lock();
         match given {
-            Given::Reply { token, body } => {
+            Given::Reply { token, body, wants_taken } => {
+                // Made in any case: a caller who is gone takes it too.
+                let told = wants_taken.then(|| Told::new(Event::Taken { token }, inbox));
                 if let Some(Waiter::Call(sender)) = waiting.remove(&token) {
-                    let _ = sender.send(Ok(body));
+                    let _ = sender.send(Ok(Answer { body, told }));
                 }
             }
             Given::End { token, status } => match waiting.remove(&token) {
@@ -192,32 +202,37 @@ mod tests {
         let (patient, mut answer) = calls.open_call();
         drop(presence(&calls, &inbox, impatient));
         let waiting = presence(&calls, &inbox, patient);
-        calls.deliver(Given::Reply { token: patient, body: Bytes::from_static(b"a") });
+        calls.deliver(Given::Reply { token: patient, body: Bytes::from_static(b"a"), wants_taken: true }, &inbox);
         drop(waiting);
-        assert_eq!(answer.try_recv().unwrap().unwrap(), "a");
-        let told = inbox.take(9);
-        assert!(matches!(told[..], [Event::Gone { token }] if token == impatient));
+        let answer = answer.try_recv().unwrap().unwrap();
+        assert_eq!(answer.body, "a");
+        assert!(matches!(inbox.take(9)[..], [Event::Gone { token }] if token == impatient));
+        drop(answer);
+        assert!(matches!(inbox.take(9)[..], [Event::Taken { token }] if token == patient));
     }
 
     #[test]
     fn what_comes_for_nobody_is_dropped() {
         let calls = Calls::default();
+        let inbox = Arc::new(Inbox::new(InboxLimits { calls_max: 9, bytes_max: 9 }).unwrap());
         let (token, receiver) = calls.open_call();
         drop(receiver);
-        calls.deliver(Given::Reply { token, body: Bytes::new() });
-        calls.deliver(Given::End { token, status: Status::internal("again") });
-        calls.deliver(Given::Send { token: 99, body: Bytes::new(), wants_room: true });
+        calls.deliver(Given::Reply { token, body: Bytes::new(), wants_taken: true }, &inbox);
+        calls.deliver(Given::End { token, status: Status::internal("again") }, &inbox);
+        calls.deliver(Given::Send { token: 99, body: Bytes::new(), wants_room: true }, &inbox);
         assert!(!calls.forget(token));
+        assert!(matches!(inbox.take(9)[..], [Event::Taken { token: given }] if given == token));
     }
 
     #[test]
     fn credit_lets_a_stream_read_on() {
         let calls = Calls::default();
         let credit = Arc::new(Semaphore::new(0));
+        let inbox = Arc::new(Inbox::new(InboxLimits { calls_max: 9, bytes_max: 9 }).unwrap());
         let (token, mut outgoing) = calls.open_stream(Arc::clone(&credit));
-        calls.deliver(Given::Credit { token, messages: 3 });
+        calls.deliver(Given::Credit { token, messages: 3 }, &inbox);
         assert_eq!(credit.available_permits(), 3);
-        calls.deliver(Given::End { token, status: Status::ok("") });
+        calls.deliver(Given::End { token, status: Status::ok("") }, &inbox);
         assert!(matches!(outgoing.try_recv(), Ok(Outgoing::End(status)) if status.code() == Code::Ok));
     }
 }

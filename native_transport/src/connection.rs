@@ -1,9 +1,10 @@
-//! Connections: taken from the listening sockets that Python bound, named, and ended when they are too old.
+//! Connections: taken from the listening sockets that Python bound, counted, named, and ended when they are too old or do
+//! harm.
 
 use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,50 +15,195 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tonic::transport::server::Connected;
 
+use crate::frames::{Flood, Watch};
+use crate::inbox::{Event, Inbox};
+
 /// Pause after a connection could not be taken, above all because the process has too many files open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Time until the first byte of a connection must be there.
 const FIRST_BYTE_MAX: Duration = Duration::from_secs(20);
 
-/// The host of a caller.
-#[derive(Clone, Debug)]
-pub struct Peer(pub Arc<str>);
+/// The least time between two events that tell of the same kind of harm.
+const HARM_INTERVAL: Duration = Duration::from_secs(10);
 
-/// All connections of all listeners, for ever. One that cannot be taken is left to the next attempt.
-pub fn incoming(listeners: Vec<TcpListener>, age_max: Duration) -> impl Stream<Item = Result<Connection, Infallible>> {
-    select_all(listeners.into_iter().map(|listener| of_one(listener, age_max)))
+/// Who calls.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    pub host: Arc<str>,
+    /// Names the connection. Never used again.
+    pub connection: u64,
 }
 
-fn of_one(listener: TcpListener, age_max: Duration) -> BoxStream<'static, Result<Connection, Infallible>> {
-    unfold(listener, move |listener| async move {
+/// What was refused or cut, so that the others are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Harm {
+    /// A connection more than there may be.
+    Connections,
+    /// The process has no file left for a connection, or the system something else that it takes.
+    NotTaken,
+    /// A connection that reset streams, again and again.
+    Resets,
+    /// A connection that sent what carries no call, again and again.
+    Control,
+}
+
+impl Harm {
+    const ALL: [Self; 4] = [Self::Connections, Self::NotTaken, Self::Resets, Self::Control];
+
+    /// As Python names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::NotTaken => "not_taken",
+            Self::Resets => "resets",
+            Self::Control => "control_frames",
+        }
+    }
+}
+
+impl From<Flood> for Harm {
+    fn from(flood: Flood) -> Self {
+        match flood {
+            Flood::Resets => Self::Resets,
+            Flood::Control => Self::Control,
+        }
+    }
+}
+
+/// The connections of one server: how many there are, may be, and were refused or cut.
+pub struct Connections {
+    open_max: usize,
+    inbox: Arc<Inbox>,
+    numbers: Mutex<Numbers>,
+}
+
+#[derive(Default)]
+struct Numbers {
+    open: usize,
+    next: u64,
+    harms: [u64; Harm::ALL.len()],
+    told: [Option<Instant>; Harm::ALL.len()],
+}
+
+impl Connections {
+    pub fn new(open_max: usize, inbox: Arc<Inbox>) -> Self {
+        Self { open_max, inbox, numbers: Mutex::default() }
+    }
+
+    /// How many are open, and of each harm how often it was met.
+    pub fn numbers(&self) -> (usize, Vec<(&'static str, u64)>) {
+        let numbers = self.lock();
+        (numbers.open, Harm::ALL.iter().map(|harm| (harm.name(), numbers.harms[*harm as usize])).collect())
+    }
+
+    /// The name of one more, unless there are as many as may be.
+    fn enter(&self) -> Option<u64> {
+        let mut numbers = self.lock();
+        if numbers.open >= self.open_max {
+            return None;
+        }
+        numbers.open += 1;
+        numbers.next += 1;
+        Some(numbers.next)
+    }
+
+    /// Count it, and tell Python unless that has just heard of the same.
+    fn met(&self, harm: Harm, host: &str) {
+        let mut numbers = self.lock();
+        numbers.harms[harm as usize] += 1;
+        let now = Instant::now();
+        if numbers.told[harm as usize].is_some_and(|told| now - told < HARM_INTERVAL) {
+            return;
+        }
+        numbers.told[harm as usize] = Some(now);
+        drop(numbers);
+        self.inbox.push(Event::Harm { name: harm.name(), host: host.into() });
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Numbers> {
+        // Nothing that is done under the lock panics half way.
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place among the connections, given back when it is dropped.
+struct Entered(Arc<Connections>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.lock().open -= 1;
+    }
+}
+
+/// All connections of all listeners, for ever. One that cannot be taken is left to the next attempt.
+pub fn incoming(
+    listeners: Vec<TcpListener>,
+    connections: &Arc<Connections>,
+    age_max: Duration,
+) -> impl Stream<Item = Result<Connection, Infallible>> {
+    select_all(listeners.into_iter().map(|listener| of_one(listener, Arc::clone(connections), age_max)))
+}
+
+fn of_one(
+    listener: TcpListener,
+    connections: Arc<Connections>,
+    age_max: Duration,
+) -> BoxStream<'static, Result<Connection, Infallible>> {
+    unfold((listener, connections), move |(listener, connections)| async move {
         loop {
-            match accept(&listener, age_max).await {
-                Ok(connection) => return Some((Ok(connection), listener)),
-                Err(_) => sleep(ACCEPT_PAUSE).await,
+            match accept(&listener, &connections, age_max).await {
+                Ok(Some(connection)) => return Some((Ok(connection), (listener, connections))),
+                // Refused by closing it: whoever waited in the system's queue instead would not know why.
+                Ok(None) => {}
+                Err(error) => {
+                    connections.met(Harm::NotTaken, &error.to_string());
+                    sleep(ACCEPT_PAUSE).await;
+                }
             }
         }
     })
     .boxed()
 }
 
-async fn accept(listener: &TcpListener, age_max: Duration) -> io::Result<Connection> {
+async fn accept(
+    listener: &TcpListener,
+    connections: &Arc<Connections>,
+    age_max: Duration,
+) -> io::Result<Option<Connection>> {
     let (stream, address) = listener.accept().await?;
+    let host: Arc<str> = address.ip().to_canonical().to_string().into();
+    let Some(connection) = connections.enter() else {
+        connections.met(Harm::Connections, &host);
+        return Ok(None);
+    };
+    let entered = Entered(Arc::clone(connections));
     // If that fails the caller is gone, which is noticed soon enough.
     let _ = stream.set_nodelay(true);
-    let peer = Peer(address.ip().to_canonical().to_string().into());
     let now = Instant::now();
     let end = Box::pin(sleep_until(now + FIRST_BYTE_MAX));
-    Ok(Connection { stream, peer, is_silent: true, oldest: now + age_max, end })
+    let (peer, oldest) = (Peer { host, connection }, now + age_max);
+    Ok(Some(Connection { stream, peer, is_silent: true, oldest, end, watch: Watch::new(now), entered }))
 }
 
-/// One connection. It breaks when nothing came for a while, or when it is as old as it may get: tonic asks callers to go
-/// elsewhere before that, and this is for those who do not.
+/// One connection. It breaks when nothing came for a while, when its peer floods it, or when it is as old as it may get:
+/// tonic asks callers to go elsewhere before that, and this is for those who do not.
 pub struct Connection {
     stream: TcpStream,
     peer: Peer,
     is_silent: bool,
     oldest: Instant,
     end: Pin<Box<Sleep>>,
+    watch: Watch,
+    entered: Entered,
+}
+
+impl Connection {
+    fn sent(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.watch.sent(bytes);
+        }
+        written
+    }
 }
 
 impl Connected for Connection {
@@ -73,7 +219,12 @@ impl AsyncRead for Connection {
         if self.end.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
+        let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        if let Some(flood) = self.watch.received(&buffer.filled()[before..], Instant::now()) {
+            self.entered.0.met(flood.into(), &self.peer.host);
+            return Poll::Ready(Err(io::Error::other("flooded")));
+        }
         if self.is_silent {
             self.is_silent = false;
             let oldest = self.oldest;
@@ -85,7 +236,8 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buffer)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buffer);
+        self.sent(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -101,7 +253,8 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, buffers);
+        self.sent(written)
     }
 
     fn is_write_vectored(&self) -> bool {

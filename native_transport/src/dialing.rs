@@ -78,7 +78,7 @@ fn carry_out(endpoint: Endpoint, streams: &Streams, mut orders: mpsc::UnboundedR
                         {
                             task.abort();
                         }
-                        streams.calls.deliver(each);
+                        streams.calls.deliver(each, &streams.inbox);
                     }
                 }
             }

@@ -22,6 +22,8 @@ pub const ROOM: u8 = 4;
 pub const GONE: u8 = 5;
 pub const STOPPED: u8 = 6;
 pub const ENDED: u8 = 7;
+pub const TAKEN: u8 = 8;
+pub const HARM: u8 = 9;
 
 /// Names one call or stream until it has ended. Never used again.
 pub type Token = u64;
@@ -37,8 +39,13 @@ pub enum Event {
     Message { token: Token, body: Bytes },
     /// The caller sends no more messages.
     HalfClosed { token: Token },
-    /// The message that was sent with the wish to be told has left the queue.
+    /// The message that was sent with the wish to be told has left the queue. On a server: its bytes are written.
     Room { token: Token },
+    /// The bytes of the answer that was given with the wish to be told are written, or will never be. Follows the end of
+    /// its call.
+    Taken { token: Token },
+    /// Something was refused or cut, so that the others are served: what, and whose it was. Said seldom.
+    Harm { name: &'static str, host: Box<str> },
     /// The caller does not wait any more. Nothing follows.
     Gone { token: Token },
     /// A stream that was opened from here has ended, and with this status. Nothing follows.
@@ -62,12 +69,16 @@ impl Event {
         match self {
             Self::Call { token, method, body, peer, ms_left } => {
                 let body = PyBytes::new(py, &body);
-                (CALL, token, &*method, body, &*peer.0, ms_left).into_pyobject(py)
+                (CALL, token, &*method, body, &*peer.host, peer.connection, ms_left).into_pyobject(py)
             }
-            Self::Stream { token, method, peer } => (STREAM, token, &*method, &*peer.0).into_pyobject(py),
+            Self::Stream { token, method, peer } => {
+                (STREAM, token, &*method, &*peer.host, peer.connection).into_pyobject(py)
+            }
             Self::Message { token, body } => (MESSAGE, token, PyBytes::new(py, &body)).into_pyobject(py),
             Self::HalfClosed { token } => (HALF_CLOSED, token).into_pyobject(py),
             Self::Room { token } => (ROOM, token).into_pyobject(py),
+            Self::Taken { token } => (TAKEN, token).into_pyobject(py),
+            Self::Harm { name, host } => (HARM, name, &*host).into_pyobject(py),
             Self::Gone { token } => (GONE, token).into_pyobject(py),
             Self::Ended { token, status } => {
                 (ENDED, token, i32::from(status.code()), status.message()).into_pyobject(py)
@@ -172,7 +183,13 @@ mod tests {
 
     fn call(token: Token, bytes: usize) -> Event {
         let body = Bytes::from(vec![0; bytes]);
-        Event::Call { token, method: "/a/B".into(), body, peer: Peer("here".into()), ms_left: None }
+        Event::Call {
+            token,
+            method: "/a/B".into(),
+            body,
+            peer: Peer { host: "here".into(), connection: 1 },
+            ms_left: None,
+        }
     }
 
     fn inbox(calls_max: usize, bytes_max: usize) -> Inbox {

@@ -13,16 +13,18 @@ mod codec;
 mod connection;
 mod deadline;
 mod dialing;
+mod frames;
 mod inbox;
 mod server;
 mod service;
+mod taken;
 mod thread;
 mod wake;
 
 use pyo3::prelude::*;
 
 /// Changes when Python must call this module differently; the adapter in Python refuses one that it does not know.
-const INTERFACE: u32 = 2;
+const INTERFACE: u32 = 3;
 
 /// The module as Python sees it; `txn_native_transport.pyi` says what each name promises.
 #[pymodule]
@@ -36,6 +38,8 @@ fn txn_native_transport(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("GONE", inbox::GONE)?;
     module.add("STOPPED", inbox::STOPPED)?;
     module.add("ENDED", inbox::ENDED)?;
+    module.add("TAKEN", inbox::TAKEN)?;
+    module.add("HARM", inbox::HARM)?;
     module.add("REPLY", calls::REPLY)?;
     module.add("END", calls::END)?;
     module.add("SEND", calls::SEND)?;

@@ -10,6 +10,7 @@ use pyo3::types::{PyList, PyTuple};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::calls::{Calls, Given};
+use crate::connection::Connections;
 use crate::inbox::{Inbox, InboxLimits};
 use crate::service::{Rules, Service};
 use crate::thread::{ConnectionOptions, Work, run};
@@ -20,7 +21,8 @@ const THREAD_NAME: &str = "grpc-io";
 #[pyclass(frozen, module = "txn_native_transport")]
 pub struct Server {
     service: Service,
-    connections: ConnectionOptions,
+    options: ConnectionOptions,
+    connections: Arc<Connections>,
     given: mpsc::UnboundedSender<Vec<Given>>,
     state: Mutex<State>,
     process: u32,
@@ -36,7 +38,8 @@ enum State {
 impl Server {
     #[new]
     #[pyo3(signature = (*, streams, message_bytes_max, stream_credit, waiting_calls_max, waiting_bytes_max,
-        keepalive_ms, keepalive_timeout_ms, connection_age_ms_max, connection_age_grace_ms))]
+        keepalive_ms, keepalive_timeout_ms, connection_age_ms_max, connection_age_grace_ms, connections_max,
+        streams_max))]
     #[expect(clippy::too_many_arguments, reason = "Python names each of them")]
     fn new(
         streams: Vec<String>,
@@ -48,20 +51,25 @@ impl Server {
         keepalive_timeout_ms: u64,
         connection_age_ms_max: u64,
         connection_age_grace_ms: u64,
+        connections_max: usize,
+        streams_max: u32,
     ) -> PyResult<Self> {
         let limits = InboxLimits { calls_max: waiting_calls_max, bytes_max: waiting_bytes_max };
+        let inbox = Arc::new(Inbox::new(limits)?);
         let (given, receiver) = mpsc::unbounded_channel();
         Ok(Self {
             service: Service {
                 rules: Arc::new(Rules { streams, message_bytes_max, stream_credit }),
                 calls: Arc::new(Calls::default()),
-                inbox: Arc::new(Inbox::new(limits)?),
+                inbox: Arc::clone(&inbox),
             },
-            connections: ConnectionOptions {
+            connections: Arc::new(Connections::new(connections_max, inbox)),
+            options: ConnectionOptions {
                 keepalive: Duration::from_millis(keepalive_ms),
                 keepalive_timeout: Duration::from_millis(keepalive_timeout_ms),
                 age_max: Duration::from_millis(connection_age_ms_max),
                 age_grace: Duration::from_millis(connection_age_grace_ms),
+                streams_max,
             },
             given,
             state: Mutex::new(State::New(receiver)),
@@ -84,7 +92,8 @@ impl Server {
         };
         let work = Work {
             sockets: sockets.into_iter().map(owned).collect(),
-            connections: self.connections,
+            options: self.options,
+            connections: Arc::clone(&self.connections),
             service: self.service.clone(),
             given,
             stop,
@@ -106,6 +115,11 @@ impl Server {
         // After the end of the I/O thread there is nobody left to be answered.
         let _ = self.given.send(batch?);
         Ok(())
+    }
+
+    /// How many connections are open, and how often each kind of harm was met.
+    fn connections(&self) -> (usize, Vec<(&'static str, u64)>) {
+        self.connections.numbers()
     }
 
     /// Take no further calls, and end when those under way have ended or the grace is over. STOPPED follows.

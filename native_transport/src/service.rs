@@ -17,13 +17,14 @@ use tonic::codec::CompressionEncoding;
 use tonic::server::Grpc;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::calls::{Calls, Outgoing, Presence};
+use crate::calls::{Answer, Calls, Outgoing, Presence};
 use crate::codec::Raw;
 use crate::connection::Peer;
 use crate::deadline::time_left;
 use crate::inbox::{Event, Inbox, Token};
+use crate::taken::{Leaving, Told, Watched};
 
-type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type Eventually<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// What may be said, and how much of it.
 pub struct Rules {
@@ -45,7 +46,7 @@ pub struct Service {
 impl tower_service::Service<http::Request<Body>> for Service {
     type Response = http::Response<Body>;
     type Error = Infallible;
-    type Future = Answer<Result<http::Response<Body>, Infallible>>;
+    type Future = Eventually<Result<http::Response<Body>, Infallible>>;
 
     fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -67,7 +68,13 @@ impl tower_service::Service<http::Request<Body>> for Service {
             .max_decoding_message_size(self.rules.message_bytes_max)
             .accept_compressed(CompressionEncoding::Gzip)
             .accept_compressed(CompressionEncoding::Deflate);
-        Box::pin(async move { Ok(grpc.streaming(method, request).await) })
+        Box::pin(async move {
+            let mut response = grpc.streaming(method, request).await;
+            Ok(match response.extensions_mut().remove::<Leaving>() {
+                Some(leaving) => response.map(|body| Body::new(Watched::new(body, leaving))),
+                None => response,
+            })
+        })
     }
 }
 
@@ -93,7 +100,7 @@ struct Method {
 impl tower_service::Service<Request<Streaming<Bytes>>> for Method {
     type Response = Response<Replies>;
     type Error = Status;
-    type Future = Answer<Result<Response<Replies>, Status>>;
+    type Future = Eventually<Result<Response<Replies>, Status>>;
 
     fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         Poll::Ready(Ok(()))
@@ -131,9 +138,13 @@ impl Service {
         let (token, answer) = self.calls.open_call();
         let presence = self.presence(token);
         self.offer(&presence, Event::Call { token, method, body, peer, ms_left })?;
-        let body = answer.await.map_err(|_| stopped())??;
+        let Answer { body, told } = answer.await.map_err(|_| stopped())??;
         self.check_size(&body)?;
-        Ok(Response::new(Replies::One(Some(body))))
+        let response = Response::new(Replies::One(Some(body)));
+        let Some(told) = told else { return Ok(response) };
+        let leaving = Leaving::default();
+        leaving.add(told);
+        Ok(watched(response, leaving))
     }
 
     fn stream(self, method: Box<str>, peer: Peer, messages: Streaming<Bytes>) -> Result<Response<Replies>, Status> {
@@ -143,8 +154,10 @@ impl Service {
         self.offer(&presence, Event::Stream { token, method, peer })?;
         let (failed, failure) = mpsc::channel(1);
         let reading = tokio::spawn(read(messages, token, credit, Arc::clone(&self.inbox), failed)).abort_handle();
-        let many = Many { outgoing, failure, reading: StopReading(reading), presence, service: self };
-        Ok(Response::new(Replies::Many(Box::new(many))))
+        let leaving = Leaving::default();
+        let reading = StopReading(reading);
+        let many = Many { outgoing, failure, reading, presence, service: self, leaving: leaving.clone() };
+        Ok(watched(Response::new(Replies::Many(Box::new(many))), leaving))
     }
 
     fn presence(&self, token: Token) -> Presence {
@@ -166,6 +179,12 @@ impl Service {
         let words = format!("the answer takes {} bytes and at most {limit} are allowed", body.len());
         Err(Status::resource_exhausted(words))
     }
+}
+
+/// Have it told of what is in the response when its bytes are gone.
+fn watched(mut response: Response<Replies>, leaving: Leaving) -> Response<Replies> {
+    response.extensions_mut().insert(leaving);
+    response
 }
 
 /// Tell Python of the messages of a stream, as long as it grants credit, and of their end.
@@ -220,6 +239,7 @@ pub struct Many {
     reading: StopReading,
     presence: Presence,
     service: Service,
+    leaving: Leaving,
 }
 
 impl Many {
@@ -230,7 +250,8 @@ impl Many {
         match ready!(self.outgoing.poll_recv(cx)) {
             Some(Outgoing::Message { body, wants_room }) => {
                 if wants_room {
-                    self.service.inbox.push(Event::Room { token: self.presence.token() });
+                    let room = Event::Room { token: self.presence.token() };
+                    self.leaving.add(Told::new(room, &self.service.inbox));
                 }
                 Poll::Ready(Some(self.service.check_size(&body).map(|()| body)))
             }

@@ -12,8 +12,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
 use crate::calls::{Calls, Given};
-use crate::connection::incoming;
-use crate::inbox::Event;
+use crate::connection::{Connections, incoming};
+use crate::inbox::{Event, Inbox};
 use crate::service::Service;
 
 /// Streams that a caller reset before they were looked at, beyond which his connection is ended.
@@ -34,12 +34,15 @@ pub struct ConnectionOptions {
     pub age_max: Duration,
     /// How long a connection that was asked to end may go on with what it has begun.
     pub age_grace: Duration,
+    /// Calls and streams of one connection that have not ended.
+    pub streams_max: u32,
 }
 
 /// Everything that the thread begins with.
 pub struct Work {
     pub sockets: Vec<OwnedFd>,
-    pub connections: ConnectionOptions,
+    pub options: ConnectionOptions,
+    pub connections: Arc<Connections>,
     pub service: Service,
     pub given: mpsc::UnboundedReceiver<Vec<Given>>,
     pub stop: oneshot::Receiver<Duration>,
@@ -60,20 +63,20 @@ fn serve_until_stopped(work: Work) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // What is left of connections ends here too, where the runtime is dropped.
     runtime.block_on(async {
-        let calls = Arc::clone(&work.service.calls);
+        let (calls, inbox) = (Arc::clone(&work.service.calls), Arc::clone(&work.service.inbox));
         tokio::select! {
-            ended = serve(work.sockets, work.connections, work.service, work.stop) => ended,
+            ended = serve(work.sockets, work.options, &work.connections, work.service, work.stop) => ended,
             // Here and not in a task of its own, so that its panic would end the thread, and be told.
-            () = deliver(work.given, &calls) => Ok(()),
+            () = deliver(work.given, &calls, &inbox) => Ok(()),
         }
     })
 }
 
 /// Hand what Python gives to the calls that wait, until it has forgotten the server.
-async fn deliver(mut given: mpsc::UnboundedReceiver<Vec<Given>>, calls: &Calls) {
+async fn deliver(mut given: mpsc::UnboundedReceiver<Vec<Given>>, calls: &Calls, inbox: &Arc<Inbox>) {
     while let Some(batch) = given.recv().await {
         for each in batch {
-            calls.deliver(each);
+            calls.deliver(each, inbox);
         }
     }
 }
@@ -81,18 +84,20 @@ async fn deliver(mut given: mpsc::UnboundedReceiver<Vec<Given>>, calls: &Calls) 
 async fn serve(
     sockets: Vec<OwnedFd>,
     options: ConnectionOptions,
+    connections: &Arc<Connections>,
     service: Service,
     stop: oneshot::Receiver<Duration>,
 ) -> io::Result<()> {
     let listeners: io::Result<Vec<TcpListener>> =
         sockets.into_iter().map(|socket| TcpListener::from_std(socket.into())).collect();
-    let connections = incoming(listeners?, options.age_max + options.age_grace);
+    let connections = incoming(listeners?, connections, options.age_max + options.age_grace);
     let (drain, drained) = oneshot::channel::<()>();
     let serving = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(options.keepalive))
         .http2_keepalive_timeout(Some(options.keepalive_timeout))
         // Without tonic's own grace: with one it does not ask before it cuts. `Connection` cuts.
         .max_connection_age(options.age_max)
+        .max_concurrent_streams(options.streams_max)
         .http2_max_pending_accept_reset_streams(Some(EARLY_RESETS_MAX))
         .http2_max_local_error_reset_streams(Some(ERRORS_MAX))
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)

@@ -47,7 +47,7 @@ async def in_process_server(store: MemoryStore | None = None, **settings: object
     transport = open_transport(wanted_transport(), SERVICE_NAMES, clock, TransportOptions(config.message_bytes_max))
     address = Address(HOST, transport.bind(HOST, 0))
     parts = build(config, OpenStore(store, lambda _version: None), clock, failures.append)
-    await transport.start(parts.dispatcher)
+    await transport.start(parts.dispatcher, parts.answers)
     parts.commits.start()
     try:
         await load(parts, config, address)

@@ -43,8 +43,10 @@ class ServerProcess:
         *arguments: str,
         module: str = "coordinator_server",
         environment: Mapping[str, str] | None = None,
+        handles_max: int | None = None,
     ) -> None:
-        """`arguments` are further arguments of `serve`. `module` is what `python -m` runs, given the same arguments."""
+        """`arguments` are further arguments of `serve`. `module` is what `python -m` runs, given the same arguments.
+        `handles_max` is how many files it may open, if that is to be fewer than usual."""
         self.data_dir = data_dir
         self.arguments: Sequence[str] = arguments
         self.host = "127.0.0.1"
@@ -52,6 +54,8 @@ class ServerProcess:
         """0 until the first start; from then on the port it was given."""
         self._module = module
         self._environment = dict(environment or {})
+        limit = f'ulimit -n {handles_max}; exec "$@"'
+        self._prefix = [] if handles_max is None else ["bash", "-c", limit, "bash"]
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr_path = data_dir.with_name(f"{data_dir.name}.{id(self)}.stderr")
         self._stdout = b""
@@ -124,7 +128,7 @@ class ServerProcess:
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)
         with self._stderr_path.open("ab") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", self._module, *self.command, *self.arguments],
+                [*self._prefix, sys.executable, "-m", self._module, *self.command, *self.arguments],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 stdin=subprocess.DEVNULL,

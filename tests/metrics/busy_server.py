@@ -24,6 +24,7 @@ from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
 from coordinator_runtime.rows import SHARD_EPOCH_TYPE, state_row
 from coordinator_runtime.store import Family
+from coordinator_server.answer_bytes import AnswerLimits
 from coordinator_server.metrics.instruments import Histogram
 from coordinator_server.metrics.loop_lag import LoopLag
 from coordinator_server.metrics.samples import Sample, Snapshot
@@ -224,6 +225,14 @@ class BusyServer:
         await self.until(lambda snapshot: snapshot["txn_coordinator_parked_calls"][()] == 1)
         waiting.cancel()
         await self.until(lambda snapshot: bool(snapshot["txn_coordinator_concurrent_waits_total"]))
+
+    async def readers_that_stand_still(self) -> None:
+        """Answers that nobody takes, and a reader that finds no room."""
+        answers = self.server.parts.answers
+        answers.hold("somebody", AnswerLimits().bytes_max)
+        await self.log.ListOffsets(log_pb2.ListOffsetsRequest())
+        await self.until(lambda snapshot: snapshot["txn_rpc_answers_refused_total"]["server",] == 1)
+        answers.release("somebody", AnswerLimits().bytes_max)
 
     async def crowd(self) -> None:
         """The disk stands still: calls wait, groups queue, and who comes too late is told so."""

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from coordinator_runtime.rocks import StoreStatistics
 from coordinator_server.metrics.collector import SnapshotCollector, registry_of
 from coordinator_server.metrics.families import FAMILIES, Kind
+from coordinator_server.transports import ConnectionNumbers
 from scripts.metrics_page import metrics_page
 from tests.harness.in_process import in_process_server
 from tests.metrics.busy_groups import LATE, BusyGroups
@@ -37,6 +38,11 @@ OF_STORE = {
     "txn_store_write_stalls_total",
     "txn_store_damaged_files",
 }
+CONNECTIONS = ConnectionNumbers(connections_max=9, open_connections=2, harms={"resets": 1})
+"""Of a transport; those of a real one are in tests/server."""
+
+OF_TRANSPORT = {"txn_rpc_connections", "txn_rpc_connections_max", "txn_rpc_harm_total"}
+
 ALWAYS_ZERO = {"txn_partition_log_start_offset"}
 """Nothing removes the beginning of a log yet."""
 
@@ -49,7 +55,7 @@ OF_CHOSEN_GROUPS = {"txn_group_lag_records", "txn_group_lag_seconds"}
 async def test_a_run_that_meets_everything_produces_every_metric() -> None:
     seen = Seen()
     await _run_everything(seen)
-    produced = {name for name in BY_NAME if seen.labels(name)} | OF_STORE | ALWAYS_ZERO
+    produced = {name for name in BY_NAME if seen.labels(name)} | OF_STORE | OF_TRANSPORT | ALWAYS_ZERO
     assert produced == set(BY_NAME)
     assert seen.largest.keys() <= set(BY_NAME), "everything that is taken is published"
     for name, values in seen.largest.items():
@@ -96,6 +102,8 @@ async def _run_everything(seen: Seen) -> None:
         await busy.bugs()
         await busy.damage()
         await busy.until(lambda snapshot: bool(seen.labels("txn_runtime_event_loop_lag_seconds")))
+    async with in_process_server() as server:
+        await BusyServer(server, seen).readers_that_stand_still()
     async with in_process_server(
         group_initial_rebalance_delay_ms=1, metrics_lag_groups=LATE, metrics_lag_topics_max=1
     ) as server:
@@ -151,7 +159,9 @@ async def _published() -> tuple[str, str]:
         await busy.bugs()
         await busy.damage()
         registry = registry_of(
-            SnapshotCollector(asyncio.get_running_loop(), server.parts.snapshots, lambda: STATISTICS)
+            SnapshotCollector(
+                asyncio.get_running_loop(), server.parts.snapshots, lambda: STATISTICS, lambda: CONNECTIONS
+            )
         )
         text = await asyncio.to_thread(generate_latest, registry)
         openmetrics = await asyncio.to_thread(generate_openmetrics, registry)

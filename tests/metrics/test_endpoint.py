@@ -17,6 +17,7 @@ from coordinator_runtime.store import StoreFailed
 from coordinator_server.metrics.collector import SnapshotCollector, registry_of
 from coordinator_server.metrics.endpoint import MetricsEndpoint, listen_for_scrapes
 from coordinator_server.metrics.samples import Snapshot, single
+from coordinator_server.transports import ConnectionNumbers
 from tests.harness.patience import DEADLINE_SECONDS
 
 HOST = "127.0.0.1"
@@ -34,7 +35,9 @@ class Scraped:
         self.taken = 0
         self.failure: Exception | None = None
         self.store_failure: Exception | None = None
-        collector = SnapshotCollector(loop, self._take, self._statistics, snapshot_ms_max=snapshot_ms_max)
+        collector = SnapshotCollector(
+            loop, self._take, self._statistics, self._connections, snapshot_ms_max=snapshot_ms_max
+        )
         self.endpoint: MetricsEndpoint = listen_for_scrapes(HOST, 0)
         self.endpoint.publish(registry_of(collector))
 
@@ -48,6 +51,9 @@ class Scraped:
         if self.store_failure is not None:
             raise self.store_failure
         return StoreStatistics(1, 6, 2, 3, 4, 5)
+
+    def _connections(self) -> ConnectionNumbers:
+        return ConnectionNumbers(connections_max=9, open_connections=2)
 
     def get(self, path: str = "/metrics") -> Answer:
         """Called from another thread than the loop's."""

@@ -29,7 +29,7 @@ class Network:
         self.given += given
 
 
-def no_streams(_method: str, _host: str, _wire: Wire) -> Stream:
+def no_streams(_method: str, _call: CallContext, _wire: Wire) -> Stream:
     raise AssertionError("no stream was opened")
 
 
@@ -46,10 +46,10 @@ async def test_answers_that_are_there_go_before_new_work_begins() -> None:
         return begun[-1]
 
     exchange = Exchange(network, SystemClock(), handler, no_streams)
-    network.came = [(native.CALL, 1, "/a.B/C", b"", "host", None)]
+    network.came = [(native.CALL, 1, "/a.B/C", b"", "host", 7, None)]
     exchange.on_events()
     begun[0].succeed(b"first")
-    network.came = [(native.CALL, 2, "/a.B/C", b"", "host", None)]
+    network.came = [(native.CALL, 2, "/a.B/C", b"", "host", 7, None)]
     exchange.on_events()
     assert given_when_begun == [0, 1]
-    assert network.given == [(native.REPLY, 1, b"first")]
+    assert network.given == [(native.REPLY, 1, b"first", False)]

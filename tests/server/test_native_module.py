@@ -36,6 +36,8 @@ class Seen:
             "keepalive_timeout_ms": 10_000,
             "connection_age_ms_max": 3_600_000,
             "connection_age_grace_ms": 60_000,
+            "connections_max": 100,
+            "streams_max": 1_000,
         }
         self.server = native.Server(streams=[STREAM], **(limits | options))
         self._came = asyncio.Event()
@@ -68,7 +70,7 @@ class Seen:
             while len(counts) < 20 or counts[-20] != counts[-1]:
                 call = channel.unary_unary(UNARY)(b"")
                 (token, *_) = await self.event(native.CALL)
-                self.server.give([(native.REPLY, token, b"")])
+                self.server.give([(native.REPLY, token, b"", False)])
                 await call
                 counts.append(self.waiting(kind))
         return counts[-1]
@@ -92,10 +94,10 @@ async def test_calls_that_find_the_queue_full_are_told_so_and_did_not_begin() ->
     async with serve(waiting_calls_max=1) as (seen, channel):
         calls = [channel.unary_unary(UNARY)(b"%d" % number) for number in range(3)]
         await until(lambda: sum(call.done() for call in calls) == 2)
-        token, method, body, host, ms_left = await seen.event(native.CALL)
+        token, method, body, host, _connection, ms_left = await seen.event(native.CALL)
         assert (method, host, ms_left) == (UNARY, HOST, None)
         assert seen.waiting(native.CALL) == 0
-        seen.server.give([(native.REPLY, token, body)])
+        seen.server.give([(native.REPLY, token, body, False)])
         codes = [await call.code() for call in calls]
         assert sorted(code.value[0] for code in codes) == [0, 8, 8]
 
@@ -126,7 +128,7 @@ async def test_a_stream_is_not_read_beyond_its_credit() -> None:
         other = channel.unary_unary(UNARY)(b"")
         (call, *_) = await seen.event(native.CALL)
         assert seen.waiting(native.MESSAGE) == 0
-        seen.server.give([(native.REPLY, call, b""), (native.CREDIT, token, 3)])
+        seen.server.give([(native.REPLY, call, b"", False), (native.CREDIT, token, 3)])
         await other
         assert [(await seen.event(native.MESSAGE))[1] for _ in range(3)] == [b"2", b"3", b"4"]
         stream.cancel()
@@ -147,7 +149,7 @@ async def test_a_message_that_is_too_large_ends_its_call_alone(method: str) -> N
         assert "1000" in await call.details()
         neighbour = channel.unary_unary(UNARY)(bytes(1000))
         (token, *_) = await seen.event(native.CALL)
-        seen.server.give([(native.REPLY, token, bytes(1001))])
+        seen.server.give([(native.REPLY, token, bytes(1001), False)])
         assert await neighbour.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert "1001" in await neighbour.details()
 
@@ -164,7 +166,7 @@ async def test_an_old_connection_is_asked_to_end_and_then_cut() -> None:
         # The channel finds its way back by itself.
         call = channel.unary_unary(UNARY)(b"again", wait_for_ready=True)
         (token, *_) = await seen.event(native.CALL)
-        seen.server.give([(native.REPLY, token, b"there")])
+        seen.server.give([(native.REPLY, token, b"there", False)])
         assert await call == b"there"
 
 
@@ -186,7 +188,7 @@ async def test_a_forked_child_is_refused_in_words_and_its_parent_goes_on() -> No
         assert told.count("does not work in a forked process") == 3
         os.close(writer)
         os.close(reader)
-        seen.server.give([(native.REPLY, token, b"b")])
+        seen.server.give([(native.REPLY, token, b"b", False)])
         assert await call == b"b"
 
 
@@ -195,7 +197,7 @@ async def test_what_cannot_be_given_is_refused() -> None:
         with pytest.raises(ValueError, match="99 is nothing that can be given"):
             seen.server.give([(99, 1)])
         with pytest.raises(TypeError):
-            seen.server.give([(native.REPLY, 1, "text")])
+            seen.server.give([(native.REPLY, 1, "text", False)])
         with pytest.raises(RuntimeError, match="starts once"):
             seen.server.start([])
 
@@ -213,5 +215,5 @@ async def test_a_deadline_of_years_is_one() -> None:
         call = channel.unary_unary(UNARY)(b"", timeout=1e9)
         (token, *_, ms_left) = await seen.event(native.CALL)
         assert ms_left > 1e9
-        seen.server.give([(native.REPLY, token, b"there")])
+        seen.server.give([(native.REPLY, token, b"there", False)])
         assert await call == b"there"

@@ -1,0 +1,193 @@
+"""A peer that speaks HTTP/2 by hand: it can do what no client library does, such as ask and never read.
+
+For measurements and tests of what a server stands. Only ever against a server of our own on this machine.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Final, Self
+
+HOST: Final = "127.0.0.1"
+
+DATA: Final = 0
+HEADERS: Final = 1
+RST_STREAM: Final = 3
+SETTINGS: Final = 4
+PING: Final = 6
+WINDOW_UPDATE: Final = 8
+CONTINUATION: Final = 9
+
+END_STREAM: Final = 1
+ACK: Final = 1
+END_HEADERS: Final = 4
+
+_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_HEADER_BYTES: Final = 9
+_CANCEL: Final = struct.pack(">I", 8)
+_WINDOW_MAX: Final = (1 << 31) - 1
+_WINDOW_DEFAULT: Final = 65_535
+_INITIAL_WINDOW_SETTING: Final = 4
+_INTEGER_PREFIX: Final = 127
+_READ_BYTES: Final = 1 << 16
+
+STREAMS_AT_ONCE: Final = 100
+"""Streams of one write of a flood."""
+
+WithStream = Callable[[int], bytes]
+"""The frames of one stream, by its number."""
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """One frame."""
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def request_headers(method: str, extra: tuple[tuple[str, str], ...] = ()) -> bytes:
+    """The header block of a call of a method with this full name."""
+    fields = (
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", method),
+        (":authority", "here"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+        *extra,
+    )
+    return b"".join(_literal(name.encode(), value.encode()) for name, value in fields)
+
+
+def call(stream: int, method: str, body: bytes) -> bytes:
+    """A whole unary call."""
+    return frame(HEADERS, END_HEADERS, stream, request_headers(method)) + frame(DATA, END_STREAM, stream, message(body))
+
+
+def message(body: bytes) -> bytes:
+    """A message as gRPC frames it."""
+    return b"\0" + struct.pack(">I", len(body)) + body
+
+
+class RawPeer:
+    """One connection. It has said that its windows are as HTTP/2 opens them: 65,535 bytes, for all streams together."""
+
+    def __init__(self, port: int, *, stream_window_bytes: int = _WINDOW_DEFAULT) -> None:
+        self._socket = socket.create_connection((HOST, port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        setting = struct.pack(">HI", _INITIAL_WINDOW_SETTING, stream_window_bytes)
+        self.send(_PREFACE + frame(SETTINGS, 0, 0, setting))
+
+    def send(self, frames: bytes) -> None:
+        """Send all of it, and wait as long as that needs. Raises OSError."""
+        self._socket.sendall(frames)
+
+    def open_window(self, stream: int = 0) -> None:
+        """Let as much come as HTTP/2 knows: on one stream, or for the connection."""
+        self.send(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", _WINDOW_MAX - _WINDOW_DEFAULT)))
+
+    def read_until_closed(self, seconds_max: float) -> bool:
+        """Read and drop what comes. True once the other end has closed, False if it does not."""
+        until = time.monotonic() + seconds_max
+        try:
+            while (left := until - time.monotonic()) > 0:
+                self._socket.settimeout(left)
+                if not self._socket.recv(_READ_BYTES):
+                    return True
+        except TimeoutError:
+            return False
+        except OSError:
+            return True
+        return False
+
+    def flood(self, frames: Iterator[bytes], seconds_max: float) -> bool:
+        """Send as fast as the other end takes it, and drop what it says, until it closes (True) or the time is over."""
+        until = time.monotonic() + seconds_max
+        self._socket.setblocking(False)
+        waiting = b""
+        while time.monotonic() < until:
+            waiting = waiting or next(frames, b"")
+            if not waiting:
+                return self.read_until_closed(until - time.monotonic())
+            try:
+                waiting = waiting[self._socket.send(waiting) :]
+            except BlockingIOError:
+                time.sleep(0.001)
+            except OSError:
+                return True
+            if self._has_closed():
+                return True
+        return False
+
+    def _has_closed(self) -> bool:
+        try:
+            return not self._socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def shut(self) -> None:
+        """Close both ways, also under another thread that reads."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Leave, without a word."""
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def floods(method: str) -> dict[str, Iterator[bytes]]:
+    """Frames without end that cost a server work, by what they are."""
+    headers = request_headers(method)
+    begin = frame(HEADERS, END_HEADERS, 1, headers)
+    return {
+        "resets": _streams(lambda n: frame(HEADERS, END_HEADERS, n, headers) + frame(RST_STREAM, 0, n, _CANCEL)),
+        "streams without data": _streams(lambda n: frame(HEADERS, END_HEADERS, n, headers)),
+        "calls that are not read": _streams(lambda n: call(n, method, b"")),
+        "pings": _same(frame(PING, 0, 0, bytes(8))),
+        "settings": _same(frame(SETTINGS, 0, 0)),
+        "window updates": _same(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 1))),
+        "empty data": _after(begin, frame(DATA, 0, 1)),
+        "continuations": _after(frame(HEADERS, 0, 1, headers), frame(CONTINUATION, 0, 1, _literal(b"x-a", b"y" * 999))),
+    }
+
+
+def _streams(frames: WithStream) -> Iterator[bytes]:
+    first = 1
+    while first < _WINDOW_MAX - 2 * STREAMS_AT_ONCE:
+        yield b"".join(frames(first + 2 * index) for index in range(STREAMS_AT_ONCE))
+        first += 2 * STREAMS_AT_ONCE
+
+
+def _same(frames: bytes) -> Iterator[bytes]:
+    many = frames * STREAMS_AT_ONCE
+    while True:
+        yield many
+
+
+def _after(first: bytes, frames: bytes) -> Iterator[bytes]:
+    yield first
+    yield from _same(frames)
+
+
+def _literal(name: bytes, value: bytes) -> bytes:
+    return b"\0" + _integer(len(name)) + name + _integer(len(value)) + value
+
+
+def _integer(number: int) -> bytes:
+    if number < _INTEGER_PREFIX:
+        return bytes([number])
+    encoded, number = bytes([_INTEGER_PREFIX]), number - _INTEGER_PREFIX
+    while number > _INTEGER_PREFIX:
+        encoded, number = encoded + bytes([number % 128 + 128]), number // 128
+    return encoded + bytes([number])

@@ -1,0 +1,110 @@
+"""How many bytes of answers the server holds for callers that have not taken them.
+
+HTTP/2 lets a caller ask and not read: then the answer waits here. What reads much is refused in band, with a pause,
+while there is no room (THROTTLING_QUOTA_EXCEEDED), before it reads the store. What writes is answered with few bytes
+and is never refused for this: a reader that stands still must not keep others, or itself, from committing.
+
+A connection that holds something may hold as much as is still free, and at most its own bound (the "dynamic threshold"
+of network switches, Choudhury and Hahne 1998). So however few stand still, a newcomer finds room; only many connections
+together, with an answer each, take all of it. The size of an answer is known when it is there: until then it is taken
+for a large one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from coordinator_protocol.errors import ErrorCode, Method, Refused
+from coordinator_protocol.limits import MEBI
+from coordinator_runtime.ports import Connection
+
+COUNTED_BYTES_MIN: Final = 4_096
+"""Smaller answers are not counted: to be told when each of them was taken would cost more than they do. How many of
+them may wait, the streams of a connection bound."""
+
+LARGE_ANSWERS: Final = frozenset(
+    {
+        Method.FETCH,
+        Method.DESCRIBE_TRANSACTIONS,
+        Method.LIST_TRANSACTIONS,
+        Method.CONSUMER_GROUP_DESCRIBE,
+        Method.DESCRIBE_GROUPS,
+        Method.LIST_GROUPS,
+        Method.OFFSET_FETCH,
+        Method.DESCRIBE_GROUP_CONFIGS,
+        Method.DESCRIBE_TOPICS,
+        Method.LIST_OFFSETS,
+        Method.COUNT_RECORDS,
+        Method.DESCRIBE_PRODUCERS,
+        Method.LIST_HANGING_TRANSACTIONS,
+    }
+)
+"""Methods that only read, and whose answers may be large."""
+
+
+_EXPECTED_BYTES: Final = 5 * MEBI
+"""A large answer: what one Fetch reads at most, and the batch that goes beyond it."""
+_ANSWERS_MIN: Final = 4
+"""Where the room of a connection is small, an answer is taken for this part of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerLimits:
+    """Bounds of the bytes of answers that wait for callers."""
+
+    bytes_max: int = 256 * MEBI
+    connection_bytes_max: int = 64 * MEBI
+
+    @property
+    def expected_bytes(self) -> int:
+        """What an answer is taken for before it is there."""
+        return min(_EXPECTED_BYTES, self.connection_bytes_max // _ANSWERS_MIN)
+
+
+class AnswerBytes:
+    """Implements `AnswerRoom`. On the loop thread only."""
+
+    def __init__(self, limits: AnswerLimits) -> None:
+        self._limits = limits
+        self._by_connection: dict[Connection, int] = {}
+        self._refused = {"connection": 0, "server": 0}
+        self.held_bytes = 0
+        """What waits, of all connections."""
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Calls that found no room, by whose room was full: that of their connection, or that of the server."""
+        return self._refused
+
+    def check(self, connection: Connection) -> None:
+        limits = self._limits
+        expected_bytes = limits.expected_bytes
+        free_bytes = limits.bytes_max - self.held_bytes - expected_bytes
+        if free_bytes < 0:
+            self._refused["server"] += 1
+            raise Refused(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                f"answers of {self.held_bytes} bytes wait for readers, which is all this server holds; try again",
+            )
+        held_bytes = self._by_connection.get(connection, 0)
+        if held_bytes and held_bytes + expected_bytes > min(free_bytes, limits.connection_bytes_max):
+            self._refused["connection"] += 1
+            raise Refused(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                f"answers of {held_bytes} bytes wait to be read on this connection; read them, then try again",
+            )
+
+    def hold(self, connection: Connection, size_bytes: int) -> None:
+        self.held_bytes += size_bytes
+        self._by_connection[connection] = self._by_connection.get(connection, 0) + size_bytes
+
+    def release(self, connection: Connection, size_bytes: int) -> None:
+        self.held_bytes -= size_bytes
+        left_bytes = self._by_connection[connection] - size_bytes
+        assert left_bytes >= 0, f"{-left_bytes} bytes more were released than held"
+        if left_bytes:
+            self._by_connection[connection] = left_bytes
+        else:
+            del self._by_connection[connection]

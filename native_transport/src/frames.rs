@@ -1,0 +1,266 @@
+//! What a peer sends, looked at frame by frame: who sends much that costs work and asks for nothing is cut.
+//!
+//! HTTP/2 bounds streams that are open at once and bytes on their way, and neither stops a peer that resets each stream as
+//! soon as it is open, or sends pings for ever. A peer may send so many of such frames at once, and more as time goes by or
+//! as it reads what we send: a reader opens its windows, and measures the way with pings.
+
+use tokio::time::Instant;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const HEADER_BYTES: usize = 9;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+
+const ACK: u8 = 1;
+const END_STREAM: u8 = 1;
+
+/// Why a peer is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flood {
+    /// Streams that were reset.
+    Resets,
+    /// Frames that carry no call: pings, settings, priorities, windows, empty data, pieces of headers.
+    Control,
+}
+
+/// How many frames of one kind may come.
+#[derive(Clone, Copy, Debug)]
+pub struct Allowance {
+    pub at_once: u32,
+    pub per_second: u32,
+}
+
+/// A caller whose deadlines are short resets as many streams as it opens; a server answers many more calls than this.
+const RESETS: Allowance = Allowance { at_once: 2_000, per_second: 1_000 };
+const CONTROLS: Allowance = Allowance { at_once: 10_000, per_second: 2_000 };
+/// A frame more for so many bytes that the peer was sent. Windows are opened in larger steps.
+const BYTES_PER_CONTROL: usize = 512;
+
+/// What is left of an allowance.
+#[derive(Debug)]
+struct Left {
+    allowance: Allowance,
+    frames: u32,
+    since: Instant,
+}
+
+impl Left {
+    fn new(allowance: Allowance, now: Instant) -> Self {
+        Self { allowance, frames: allowance.at_once, since: now }
+    }
+
+    /// Whether one more frame is allowed.
+    fn takes(&mut self, now: Instant) -> bool {
+        if self.frames == 0 {
+            let earned = (now - self.since).saturating_mul(self.allowance.per_second).as_secs();
+            if earned == 0 {
+                return false;
+            }
+            self.since = now;
+            self.add(usize::try_from(earned).unwrap_or(usize::MAX));
+        }
+        self.frames -= 1;
+        true
+    }
+
+    fn add(&mut self, frames: usize) {
+        let frames = u32::try_from(frames).unwrap_or(u32::MAX);
+        self.frames = self.frames.saturating_add(frames).min(self.allowance.at_once);
+    }
+}
+
+/// Where the next byte belongs.
+#[derive(Debug)]
+enum Place {
+    Preface(usize),
+    Header {
+        bytes: [u8; HEADER_BYTES],
+        filled: usize,
+    },
+    Payload(usize),
+    /// Whatever it is, it is no HTTP/2: whoever parses it says so.
+    Unknown,
+}
+
+/// Watches what one peer sends.
+#[derive(Debug)]
+pub struct Watch {
+    place: Place,
+    resets: Left,
+    controls: Left,
+    sent_bytes: usize,
+}
+
+impl Watch {
+    pub fn new(now: Instant) -> Self {
+        let (resets, controls) = (Left::new(RESETS, now), Left::new(CONTROLS, now));
+        Self { place: Place::Preface(0), resets, controls, sent_bytes: 0 }
+    }
+
+    /// The peer was sent so many bytes.
+    pub fn sent(&mut self, bytes: usize) {
+        self.sent_bytes += bytes;
+        if self.sent_bytes >= BYTES_PER_CONTROL {
+            self.controls.add(self.sent_bytes / BYTES_PER_CONTROL);
+            self.sent_bytes %= BYTES_PER_CONTROL;
+        }
+    }
+
+    /// Look at the next bytes from the peer. Says why it must be cut, if it must.
+    pub fn received(&mut self, mut bytes: &[u8], now: Instant) -> Option<Flood> {
+        while !bytes.is_empty() {
+            let taken = match &mut self.place {
+                Place::Unknown => return None,
+                Place::Payload(left) => {
+                    let taken = bytes.len().min(*left);
+                    *left -= taken;
+                    taken
+                }
+                Place::Preface(seen) => {
+                    let taken = bytes.len().min(PREFACE.len() - *seen);
+                    if bytes[..taken] != PREFACE[*seen..*seen + taken] {
+                        self.place = Place::Unknown;
+                        return None;
+                    }
+                    *seen += taken;
+                    taken
+                }
+                Place::Header { bytes: header, filled } => {
+                    let taken = bytes.len().min(HEADER_BYTES - *filled);
+                    header[*filled..*filled + taken].copy_from_slice(&bytes[..taken]);
+                    *filled += taken;
+                    taken
+                }
+            };
+            bytes = &bytes[taken..];
+            if let Some(flood) = self.step(now) {
+                return Some(flood);
+            }
+        }
+        None
+    }
+
+    /// Go on to the next part of the connection where one is complete.
+    fn step(&mut self, now: Instant) -> Option<Flood> {
+        let next = Place::Header { bytes: [0; HEADER_BYTES], filled: 0 };
+        match self.place {
+            Place::Preface(seen) if seen == PREFACE.len() => self.place = next,
+            Place::Payload(0) => self.place = next,
+            Place::Header { bytes, filled: HEADER_BYTES } => {
+                let length = usize::from(bytes[0]) << 16 | usize::from(bytes[1]) << 8 | usize::from(bytes[2]);
+                self.place = if length == 0 { next } else { Place::Payload(length) };
+                return self.judge(bytes[3], bytes[4], length, now);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn judge(&mut self, kind: u8, flags: u8, length: usize, now: Instant) -> Option<Flood> {
+        let is_answer = flags & ACK != 0;
+        match kind {
+            HEADERS => None,
+            DATA if length > 0 || flags & END_STREAM != 0 => None,
+            SETTINGS | PING if is_answer => None,
+            RST_STREAM => (!self.resets.takes(now)).then_some(Flood::Resets),
+            _ => (!self.controls.takes(now)).then_some(Flood::Control),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        let mut bytes = vec![length[1], length[2], length[3], kind, flags, 0, 0, 0, 1];
+        bytes.extend_from_slice(payload);
+        bytes
+    }
+
+    fn watch() -> (Watch, Instant) {
+        let now = Instant::now();
+        let mut watch = Watch::new(now);
+        assert_eq!(watch.received(PREFACE, now), None);
+        (watch, now)
+    }
+
+    #[test]
+    fn resets_beyond_the_allowance_are_a_flood() {
+        let (mut watch, now) = watch();
+        let reset = frame(RST_STREAM, 0, &[0; 4]);
+        for _ in 0..RESETS.at_once {
+            assert_eq!(watch.received(&reset, now), None);
+        }
+        assert_eq!(watch.received(&reset, now), Some(Flood::Resets));
+    }
+
+    #[test]
+    fn an_allowance_grows_with_time_up_to_what_may_come_at_once() {
+        let now = Instant::now();
+        let mut left = Left::new(Allowance { at_once: 5, per_second: 1_000 }, now);
+        let mut count = |now| (0..20).take_while(|_| left.takes(now)).count();
+        assert_eq!(count(now), 5);
+        assert_eq!(count(now + Duration::from_millis(3)), 3);
+        assert_eq!(count(now + Duration::from_secs(9)), 5);
+    }
+
+    #[test]
+    fn a_flood_of_pings_is_one_and_answers_to_ours_are_none() {
+        let (mut watch, now) = watch();
+        for _ in 0..2 * CONTROLS.at_once {
+            assert_eq!(watch.received(&frame(PING, ACK, &[0; 8]), now), None);
+            assert_eq!(watch.received(&frame(DATA, END_STREAM, &[]), now), None);
+            assert_eq!(watch.received(&frame(HEADERS, 4, &[1, 2, 3]), now), None);
+            assert_eq!(watch.received(&frame(DATA, 0, &[1]), now), None);
+        }
+        let ping = frame(PING, 0, &[0; 8]);
+        let count = (0..2 * CONTROLS.at_once).take_while(|_| watch.received(&ping, now).is_none()).count();
+        assert_eq!(count, CONTROLS.at_once as usize);
+    }
+
+    #[test]
+    fn a_reader_may_open_its_windows_as_fast_as_it_reads() {
+        let (mut watch, now) = watch();
+        let update = frame(8, 0, &[0, 0, 0, 1]);
+        for _ in 0..2 * CONTROLS.at_once {
+            watch.sent(BYTES_PER_CONTROL);
+            assert_eq!(watch.received(&update, now), None);
+        }
+    }
+
+    #[test]
+    fn frames_are_found_however_the_bytes_are_cut() {
+        let mut whole = Vec::from(PREFACE);
+        let mut expected = 0;
+        for payload in [0, 1, 8, 9, 300] {
+            whole.extend(frame(HEADERS, 4, &vec![RST_STREAM; payload]));
+            whole.extend(frame(RST_STREAM, 0, &[0; 4]));
+            expected += 1;
+        }
+        for size in 1..40 {
+            let now = Instant::now();
+            let mut watch = Watch::new(now);
+            for piece in whole.chunks(size) {
+                assert_eq!(watch.received(piece, now), None);
+            }
+            assert_eq!(RESETS.at_once - watch.resets.frames, expected, "{size}");
+            assert_eq!(watch.controls.frames, CONTROLS.at_once);
+        }
+    }
+
+    #[test]
+    fn what_is_no_http2_is_left_to_the_parser() {
+        let now = Instant::now();
+        let mut watch = Watch::new(now);
+        assert_eq!(watch.received(b"GET / HTTP/1.1\r\n", now), None);
+        assert!(matches!(watch.place, Place::Unknown));
+    }
+}

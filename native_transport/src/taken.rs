@@ -1,0 +1,125 @@
+//! Who is told when what was sent needs no memory any more.
+//!
+//! A message becomes bytes, the bytes wait in HTTP/2 until the peer's windows are open, and then they are written. So what
+//! must be told is tied to the bytes themselves: it is said when HTTP/2 lets go of them, written or not.
+
+use std::mem::take;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tonic::Status;
+use tonic::body::Body;
+
+use crate::inbox::{Event, Inbox};
+
+/// Tells Python of its event when it is dropped.
+pub struct Told {
+    event: Option<Event>,
+    inbox: Arc<Inbox>,
+}
+
+impl Told {
+    pub fn new(event: Event, inbox: &Arc<Inbox>) -> Self {
+        Self { event: Some(event), inbox: Arc::clone(inbox) }
+    }
+}
+
+impl std::fmt::Debug for Told {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("Told").field(&self.event).finish()
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if let Some(event) = self.event.take() {
+            self.inbox.push(event);
+        }
+    }
+}
+
+/// Those of the messages that were turned into bytes and have not left yet. Shared by who gives messages and who sends
+/// the bytes.
+#[derive(Clone, Default)]
+pub struct Leaving(Arc<Mutex<Vec<Told>>>);
+
+impl Leaving {
+    pub fn add(&self, told: Told) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(told);
+    }
+
+    fn take(&self) -> Vec<Told> {
+        take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Ties to each piece of the body whoever is to be told of the messages in it.
+pub struct Watched {
+    body: Body,
+    leaving: Leaving,
+}
+
+impl Watched {
+    pub fn new(body: Body, leaving: Leaving) -> Self {
+        Self { body, leaving }
+    }
+}
+
+impl http_body::Body for Watched {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let leaving = &self.leaving;
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|bytes| tie(bytes, leaving.take())))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+struct Tied {
+    bytes: Bytes,
+    #[expect(dead_code, reason = "they tell when they are dropped")]
+    told: Vec<Told>,
+}
+
+impl AsRef<[u8]> for Tied {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+fn tie(bytes: Bytes, told: Vec<Told>) -> Bytes {
+    if told.is_empty() { bytes } else { Bytes::from_owner(Tied { bytes, told }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inbox::InboxLimits;
+
+    #[test]
+    fn it_is_told_when_the_last_part_of_the_bytes_is_gone() {
+        let inbox = Arc::new(Inbox::new(InboxLimits { calls_max: 9, bytes_max: 9 }).unwrap());
+        let leaving = Leaving::default();
+        leaving.add(Told::new(Event::Taken { token: 7 }, &inbox));
+        let mut bytes = tie(Bytes::from_static(b"abc"), leaving.take());
+        let first = bytes.split_to(1);
+        drop(bytes);
+        assert!(inbox.take(9).is_empty());
+        assert_eq!(first, "a");
+        drop(first);
+        assert!(matches!(inbox.take(9)[..], [Event::Taken { token: 7 }]));
+        assert!(leaving.take().is_empty());
+    }
+}

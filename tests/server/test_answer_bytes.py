@@ -1,0 +1,270 @@
+"""Answers that nobody takes: how many bytes of them there may be, and that the others are served meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+from grpc import aio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.raw_http2 import DATA, END_HEADERS, HEADERS, RawPeer, call, frame, message, request_headers
+from coordinator_api.v1 import common_pb2, log_pb2, log_pb2_grpc, session_pb2, session_pb2_grpc
+from coordinator_protocol.errors import ErrorCode, Method, Refused
+from coordinator_protocol.limits import MEBI
+from coordinator_runtime.clock import SystemClock
+from coordinator_runtime.edge import THROTTLE_MS
+from coordinator_runtime.pending import Pending, settled
+from coordinator_runtime.ports import CallContext
+from coordinator_server.answer_bytes import COUNTED_BYTES_MIN, LARGE_ANSWERS, AnswerBytes, AnswerLimits
+from coordinator_server.session import SESSION_METHOD
+from coordinator_server.transports import TransportName, TransportOptions, open_transport
+from tests.harness.in_process import InProcessServer, in_process_server
+from tests.harness.patience import DEADLINE_SECONDS, until
+from tests.harness.transports import wanted_transport
+
+HOST = "127.0.0.1"
+UNARY = "/a.B/Unary"
+ANSWER = bytes(MEBI)
+FETCH = "/coordinator_api.v1.LogService/Fetch"
+LIMITS = AnswerLimits(bytes_max=100, connection_bytes_max=40)
+
+
+def refusal(answers: AnswerBytes, connection: str) -> str | None:
+    """Whose room is full; None if there is room."""
+    before = dict(answers.refused)
+    try:
+        answers.check(connection)
+    except Refused:
+        return {scope for scope, count in answers.refused.items() if count > before[scope]}.pop()
+    return None
+
+
+def test_a_connection_that_holds_its_share_finds_no_room_until_it_has_taken_some() -> None:
+    answers = AnswerBytes(LIMITS)
+    assert refusal(answers, "a") is None
+    answers.hold("a", 35)
+    assert (refusal(answers, "a"), refusal(answers, "b")) == ("connection", None)
+    answers.release("a", 10)
+    assert refusal(answers, "a") is None
+    answers.release("a", 25)
+    assert answers.held_bytes == 0
+
+
+def test_one_answer_may_be_larger_than_the_share_of_a_connection() -> None:
+    answers = AnswerBytes(LIMITS)
+    answers.hold("a", 70)
+    assert (refusal(answers, "a"), refusal(answers, "b")) == ("connection", None)
+
+
+def test_nobody_finds_room_where_all_of_it_is_taken() -> None:
+    answers = AnswerBytes(LIMITS)
+    for number in range(10):
+        answers.hold(str(number), 10)
+    assert refusal(answers, "new") == "server"
+    answers.release("0", 10)
+    assert refusal(answers, "new") is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 5 * MEBI), st.booleans()), max_size=300))
+def test_six_that_take_nothing_leave_room_for_a_seventh(steps: list[tuple[int, int, bool]]) -> None:
+    answers = AnswerBytes(AnswerLimits())
+    held: dict[int, list[int]] = {}
+    for connection, size_bytes, takes_one in steps:
+        if takes_one and held.get(connection):
+            answers.release(connection, held[connection].pop())
+        elif refusal(answers, connection) is None:  # type: ignore[arg-type]  # any name will do
+            answers.hold(connection, size_bytes)
+            held.setdefault(connection, []).append(size_bytes)
+        assert answers.held_bytes == sum(map(sum, held.values())) <= AnswerLimits().bytes_max
+        assert refusal(answers, "seventh") is None
+
+
+def test_what_ends_a_transaction_or_writes_is_never_refused_for_want_of_room() -> None:
+    assert not LARGE_ANSWERS & {Method.END_TXN, Method.TRANSACT, Method.PRODUCE, Method.OFFSET_COMMIT, Method.HEARTBEAT}
+
+
+@dataclass
+class Answering:
+    """A transport whose handler answers everything with the same bytes."""
+
+    answers: AnswerBytes
+    port: int
+    calls: list[CallContext]
+
+
+@asynccontextmanager
+async def answering(answer: bytes = ANSWER) -> AsyncIterator[Answering]:
+    answers, calls = AnswerBytes(AnswerLimits()), list[CallContext]()
+
+    def handle(_method: str, _body: bytes, context: CallContext) -> Pending[bytes]:
+        calls.append(context)
+        return settled(answer)
+
+    transport = open_transport(wanted_transport(), [], SystemClock(), TransportOptions(16 * MEBI))
+    port = transport.bind(HOST, 0)
+    await transport.start(handle, answers)
+    try:
+        yield Answering(answers, port, calls)
+    finally:
+        await transport.stop(0)
+        await until(lambda: answers.held_bytes == 0)
+
+
+@pytest.mark.usefixtures("transport")
+async def test_answers_count_until_their_caller_has_read_them() -> None:
+    async with answering() as server:
+        with RawPeer(server.port) as peer:
+            peer.send(b"".join(call(stream, UNARY, b"") for stream in (1, 3, 5)))
+            await until(lambda: server.answers.held_bytes == 3 * MEBI)
+            peer.open_window()
+            for stream in (1, 3):
+                peer.open_window(stream)
+            reading = asyncio.to_thread(peer.read_until_closed, DEADLINE_SECONDS)
+            closing = asyncio.ensure_future(reading)
+            await until(lambda: server.answers.held_bytes == MEBI)
+            assert len({context.connection for context in server.calls}) == 1
+            peer.shut()
+            await until(lambda: server.answers.held_bytes == 0)
+            await closing
+
+
+@pytest.mark.usefixtures("transport")
+async def test_answers_of_a_session_count_until_their_client_has_read_them() -> None:
+    async with answering() as server:
+        with RawPeer(server.port) as peer:
+            peer.send(frame(HEADERS, END_HEADERS, 1, request_headers(SESSION_METHOD)))
+            operations = [session_pb2.Operation(correlation_id=each, method="Unary") for each in range(40)]
+            request = session_pb2.SessionRequest(operations=operations)
+            peer.send(frame(DATA, 0, 1, message(request.SerializeToString())))
+            await until(lambda: server.answers.held_bytes == 40 * MEBI)
+            peer.open_window()
+            peer.open_window(1)
+            closing = asyncio.ensure_future(asyncio.to_thread(peer.read_until_closed, DEADLINE_SECONDS))
+            await until(lambda: server.answers.held_bytes == 0)
+            peer.shut()
+            await closing
+
+
+@pytest.mark.usefixtures("transport")
+async def test_a_session_that_is_cut_holds_nothing() -> None:
+    async with answering() as server:
+        with RawPeer(server.port) as peer:
+            peer.send(frame(HEADERS, END_HEADERS, 1, request_headers(SESSION_METHOD)))
+            operations = [session_pb2.Operation(correlation_id=each, method="Unary") for each in range(40)]
+            peer.send(frame(DATA, 0, 1, message(session_pb2.SessionRequest(operations=operations).SerializeToString())))
+            await until(lambda: server.answers.held_bytes == 40 * MEBI)
+        await until(lambda: server.answers.held_bytes == 0)
+
+
+@pytest.mark.usefixtures("transport")
+async def test_small_answers_are_not_counted() -> None:
+    async with answering(bytes(COUNTED_BYTES_MIN - 1)) as server, aio.insecure_channel(f"{HOST}:{server.port}") as line:
+        assert len(await line.unary_unary(UNARY)(b"")) == COUNTED_BYTES_MIN - 1
+        assert server.answers.held_bytes == 0
+
+
+async def filled(server: InProcessServer) -> log_pb2.FetchRequest:
+    """A Fetch that is answered with a mebibyte."""
+    log = log_pb2_grpc.LogServiceStub(server.channel)
+    await log.CreateTopics(log_pb2.CreateTopicsRequest(topics=[log_pb2.NewTopic(name="t", partition_count=1)]))
+    payload = log_pb2.Records(records=[log_pb2.Record(value=bytes(MEBI - 1000))]).SerializeToString()
+    request = log_pb2.ProduceRequest()
+    request.batches.add(topic="t", partition=0).batch.CopyFrom(
+        log_pb2.RecordBatch(record_count=1, encoding=log_pb2.ENCODING_RECORDS_V1, payload=payload)
+    )
+    assert not (await log.Produce(request)).results[0].error_code
+    fetch = log_pb2.FetchRequest(header=common_pb2.RequestHeader(client_id="reader"), max_bytes=MEBI)
+    fetch.partitions.add(topic="t", partition=0, fetch_offset=0)
+    return fetch
+
+
+SMALL_ROOM = {"answer_bytes_max": 20 * MEBI, "answer_bytes_per_connection_max": 8 * MEBI}
+
+
+@pytest.mark.usefixtures("transport")
+async def test_readers_that_stand_still_hold_no_more_than_they_may_and_the_others_are_served() -> None:
+    async with in_process_server(**SMALL_ROOM) as server:
+        fetch = await filled(server)
+        answers = server.parts.answers
+        peers = [RawPeer(server.address.port) for _ in range(4)]
+        try:
+            for peer in peers:
+                peer.send(b"".join(call(2 * n + 1, FETCH, fetch.SerializeToString()) for n in range(90)))
+            await until(lambda: answers.refused["connection"] > 300 and server.parts.dispatcher.unanswered_calls == 0)
+            assert 4 * MEBI < answers.held_bytes <= 20 * MEBI
+            log = log_pb2_grpc.LogServiceStub(server.channel)
+            for _ in range(20):
+                response = await log.Fetch(fetch)
+                assert [len(result.batches) for result in response.results] == [1]
+        finally:
+            for peer in peers:
+                peer.close()
+        await until(lambda: answers.held_bytes == 0)
+
+
+@pytest.mark.usefixtures("transport")
+async def test_a_session_that_reads_nothing_holds_no_more_than_it_may() -> None:
+    async with in_process_server(**SMALL_ROOM) as server:
+        fetch = await filled(server)
+        answers = server.parts.answers
+        body = fetch.SerializeToString()
+        operations = [session_pb2.Operation(correlation_id=n, method="Fetch", body=body) for n in range(500)]
+        with RawPeer(server.address.port) as peer:
+            peer.send(frame(HEADERS, END_HEADERS, 1, request_headers(SESSION_METHOD)))
+            peer.send(frame(DATA, 0, 1, message(session_pb2.SessionRequest(operations=operations).SerializeToString())))
+            await until(lambda: answers.refused["connection"] > 400)
+            assert answers.held_bytes <= 9 * MEBI
+
+
+async def test_who_finds_no_room_is_told_in_band_to_come_again_and_may_commit_all_the_same(
+    transport: TransportName,
+) -> None:
+    async with in_process_server(**SMALL_ROOM) as server:
+        fetch = await filled(server)
+        log = log_pb2_grpc.LogServiceStub(server.channel)
+        server.parts.answers.hold("somebody", 20 * MEBI)
+        response = await log.Fetch(fetch)
+        assert (response.error_code, response.throttle_ms) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, THROTTLE_MS)
+        again = await filled(server)
+        server.parts.answers.release("somebody", 20 * MEBI)
+        assert not (await log.Fetch(again)).error_code
+        assert server.parts.answers.refused == {"connection": 0, "server": 1}
+        await until(lambda: server.parts.answers.held_bytes == 0)
+
+
+@pytest.mark.usefixtures("transport")
+async def test_what_a_waiting_fetch_has_found_counts_until_it_is_answered() -> None:
+    async with in_process_server(**SMALL_ROOM) as server:
+        fetch = await filled(server)
+        fetch.max_wait_ms, fetch.min_bytes, fetch.max_bytes = 60_000, 2 * MEBI, 4 * MEBI
+        answers = server.parts.answers
+        stub = log_pb2_grpc.LogServiceStub(server.channel)
+        waiting = stub.Fetch(fetch)
+        leaving = stub.Fetch(fetch)
+        await until(lambda: answers.held_bytes > 2 * (MEBI - 2000))
+        leaving.cancel()
+        await until(lambda: answers.held_bytes < MEBI)
+        answers.hold("somebody", 20 * MEBI)
+        await filled(server)
+        assert (await waiting).error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        assert answers.held_bytes == 20 * MEBI
+
+
+@pytest.mark.usefixtures("transport")
+async def test_an_ordinary_session_leaves_nothing_behind() -> None:
+    async with in_process_server() as server:
+        body = (await filled(server)).SerializeToString()
+        stream = session_pb2_grpc.SessionServiceStub(server.channel).Session()
+        for number in range(60):
+            operation = session_pb2.Operation(correlation_id=number, method="Fetch", body=body)
+            await stream.write(session_pb2.SessionRequest(operations=[operation]))
+        found = 0
+        while found < 60:
+            found += len((await stream.read()).results)
+        await until(lambda: server.parts.answers.held_bytes == 0)
+        stream.cancel()

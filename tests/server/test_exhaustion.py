@@ -1,0 +1,215 @@
+"""What one caller can take from the others: connections, open files, streams, memory. Counted, never timed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+import structlog
+from grpc import aio
+
+from bench.processes import resident_mib
+from bench.raw_http2 import ACK, SETTINGS, RawPeer, call, floods, frame
+from coordinator_api.v1 import admin_pb2, admin_pb2_grpc, transaction_pb2
+from coordinator_api.v1.transaction_pb2_grpc import TransactionServiceStub
+from coordinator_runtime.clock import SystemClock
+from coordinator_runtime.pending import Pending, settled
+from coordinator_runtime.ports import CallContext
+from coordinator_server.exit_status import ExitStatus
+from coordinator_server.transports import Transport, TransportName, TransportOptions, open_transport
+from tests.harness.patience import DEADLINE_SECONDS, looks, until
+from tests.harness.server_process import ServerProcess
+from tests.harness.transports import wanted_transport
+from tests.server.test_grpc_transport import at_full_speed
+
+HOST = "127.0.0.1"
+UNARY = "/a.B/Unary"
+LIMITS = "/coordinator_api.v1.AdminService/Limits"
+FLOOD_SECONDS = {TransportName.GRPC: 0.3, TransportName.NATIVE: DEADLINE_SECONDS}
+"""How long a flood goes on if it is not ended. The compiled transport ends each."""
+
+FLOODS_LAST_SECONDS = 2.0
+
+GROWTH_MIB_MAX = {TransportName.GRPC: 900, TransportName.NATIVE: 100}
+"""What all floods together may leave. Without limits one of them took from 600 MiB to 2 GiB, and the next as much."""
+
+
+@asynccontextmanager
+async def serving(options: TransportOptions) -> AsyncIterator[tuple[Transport, int, list[CallContext]]]:
+    at_full_speed()
+    calls: list[CallContext] = []
+
+    def handle(_method: str, _body: bytes, context: CallContext) -> Pending[bytes]:
+        calls.append(context)
+        return settled(b"")
+
+    transport = open_transport(wanted_transport(), [], SystemClock(), options)
+    port = transport.bind(HOST, 0)
+    await transport.start(handle)
+    try:
+        yield transport, port, calls
+    finally:
+        await transport.stop(0)
+
+
+async def answers(port: int) -> bool:
+    """Whether a new connection is served. A caller that is refused tries again; this one says so instead."""
+    async with aio.insecure_channel(
+        f"{HOST}:{port}", [("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
+    ) as channel:
+        call = channel.unary_unary(UNARY)(b"", timeout=DEADLINE_SECONDS)
+        code = await call.code()
+        assert code in {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
+        return code is grpc.StatusCode.OK
+
+
+async def test_a_connection_beyond_the_most_is_closed_and_one_that_leaves_makes_room(transport: TransportName) -> None:
+    with structlog.testing.capture_logs() as lines:
+        async with serving(TransportOptions(1 << 20, connections_max=5)) as (served, port, _):
+            peers = [RawPeer(port) for _ in range(5)]
+            numbers = served.numbers()
+            await until(lambda: served.numbers().open_connections in {5, None})
+            assert numbers.connections_max == 5
+            for _ in range(3):
+                assert not await answers(port)
+            peers.pop().close()
+            for _ in looks("the place that became free"):
+                if await answers(port):
+                    break
+            for peer in peers:
+                peer.close()
+            harms = served.numbers().harms
+    if transport is TransportName.NATIVE:
+        assert harms["connections"] >= 3
+        (line,) = (line for line in lines if line["event"] == "harm")
+        assert (line["kind"], line["details"]) == ("connections", HOST)
+
+
+async def test_grpc_says_when_all_connections_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coordinator_server.grpc_transport._WATCH_SECONDS", 0.01)
+    monkeypatch.setenv("TXN_TRANSPORT", TransportName.GRPC)
+    with structlog.testing.capture_logs() as lines:
+        async with serving(TransportOptions(1 << 20, connections_max=2)) as (served, port, _):
+            if served.numbers().open_connections is None:
+                pytest.skip("this system has no table of its connections")
+            with RawPeer(port), RawPeer(port):
+                await until(lambda: any(line["event"] == "harm" for line in lines))
+
+
+@pytest.mark.usefixtures("transport")
+async def test_a_connection_has_no_more_streams_than_it_may() -> None:
+    held: list[Pending[bytes]] = []
+
+    def handle(method: str, _body: bytes, _context: CallContext) -> Pending[bytes]:
+        if method == UNARY:
+            return settled(b"")
+        held.append(Pending())
+        return held[-1]
+
+    transport = open_transport(wanted_transport(), [], SystemClock(), TransportOptions(1 << 20, streams_max=100))
+    port = transport.bind(HOST, 0)
+    await transport.start(handle)
+    with RawPeer(port) as peer:
+        # Whoever has not been told of the limit may go beyond it; this one has.
+        peer.send(frame(SETTINGS, ACK, 0) + b"".join(call(2 * n + 1, "/a.B/Held", b"") for n in range(150)))
+        await until(lambda: len(held) >= 100)
+        for _ in range(5):
+            assert await answers(port)
+        assert len(held) == 100
+    await transport.stop(0)
+
+
+@pytest.mark.parametrize("kind", floods(UNARY))
+async def test_a_flood_is_ended_or_held_back_while_others_are_served(kind: str, transport: TransportName) -> None:
+    async with serving(TransportOptions(1 << 20)) as (_, port, _):
+        with RawPeer(port) as peer:
+            seconds = FLOOD_SECONDS[transport]
+            flooding = asyncio.ensure_future(asyncio.to_thread(peer.flood, floods(UNARY)[kind], seconds))
+            served_others = 0
+            while not flooding.done():
+                assert await answers(port)
+                served_others += 1
+            was_closed = await flooding
+        assert served_others > 0
+        assert was_closed or transport is TransportName.GRPC
+        assert await answers(port)
+
+
+@pytest.mark.parametrize(("kind", "harm"), [("window updates", "control_frames"), ("pings", "control_frames")])
+async def test_a_flood_that_was_ended_is_counted_and_told_once(
+    kind: str, harm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("txn_native_transport", reason="the compiled transport is not installed (make native)")
+    monkeypatch.setenv("TXN_TRANSPORT", TransportName.NATIVE)
+    with structlog.testing.capture_logs() as lines:
+        async with serving(TransportOptions(1 << 20)) as (served, port, _):
+            for _ in range(3):
+                with RawPeer(port) as peer:
+                    assert await asyncio.to_thread(peer.flood, floods(UNARY)[kind], DEADLINE_SECONDS)
+            assert served.numbers().harms[harm] == 3
+            await until(lambda: served.numbers().open_connections == 0)
+            assert await answers(port)
+    assert [line["kind"] for line in lines if line["event"] == "harm"] == [harm]
+
+
+def commits(channel: grpc.Channel, name: str) -> None:
+    """A transaction over the wire, begun and ended."""
+    stub = TransactionServiceStub(channel)
+    request = transaction_pb2.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+    assert stub.InitProducerId(request, timeout=DEADLINE_SECONDS).error_code == 0
+
+
+@pytest.mark.slow
+def test_floods_leave_little_memory_behind(tmp_path: Path, transport: TransportName) -> None:
+    with ServerProcess(tmp_path / "data") as server, grpc.insecure_channel(server.address) as channel:
+        commits(channel, "before")
+        before_mib = resident_mib(server.process_id)
+        assert before_mib is not None
+        for kind, frames in floods(LIMITS).items():
+            with RawPeer(server.port) as peer:
+                peer.flood(frames, FLOODS_LAST_SECONDS)
+            commits(channel, kind)
+            admin_pb2_grpc.AdminServiceStub(channel).Limits(admin_pb2.LimitsRequest(), timeout=DEADLINE_SECONDS)
+        after_mib = resident_mib(server.process_id)
+        assert after_mib is not None
+        assert after_mib - before_mib < GROWTH_MIB_MAX[transport], f"{before_mib:.0f} -> {after_mib:.0f} MiB"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("transport")
+def test_more_connections_than_open_files_end_nobody(tmp_path: Path) -> None:
+    small_files = ("--set", "write_buffer_bytes=100000", "--set", "wal_bytes_max=1000000")
+    with (
+        ServerProcess(tmp_path / "data", *small_files, handles_max=300) as server,
+        grpc.insecure_channel(server.address) as channel,
+        ExitStack() as leaving,
+    ):
+        commits(channel, "before")
+        for _ in range(400):
+            idle = leaving.enter_context(socket.socket())
+            idle.setblocking(False)
+            idle.connect_ex((HOST, server.port))
+        for number in range(200):
+            commits(channel, f"meanwhile-{number}-" + "x" * 900)
+        assert server.is_running
+        leaving.close()
+        with grpc.insecure_channel(server.address, [("grpc.use_local_subchannel_pool", 1)]) as another:
+            grpc.channel_ready_future(another).result(DEADLINE_SECONDS)
+            commits(another, "after")
+        assert server.terminate() == ExitStatus.OK
+        assert '"connections_max": 65' in server.output
+
+
+@pytest.mark.slow
+def test_too_few_open_files_are_a_clear_refusal(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path / "data", handles_max=200)
+    server.launch()
+    assert server.wait() == ExitStatus.USAGE
+    assert re.search(r"may open 200 files and needs at least 240: raise the limit with `ulimit -n`", server.output)
+    assert not (tmp_path / "data" / "store").exists()

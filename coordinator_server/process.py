@@ -37,7 +37,7 @@ from coordinator_server.metrics.loop_lag import LoopLag
 from coordinator_server.service_manager import ServiceManager
 from coordinator_server.shard_health import ShardHealth
 from coordinator_server.transports import Transport, TransportMissing, TransportName, TransportOptions, open_transport
-from coordinator_server.unix_socket import is_unix
+from coordinator_server.unix_socket import give_unix_address_back, is_unix
 
 ANSWERS_LEAVE_MS: Final = 500
 """How long answers that were given may take to leave the process when it ends."""
@@ -139,6 +139,8 @@ class _Process:
             transport = self._open_transport()
             undo.push_async_callback(transport.stop, 0)
             address = self._bind(transport)
+            if is_unix(address.host):
+                undo.callback(give_unix_address_back, address.host)
             self._metrics = self._listen_for_scrapes()
             if self._metrics is not None:
                 undo.callback(self._metrics.close)

@@ -54,6 +54,11 @@ def take_unix_address(address: str) -> None:
     raise OSError("a process listens on it; stop that, or choose another path")
 
 
+def give_unix_address_back(address: str) -> None:
+    """Remove the socket that this process has made there and does not serve."""
+    Path(address.removeprefix(UNIX_PREFIX)).unlink(missing_ok=True)
+
+
 @contextmanager
 def only_for_the_owner() -> Iterator[None]:
     """Files that are made meanwhile have mode 0600: on a socket, only their owner can connect. Process-wide, so for the

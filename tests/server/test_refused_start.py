@@ -110,6 +110,13 @@ def test_a_directory_where_nothing_may_be_made_is_named(tmp_path: Path) -> None:
     assert "give the user that runs the server" in line
 
 
+def test_a_refused_directory_leaves_no_socket_behind(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("not a directory")
+    status, said = start(tmp_path, "--data-dir", "data", "--listen", f"unix:{tmp_path / 'socket'}")
+    assert (status, len(said)) == (ExitStatus.STORE_REFUSED, 1)
+    assert not (tmp_path / "socket").exists()
+
+
 @pytest.mark.parametrize("closed", [".", "LOCK", "durable_mark", "store", "store/CURRENT", "segments"])
 def test_a_store_of_somebody_else_is_refused_with_what_cannot_be_used(tmp_path: Path, closed: str) -> None:
     with ServerProcess(tmp_path / "data") as server:

@@ -13,6 +13,7 @@ import pytest
 
 import pyspark_txnlog.job
 from pyspark_txnlog.job import main
+from tests.docs.fences import ROOT
 from tests.spark.topics import Topics
 
 pytestmark = pytest.mark.slow
@@ -129,6 +130,20 @@ def test_a_machine_without_java_is_told_what_to_install(
     assert main([flights, "--endpoint", topics.endpoint]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("txnlog: error: Spark needs Java 17 or newer and none was found: install a Java 17 runtime")
+
+
+@pytest.mark.spark
+def test_it_runs_with_the_defaults_that_we_give_to_clusters(topics: Topics, flights: str, tmp_path: Path) -> None:
+    """Only the place of Python is this machine's."""
+    defaults = (ROOT / "ops/spark/spark-defaults.conf").read_text()
+    file = tmp_path / "spark-defaults.conf"
+    file.write_text(defaults.replace("/opt/txn-coordinator/bin/python", sys.executable))
+    assert file.read_text() != defaults
+    submit = [str(SPARK_SUBMIT), "--master", "local[2]", "--properties-file", str(file), str(JOB)]
+    done = run(*submit, flights, "--endpoint", topics.endpoint)
+    assert done.returncode == 0, done.stderr
+    assert "Ignoring non-Spark config" not in done.stderr
+    assert "3 rows, read_committed" in done.stdout
 
 
 def test_the_file_alone_says_what_python_lacks(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ framings are those that carry their own end, and mostly their own checksum: gzip
 format (not Kafka's xerial blocks), LZ4 frames (not blocks) and Zstandard frames. A payload is one of them or several,
 and nothing behind.
 
-Source: decision 16.
+Source: decision 22.
 """
 
 from __future__ import annotations

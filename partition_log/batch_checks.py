@@ -5,7 +5,7 @@ parse them with, which makes no Python object per record; Arrow is checked witho
 loop can spare (payloads that unpack to much, or hold many records) is checked in another process, where it costs nobody
 else anything; meanwhile whatever the same producer sends next waits (`coordinator_runtime.checks`).
 
-Source: design 6 ("the server validates and never transforms"); decision 16. Kafka's `LogValidator` answers
+Source: design 6 ("the server validates and never transforms"); decision 22. Kafka's `LogValidator` answers
 INVALID_RECORD likewise.
 """
 

@@ -43,3 +43,16 @@ def test_names_are_those_of_the_code(document: str) -> None:
 
 def _parts(path: Path) -> list[str]:
     return [*path.relative_to(ROOT).parts, path.stem, path.suffix.removeprefix(".")]
+
+
+def test_every_decision_has_a_number_of_its_own_and_its_title_has_it_too() -> None:
+    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    numbers = [path.name.partition("-")[0] for path in pages]
+    assert len(set(numbers)) == len(numbers)
+    assert [path.read_text().partition(".")[0] for path in pages] == [f"# {int(number)}" for number in numbers]
+
+
+def test_a_decision_is_named_by_the_number_of_the_page_that_the_link_leads_to() -> None:
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
+        for said, page in re.findall(r"\[decision (\d+)\]\([^)]*?(\d{4})-", path.read_text()):
+            assert int(said) == int(page), f"{path.name}: decision {said} leads to page {page}"

@@ -45,6 +45,7 @@ STORIES: Final[Mapping[str, str]] = MappingProxyType(
         "payloads": "what it costs to look into payloads",
         "rebalance": "how long a group needs for a rebalance",
         "heartbeats": "how long heartbeats of 10,000 members take",
+        "exhaustion": "what commits of others take beside floods and readers that stand still, and what memory is kept",
         "growth": "whether the memory of a server grows under a mixed load",
     }
 )

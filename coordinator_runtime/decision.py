@@ -86,15 +86,23 @@ class Share(Protocol):
 class ArmTimer(Struct, frozen=True):
     """Effect: perform an operation after a delay, unless the timer is armed again or cancelled first.
 
-    The operation must check by itself that its reason still stands: it may run late, or after a restart."""
+    The newest decision speaks for a timer from the moment it is staged: the deadline before it is void at once, and the
+    new one runs once the decision is durable. So no timer acts for a reason that a staged decision has taken away.
+    Beyond that the operation must check by itself that its reason still stands: it may run late, or after a restart.
+
+    A delay of 0 asks for the operation as soon as the decision is durable. It makes no earlier deadline void, and no
+    later decision makes it void before that one is durable itself."""
 
     key: Hashable
     delay_ms: int
     operation: Operation
+    since_answer: bool = False
+    """Count the delay from when the decision is durable, that is, from the answer, and not from the decision: for what
+    somebody is to do who waits for that answer."""
 
 
 class CancelTimer(Struct, frozen=True):
-    """Effect: disarm a timer, if it is armed."""
+    """Effect: disarm a timer, if it is armed. Like `ArmTimer` it speaks for the timer once it is staged."""
 
     key: Hashable
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeGuard
 
 from coordinator_protocol.errors import ErrorCode, Refused, UnknownOutcome
 from coordinator_runtime.clock import Clock
@@ -109,8 +109,9 @@ _Answer = tuple[Pending[Any], Any, Exception | None]
 """A caller, and the value or the refusal that it gets once it may be known."""
 
 
-_TimedEffect = tuple[Effect, ShardKey, int]
-"""An effect, the shard that wants it, and when it was decided."""
+_TimedEffect = tuple[Effect, ShardKey, int, int]
+"""An effect, the shard that wants it, when it was decided, and its number if it speaks for a timer (`Timers`), else
+0."""
 
 
 class _OpenGroup:
@@ -318,8 +319,7 @@ class Runtime:
         if work.events:
             group.events.append((work.events, work.turn))
         if work.effects:
-            now_ms = self.clock.monotonic_ms()
-            group.effects += [(effect, owner, now_ms) for effect, owner in work.effects]
+            group.effects += self._timed(work.effects)
         if group.rows.size_bytes > self.limits.group_bytes_max:
             self.seal()
         else:
@@ -330,8 +330,7 @@ class Runtime:
     ) -> None:
         """Answer, start the effects and tell the events, once everything that the shards hold is durable; at once if it
         is."""
-        now_ms = self.clock.monotonic_ms()
-        timed_effects = [(effect, owner, now_ms) for effect, owner in effects]
+        timed_effects = self._timed(effects)
         group = self._newest_group_of(work.shards)
         if group is not None:
             group.answers.append(answer)
@@ -443,13 +442,25 @@ class Runtime:
                 reply.fail(unknown)
         self._parking.give_up_all()
 
+    def _timed(self, effects: Iterable[tuple[Effect, ShardKey]]) -> list[_TimedEffect]:
+        """The effects of an operation that was accepted. What they say of timers makes void what was said before."""
+        now_ms, timers = self.clock.monotonic_ms(), self._timers
+        return [
+            (effect, owner, now_ms, timers.supersede(effect.key) if _speaks_for_timer(effect) else 0)
+            for effect, owner in effects
+        ]
+
     def _start_effects(self, effects: list[_TimedEffect]) -> None:
-        for effect, owner, decided_ms in effects:
+        for effect, owner, decided_ms, number in effects:
+            if _speaks_for_timer(effect) and not self._timers.settle(effect.key, number):
+                # A later decision speaks for the timer.
+                continue
             if owner not in self._served:
                 # Unloaded meanwhile. The next load finds out by itself what is owed.
                 continue
             if isinstance(effect, ArmTimer):
-                self._timers.arm(effect.key, decided_ms + effect.delay_ms, partial(self._expire, effect), owner=owner)
+                from_ms = self.clock.monotonic_ms() if effect.since_answer else decided_ms
+                self._timers.arm(effect.key, from_ms + effect.delay_ms, partial(self._expire, effect), owner=owner)
             elif isinstance(effect, CancelTimer):
                 self._timers.cancel(effect.key)
             elif isinstance(effect, Unpark):
@@ -543,12 +554,16 @@ class Runtime:
         owner = timer.operation.shard
 
         def expire_again(_error: Exception) -> None:
-            if self._failure is None and owner in self._served and not self._timers.is_armed(timer.key):
+            if self._failure is None and owner in self._served and not self._timers.is_decided(timer.key):
                 deadline_ms = self.clock.monotonic_ms() + EXPIRE_AGAIN_MS
                 self._timers.arm(timer.key, deadline_ms, partial(self._expire, timer), owner=owner)
                 self.on_work()
 
         self.write(timer.operation, is_urgent=True).recover(expire_again)
+
+
+def _speaks_for_timer(effect: Effect) -> TypeGuard[ArmTimer | CancelTimer]:
+    return isinstance(effect, CancelTimer) or (isinstance(effect, ArmTimer) and effect.delay_ms > 0)
 
 
 def _stopping() -> Refused:

@@ -2,6 +2,9 @@
 
 Timers are soft state: a restart arms them again from stored times, and an expiry is an ordinary write that checks that
 its reason still stands. So a timer that fires too late or once too often does no harm (design 5).
+
+Between a decision about a timer and the moment when it is durable, the timer has no deadline (`supersede`): the old one
+has lost its reason, and the new one must not run before somebody could know of it.
 """
 
 from __future__ import annotations
@@ -28,13 +31,15 @@ class _Armed:
 class Timers:
     """Named deadlines. Arming a name again replaces its deadline."""
 
-    __slots__ = ("_armed", "_by_kind", "_generation", "_heap")
+    __slots__ = ("_armed", "_by_kind", "_generation", "_heap", "_staged")
 
     def __init__(self) -> None:
         self._armed: dict[Hashable, _Armed] = {}
         self._by_kind: Counter[str] = Counter()
         self._heap: list[tuple[int, int, Hashable]] = []
         self._generation = 0
+        self._staged: dict[Hashable, int] = {}
+        """Names about which something was decided that is not durable yet, with the number of the newest decision."""
 
     def __len__(self) -> int:
         return len(self._armed)
@@ -62,8 +67,23 @@ class Timers:
         for key in [key for key, armed in self._armed.items() if armed.owner == owner]:
             self.cancel(key)
 
-    def is_armed(self, key: Hashable) -> bool:
-        return key in self._armed
+    def supersede(self, key: Hashable) -> int:
+        """A decision about this name was staged: disarm it. Returns the number of the decision, for `settle`."""
+        self.cancel(key)
+        self._generation += 1
+        self._staged[key] = self._generation
+        return self._generation
+
+    def settle(self, key: Hashable, number: int) -> bool:
+        """The decision is durable. True if none was staged after it, so that it holds."""
+        if self._staged.get(key) != number:
+            return False
+        del self._staged[key]
+        return True
+
+    def is_decided(self, key: Hashable) -> bool:
+        """True while it is armed, or will be armed or disarmed by a decision that is not durable yet."""
+        return key in self._armed or key in self._staged
 
     def next_deadline_ms(self) -> int | None:
         """When to look what is due; None when nothing is armed. Never too late. Too early where many deadlines in a row

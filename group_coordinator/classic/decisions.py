@@ -252,6 +252,10 @@ def decide_sync(shard: GroupShard, turn: Turn, *, request: SyncGroup, ticket: in
     check_sync(group, request)
     draft = GroupDraft(group, turn, shard.config)
     member = group.members[request.member_id]
+    if group.state is ClassicState.PREPARING_REBALANCE:
+        draft.refuse(ticket, rebalancing(group))
+        draft.effects.append(session_timer(group, member))
+        return draft.decision(AnswerLater(ticket), cause="sync")
     if member.member_id in group.pending_syncs:
         draft.group = replace(group, pending_syncs=group.pending_syncs - {member.member_id})
         if not draft.group.pending_syncs:

@@ -11,8 +11,9 @@ hands it out.
 | join, group | when a rebalance begins | the join phase |
 | sync, group | when the join phase ends | the membership of those that did not ask for their part |
 
-Every timer's operation checks whether its reason still stands: it may run while the effect that would have cancelled it
-waits for the disk. A generation number never names two rebalances, so it is the reason of the timers of a group.
+A staged decision makes void what was armed before it (`ArmTimer`), and members have the whole delay from the answer on.
+Every timer's operation checks besides whether its reason still stands. A generation number never names two rebalances,
+so it is the reason of the timers of a group.
 
 Source: spec groups 2.3, 2.4.7, 2.5, 2.6.3, 2.10.
 """
@@ -241,18 +242,23 @@ def session_timer(group: ClassicGroup, member: ClassicMember) -> ArmTimer:
 def id_timer(group: ClassicGroup, member_id: str, delay_ms: int) -> ArmTimer:
     """For a member, or an id that was given away and may become one."""
     end = Operation(group.shard, partial(decide_session_end, group_id=group.group_id, member_id=member_id))
-    return ArmTimer(session_key(group.group_id, member_id), delay_ms, end)
+    return ArmTimer(session_key(group.group_id, member_id), delay_ms, end, since_answer=True)
 
 
 def join_timer(group: ClassicGroup, delay_ms: int) -> ArmTimer:
-    """The join phase ends, whoever has joined."""
-    end = partial(decide_join_phase_end, group_id=group.group_id, generation_id=group.generation_id)
-    return ArmTimer(_join_key(group.group_id), delay_ms, Operation(group.shard, end))
+    """The join phase ends, whoever has joined. Members that must hear of it first have the whole time from then on; in
+    an initial rebalance there are none."""
+    end = Operation(
+        group.shard, partial(decide_join_phase_end, group_id=group.group_id, generation_id=group.generation_id)
+    )
+    return ArmTimer(_join_key(group.group_id), delay_ms, end, since_answer=group.initial is None)
 
 
 def _sync_timer(group: ClassicGroup) -> ArmTimer:
     end = partial(decide_sync_phase_end, group_id=group.group_id, generation_id=group.generation_id)
-    return ArmTimer(_sync_key(group.group_id), group.rebalance_timeout_ms, Operation(group.shard, end))
+    return ArmTimer(
+        _sync_key(group.group_id), group.rebalance_timeout_ms, Operation(group.shard, end), since_answer=True
+    )
 
 
 def sync_timer_cancelled(group: ClassicGroup) -> CancelTimer:

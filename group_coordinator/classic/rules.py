@@ -55,7 +55,7 @@ def _shown(names: list[str]) -> str:
 
 def check_sync(group: ClassicGroup, request: SyncGroup) -> None:
     """Raises what `ClassicGroup.check_member` and `check_generation` do; INCONSISTENT_GROUP_PROTOCOL where the member
-    thinks that something else was agreed on; REBALANCE_IN_PROGRESS in a join phase."""
+    thinks that something else was agreed on."""
     group.check_member(request.member_id, request.instance_id)
     group.check_generation(request.generation_id)
     for what, asked, agreed in (
@@ -67,5 +67,3 @@ def check_sync(group: ClassicGroup, request: SyncGroup) -> None:
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
                 f"group {group.group_id!a} agreed on the {what} {agreed!a}, and not on {asked!a:.120}",
             )
-    if group.state is ClassicState.PREPARING_REBALANCE:
-        raise Refused(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id!a} is rebalancing; join again")

@@ -188,18 +188,16 @@ def decide_sync(shard: GroupShard, _turn: Turn, *, group: ConsumerGroup, request
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             f"the member joined with the type consumer and the assignor {name!a:.80}, and asks with others; join again",
         )
+    heard = (
+        CancelTimer(sync_key(group.group_id, member.member_id)),
+        removal.session_timer(shard, group.group_id, member),
+    )
     if group.epochs.group_epoch > current.member_epoch and current.state is not MemberState.UNREVOKED:
         noted, effects = _told_to_join(shard, group, member)
         refused = Answer(ticket, refusal=_rebalancing(group))
-        return Decision(AnswerLater(ticket), noted, effects=(*effects, refused))
+        return Decision(AnswerLater(ticket), noted, effects=(*heard, *effects, refused))
     assignment = encoded_share(current.assigned, classic, shard.topics)
-    return Decision(
-        Synced(PROTOCOL_TYPE, name, assignment),
-        effects=(
-            CancelTimer(sync_key(group.group_id, member.member_id)),
-            removal.session_timer(shard, group.group_id, member),
-        ),
-    )
+    return Decision(Synced(PROTOCOL_TYPE, name, assignment), effects=heard)
 
 
 # Heartbeat

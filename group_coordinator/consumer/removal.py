@@ -7,7 +7,8 @@
 | join | when a classic member is told to join again | it did not |
 | sync | when a classic member was answered its JoinGroup | it did not fetch its assignment |
 
-All four end the membership, and none outlives the member. What a timer does checks that its reason still stands.
+All four end the membership, and none outlives the member. They count from the answer that tells the member what to do,
+and a staged decision makes void what was armed before it (`ArmTimer`).
 
 Source: spec groups 3.8.
 """
@@ -83,28 +84,28 @@ def session_timer(shard: GroupShard, group_id: str, member: ConsumerMember) -> A
     else:
         delay_ms = member.classic.session_timeout_ms
     end = partial(_decide_end, group_id=group_id, member_id=member.member_id, reason=LeaveReason.SESSION)
-    return ArmTimer(session_key(group_id, member.member_id), delay_ms, Operation(shard.key, end))
+    return ArmTimer(session_key(group_id, member.member_id), delay_ms, Operation(shard.key, end), since_answer=True)
 
 
 def rebalance_timer(shard: GroupShard, group_id: str, member: ConsumerMember, member_epoch: int) -> ArmTimer:
     """The member, at this epoch, must give something up."""
     end = partial(_decide_end_of_revocation, group_id=group_id, member_id=member.member_id, member_epoch=member_epoch)
     key = rebalance_key(group_id, member.member_id)
-    return ArmTimer(key, member.rebalance_timeout_ms, Operation(shard.key, end))
+    return ArmTimer(key, member.rebalance_timeout_ms, Operation(shard.key, end), since_answer=True)
 
 
 def join_timer(shard: GroupShard, group_id: str, member: ConsumerMember) -> ArmTimer:
     """A classic member is told to join again."""
     end = partial(_decide_end, group_id=group_id, member_id=member.member_id, reason=LeaveReason.REBALANCE)
     key = join_key(group_id, member.member_id)
-    return ArmTimer(key, member.rebalance_timeout_ms, Operation(shard.key, end))
+    return ArmTimer(key, member.rebalance_timeout_ms, Operation(shard.key, end), since_answer=True)
 
 
 def sync_timer(shard: GroupShard, group_id: str, member: ConsumerMember) -> ArmTimer:
     """A classic member is to fetch its assignment."""
     end = partial(_decide_end, group_id=group_id, member_id=member.member_id, reason=LeaveReason.SYNC)
     key = sync_key(group_id, member.member_id)
-    return ArmTimer(key, member.rebalance_timeout_ms, Operation(shard.key, end))
+    return ArmTimer(key, member.rebalance_timeout_ms, Operation(shard.key, end), since_answer=True)
 
 
 def decide_loaded(shard: GroupShard, _turn: Turn) -> Decision:

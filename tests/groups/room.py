@@ -168,7 +168,9 @@ class GroupRoom:
         self.inside.driver.settle()
 
     def tick(self, elapsed_ms: int) -> None:
-        """Let time pass and timers expire, each at its time; what they stage is flushed."""
+        """Let time pass and timers expire, each at its time; what they stage is flushed, and before all that what was
+        staged before."""
+        self.settle()
         runtime = self.inside.runtime
         end_ms = self.clock.monotonic_ms() + elapsed_ms
         while (deadline_ms := runtime.next_deadline_ms()) is not None and deadline_ms <= end_ms:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from grpc import aio
 
-from coordinator_runtime.clock import SystemClock
+from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
 from coordinator_server.config import Address, Config
 from coordinator_server.transports import Transport, TransportOptions, open_transport
@@ -38,11 +38,13 @@ class InProcessServer:
 
 
 @asynccontextmanager
-async def in_process_server(store: MemoryStore | None = None, **settings: object) -> AsyncIterator[InProcessServer]:
-    """A server that takes work. `settings` are those of `Config`."""
+async def in_process_server(
+    store: MemoryStore | None = None, clock: Clock | None = None, /, **settings: object
+) -> AsyncIterator[InProcessServer]:
+    """A server that takes work. `settings` are those of `Config`; `clock` is the system's unless told."""
     store = store or MemoryStore()
     config = Config.model_validate({"data_dir": Path("in-memory"), "shard_count": 4} | settings)
-    clock = SystemClock()
+    clock = clock or SystemClock()
     failures: list[Exception] = []
     transport = open_transport(wanted_transport(), SERVICE_NAMES, clock, TransportOptions(config.message_bytes_max))
     address = Address(HOST, transport.bind(HOST, 0))

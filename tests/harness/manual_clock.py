@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 
 class ManualClock:
     """The Clock port, moved by hand. The two clocks start far apart, so that whoever mixes them up is found out."""
@@ -30,3 +32,15 @@ class ManualClock:
     def step_wall(self, difference_ms: int) -> None:
         """Set the wall clock forward or back, as an operator or NTP does; no time passes."""
         self._wall_ms += difference_ms
+
+
+class LoopOnClock(asyncio.SelectorEventLoop):
+    """A real loop whose timers run by a manual clock: what is to happen later happens once the test says that it is
+    later. Everything else happens as it comes, sockets and threads included."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        super().__init__()
+
+    def time(self) -> float:
+        return self._clock.monotonic_ms() / 1_000

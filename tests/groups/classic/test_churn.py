@@ -211,14 +211,15 @@ class Churn:
     def check_timers(self, group: ClassicGroup) -> None:
         """I12, and the other way round: everybody who could be gone is watched."""
         timers = self.room.inside.runtime._timers
+        assert not timers._staged, "everything is durable"
         for member_id in self.ids | group.members.keys():
             is_known = member_id in group.members or member_id in group.pending_joins
-            is_armed = timers.is_armed(session_key(GROUP, member_id))
+            is_armed = timers.is_decided(session_key(GROUP, member_id))
             assert is_known or not is_armed, f"a timer of {member_id}, which is gone"
             assert not is_known or is_armed or group.is_parked(member_id), f"nobody watches {member_id}"
         is_joining = group.state is ClassicState.PREPARING_REBALANCE
-        assert timers.is_armed(("join", GROUP)) == is_joining
-        assert timers.is_armed(("sync", GROUP)) == (group.state in FORMING and bool(group.pending_syncs))
+        assert timers.is_decided(("join", GROUP)) == is_joining
+        assert timers.is_decided(("sync", GROUP)) == (group.state in FORMING and bool(group.pending_syncs))
 
     def end(self) -> None:
         """I7: when nobody asks any more, everybody who waits is answered, and all are gone in the end."""

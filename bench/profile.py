@@ -32,7 +32,7 @@ from bench.server import OwnServer
 
 _FUNCTIONS_SHOWN: Final = 30
 _CACHE: Final = Path(__file__).resolve().parent.parent / ".cache" / "bench"
-_DUMP_S_MAX: Final = 30
+_DUMP_S_MAX: Final = 300
 _IN_C: Final = "(uvloop and gRPC, in C)"
 _LOOP_MODULES: Final = frozenset({"asyncio.runners", "asyncio.base_events"})
 """The innermost Python frames when no Python function of a callback runs."""

@@ -28,7 +28,7 @@ PARTITIONS: Final = 30
 RUNS: Final = 5
 PROTOCOLS: Final = ("classic", "consumer")
 TOPIC: Final = "t"
-STEP_SECONDS_MAX: Final = 30
+STEP_SECONDS_MAX: Final = 300
 
 
 def main() -> None:

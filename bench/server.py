@@ -14,7 +14,7 @@ from typing import Final
 
 from bench.results import LoadFailed
 
-START_S_MAX: Final = 120
+START_S_MAX: Final = 600
 STOP_S_MAX: Final = 60
 _READY: Final = re.compile(r"gRPC on (\S+),")
 

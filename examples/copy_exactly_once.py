@@ -31,7 +31,7 @@ from coordinator_client import Abortable, Admin, Consumer, ConsumerRecords, Prod
 from coordinator_client.reader import ReadRecord
 
 IDLE_MS: Final = 3_000
-"""Without new records for this long, the copy is taken for complete."""
+"""Without new records for this long, it is looked whether the copy is complete."""
 
 
 def main() -> int:
@@ -114,7 +114,7 @@ def copy(options: argparse.Namespace) -> int:
         # First of all: what an earlier process of this name left open is aborted now, and it can write no more.
         producer.init()
         consumer.subscribe([options.source])
-        while (batch := consumer.poll(IDLE_MS)) or options.follow:
+        while (batch := consumer.poll(IDLE_MS)) or options.follow or not has_read_all(consumer):
             if not batch:
                 continue
             try:
@@ -126,6 +126,16 @@ def copy(options: argparse.Namespace) -> int:
                 print(f"once more: {why}", file=sys.stderr)
                 consumer.rewind(batch)
     return count
+
+
+def has_read_all(consumer: Consumer) -> bool:
+    """True at the end of all partitions that are ours. Silence alone says nothing: it may take long to become a member,
+    or others have all partitions for now."""
+    ours = consumer.assignment()
+    if not ours:
+        return False
+    ends = consumer.end_offsets(ours)
+    return all(consumer.position(partition) >= ends[partition] for partition in ours)
 
 
 def copy_batch(txn: Transaction, consumer: Consumer, batch: ConsumerRecords, target: str) -> None:

@@ -15,6 +15,7 @@ from coordinator_client import Producer
 from coordinator_server.commands.options import PartitionPlace, parse_partition
 from coordinator_server.commands.transactions import actor
 from tests.cli.terminal import Terminal
+from tests.harness.patience import TRANSACTION_TIMEOUT_MS
 from tests.harness.rocks_shelf import RocksShelf
 from tests.harness.server_process import ServerProcess
 from tests.transactions.administered import CLIENT, Administered
@@ -83,7 +84,9 @@ def test_every_step_names_who_took_it(tmp_path: Path, txnctl: Terminal, transpor
         with grpc.insecure_channel(server.address) as channel:
             stub = transaction_pb2_grpc.TransactionServiceStub(channel)
             stub.InitProducerId(
-                transaction_pb2.InitProducerIdRequest(transactional_id="p", transaction_timeout_ms=60_000)
+                transaction_pb2.InitProducerIdRequest(
+                    transactional_id="p", transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
+                )
             )
         (described,) = txnctl("describe", "p", "-o", "json", *at).well().document
         steps = [(step["cause"], step["state"], step["client_id"]) for step in reversed(described["history"])]

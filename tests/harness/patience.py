@@ -19,6 +19,9 @@ from typing import Final
 DEADLINE_SECONDS: Final = 1_800.0
 """The deadline of a call that is expected to be answered: longer than any machine needs, and than any test may take."""
 
+TRANSACTION_TIMEOUT_MS: Final = 900_000
+"""The longest that servers allow unless told, for transactions over the wire that are not there to time out."""
+
 LOOKING_SECONDS: Final = 60.0
 """How much processor time this process may spend on looking at one condition. Looking never rests, so processor time
 measures how often it looked; wall time would also measure what else the machine had to do."""
@@ -40,7 +43,7 @@ def looks(at: str) -> Iterator[None]:
 
 async def until(is_true: Callable[[], bool]) -> None:
     """Give way to the other tasks of the loop until something holds."""
-    for _ in looks(f"{is_true}"):
+    for _ in looks("the condition of the test"):
         if is_true():
             return
         await asyncio.sleep(0)

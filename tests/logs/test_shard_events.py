@@ -18,7 +18,7 @@ from coordinator_runtime.store import CommitGroup, Family
 from coordinator_server.commands.health import SERVICE
 from coordinator_server.exit_status import ExitStatus
 from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE
-from tests.harness.patience import DEADLINE_SECONDS
+from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS
 from tests.harness.server_process import ServerProcess
 from txn_coordinator.codec import CSN_TYPE, TRANSACTION_TYPE
 
@@ -40,7 +40,7 @@ def shard_changes(server: ServerProcess) -> list[tuple[str, str, str, str]]:
 def init(address: str, transactional_id: str) -> None:
     with grpc.insecure_channel(address) as channel:
         request = transaction_pb2.InitProducerIdRequest(
-            transactional_id=transactional_id, transaction_timeout_ms=60_000
+            transactional_id=transactional_id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
         )
         transaction_pb2_grpc.TransactionServiceStub(channel).InitProducerId(request, timeout=DEADLINE_SECONDS)
 

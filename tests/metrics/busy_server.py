@@ -33,7 +33,7 @@ from partition_log.markers import PartitionMarkers
 from partition_log.shard import Append, LogShard
 from tests.harness.in_process import InProcessServer
 from tests.harness.memory_store import Damage
-from tests.harness.patience import DEADLINE_SECONDS, until
+from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS, until
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.state import Transaction, TransactionState, step
 
@@ -100,7 +100,7 @@ class BusyServer:
         answer = await self.log.DeleteTopics(request, timeout=DEADLINE_SECONDS)
         assert answer.results[0].error_code == 0, answer
 
-    async def init(self, name: str, *, timeout_ms: int = 60_000) -> Identity:
+    async def init(self, name: str, *, timeout_ms: int = TRANSACTION_TIMEOUT_MS) -> Identity:
         request = transaction_pb2.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms)
         answer = await self.transactions.InitProducerId(request, timeout=DEADLINE_SECONDS)
         assert answer.error_code == 0, answer
@@ -250,7 +250,9 @@ class BusyServer:
         await asyncio.gather(*waiting)
 
     def _try_init(self, name: str) -> asyncio.Future[object]:
-        request = transaction_pb2.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+        request = transaction_pb2.InitProducerIdRequest(
+            transactional_id=name, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
+        )
 
         async def call() -> object:
             return await self.transactions.InitProducerId(request, timeout=DEADLINE_SECONDS)

@@ -17,7 +17,7 @@ from coordinator_api.v1 import (
     transaction_pb2_grpc,
 )
 from coordinator_protocol.errors import ErrorCode
-from tests.harness.patience import DEADLINE_SECONDS, looks
+from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS, looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class ProducerByWire:
 
     def init(self) -> None:
         request = transaction_pb2.InitProducerIdRequest(
-            header=self._header, transactional_id=self.transactional_id, transaction_timeout_ms=60_000
+            header=self._header, transactional_id=self.transactional_id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
         )
         reply = self._transactions.InitProducerId(request, timeout=DEADLINE_SECONDS)
         assert reply.error_code == 0, reply

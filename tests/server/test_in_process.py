@@ -11,7 +11,7 @@ import pytest
 from coordinator_api.v1 import common_pb2, log_pb2, log_pb2_grpc, transaction_pb2, transaction_pb2_grpc
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from tests.harness.in_process import InProcessServer, in_process_server
-from tests.harness.patience import DEADLINE_SECONDS, until
+from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS, until
 
 pytestmark = pytest.mark.usefixtures("transport")
 
@@ -32,7 +32,7 @@ class Calls:
 
     def init(self, transactional_id: str) -> None:
         request = transaction_pb2.InitProducerIdRequest(
-            transactional_id=transactional_id, transaction_timeout_ms=60_000
+            transactional_id=transactional_id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
         )
         call = self._stub.InitProducerId(request, timeout=DEADLINE_SECONDS)
         self.started.append(asyncio.ensure_future(_answer_of(call)))

@@ -20,7 +20,7 @@ from coordinator_runtime.rocks import opening
 from coordinator_runtime.store_directory import StoreDirectory
 from coordinator_server.exit_status import ExitStatus
 from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE
-from tests.harness.patience import DEADLINE_SECONDS, looks
+from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS, looks
 from tests.harness.server_process import ROOT, ServerFailed, ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,9 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 def init(stub: TransactionStub, transactional_id: str) -> transaction_pb2.InitProducerIdResponse:
-    request = transaction_pb2.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+    request = transaction_pb2.InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
+    )
     return stub.InitProducerId(request, timeout=DEADLINE_SECONDS)
 
 
@@ -70,7 +72,9 @@ def test_sigterm_drains_and_leaves_a_directory_that_opens_cleanly(server: Server
         stub = TransactionStub(channel)
         calls = [
             stub.InitProducerId.future(
-                transaction_pb2.InitProducerIdRequest(transactional_id=f"id-{number}", transaction_timeout_ms=60_000),
+                transaction_pb2.InitProducerIdRequest(
+                    transactional_id=f"id-{number}", transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
+                ),
                 timeout=DEADLINE_SECONDS,
             )
             for number in range(200)

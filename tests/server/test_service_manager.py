@@ -20,7 +20,7 @@ from coordinator_server.service_manager import (
     ServiceManager,
 )
 from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE
-from tests.harness.patience import DEADLINE_SECONDS
+from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS
 from tests.harness.server_process import ServerProcess
 
 US_PER_SECOND = 1_000_000
@@ -114,7 +114,9 @@ def test_a_server_whose_store_fails_says_so(listening: socket.socket, tmp_path: 
     with ServerProcess(tmp_path / "data", module="tests.harness.failing_server", environment=environment) as server:
         with grpc.insecure_channel(server.address) as channel:
             stub = transaction_pb2_grpc.TransactionServiceStub(channel)
-            request = transaction_pb2.InitProducerIdRequest(transactional_id=POISON, transaction_timeout_ms=60_000)
+            request = transaction_pb2.InitProducerIdRequest(
+                transactional_id=POISON, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
+            )
             stub.InitProducerId(request, timeout=DEADLINE_SECONDS)
         assert server.wait() == ExitStatus.FAILED
     seen = [told(listening) for _ in range(4)]

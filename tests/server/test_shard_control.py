@@ -15,6 +15,7 @@ from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.store import CommitGroup, Family
 from tests.harness.in_process import InProcessServer, in_process_server
 from tests.harness.memory_store import MemoryStore
+from tests.harness.patience import TRANSACTION_TIMEOUT_MS
 from txn_coordinator.codec import TRANSACTION_TYPE
 
 SHARD_COUNT = 4
@@ -32,7 +33,9 @@ class Api:
 
     async def init(self, transactional_id: str) -> Any:
         return await self.transactions.InitProducerId(
-            transaction_pb2.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+            transaction_pb2.InitProducerIdRequest(
+                transactional_id=transactional_id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
+            )
         )
 
     async def load(self, coordinator: str, shard: int) -> Any:

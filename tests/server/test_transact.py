@@ -19,7 +19,7 @@ from coordinator_api.v1 import (
 )
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from tests.harness.in_process import InProcessServer, in_process_server
-from tests.harness.patience import DEADLINE_SECONDS
+from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS
 from txn_coordinator.outcomes import TwoPhase
 
 Send = Callable[[transaction_pb2.TransactRequest], Awaitable[transaction_pb2.TransactResponse]]
@@ -183,7 +183,9 @@ def _transactions(server: InProcessServer) -> transaction_pb2_grpc.TransactionSe
 
 
 async def _init(server: InProcessServer) -> tuple[int, int]:
-    request = transaction_pb2.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000)
+    request = transaction_pb2.InitProducerIdRequest(
+        transactional_id="id", transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
+    )
     answer = await _transactions(server).InitProducerId(request, timeout=DEADLINE_SECONDS)
     assert answer.error_code == 0, answer.error_message
     return answer.producer_id, answer.producer_epoch

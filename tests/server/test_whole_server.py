@@ -11,7 +11,7 @@ import pytest
 
 from coordinator_api.v1 import common_pb2, log_pb2, log_pb2_grpc, transaction_pb2, transaction_pb2_grpc
 from coordinator_protocol.errors import ErrorCode
-from tests.harness.patience import DEADLINE_SECONDS
+from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS
 from tests.harness.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -41,7 +41,7 @@ class Wire:
 
     def init(self) -> None:
         request = transaction_pb2.InitProducerIdRequest(
-            transactional_id=self.transactional_id, transaction_timeout_ms=60_000
+            transactional_id=self.transactional_id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
         )
         answer = self.transactions.InitProducerId(request, timeout=DEADLINE_SECONDS)
         assert answer.error_code == 0, answer.error_message
@@ -157,7 +157,9 @@ def test_a_new_instance_fences_the_old_one(wire: Wire) -> None:
 
 @pytest.mark.parametrize("transactional_id", ["", "a\0b", "x" * 1001])
 def test_ids_that_cannot_be_are_refused_and_the_server_goes_on(wire: Wire, transactional_id: str) -> None:
-    request = transaction_pb2.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+    request = transaction_pb2.InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
+    )
     answer = wire.transactions.InitProducerId(request, timeout=DEADLINE_SECONDS)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert answer.error_class == common_pb2.ERROR_CLASS_REJECTED

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from scripts.dist import build
+from tests.docs.test_readme import INSTALL
 from tests.tidy.test_requirements import pins
-
-INSTALL_SECONDS_MAX = 600
-"""For an installation that hangs: packages come over a network."""
-
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -25,27 +22,37 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def install(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return the folder of programs of a new environment that has the wheel with these extras, and nothing else.
+def locked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of an installation: quiet, wheels only, and with the versions of the lock, so that a new release
+    of a dependency does not fail an old commit."""
+    chosen = tmp_path_factory.mktemp("chosen") / "constraints.txt"
+    chosen.write_text("".join(f"{name}=={version}\n" for name, version in pins("dev.txt").items()))
+    wishes = {"CONSTRAINT": str(chosen), "QUIET": "1", "DISABLE_PIP_VERSION_CHECK": "1", "NO_INPUT": "1"}
+    return os.environ | {f"PIP_{name}": value for name, value in {**wishes, "ONLY_BINARY": ":all:"}.items()}
 
-    Versions are those of the lock, so that a new release of a dependency does not fail an old commit.
-    """
+
+@pytest.fixture(scope="session")
+def sdk(built: Path, locked: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of a new environment with the SDK alone."""
     (wheel,) = built.glob("*.whl")
-
-    def into_an_empty_environment(extras: str = "") -> Path:
-        directory = tmp_path_factory.mktemp("installed")
-        programs = directory / "venv" / "bin"
-        chosen = directory / "constraints.txt"
-        chosen.write_text("".join(f"{name}=={version}\n" for name, version in pins("dev.txt").items()))
-        run([sys.executable, "-m", "venv", str(directory / "venv")])
-        quiet = ["--quiet", "--disable-pip-version-check", "--no-input", "--only-binary", ":all:"]
-        run([str(programs / "python"), "-m", "pip", "install", *quiet, "-c", str(chosen), f"{wheel}{extras}"])
-        return programs
-
-    return into_an_empty_environment
+    environment = tmp_path_factory.mktemp("sdk") / "venv"
+    run([sys.executable, "-m", "venv", str(environment)], locked)
+    run([str(environment / "bin" / "pip"), "install", str(wheel)], locked)
+    return environment / "bin"
 
 
-def run(command: list[str]) -> None:
+@pytest.fixture(scope="session")
+def server(built: Path, locked: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment that was made as the README says, but for building the packages once more."""
+    directory = tmp_path_factory.mktemp("server")
+    (directory / "dist").symlink_to(built)
+    build_packages, *lines = INSTALL
+    assert build_packages == "make dist"
+    run(["bash", "-c", "\n".join(["set -e", *lines])], locked, directory)
+    return directory / "venv" / "bin"
+
+
+def run(command: list[str], environment: dict[str, str], directory: Path | None = None) -> None:
     """Run a step of an installation; what it said is in the failure."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS_MAX, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=directory)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"

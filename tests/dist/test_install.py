@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,34 +25,28 @@ DEFAULT_ENDPOINT = "127.0.0.1:7070"
 SDK_PROGRAM = programs(README)[0]
 
 
-@pytest.fixture(scope="module")
-def sdk(install: Callable[[str], Path]) -> Path:
-    """The programs of an environment with the SDK alone."""
-    return install("")
-
-
 @contextmanager
 def running_server(programs: Path) -> Iterator[str]:
     """HOST:PORT of `txnctl dev` of an installed environment, as the README starts it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("TXN_", "PYTHON"))}
     command = [str(programs / "txnctl"), "dev", "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd="/") as server:
-        assert server.stdout is not None
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd="/") as process:
+        assert process.stdout is not None
         try:
-            said = re.search(r"gRPC on (\S+),", server.stdout.readline())
+            said = re.search(r"gRPC on (\S+),", process.stdout.readline())
             assert said is not None
             yield said[1]
         finally:
-            server.send_signal(signal.SIGTERM)
-            server.wait()
-    assert server.returncode == 0
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+    assert process.returncode == 0
 
 
 def test_the_quick_start_runs_with_the_sdk_alone_against_an_installed_server(
-    sdk: Path, install: Callable[[str], Path]
+    sdk: Path, server: Path
 ) -> None:
     block, promised = SDK_PROGRAM
-    with running_server(install("[server]")) as endpoint:
+    with running_server(server) as endpoint:
         source = block.text.replace(DEFAULT_ENDPOINT, endpoint)
         done = subprocess.run([sdk / "python", "-c", source], capture_output=True, text=True, cwd="/", check=False)
     assert (done.stderr, done.stdout) == ("", promised)

@@ -23,17 +23,17 @@ README = "README.md"
 DEFAULT_ENDPOINT = "127.0.0.1:7070"
 SDK, STUBS, CONSUMER, SPARK = programs(README)
 SPARK_COMMANDS = [command for command in commands(README) if "pyspark_txnlog.job" in command]
-SERVERS = [".venv/bin/txnctl dev", ".venv/bin/txnctl serve --data-dir data --listen 127.0.0.1:7070"]
-QUICK_COMMANDS = [
-    command for command in commands(README) if command.startswith(".venv/bin/txnctl ") and command not in SERVERS
-]
+SERVERS = ["txnctl dev", "txnctl serve --data-dir data --listen 127.0.0.1:7070"]
+QUICK_COMMANDS = [command for command in commands(README) if command.startswith("txnctl ") and command not in SERVERS]
+INSTALL = fences(README)[0].text.splitlines()
+"""The first block; `tests/dist` runs it."""
 
 
 def run(arguments: list[str], endpoint: str, directory: Path) -> str:
     done = subprocess.run(
         arguments,
         cwd=directory,
-        env=os.environ | {"TXNCTL_SERVER": endpoint},
+        env=os.environ | {"TXNCTL_SERVER": endpoint, "PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         check=False,
@@ -50,7 +50,8 @@ def run_program(program: tuple[Fence, str], endpoint: str, directory: Path) -> N
 
 def words(command: str, endpoint: str) -> list[str]:
     """The command as a shell would split it, with the programs of this environment, asking this server."""
-    return shlex.split(command.replace(".venv/bin", str(PROGRAMS)).replace(DEFAULT_ENDPOINT, endpoint))
+    program, *arguments = shlex.split(command.replace(DEFAULT_ENDPOINT, endpoint))
+    return [str(PROGRAMS / program), *arguments]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,7 @@ def told(endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_every_command_is_one_that_is_run_or_a_make_target() -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets = {f"make {target}" for target in re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE)}
-    assert set(commands(README)) <= targets | set(QUICK_COMMANDS) | set(SPARK_COMMANDS) | set(SERVERS)
+    assert set(commands(README)) <= targets | set(QUICK_COMMANDS) | set(SPARK_COMMANDS) | {*SERVERS, *INSTALL}
     named_in_text = set(re.findall(r"`(make [a-z-]+)`", (ROOT / README).read_text()))
     assert named_in_text <= targets
 
@@ -106,7 +107,7 @@ def test_the_terminal_session_is_a_real_one(told: str, tmp_path: Path) -> None:
     seen = ""
     for line in session.text.splitlines(keepends=True):
         if line.startswith("$ "):
-            command = line.removeprefix("$ ").replace(".venv/bin", str(PROGRAMS))
+            command = line.removeprefix("$ ")
             seen += line + run(["bash", "-c", f"exec 2>&1; {command}"], told, tmp_path)
     assert without_chance(seen) == without_chance(session.text)
 

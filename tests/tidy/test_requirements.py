@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,9 @@ def test_the_lowest_lock_holds_exactly_the_declared_lower_bounds() -> None:
 
 def test_generated_code_loads_on_the_lowest_runtimes() -> None:
     assert pins("generate.txt")["grpcio-tools"] == pins("lowest.txt")["grpcio"]
+
+
+def test_the_native_extra_asks_for_the_crate_that_is_here() -> None:
+    crate = tomllib.loads((ROOT / "native_transport" / "Cargo.toml").read_text())["package"]
+    (requirement,) = (Requirement(line) for line in project()["project"]["optional-dependencies"]["native"])
+    assert (requirement.name, requirement.specifier.contains(crate["version"])) == (crate["name"], True)

@@ -6,9 +6,8 @@ clock is wrong makes it wrong too.
 
 from __future__ import annotations
 
-from coordinator_protocol.batch import decode_header
-from coordinator_runtime.store import Family, Store
-from partition_log import codec
+from coordinator_runtime.store import Store
+from partition_log.batches import batches
 from partition_log.reading import SEEK_COST_BATCHES, AbortedIndex, Budget
 from partition_log.state import Isolation, PartitionHead
 
@@ -19,7 +18,7 @@ def oldest_unread_ms(
     """Timestamp of the first batch that a reader at the offset would be shown under the view; None where there is none.
 
     Where a long stretch of hidden batches spends the budget, the timestamp of the last one looked at: what lies behind
-    it was written later, so the true age is not greater. Raises Refused CORRUPT_MESSAGE.
+    it was written later, so the true age is not greater. Raises LogDamaged, StoreUnreadable.
     """
     start, end = max(offset, head.log_start_offset), isolation.bound(head)
     if start >= end:
@@ -27,8 +26,7 @@ def oldest_unread_ms(
     budget.batches -= SEEK_COST_BATCHES
     aborted = AbortedIndex(store, ordinal, head, budget)
     is_committed = isolation is Isolation.READ_COMMITTED
-    for _key, encoded in store.scan(Family.LOG, codec.log_key(ordinal, start), codec.log_key(ordinal, end)):
-        header = decode_header(encoded)
+    for header, encoded in batches(store, ordinal, start, end):
         is_hidden = header.is_control or (is_committed and header.is_transactional and aborted.hides(header))
         budget.batches -= 1
         budget.read_bytes -= len(encoded)

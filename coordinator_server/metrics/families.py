@@ -183,7 +183,7 @@ FAMILIES: Final = (
         ("group", "topic", "isolation"),
         "Records that a watched group has not read, by `metrics_lag_groups`: up to the last stable offset "
         "(read_committed), or to the high watermark (read_uncommitted). Markers do not count, and aborted records not "
-        "for read_committed. Looked up in the background, every ten seconds.",
+        "for read_committed; nor does what lies behind damage. Looked up in the background, every ten seconds.",
     ),
     _gauge(
         "txn_group_lag_seconds",

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from coordinator_protocol.errors import Refused
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.runtime import Runtime
-from coordinator_runtime.store import Store
+from coordinator_runtime.store import Store, StoreUnreadable
 from coordinator_server.metrics.instruments import MS, Labels
 from coordinator_server.metrics.samples import Sample, Snapshot, single
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import PartitionKey
+from partition_log.batches import LogDamaged
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.counting import count_records
 from partition_log.reading import Budget
@@ -127,8 +127,8 @@ class GroupLags:
                 if is_first:
                     self._age(lag, ordinal, head, at)
                 at = self._count(lag, ordinal, head, at)
-            except Refused:
-                return  # Damage is told by whoever reads it.
+            except (LogDamaged, StoreUnreadable):
+                return  # Told by whoever fetches it. What is behind it is not counted in this round.
             is_first = False
             yield
 

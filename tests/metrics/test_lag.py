@@ -7,8 +7,11 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from coordinator_protocol.marker import Outcome
+from coordinator_runtime.store import Family
 from coordinator_server.metrics.lag import ROUND_PAUSE_MS, GroupLags, LagConfig
 from coordinator_server.metrics.samples import Sample
+from partition_log import codec
+from tests.harness.memory_store import Damage, MemoryStore
 from tests.harness.world import World
 from txn_coordinator.state import Identity
 
@@ -41,6 +44,12 @@ class WatchedWorld(World):
     def age(self, group: str = GROUP, topic: str = TOPIC) -> tuple[Sample, Sample]:
         seconds = self.measured("seconds")
         return seconds[group, topic, "read_committed"], seconds[group, topic, "read_uncommitted"]
+
+    def damage(self, partition: int, last_offset: int, damage: Damage) -> None:
+        placed = self.inside.directory.shard.find(TOPIC, b"", partition)
+        assert placed is not None
+        assert isinstance(self.shelf.store, MemoryStore)
+        self.shelf.store.damage(Family.LOG, codec.log_key(placed.ref.ordinal, last_offset), damage)
 
     # What clients do, in short
 
@@ -183,3 +192,20 @@ def test_a_round_gives_way_after_every_partition(world: WatchedWorld) -> None:
         turns += 1
     # Both partitions, and every shard of groups.
     assert turns >= 2 + world.options.shard_count
+
+
+@pytest.mark.parametrize("damage", list(Damage))
+def test_damage_ends_the_look_at_its_partition_and_no_more(world: WatchedWorld, damage: Damage) -> None:
+    """A round is a step of a timer, and a defect in one would end the process: at every start anew."""
+    world.has_read(0)
+    world.has_read(0, partition="t-1")
+    world.written("a", ABORT, count=5)
+    world.written("b", COMMIT, count=3, partition="t-1")
+    world.damage(0, last_offset=4, damage=damage)
+    world.watch(GROUP)
+    world.round()
+    aborted = 5 if damage is Damage.HEALTHY_IN_BLOCK else 0
+    assert world.lag() == (3, 3 + aborted)
+    world.written("c", COMMIT, count=2, partition="t-1")
+    world.round()
+    assert world.lag() == (5, 5 + aborted)

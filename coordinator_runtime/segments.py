@@ -7,7 +7,9 @@ value is in a file that is only ever appended to.
 A value is on disk before the row that names it is written. So every reference leads somewhere, whatever crashed when.
 What no row names is garbage at the end of a file: every start begins a new file, and nobody looks there.
 
-A file is deleted once every partition with values in it is: META says which those are, so no log is ever searched.
+A file is deleted once every partition with values in it is: META says which those are, so no log is ever searched. Once
+the next file is begun, META also says how long it is, so that a start notices one that was cut off. How long the newest
+one is, the durable mark says.
 
 Source: design 5 (payload segments); spec log-and-runtime 5.5.
 """
@@ -24,6 +26,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from coordinator_protocol.checksum import crc32c
+from coordinator_runtime.durable_mark import FileGrowth
 from coordinator_runtime.store import CommitGroup, Family, Mutation
 
 _TAG: Final = b"\xff"
@@ -33,6 +36,7 @@ NAMED_PREFIX: Final = b"segment/"
 
 _REFERENCE: Final = struct.Struct(">cIQII")
 _NAMED: Final = struct.Struct(">II")
+_LENGTH: Final = struct.Struct(">Q")
 _PARTITION_BYTES: Final = 4
 """A key of the log starts with the ordinal of its partition."""
 
@@ -119,7 +123,7 @@ class SegmentReader:
             descriptor = self._files.pop(segment, None)
             if descriptor is not None:
                 os.close(descriptor)
-        segment_path(self._path, segment).unlink()
+        segment_path(self._path, segment).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Idempotent."""
@@ -130,14 +134,18 @@ class SegmentReader:
 class SegmentWriter:
     """Puts large values into segments, and knows which partitions have values where. The commit thread only."""
 
-    def __init__(self, path: Path, named: Iterable[tuple[int, int]], options: SegmentOptions) -> None:
+    def __init__(
+        self, path: Path, named: Iterable[tuple[int, int]], options: SegmentOptions, newest: FileGrowth
+    ) -> None:
         """`named`: segment and partition of every reference. Deletes files that none of them names."""
         self._path = path
         self._options = options
+        self.newest = newest
+        """How far the segment that was written last has grown, all of it on disk."""
         self._partitions: defaultdict[int, set[int]] = defaultdict(set)
         for segment, partition in named:
             self._partitions[segment].add(partition)
-        on_disk = _segments_in(path)
+        on_disk = segments_in(path)
         for segment in on_disk - self._partitions.keys():
             segment_path(path, segment).unlink()
         self._segment = max(on_disk | self._partitions.keys(), default=0)
@@ -157,6 +165,8 @@ class SegmentWriter:
             if family is Family.LOG and value is not None and len(value) >= self._options.value_bytes_min
         ]
         mutations = [[*group.mutations] for group in groups]
+        if found and (self._file is None or self._end >= self._options.segment_bytes_max):
+            mutations[0] += self._begin_segment()
         references = self._append([mutations[number][position][2] or b"" for number, position in found])
         for (number, position), reference in zip(found, references, strict=True):
             key = mutations[number][position][1]
@@ -186,8 +196,6 @@ class SegmentWriter:
     def _append(self, values: Sequence[bytes]) -> list[Reference]:
         if not values:
             return []
-        if self._file is None or self._end >= self._options.segment_bytes_max:
-            self._begin_segment()
         assert self._file is not None, "a segment was begun"
         references = []
         for value in values:
@@ -196,6 +204,7 @@ class SegmentWriter:
         for first in range(0, len(values), _BUFFERS_MAX):
             _write_all(self._file, values[first : first + _BUFFERS_MAX])
         os.fdatasync(self._file)
+        self.newest = FileGrowth(self._segment, self._end)
         return references
 
     def _note(self, segment: int, partition: int) -> list[Mutation]:
@@ -224,7 +233,8 @@ class SegmentWriter:
             os.close(self._file)
             self._file = None
 
-    def _begin_segment(self) -> None:
+    def _begin_segment(self) -> list[Mutation]:
+        """Returns what must be stored of the one before, which will not grow any more."""
         self.close()
         self._may_have_unused = True
         self._segment += 1
@@ -239,6 +249,11 @@ class SegmentWriter:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+        number, length = self.newest
+        return [
+            (Family.META, named_key(number, partition), _LENGTH.pack(length))
+            for partition in self._partitions.get(number, ())
+        ]
 
 
 def named_key(segment: int, partition: int) -> bytes:
@@ -252,6 +267,12 @@ def named_of(key: bytes) -> tuple[int, int]:
     return segment, partition
 
 
+def length_of(named: bytes) -> int:
+    """The length of a finished segment by the value of such a row; 0 where it is not known."""
+    length: int = _LENGTH.unpack(named)[0] if named else 0
+    return length
+
+
 def _partition_of(key: bytes) -> int:
     return int.from_bytes(key[:_PARTITION_BYTES], "big")
 
@@ -261,13 +282,15 @@ def segment_path(path: Path, segment: int) -> Path:
     return path / f"{segment:010}.segment"
 
 
-def _segments_in(path: Path) -> set[int]:
-    """Raises OSError where the directory is there and cannot be read: taking it for empty would begin segments anew."""
+def segments_in(path: Path) -> set[int]:
+    """The segments that have a file.
+
+    Raises OSError where the directory is there and cannot be read: taking it for empty would begin segments anew."""
     try:
         files = list(path.iterdir())
     except FileNotFoundError:
         return set()
-    return {int(file.stem) for file in files if file.suffix == ".segment"}
+    return {int(file.stem) for file in files if file.suffix == ".segment" and file.stem.isdecimal()}
 
 
 def _write_all(file: int, buffers: Sequence[bytes]) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from coordinator_runtime.store import StoreFailed, StoreRefused
+from coordinator_runtime.store import StoreFailed, StoreRefused, StoreUnreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,6 @@ class StoreDirectory:
     @property
     def damaged_files_path(self) -> Path:
         return self.path / "damaged_files"
-
-    def holds_store(self) -> bool:
-        """Whether a store was made here. RocksDB writes CURRENT last when it creates its files."""
-        return (self.store_path / "CURRENT").exists()
 
     def create(self) -> None:
         """Make the directories that are missing; they survive a power cut. Raises OSError."""
@@ -84,6 +80,8 @@ def refused_in_words(directory: Path) -> Iterator[None]:
         raise
     except (OSError, StoreFailed) as error:
         raise StoreRefused(f"the directory {directory} cannot be made or used: {with_advice(error)}") from error
+    except StoreUnreadable as damage:
+        raise StoreRefused(f"the store in {directory} cannot be read: {with_advice(damage)}") from damage
 
 
 def with_advice(error: BaseException) -> str:
@@ -130,6 +128,9 @@ class DirectoryLock:
         Raises StoreRefused with the holder's process id; OSError."""
         self._is_shared = shared
         flags = os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT
+        if directory.store_path.is_dir() and not directory.lock_path.exists():
+            # A copy may lack it, and nothing is in it.
+            flags |= os.O_CREAT
         try:
             self._file = os.open(directory.lock_path, flags | os.O_CLOEXEC, 0o644)
         except FileNotFoundError as error:

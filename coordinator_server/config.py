@@ -151,8 +151,9 @@ class Config(BaseSettings):
     """Whether gRPC tools may ask for the names and messages of the services."""
 
     accept_data_loss: bool = False
-    """Start although the store holds less than was reported durable. What is missing is lost for good; set it once,
-    after the backup was looked for."""
+    """Start although the store holds less than was reported durable, where what is left is the state of an earlier
+    moment, or lacks only batches that lay in a missing file. What is missing is lost for good; set it once, after the
+    backup was looked for. It does not help where files contradict each other: such a start is always refused."""
 
     transaction_max_timeout_ms: Positive = 900_000
     """Longest transaction timeout a producer may ask for. Too small: long jobs are refused. Too large: a dead producer

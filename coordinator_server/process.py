@@ -80,7 +80,7 @@ def open_rocks_store(config: Config) -> OpenStore:
             advice="what can be read is served, and is not compacted: restore a backup, or copy what is left to a new "
             "directory",
         )
-    return OpenStore(store, store.durable_mark.write, store.statistics)
+    return OpenStore(store, store.mark_durable, store.statistics)
 
 
 def run(config: Config, announce: Announce, opener: StoreOpener = open_rocks_store) -> ExitStatus:

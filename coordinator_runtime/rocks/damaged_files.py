@@ -20,6 +20,7 @@ from coordinator_runtime.store import Family
 from coordinator_runtime.store_directory import StoreDirectory
 
 _FILE: Final = re.compile(r"\b\d+\.sst\b")
+_NOTE: Final = re.compile(r"^(\d+\.sst) (\S+)$", re.MULTILINE)
 _ALL: Final = "*"
 """Stands for the family where nobody knows which one it is."""
 
@@ -32,8 +33,9 @@ class DamagedFiles:
         self._lock = threading.Lock()
         self._families: dict[str, str] = {}
         with suppress(FileNotFoundError):
-            for line in directory.damaged_files_path.read_text().splitlines():
-                name, family = line.split()
+            # A line that is damaged itself is left out: its file is noted again when somebody meets it.
+            noted = directory.damaged_files_path.read_text(errors="replace")
+            for name, family in _NOTE.findall(noted):
                 if (directory.store_path / name).exists():
                     self._families[name] = family
 

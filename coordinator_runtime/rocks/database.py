@@ -1,22 +1,27 @@
 """Opening RocksDB: the one place that makes its options.
 
-What the operator may size is in `StoreOptions`; everything else is fixed here, for readers and writers alike.
+What the operator may size is in `StoreOptions`; everything else is fixed here. A test keeps others from opening RocksDB
+past this module, because an open with other options can end the process (`_tracking_options`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict
 
 from coordinator_runtime.rocks.damaged_files import DamagedFiles
+from coordinator_runtime.rocks.files import RESTORE, blamed_file
 from coordinator_runtime.segments import SegmentOptions
 from coordinator_runtime.store import Family, StoreRefused
 from coordinator_runtime.store_directory import StoreDirectory, with_advice
 
 _MEBIBYTE: Final = 1024 * 1024
+
+_TRACKED_WALS: Final = Path(__file__).with_name("tracked_wals")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +42,48 @@ class StoreOptions:
     segments: SegmentOptions = field(default_factory=SegmentOptions)
 
 
+def families_of(directory: StoreDirectory) -> list[str]:
+    """Names of the families that were made. Raises StoreRefused."""
+    try:
+        names: list[str] = Rdict.list_cf(str(directory.store_path))
+    except Exception as error:
+        raise refusal_of(directory, error) from error
+    return names
+
+
 def open_for_reading(directory: StoreDirectory, families: Sequence[Family]) -> Rdict:
-    options = Options(raw_mode=True)
+    """Open some families; no file of the store is changed. Raises StoreRefused."""
+    options = _tracking_options()
     options.create_if_missing(False)
-    options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
     # The log of a server that ran is no reason to refuse: it is replayed into memory.
     access = AccessType.read_only(error_if_log_file_exist=False)
     return _open_rocksdb(directory, options, {family.name: Options(raw_mode=True) for family in families}, access)
 
 
 def open_for_writing(directory: StoreDirectory, options: StoreOptions, damaged: DamagedFiles) -> Rdict:
-    """Open RocksDB with all families, and make what is missing."""
+    """Open RocksDB with all families, and make what is missing. Raises StoreRefused."""
     cache = Cache(options.block_cache_bytes)
     families = {family.name: _family_options(family, options, cache) for family in Family}
     for family in filter(damaged.spares, Family):
         families[family.name].set_disable_auto_compactions(True)
     return _open_rocksdb(directory, _database_options(options), families, AccessType.read_write())
+
+
+def refusal_of(directory: StoreDirectory, error: Exception) -> StoreRefused:
+    """What RocksDB complains of, with the file that it is about, and what to do."""
+    complaint = " ".join(str(error).split()).rstrip(".")
+    cannot = f"RocksDB cannot open the store in {directory.path}: {complaint}"
+    if not complaint.startswith("Corruption") and "No such file" not in complaint:
+        return StoreRefused(f"RocksDB cannot open the store in {directory.path}: {with_advice(error)}")
+    file = blamed_file(complaint)
+    if "ahead of WALs" in complaint:
+        what = f"one of the logs {directory.store_path}/*.log is damaged"
+    elif file is None:
+        what = f"files in {directory.store_path} are damaged"
+    else:
+        path = directory.store_path / file
+        what = f"{path} is {'damaged' if path.exists() else 'missing'}"
+    return StoreRefused(f"{what}. {cannot}. {RESTORE}")
 
 
 def _open_rocksdb(
@@ -61,16 +92,29 @@ def _open_rocksdb(
     try:
         return Rdict(str(directory.store_path), options, column_families=families, access_type=access)
     except Exception as error:
-        raise StoreRefused(f"RocksDB cannot open the store in {directory.path}: {with_advice(error)}") from error
+        raise refusal_of(directory, error) from error
+
+
+def _tracking_options() -> Options:
+    """What every open must have, for reading as for writing.
+
+    RocksDB keeps a list of the logs that it has closed and synced, and refuses to open without one of them or with a
+    shorter one. Without the list, a log that is gone and is not the last leaves holes that nobody notices.
+
+    Once a store has such a list, to open it for reading without this option ends the process by a signal, and to open
+    it for writing drops the list. rocksdict has no call for the option, so it comes from an options file of ours."""
+    options, _families = Options.load_latest(str(_TRACKED_WALS))
+    # A prefix, never holes; what it drops silently the durable mark notices.
+    options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
+    return options
 
 
 def _database_options(options: StoreOptions) -> Options:
     """What holds for all families. Source: spec log-and-runtime 5.1, 5.6."""
-    database = Options(raw_mode=True)
+    database = _tracking_options()
     database.create_if_missing(True)
     database.create_missing_column_families(True)
-    # A prefix, never holes; what it drops silently the durable mark notices. Recycled log files would hide the end.
-    database.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
+    # Recycled log files would hide where the log ends.
     database.set_recycle_log_file_num(0)
     database.set_db_write_buffer_size(options.write_buffer_bytes)
     database.set_max_total_wal_size(options.wal_bytes_max)

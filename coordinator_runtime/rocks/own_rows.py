@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+FORMAT_VERSION: Final = 2
+"""Grows with every change that an older program would misread. 2: large values lie in segments."""
+
 FORMAT_VERSION_KEY: Final = b"format_version"
 SHARD_COUNT_KEY: Final = b"shard_count"
 GROUP_VERSION_KEY: Final = b"group_version"

@@ -10,8 +10,9 @@ from typing import Final
 
 from rocksdict import Rdict, WriteBatch, WriteOptions
 
-from coordinator_runtime.durable_mark import DurableMark, read_mark
+from coordinator_runtime.durable_mark import DurableMark, FileGrowth, Marked
 from coordinator_runtime.rocks.damaged_files import DamagedFiles
+from coordinator_runtime.rocks.files import synced_growth
 from coordinator_runtime.rocks.own_rows import GROUP_VERSION_KEY, SHARD_COUNT_KEY, stored_number
 from coordinator_runtime.rocks.reads import RocksReads, after_prefix
 from coordinator_runtime.segments import NAMED_PREFIX, SegmentOptions, SegmentWriter, named_of
@@ -43,21 +44,17 @@ class StoreStatistics:
 class ReadOnlyStore(RocksReads):
     """The store of a stopped server, for tools that look and change nothing. Made by `open_read_only`."""
 
-    def __init__(self, database: Rdict, directory: StoreDirectory, lock: DirectoryLock) -> None:
+    def __init__(self, database: Rdict, directory: StoreDirectory, lock: DirectoryLock, loss: str | None) -> None:
         super().__init__(database, directory)
         self._lock = lock
+        self.loss: Final = loss
+        """What had been durable and is not there, in words."""
         self.directory: Final = directory.path
         self.shard_count: Final = self._number(SHARD_COUNT_KEY)
 
     def version(self) -> int:
         """The version of the newest group that was recovered."""
         return self._number(GROUP_VERSION_KEY)
-
-    def durable_version(self) -> int:
-        """What had been reported durable; more than `version` means that acknowledged writes are missing.
-
-        Raises StoreRefused if the durable mark is missing or damaged."""
-        return read_mark(StoreDirectory(self.directory).durable_mark_path)
 
     def close(self) -> None:
         """Let others open the directory. Idempotent."""
@@ -82,8 +79,9 @@ class RocksStore(RocksReads):
     ) -> None:
         self.damaged_files: Final = damaged
         super().__init__(database, directory)
-        named = self.scan(Family.META, NAMED_PREFIX, after_prefix(NAMED_PREFIX) or b"")
-        self._large = SegmentWriter(directory.segments_path, [named_of(key) for key, _ in named], options)
+        rows = self.scan(Family.META, NAMED_PREFIX, after_prefix(NAMED_PREFIX) or b"")
+        named = [named_of(key) for key, _ in rows]
+        self._large = SegmentWriter(directory.segments_path, named, options, durable_mark.last.segment)
         self._handles = [database.get_column_family_handle(family.name) for family in Family]
         self._lock = lock
         self._version = self._number(GROUP_VERSION_KEY)
@@ -94,7 +92,8 @@ class RocksStore(RocksReads):
         self._no_slowdown.no_slowdown = True
         self.directory: Final = directory.path
         self.durable_mark: Final = durable_mark
-        """Written by the commit thread after a sync, never by `sync` itself: replies do not wait for it."""
+        """Written by `mark_durable`."""
+        self._manifest = FileGrowth()
 
     def write(self, groups: Sequence[CommitGroup]) -> None:
         """Apply the groups in their order as one batch, unsynced; waits while RocksDB is stalled.
@@ -163,6 +162,14 @@ class RocksStore(RocksReads):
         except Exception as error:
             raise self._failed(error) from error
 
+    def mark_durable(self, version: int) -> None:
+        """Remember beside the store that it is durable up to `version`, and which files hold that.
+
+        Call it after the `sync` that it tells of, on the same thread; `sync` itself does not, because replies need not
+        wait for this. Raises OSError."""
+        self._manifest = synced_growth(StoreDirectory(self.directory).store_path, self._manifest)
+        self.durable_mark.write(Marked(version, self._manifest, self._large.newest))
+
     def version(self) -> int:
         """The version of the newest group that was written, 0 for a new store. Raises StoreFailed after a failure."""
         self._check_usable()
@@ -193,22 +200,25 @@ class RocksStore(RocksReads):
         )
 
     def close(self) -> None:
-        """Sync, bring the durable mark up to date and let others open the directory. Idempotent.
+        """Sync, close, bring the durable mark up to date and let others open the directory. Idempotent.
 
-        Call it after the commit thread has ended. Raises StoreFailed if the sync fails, with everything released; a
-        store that failed before is only released."""
+        Call it after the commit thread has ended. Raises StoreFailed if one of the first three fails, with everything
+        released; a store that failed before is only released."""
         if not self._is_open:
             return
         self._closing.set()
         with ExitStack() as last:
             last.callback(self._lock.release)
             last.callback(self.durable_mark.close)
-            last.callback(self._release)
-            last.callback(self._large.close)
-            last.callback(self._handles.clear)
+            with ExitStack() as first:
+                first.callback(self._release)
+                first.callback(self._large.close)
+                first.callback(self._handles.clear)
+                if self._failure is None:
+                    self.sync()
             if self._failure is None:
-                self.sync()
+                # RocksDB has moved its log into sorted files as it closed, so that the MANIFEST has grown.
                 try:
-                    self.durable_mark.write(self._version)
+                    self.mark_durable(self._version)
                 except OSError as error:
                     raise self._failed(error) from error

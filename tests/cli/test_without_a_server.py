@@ -56,6 +56,19 @@ def test_the_address_can_come_from_the_environment(
     txnctl("list").refused(5, f"127.0.0.1:{closed_port}", "TXNCTL_SERVER")
 
 
+@pytest.mark.parametrize("words", READING_A_DIRECTORY, ids=" ".join)
+@pytest.mark.parametrize("file", ["CURRENT", "MANIFEST-*", "*.sst"])
+def test_a_directory_that_lacks_a_file_of_the_store_is_refused_by_its_name(
+    txnctl: Terminal, words: list[str], file: str, tmp_path: Path
+) -> None:
+    open_store(tmp_path, shard_count=2).close()
+    open_store(tmp_path, shard_count=2).close()
+    [path, *_] = (tmp_path / "store").glob(file)
+    path.unlink()
+    ended = txnctl(*[word.format(tmp_path) for word in words])
+    ended.refused(3, f"{path} is missing", "Put the file back from a copy")
+
+
 @pytest.mark.parametrize("address", ["here", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:x", ""])
 def test_an_address_that_is_none_is_refused_before_anything_is_asked(txnctl: Terminal, address: str) -> None:
     txnctl("topic", "list", "--server", address).refused(2, "is no address of a server: write HOST:PORT")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from coordinator_api.v1 import common_pb2, transaction_pb2, transaction_pb2_grpc
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_runtime.durable_mark import read_mark
-from coordinator_runtime.rocks import opening
+from coordinator_runtime.rocks import open_store, own_rows
 from coordinator_runtime.store_directory import StoreDirectory
 from coordinator_server.exit_status import ExitStatus
 from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE
@@ -117,12 +118,12 @@ def test_another_shard_count_is_refused_with_the_reason(server: ServerProcess) -
 
 
 def test_a_newer_format_is_refused_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "FORMAT_VERSION", opening.FORMAT_VERSION + 1)
-    opening.open_store(tmp_path / "data", shard_count=64).close()
+    monkeypatch.setattr(own_rows, "FORMAT_VERSION", own_rows.FORMAT_VERSION + 1)
+    open_store(tmp_path / "data", shard_count=64).close()
     monkeypatch.undo()
     status, said = refusal_of(ServerProcess(tmp_path / "data"))
     assert status == ExitStatus.STORE_REFUSED
-    assert f"has format {opening.FORMAT_VERSION + 1}" in said
+    assert f"has format {own_rows.FORMAT_VERSION + 1}" in said
 
 
 def test_a_directory_that_lost_durable_data_is_refused_until_the_loss_is_accepted(server: ServerProcess) -> None:
@@ -143,6 +144,33 @@ def test_a_directory_that_lost_durable_data_is_refused_until_the_loss_is_accepte
     with ServerProcess(server.data_dir, "--accept-data-loss") as accepted:
         accepted.terminate()
     server.start()
+
+
+@pytest.mark.parametrize("file", ["CURRENT", "MANIFEST-*", "*.log"])
+def test_a_directory_that_lacks_a_file_is_refused_and_serves_once_it_is_back(tmp_path: Path, file: str) -> None:
+    data_dir, keep = tmp_path / "data", tmp_path / "keep"
+    # Families are flushed at different times, so that there are several logs.
+    small = ("--set", "write_buffer_bytes=65536")
+    with ServerProcess(data_dir, *small) as server, grpc.insecure_channel(server.address) as channel:
+        stub = TransactionStub(channel)
+        for _ in range(40):
+            known = [identity(init(stub, f"{number}-{'x' * 900}")) for number in range(10)]
+        server.kill()
+    found = sorted((data_dir / "store").glob(file))
+    # Of the logs the last one that was closed: RocksDB itself does not miss it.
+    path = found[-2] if file == "*.log" else found[0]
+    shutil.copyfile(path, keep)
+    path.unlink()
+    before = {file.name for file in path.parent.iterdir()}
+    status, said = refusal_of(ServerProcess(data_dir, *small))
+    assert status == ExitStatus.STORE_REFUSED
+    assert f"{path} is missing" in said
+    assert "Put the file back from a copy" in said
+    assert {file.name for file in path.parent.iterdir()} == before
+    shutil.copyfile(keep, path)
+    with ServerProcess(data_dir, *small) as server, grpc.insecure_channel(server.address) as channel:
+        again = identity(init(TransactionStub(channel), f"0-{'x' * 900}"))
+    assert again == (known[0][0], known[0][1] + 1)
 
 
 def test_a_port_in_use_is_refused_with_the_reason(server: ServerProcess, tmp_path: Path) -> None:

@@ -288,14 +288,14 @@ def test_groups_go_through_to_the_disk(tmp_path: Path, reports: Reports) -> None
         SystemClock(),
         on_durable=reports.on_durable,
         on_failure=reports.on_failure,
-        mark_durable=store.durable_mark.write,
+        mark_durable=store.mark_durable,
     )
     thread.start()
     for version in range(1, 501):
         thread.submit(group(version))
     thread.close()
     assert reports.failures == []
-    assert reports.durable[-1] == store.durable_mark.read() == 500
+    assert reports.durable[-1] == store.durable_mark.read().version == 500
     store.close()
     store = open_store(tmp_path, shard_count=64)
     assert [key for key, _ in store.scan(Family.LOG, b"", b"\xff")] == [n.to_bytes(8, "big") for n in range(1, 501)]

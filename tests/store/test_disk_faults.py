@@ -51,7 +51,7 @@ def set_in():
         Path(fault).touch()
 
 thread = CommitThread(
-    store, SystemClock(), on_durable=on_durable, on_failure=on_failure, mark_durable=store.durable_mark.write
+    store, SystemClock(), on_durable=on_durable, on_failure=on_failure, mark_durable=store.mark_durable
 )
 thread.start()
 version = 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator_runtime.durable_mark import DurableMark, read_mark
+from coordinator_runtime.durable_mark import DurableMark, Marked, read_mark
 from coordinator_runtime.store import StoreRefused
 
 SLOTS = (0, 4096)
@@ -15,7 +15,7 @@ SLOTS = (0, 4096)
 def marked(path: Path, *versions: int) -> None:
     mark = DurableMark(path)
     for version in versions:
-        mark.write(version)
+        mark.write(Marked(version))
     mark.close()
     mark.close()
 
@@ -31,7 +31,7 @@ def slot_written_last(path: Path, *versions: int) -> int:
     for offset in SLOTS:
         marked(path, *versions)
         damage(path, offset)
-        if read_mark(path) == versions[-2]:
+        if read_mark(path).version == versions[-2]:
             return offset
         path.unlink()
     raise AssertionError("neither slot was the newest")
@@ -41,28 +41,28 @@ def slot_written_last(path: Path, *versions: int) -> int:
 def test_the_newest_version_is_read_back(tmp_path: Path, versions: tuple[int, ...]) -> None:
     path = tmp_path / "mark"
     marked(path, *versions)
-    assert read_mark(path) == versions[-1]
+    assert read_mark(path).version == versions[-1]
 
 
 def test_writing_goes_on_after_opening_again(tmp_path: Path) -> None:
     path = tmp_path / "mark"
     for version in range(1, 6):
         marked(path, version)
-        assert read_mark(path) == version
+        assert read_mark(path).version == version
 
 
 def test_the_version_may_go_back_when_a_loss_is_accepted(tmp_path: Path) -> None:
     path = tmp_path / "mark"
     marked(path, 100, 101, 40)
-    assert read_mark(path) == 40
+    assert read_mark(path).version == 40
 
 
 def test_a_torn_write_leaves_the_version_before_it(tmp_path: Path) -> None:
     path = tmp_path / "mark"
     slot_written_last(path, 7, 8)
-    assert read_mark(path) == 7
+    assert read_mark(path).version == 7
     marked(path, 9)
-    assert read_mark(path) == 9
+    assert read_mark(path).version == 9
 
 
 @pytest.mark.parametrize("stored", [b"", b"\x00" * 5000, b"\xff" * 5000, b"TXDM"])
@@ -72,7 +72,7 @@ def test_a_file_without_a_valid_slot_is_refused_and_usable_again_once_written(tm
     with pytest.raises(StoreRefused, match="has no valid slot left"):
         read_mark(path)
     marked(path, 3)
-    assert read_mark(path) == 3
+    assert read_mark(path).version == 3
 
 
 def test_two_damaged_slots_are_refused(tmp_path: Path) -> None:

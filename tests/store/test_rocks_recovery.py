@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from rocksdict import Options, Rdict
 
-from coordinator_runtime.durable_mark import DurableMark
+from coordinator_runtime.durable_mark import DurableMark, Marked
 from coordinator_runtime.rocks import FORMAT_VERSION, RocksStore, StoreOptions, open_read_only, open_store
 from coordinator_runtime.store import CommitGroup, Family, StoreDamaged, StoreRefused
 
@@ -35,7 +35,7 @@ def copy_of_crashed(tmp_path: Path, *, durable: int, groups: int = GROUPS) -> Pa
     store = open_store(tmp_path / "running", shard_count=SHARDS)
     write_groups(store, groups)
     store.sync()
-    store.durable_mark.write(durable)
+    store.durable_mark.write(Marked(durable))
     shutil.copytree(tmp_path / "running", crashed)
     store.close()
     return crashed
@@ -113,7 +113,7 @@ def test_a_loss_that_is_accepted_once_is_accepted_for_good(tmp_path: Path) -> No
 def test_accepting_a_loss_where_there_is_none_changes_nothing(tmp_path: Path) -> None:
     store = open_store(copy_of_crashed(tmp_path, durable=GROUPS), shard_count=SHARDS, accept_data_loss=True)
     assert store.version() == GROUPS
-    assert store.durable_mark.read() == GROUPS
+    assert store.durable_mark.read().version == GROUPS
     store.close()
 
 
@@ -133,7 +133,7 @@ def test_without_a_durable_mark_a_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreRefused, match=r"durable mark .* is missing.* --accept-data-loss"):
         open_store(crashed, shard_count=SHARDS)
     store = open_store(crashed, shard_count=SHARDS, accept_data_loss=True)
-    assert store.version() == store.durable_mark.read() == 7
+    assert store.version() == store.durable_mark.read().version == 7
     store.close()
 
 
@@ -142,7 +142,7 @@ def test_closing_brings_the_durable_mark_up_to_date(tmp_path: Path) -> None:
     write_groups(store, 5)
     store.close()
     mark = DurableMark(tmp_path / "durable_mark")
-    assert mark.read() == 5
+    assert mark.read().version == 5
     mark.close()
 
 
@@ -168,7 +168,7 @@ def test_a_newer_format_is_refused_with_both_numbers(tmp_path: Path) -> None:
 
 def test_a_store_whose_making_was_cut_short_is_made_again(tmp_path: Path) -> None:
     mark = DurableMark(tmp_path / "durable_mark")
-    mark.write(0)
+    mark.write(Marked(0))
     mark.close()
     bare = Rdict(str(tmp_path / "store"), Options(raw_mode=True))
     bare.create_column_family("META", Options(raw_mode=True))

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import gc
 import select
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -13,8 +15,9 @@ from pathlib import Path
 import pytest
 from rocksdict import AccessType, Options, Rdict, RdictIter, ReadOptions, WriteBatch
 
-from coordinator_runtime.rocks import open_store
+from coordinator_runtime.rocks import open_read_only, open_store
 from coordinator_runtime.store import CommitGroup, Family
+from tests.store.damage import GROUPS, built
 
 ROWS = 20
 BOUND = 7
@@ -127,6 +130,32 @@ def test_items_still_end_silently_at_a_damaged_block(tmp_path: Path) -> None:
         iterator.status()
     del iterator
     damaged.close()
+
+
+READER = """
+import sys
+from rocksdict import AccessType, Options, Rdict
+families = {name: Options(raw_mode=True) for name in Rdict.list_cf(sys.argv[1]) if name != "default"}
+options = Options(raw_mode=True)
+options.create_if_missing(False)
+Rdict(sys.argv[1], options, column_families=families, access_type=AccessType.read_only(False))
+"""
+
+
+def test_to_read_a_store_with_tracked_logs_without_the_option_still_ends_the_process(tmp_path: Path) -> None:
+    built(tmp_path)
+    read = subprocess.run([sys.executable, "-c", READER, str(tmp_path / "live" / "store")], check=False)
+    assert read.returncode == -signal.SIGSEGV
+    store = open_read_only(tmp_path / "live")
+    assert store.version() == GROUPS
+    store.close()
+
+
+def test_options_from_a_file_of_options_are_still_raw_and_still_track_the_logs(tmp_path: Path) -> None:
+    open_store(tmp_path, shard_count=1).close()
+    [written] = (tmp_path / "store").glob("OPTIONS-*")
+    assert "  track_and_verify_wals_in_manifest=true\n" in written.read_text()
+    assert (tmp_path / "store" / "rocksdict-config.json").read_text().startswith('{"raw_mode":true')
 
 
 class Neighbour:

@@ -283,14 +283,14 @@ def test_a_reference_that_was_damaged_itself_is_not_followed_far(shelf: Shelf, r
 def test_an_older_store_is_brought_to_the_format_that_has_segments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordinator_runtime.rocks.opening.FORMAT_VERSION", 1)
+    monkeypatch.setattr("coordinator_runtime.rocks.own_rows.FORMAT_VERSION", 1)
     Shelf(tmp_path / "data").store.close()
     monkeypatch.undo()
     shelf = Shelf(tmp_path / "data")
     shelf.put(1, 0)
     shelf.store.close()
     shutil.copytree(tmp_path / "data", tmp_path / "copy")
-    monkeypatch.setattr("coordinator_runtime.rocks.opening.FORMAT_VERSION", 1)
+    monkeypatch.setattr("coordinator_runtime.rocks.own_rows.FORMAT_VERSION", 1)
     with pytest.raises(Exception, match="has format 2"):
         Shelf(tmp_path / "copy")
 

@@ -1,0 +1,101 @@
+"""RocksDB's own files, as far as we look at them without it.
+
+CURRENT names the MANIFEST that says which other files belong to the store. RocksDB believes an older MANIFEST and shows
+some families as they were then and others as they are now; so the durable mark remembers which one was current and how
+long it was.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from coordinator_runtime.durable_mark import FileGrowth
+from coordinator_runtime.store import StoreRefused
+
+_DATA_FILE: Final = re.compile(r"MANIFEST-\d+|\d+\.(sst|log)")
+_MANIFEST: Final = re.compile(r"MANIFEST-(\d+)\n?")
+
+RESTORE: Final = (
+    "Nothing was changed. Put the file back from a copy, or restore the whole directory from a backup;"
+    " --accept-data-loss does not help here, because what is left is not the state of any one moment"
+)
+"""What to do where files are missing or damaged that the others make no sense without."""
+
+
+def holds_data(store_path: Path) -> bool:
+    """Whether RocksDB ever began to keep data here."""
+    return store_path.is_dir() and any(_DATA_FILE.fullmatch(path.name) for path in store_path.iterdir())
+
+
+def current_manifest(store_path: Path) -> Path | None:
+    """The MANIFEST that CURRENT names, whether it is there or not; None where there is no CURRENT.
+
+    Raises StoreRefused if CURRENT is damaged, OSError if it cannot be read."""
+    path = store_path / "CURRENT"
+    try:
+        named = path.read_bytes().decode("ascii", "replace")
+    except FileNotFoundError:
+        return None
+    if not named.endswith("\n") or _MANIFEST.fullmatch(named) is None:
+        raise StoreRefused(f"{path} is damaged: it names no MANIFEST. {RESTORE}")
+    return store_path / named.rstrip("\n")
+
+
+def growth_of(manifest: Path) -> FileGrowth:
+    """How far a MANIFEST has grown; of length 0 if it is not there. Raises OSError."""
+    try:
+        length = manifest.stat().st_size
+    except FileNotFoundError:
+        length = 0
+    return FileGrowth(manifest_number(manifest), length)
+
+
+def synced_growth(store_path: Path, last: FileGrowth) -> FileGrowth:
+    """How far the current MANIFEST has grown, with that much of it on disk. Raises OSError.
+
+    RocksDB may be in the middle of a record that it has not synced yet, so who wants to promise this length syncs it;
+    nothing is done where it is still what it was the `last` time."""
+    try:
+        return _synced(store_path, last)
+    except FileNotFoundError:
+        # RocksDB begins a new MANIFEST where one grows large, and deletes the old one.
+        return _synced(store_path, last)
+
+
+def _synced(store_path: Path, last: FileGrowth) -> FileGrowth:
+    manifest = current_manifest(store_path)
+    if manifest is None:
+        raise FileNotFoundError(f"{store_path / 'CURRENT'} is gone while the store is open")
+    growth = FileGrowth(manifest_number(manifest), manifest.stat().st_size)
+    if growth != last:
+        file = os.open(manifest, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+    return growth
+
+
+def manifest_number(manifest: Path) -> int:
+    """The number in the name of a MANIFEST."""
+    found = _MANIFEST.fullmatch(manifest.name)
+    assert found is not None, "a path that `current_manifest` returned"
+    return int(found[1])
+
+
+def manifest_name(number: int) -> str:
+    """The name of the MANIFEST with this number."""
+    return f"MANIFEST-{number:06}"
+
+
+def blamed_file(complaint: str) -> str | None:
+    """The file that a complaint of RocksDB is about, as far as it says.
+
+    It names logs by their number, and the MANIFEST behind every damage that it meets while it reads that."""
+    if found := re.search(r"log number: (\d+)", complaint):
+        return f"{int(found[1]):06}.log"
+    named = re.findall(r"\d+\.sst|\d+\.log|MANIFEST-\d+|CURRENT", complaint)
+    return next((name for name in named if not name.startswith("MANIFEST")), named[0] if named else None)

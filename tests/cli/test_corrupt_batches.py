@@ -10,7 +10,7 @@ import pytest
 from coordinator_api.v1 import log_pb2, log_pb2_grpc
 from coordinator_client import Producer
 from coordinator_protocol.batch import BatchHeader, Encoding, encode_batch
-from coordinator_server.partition_audit import audit_log
+from coordinator_server.partition_audit import PartitionAudit, audit_log
 from coordinator_server.stored import StoredBatch
 from partition_log.state import ForgottenProducers
 from tests.cli.terminal import Terminal
@@ -56,15 +56,13 @@ def test_a_payload_that_should_have_been_refused_is_damage_of_its_batch() -> Non
     good = log_pb2.Records(records=[log_pb2.Record()]).SerializeToString()
     batches = [StoredBatch(0, encode_batch(header, payload), header) for payload in (b"garbage", good)]
     for batch, complaints in zip(batches, (1, 0), strict=True):
-        audit = audit_log([batch], ForgottenProducers(), opens_payloads=True)
-        assert len(audit.damaged) == complaints
-        assert audit_log([batch], ForgottenProducers(), opens_payloads=False).damaged == []
-    assert "at offset 0: no reader can read the batch: its payload is no Records" in audit_of(batches[0])
+        assert len(audit_of(batch).damaged) == complaints
+        assert audit_of(batch, opens_payloads=False).damaged == []
+    assert "at offset 0: no reader can read the batch: its payload is no Records" in audit_of(batches[0]).damaged[0]
 
 
-def audit_of(batch: StoredBatch) -> str:
-    (complaint,) = audit_log([batch], ForgottenProducers(), opens_payloads=True).damaged
-    return complaint
+def audit_of(batch: StoredBatch, *, opens_payloads: bool = True) -> PartitionAudit:
+    return audit_log(lambda _offset: [batch], ForgottenProducers(), opens_payloads=opens_payloads)
 
 
 def _produce(server: ServerProcess, value: bytes) -> None:

@@ -184,8 +184,8 @@ def _check_steps(before: Transaction, after: Transaction, decision: Decision) ->
 
 
 def _check_identity_grew(before: Transaction, after: Transaction) -> None:
-    """Epochs of a producer id never fall and never wrap; a new producer id is one that nobody had, at epoch 0. All that
-    of the identity of the client, too."""
+    """Epochs of a producer id never fall and never wrap; a new producer id is one that nobody had, at epoch 0, or that
+    of the client who was kept a transaction of another. All that of the identity of the client, too."""
     mine, others = before.client_identity, after.client_identity
     if others.producer_id == mine.producer_id:
         assert others.producer_epoch >= mine.producer_epoch
@@ -196,7 +196,9 @@ def _check_identity_grew(before: Transaction, after: Transaction) -> None:
         is_handed_out = after.state not in PREPARED
         assert not is_handed_out or after.producer_epoch <= EXHAUSTED or before.state in PREPARED
     else:
-        assert after.identity in (Identity(FRESH_PRODUCER_ID, 0), before.client_identity)
-        assert after.prev_producer_id == before.producer_id
+        # Who ends a kept transaction has a producer id already, and may get another epoch of it, as after every end.
+        bumped = mine._replace(producer_epoch=mine.producer_epoch + 1)
+        assert after.identity in (Identity(FRESH_PRODUCER_ID, 0), mine, *([bumped] if before.is_kept else []))
+        assert after.prev_producer_id == (before.prev_producer_id if after.identity == mine else mine.producer_id)
     if after.next_producer_id != NO_PRODUCER_ID:
         assert after.state in PREPARED or after.is_kept

@@ -228,13 +228,17 @@ class BatchReader:
             try:
                 content = decode(batch)
             except CorruptBatch as error:
-                self._raise_or_skip(error)
+                self._raise_or_skip(error, batch.first_offset, batch.end_offset)
             else:
                 yield batch, content
 
-    def _raise_or_skip(self, error: CorruptBatch) -> None:
+    def _raise_or_skip(self, error: CorruptBatch, first_offset: int, end_offset: int | None) -> None:
+        """Of what is skipped, only that counts which lies in the range: the rest is another reader's."""
         if not self.skips:
             raise error
+        error.offset = max(error.offset, first_offset)
+        if end_offset is not None:
+            error.next_offset = min(error.next_offset, end_offset)
         self.skipped.add(error)
 
     def __iter__(self) -> Iterator[FetchedBatch]:
@@ -329,9 +333,9 @@ class BatchReader:
         place = _place(topic, partition, cursor.next_offset)
         error = failure(fields.error_code, what, f"{Method.FETCH} {place}: {fields.error_message}")
         if error.code == ErrorCode.CORRUPT_MESSAGE and fields.next_offset > cursor.next_offset:
-            behind = fields.next_offset if end is None else min(fields.next_offset, end)
-            self._raise_or_skip(_corrupt_at(topic, partition, cursor.next_offset, behind, error))
-            self._advance(cursor, behind)
+            corrupted = _corrupt_at(topic, partition, cursor.next_offset, fields.next_offset, error)
+            self._raise_or_skip(corrupted, cursor.next_offset, end)
+            self._advance(cursor, corrupted.next_offset)
             return None
         if what not in _NOTHING_CHANGED:
             raise error
@@ -346,7 +350,7 @@ class BatchReader:
             try:
                 batch = checked_batch(topic, partition, wire, start_offset=cursor.next_offset, end_offset=end)
             except CorruptBatch as error:
-                self._raise_or_skip(error)
+                self._raise_or_skip(error, cursor.next_offset, end)
                 self._advance(cursor, error.next_offset)
                 continue
             if batch is not None:

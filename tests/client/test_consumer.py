@@ -240,6 +240,21 @@ def test_what_cannot_be_read_may_be_skipped(room: Room, is_told: bool) -> None:
     assert consumer.position(T0) == 4
 
 
+@pytest.mark.parametrize("is_told", [True, False], ids=["told by the server", "found by the consumer"])
+def test_what_is_skipped_counts_from_where_the_consumer_stands(room: Room, is_told: bool) -> None:
+    room.topic.append_unreadable(0, 3)
+    room.topic.append(0, b"b")
+    if is_told:
+        room.topic.partitions[0].damaged.add(0)
+    room.group.give(0)
+    room.group.offsets[T0] = 1
+    consumer = room.member(on_corrupt_batch="skip")
+    assert poll_all(consumer, 1) == [b"b"]
+    assert consumer.skipped.offsets == 2
+    assert consumer.skipped.last is not None
+    assert (consumer.skipped.last.offset, consumer.skipped.last.next_offset) == (1, 3)
+
+
 def test_damage_that_the_server_tells_is_raised_behind_what_lies_before(room: Room) -> None:
     room.topic.append(0, b"a")
     room.topic.append(0, b"damaged", b"too")

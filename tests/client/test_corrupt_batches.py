@@ -80,6 +80,17 @@ def test_what_is_skipped_ends_with_the_range(world: World, damaged: FakeLog) -> 
     assert reader.positions["t", 0] == 3
 
 
+@pytest.mark.parametrize(("start", "end"), [(0, 2), (2, 4)])
+def test_what_is_skipped_counts_as_far_as_it_was_asked_for(
+    world: World, damaged: FakeLog, start: int, end: int
+) -> None:
+    """Jobs cut a partition at any offset: what both sides of a cut skip must not count twice."""
+    part = PartitionRange(topic="t", partition=0, start_offset=start, end_offset=end)
+    reader = BatchReader(world.connection(), [part], FetchOptions(on_corrupt_batch="skip"))
+    assert len(list(reader.decoded(lambda batch: batch.rows()))) == 1
+    assert (reader.skipped.batches, reader.skipped.offsets) == (1, 1)
+
+
 def test_nothing_is_skipped_where_nothing_is_wrong(world: World, topic: FakeLog) -> None:
     topic.append(0, b"a", b"b")
     records = read("t", world.connection(), on_corrupt_batch="skip")

@@ -137,6 +137,21 @@ def test_a_row_that_is_missing_from_a_damaged_block_is_noticed(five: LogRoom) ->
     assert (damaged.value.offset, damaged.value.next_offset) == (20, 30)
 
 
+@pytest.mark.parametrize("base_offset", [0, 15, 40])
+def test_a_batch_of_a_damaged_block_that_lies_elsewhere_than_it_says_is_left_out(
+    five: LogRoom, base_offset: int
+) -> None:
+    """A batch does not vouch for its own offset, which its checksum leaves out: the key must say the same."""
+    for last_offset in range(9, 50, 10):
+        damage_batch(five, last_offset, Damage.HEALTHY_IN_BLOCK)
+    store, key = five.store, codec.log_key(five.ordinal(), 29)
+    assert isinstance(store, MemoryStore)
+    stored = store._families[Family.LOG].values
+    stored[key] = base_offset.to_bytes(8, "big") + stored[key][8:]
+    offsets, left_out = read_around(five)
+    assert (offsets, left_out) == ([*range(20), *range(30, 50)], [(20, 30)])
+
+
 def test_other_partitions_of_the_same_fetch_are_served(room: LogRoom) -> None:
     room.create("two", 2)
     for partition in (0, 1):
@@ -188,6 +203,16 @@ def test_a_raw_read_without_its_list_of_aborted_transactions_is_an_error(room: L
     damage_row(room, Family.OUTCOMES, outcome, Damage.BLOCK)
     result = room.read(is_raw=True, isolation=UNCOMMITTED)
     assert (code(result), result.next_offset, result.batches) == (ErrorCode.CORRUPT_MESSAGE, 5, ())
+
+
+def test_a_raw_read_that_could_not_look_for_aborted_transactions_is_tried_again(room: LogRoom) -> None:
+    room.append(Batch(TX, 0, count=5))
+    room.end(TX, ABORT)
+    (outcome,) = all_rows(room, Family.OUTCOMES)
+    damage_row(room, Family.OUTCOMES, outcome, Damage.UNREADABLE)
+    result = room.read(is_raw=True, isolation=UNCOMMITTED)
+    assert (code(result), result.next_offset, result.batches) == (ErrorCode.UNKNOWN_SERVER_ERROR, 0, ())
+    assert room.told == []
 
 
 def test_what_could_not_be_read_at_this_moment_is_not_called_damaged(five: LogRoom) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import tracemalloc
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.encodings import decode_rows, encode_records, unpack
+from coordinator_protocol.arrow_payload import NotArrow, arrow_record_count
 from coordinator_protocol.batch import Compression, Encoding
 from coordinator_protocol.compression import UNPACKED_BYTES_MAX, pack
 from coordinator_protocol.errors import ErrorCode, Refused
@@ -344,6 +346,18 @@ def test_what_is_accepted_can_be_read_whatever_was_damaged(encoding: Encoding) -
             assert len(read(damaged)) == batch.count
 
     holds()
+
+
+def test_offsets_of_arrow_ascend_from_one_piece_that_is_looked_at_to_the_next() -> None:
+    rows = [(b"k", None, 5, ())] * 70_000
+    good = encoded(Encoding.ARROW_V1, rows)
+    assert arrow_record_count(good) == len(rows)
+    offsets = struct.pack(f"<{len(rows) + 1}i", *range(len(rows) + 1))
+    assert good.count(offsets) == 1
+    piece = 1 << 16
+    fallen = struct.pack(f"<{len(rows) + 1}i", *range(piece), *range(len(rows) + 1 - piece))
+    with pytest.raises(NotArrow, match="the offsets of key do not ascend"):
+        arrow_record_count(good.replace(offsets, fallen))
 
 
 @given(payload=st.binary(min_size=1, max_size=60), count=st.integers(1, 3))

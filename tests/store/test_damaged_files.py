@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from coordinator_runtime.rocks import RocksStore, StoreOptions, open_store
-from coordinator_runtime.store import CommitGroup, Family, StoreDamaged, StoreFailed
+from coordinator_runtime.store import CommitGroup, Family, StoreDamaged, StoreFailed, StoreUnreadable
 
 SHARDS = 4
 OPTIONS = StoreOptions(write_buffer_bytes=512 * 1024)
@@ -83,10 +88,49 @@ def test_what_is_gone_is_forgotten(tmp_path: Path) -> None:
     store.close()
 
 
-def test_only_the_family_of_the_file_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("noted", "spared"), [("LOG", [Family.LOG]), ("*", list(Family))])
+def test_only_the_family_of_the_file_is_left_alone_if_that_is_known(
+    tmp_path: Path, noted: str, spared: list[Family]
+) -> None:
     opened(tmp_path).close()
     (tmp_path / "store" / "000999.sst").touch()
-    (tmp_path / "damaged_files").write_text("000999.sst LOG\n")
+    (tmp_path / "damaged_files").write_text(f"000999.sst {noted}\n")
     store = opened(tmp_path)
-    assert [family for family in Family if store.damaged_files.spares(family)] == [Family.LOG]
+    assert [family for family in Family if store.damaged_files.spares(family)] == spared
     store.close()
+
+
+def test_a_sorted_file_that_cannot_be_opened_for_lack_of_handles_is_not_damaged(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.write([CommitGroup(1, [(family, b"key", b"value") for family in Family])])
+    store.close()
+    # Made files of the log, and then without any of them open but the first few.
+    for _ in range(2):
+        store = open_store(tmp_path, shard_count=SHARDS, options=replace(OPTIONS, open_files_max=20))
+        store.close()
+    store = open_store(tmp_path, shard_count=SHARDS, options=replace(OPTIONS, open_files_max=20))
+    met: list[StoreUnreadable] = []
+    with no_more_handles():
+        for family in Family:
+            try:
+                store.get(family, b"key")
+            except StoreUnreadable as error:
+                met.append(error)
+    assert met
+    assert not any(isinstance(error, StoreDamaged) for error in met), met
+    assert store.damaged_files.names == []
+    assert [store.get(family, b"key") for family in Family] == [b"value"] * len(Family)
+    store.close()
+
+
+@contextmanager
+def no_more_handles() -> Iterator[None]:
+    """The process may open no file besides those that it has open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -91,8 +91,13 @@ def _salvaged(
             yield header, encoded
             at = header.base_offset + header.record_count
     except StoreDamaged as worse:
-        next_offset = _behind(store, ordinal, at, end_offset, worse.key)
-        raise LogDamaged(Family.LOG, at, next_offset, str(worse)) from worse
+        found_from, next_offset = _behind(store, ordinal, at, end_offset, worse.key)
+        if next_offset > at:
+            raise LogDamaged(Family.LOG, at, next_offset, str(worse)) from worse
+        # This batch is whole, and the damage lies in the block before it. An index has not the last key of a block but
+        # one that is long enough to tell it from the next, so RocksDB looks for the first offsets behind a block in it.
+        yield from batches(store, ordinal, found_from, end_offset)
+        return
     if at < end_offset < OFFSET_END:
         raise LogDamaged(Family.LOG, at, end_offset, str(damage)) from damage
 
@@ -107,12 +112,13 @@ def _whole(ordinal: int, key: bytes, encoded: bytes) -> BatchHeader | None:
     return header if key == codec.log_key(ordinal, header.last_offset) else None
 
 
-def _behind(store: LogReads, ordinal: int, at: int, end_offset: int, key: bytes | None) -> int:
-    """Where the log goes on behind a batch at `at` that cannot be made out. The key is its, if that is known."""
+def _behind(store: LogReads, ordinal: int, at: int, end_offset: int, key: bytes | None) -> tuple[int, int]:
+    """Where the log goes on behind damage that was met at `at`: an offset from which the store can be read, and where
+    the batch begins that it finds there. The key is that of the damaged batch, if it is known."""
     if key is not None and codec.is_log_key(key):
         last_offset = codec.last_offset(key)
         if key == codec.log_key(ordinal, last_offset) and at <= last_offset < end_offset:
-            return last_offset + 1
+            return last_offset + 1, last_offset + 1
     damaged, step = at, 1
     while (next_offset := _readable_from(store, ordinal, damaged + step, end_offset)) is None:
         damaged += step
@@ -126,7 +132,7 @@ def _behind(store: LogReads, ordinal: int, at: int, end_offset: int, key: bytes 
             damaged += step
         else:
             next_offset = found
-    return next_offset
+    return damaged + 1, next_offset
 
 
 def _readable_from(store: LogReads, ordinal: int, offset: int, end_offset: int) -> int | None:

@@ -327,3 +327,20 @@ def code(result: Any) -> ErrorCode:
     """The code of a refusal or of an item; NONE for success."""
     error = result if isinstance(result, CoordinatorError) else getattr(result, "error", None)
     return ErrorCode.NONE if error is None else error.code
+
+
+def read_around(room: LogRoom, **fields: Any) -> tuple[list[int], list[tuple[int, int]]]:
+    """Offsets that a reader gets who goes on behind every damage, and what it had to leave out."""
+    offsets: list[int] = []
+    left_out: list[tuple[int, int]] = []
+    at, end = 0, room.head().log_end_offset
+    while at < end:
+        result = room.read(fetch_offset=at, **fields)
+        offsets += offsets_of(result)
+        assert result.next_offset > at, "every answer leads on"
+        if code(result) is ErrorCode.CORRUPT_MESSAGE:
+            left_out.append((at, result.next_offset))
+        else:
+            assert result.error is None
+        at = result.next_offset
+    return offsets, left_out

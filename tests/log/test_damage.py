@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from coordinator_protocol.errors import ErrorCode
@@ -23,6 +21,7 @@ from tests.log.log_room import (
     LogRoom,
     code,
     offsets_of,
+    read_around,
     transactional,
 )
 
@@ -41,23 +40,6 @@ def damage_row(room: LogRoom, family: Family, key: bytes, damage: Damage) -> Non
 def all_rows(room: LogRoom, family: Family, partition: int = 0) -> list[bytes]:
     ordinal = room.ordinal(partition)
     return [key for key, _ in room.store.scan(family, codec.partition_key(ordinal), codec.partition_key(ordinal + 1))]
-
-
-def read_around(room: LogRoom, **fields: Any) -> tuple[list[int], list[tuple[int, int]]]:
-    """Offsets that a reader gets who goes on behind every damage, and what it had to leave out."""
-    offsets: list[int] = []
-    left_out: list[tuple[int, int]] = []
-    at, end = 0, room.head().log_end_offset
-    while at < end:
-        result = room.read(fetch_offset=at, **fields)
-        offsets += offsets_of(result)
-        assert result.next_offset > at, "every answer leads on"
-        if code(result) is ErrorCode.CORRUPT_MESSAGE:
-            left_out.append((at, result.next_offset))
-        else:
-            assert result.error is None
-        at = result.next_offset
-    return offsets, left_out
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from tests.log.log_room import (
     LogRoom,
     Producer,
     offsets_of,
+    read_around,
     transactional,
 )
 
@@ -69,6 +70,32 @@ def test_it_reads_as_on_the_memory_store_and_comes_back_equal(path: Path, store:
             assert again.offsets(timestamp_ms)[0].offset == in_memory.offsets(timestamp_ms)[0].offset
     finally:
         again.store.close()
+
+
+@pytest.mark.parametrize("count", [1, 3, 10])
+def test_a_page_that_the_disk_erased_is_left_out_and_everything_behind_it_is_read(path: Path, count: int) -> None:
+    """Nothing can be made out in the block, and RocksDB looks into it for the first offsets behind it too."""
+    store = open_store(path, shard_count=SHARD_COUNT)
+    room = LogRoom(store)
+    room.create()
+    for number in range(60):
+        room.append(Batch(count=count, payload=b"payload%03d" % number * 30))
+    store.close()
+    open_store(path, shard_count=SHARD_COUNT).close()  # Moves what is in the write-ahead log into sorted files.
+    marked = b"payload030"
+    [file] = [file for file in (path / "store").glob("*.sst") if marked in file.read_bytes()]
+    stored = bytearray(file.read_bytes())
+    begins_at = stored.find(marked)
+    stored[begins_at : begins_at + 4096] = bytes(4096)
+    file.write_bytes(stored)
+
+    room = LogRoom(open_store(path, shard_count=SHARD_COUNT))
+    try:
+        offsets, [(lost_from, lost_to)] = read_around(room)
+        assert lost_from <= 30 * count < lost_to < 60 * count
+        assert offsets == [offset for offset in range(60 * count) if not lost_from <= offset < lost_to]
+    finally:
+        room.store.close()
 
 
 def test_a_deleted_topic_is_gone_and_its_neighbour_is_not(path: Path, store: RocksStore) -> None:

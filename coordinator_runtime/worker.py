@@ -49,15 +49,17 @@ class WorkerProcess:
             answer.fail(WorkerLost("the server stops"))
             return answer
 
+        executor = self._started()
+
         def on_done(future: Future[ResultT]) -> None:
             # Runs on a thread of the executor; after the loop closed nobody waits any more.
             if not loop.is_closed():
-                loop.call_soon_threadsafe(self._answer, answer, future)
+                loop.call_soon_threadsafe(self._answer, answer, future, executor)
 
         try:
-            self._started().submit(function, argument).add_done_callback(on_done)
+            executor.submit(function, argument).add_done_callback(on_done)
         except BrokenProcessPool as broken:
-            self._drop()
+            self._drop(executor)
             answer.fail(WorkerLost(f"the worker process died ({broken})"))
         return answer
 
@@ -68,13 +70,13 @@ class WorkerProcess:
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def _answer(self, answer: Pending[Any], future: Future[Any]) -> None:
+    def _answer(self, answer: Pending[Any], future: Future[Any], executor: ProcessPoolExecutor) -> None:
         if future.cancelled():
             answer.fail(WorkerLost("the server stops"))
             return
         error = future.exception()
         if isinstance(error, BrokenProcessPool):
-            self._drop()
+            self._drop(executor)
             answer.fail(WorkerLost(f"the worker process died ({error})"))
         elif isinstance(error, Exception):
             answer.fail(error)
@@ -96,8 +98,9 @@ class WorkerProcess:
             )
         return self._executor
 
-    def _drop(self) -> None:
-        """The next task gets a new process."""
-        executor, self._executor = self._executor, None
-        if executor is not None:
-            executor.shutdown(wait=False, cancel_futures=True)
+    def _drop(self, executor: ProcessPoolExecutor) -> None:
+        """The next task gets a new process. Each task that was lost with this one says so, and the first may have a
+        successor at work before the last is heard."""
+        if self._executor is executor:
+            self._executor = None
+        executor.shutdown(wait=False, cancel_futures=True)

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.pending import Pending
 from coordinator_runtime.worker import WorkerLost, WorkerProcess
 
 pytestmark = pytest.mark.slow
@@ -18,6 +19,10 @@ def double(number: int) -> int:
 
 def refuse(number: int) -> int:
     raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"not {number}")
+
+
+def process_of(_task: int) -> int:
+    return os.getpid()
 
 
 def die(status: int) -> int:
@@ -40,6 +45,22 @@ async def test_when_it_dies_the_next_task_gets_a_new_one() -> None:
         with pytest.raises(WorkerLost):
             await worker.run(die, 3)
         assert await worker.run(double, 21) == 42
+    finally:
+        worker.close()
+
+
+async def test_however_much_is_lost_with_it_it_has_one_successor() -> None:
+    worker = WorkerProcess()
+    successors: list[Pending[int]] = []
+    try:
+        lost = [worker.run(die, 3), *[worker.run(double, number) for number in range(20)]]
+        for task in lost:
+            # Asked for as soon as anything is lost, while the rest is still to be heard of.
+            task.on_settled(lambda _lost: successors.append(worker.run(process_of, 0)))
+        for task in lost:
+            with pytest.raises(WorkerLost):
+                await task
+        assert len({await task for task in successors}) == 1
     finally:
         worker.close()
 

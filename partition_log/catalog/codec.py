@@ -40,9 +40,15 @@ class CatalogCodec:
                     stored.topic_id,
                     tuple(stored.partition_ordinals),
                     stored.created_ms,
-                    PayloadValidation(stored.validate_payload or PayloadValidation.FULL),
+                    _validation(stored.validate_payload),
                 )
             )
         if record_type == ORDINAL_ALLOCATOR_TYPE:
             return OrdinalsAllocated(log_pb2.OrdinalAllocatorValue.FromString(value).next_ordinal)
         return None
+
+
+def _validation(stored: str) -> PayloadValidation:
+    """The default for a value that only a newer program knows: one topic must not keep all others from being loaded,
+    and who takes only what every reader can decode spoils no log."""
+    return PayloadValidation.HEADER if stored == PayloadValidation.HEADER else PayloadValidation.FULL

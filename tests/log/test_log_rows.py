@@ -7,15 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from coordinator_api.storage.v1 import log_pb2
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator, Record, ShardKey, Turn
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.shard_table import ShardState
 from coordinator_runtime.store import CommitGroup, Family
 from partition_log import codec
-from partition_log.catalog.codec import CatalogCodec
+from partition_log.catalog.codec import TOPIC_TYPE, CatalogCodec
 from partition_log.catalog.records import CatalogRecord, OrdinalsAllocated, TopicCreated, TopicDeleted
-from partition_log.catalog.state import Topic
+from partition_log.catalog.state import PayloadValidation, Topic
 from partition_log.records import (
     BatchAppended,
     LogRecord,
@@ -145,6 +146,12 @@ def test_a_deleted_topic_forgets_its_key() -> None:
 
 def test_a_catalog_record_of_a_newer_program_is_skipped() -> None:
     assert CatalogCodec().decode(99, b"", b"") is None
+
+
+def test_a_topic_with_a_setting_of_a_newer_program_is_loaded_and_held_to_the_strictest_we_know() -> None:
+    stored = log_pb2.TopicValue(topic_id=b"i" * 16, partition_ordinals=[1], validate_payload="signed")
+    topic = Topic("a", b"i" * 16, (1,), 0, PayloadValidation.FULL)
+    assert CatalogCodec().decode(TOPIC_TYPE, b"a", stored.SerializeToString()) == TopicCreated(topic)
 
 
 @given(st.tuples(ordinals, offsets), st.tuples(ordinals, offsets))

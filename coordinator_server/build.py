@@ -158,6 +158,8 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
     dispatcher.on_answered = numbers.calls.answered
     dispatcher.on_unanswered = numbers.calls.unanswered
     dispatcher.on_defect = numbers.met_defect
+    payload_worker = WorkerProcess()
+    checks = BatchChecks(payload_worker, config.limits())
     snapshots = Snapshots(
         numbers=numbers,
         config=MetricsConfig(
@@ -171,8 +173,8 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
         calls_in_flight=dispatcher.calls_in_flight,
         protocol=SERVICES[0].file.package,
         answers=answers,
+        checks=checks,
     )
-    payload_worker = WorkerProcess()
     return Server(
         store=store,
         runtime=runtime,
@@ -183,7 +185,7 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
         answers=answers,
         worker=WorkerProcess(),
         payload_worker=payload_worker,
-        batch_checks=BatchChecks(payload_worker, config.limits()),
+        batch_checks=checks,
         snapshots=snapshots,
     )
 

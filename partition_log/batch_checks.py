@@ -38,7 +38,9 @@ RECORDS_MAX: Final = 1 << 20
 """A batch with more records is refused where they are too many to be parsed here: readers would choke on them."""
 
 WAITING_BYTES_MAX: Final = 64 * MEBI
-"""Payloads that wait to be checked elsewhere. Beyond, batches that would join them are refused, retriably."""
+WAITING_BATCHES_MAX: Final = 10_000
+"""Payloads that wait to be checked elsewhere. Beyond, batches that would join them are refused, retriably. Their number
+counts too, because a damaged payload of ten bytes waits there as well, and its call takes a few KiB meanwhile."""
 
 _PIECE_BYTES: Final = 256 * KIBI
 """What is parsed at once of a large payload: a parsed record takes up to forty times its bytes."""
@@ -98,7 +100,9 @@ class BatchChecks:
 
     def _check_elsewhere(self, header: BatchHeader, payload: bytes) -> Pending[None]:
         size = len(payload)
-        if self.waiting_bytes and self.waiting_bytes + size > WAITING_BYTES_MAX:
+        if self.waiting_bytes and (
+            self.waiting_bytes + size > WAITING_BYTES_MAX or self.waiting_batches >= WAITING_BATCHES_MAX
+        ):
             raise Refused(
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many payloads wait to be checked; try again shortly"
             )

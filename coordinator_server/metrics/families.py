@@ -205,6 +205,11 @@ FAMILIES: Final = (
     _gauge("txn_partitions_omitted", (), "Partitions beyond the configured number, which have no gauges of their own."),
     _counter("txn_partition_appended_records_total", ("topic", "kind"), "Records appended (data, control)."),
     _counter("txn_partition_appended_bytes_total", ("topic", "kind"), "Bytes appended (data, control)."),
+    _gauge(
+        "txn_partition_unchecked_bytes",
+        (),
+        "Payloads that wait until another process has looked whether readers can decode them; at most 64 MiB.",
+    ),
     _counter(
         "txn_partition_expired_producers_total", (), "Producers that did not write for long and that partitions forgot."
     ),

@@ -25,6 +25,7 @@ from coordinator_server.metrics.runtime import RuntimeNumbers
 from coordinator_server.metrics.samples import Snapshot, Values, single
 from coordinator_server.metrics.transactions import TransactionNumbers
 from group_coordinator.news import News
+from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.directory import TopicDirectory
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.hanging import HangingTransactions
@@ -111,6 +112,7 @@ class Snapshots:
     commits: CommitThread
     calls_in_flight: Callable[[], Mapping[Method, int]]
     answers: AnswerBytes
+    checks: BatchChecks
     protocol: str
     """Name of the wire protocol."""
     loaded: LoadedParts | None = None
@@ -129,6 +131,7 @@ class Snapshots:
             **numbers.calls.snapshot(self.calls_in_flight()),
             **self._runtime(),
             "txn_rpc_answer_bytes": single(self.answers.held_bytes),
+            "txn_partition_unchecked_bytes": single(self.checks.waiting_bytes),
             "txn_rpc_answers_refused_total": _by_one_label(self.answers.refused),
             **({} if self.loaded is None else self._of_loaded(self.loaded, now_ms)),
         }

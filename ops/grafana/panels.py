@@ -94,6 +94,7 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
             [
                 Query(rate("txn_partition_appended_records_total", "kind"), "{{kind}} records/s"),
                 Query(rate("txn_partition_appended_bytes_total", "kind"), "{{kind}} bytes/s"),
+                Query(chosen("txn_partition_unchecked_bytes"), "bytes waiting to be checked"),
             ],
         ),
         Panel(

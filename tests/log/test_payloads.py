@@ -291,6 +291,16 @@ class TestWhileACheckIsUnderWay:
         assert first.result()[0].error is None
         assert room.checks.waiting_bytes == 0
 
+    def test_so_are_many_that_are_small(self, room: LogRoom, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("partition_log.batch_checks.WAITING_BATCHES_MAX", 2)
+        damaged = Batch(payload=b"no gzip", changes={"compression": Compression.GZIP})
+        *waiting, refused = [room.send(damaged) for _ in range(3)]
+        assert code(refused.result()[0]) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        room.worker.release()
+        room.flush()
+        assert [code(sent.result()[0]) for sent in waiting] == [ErrorCode.INVALID_RECORD] * 2
+        assert room.checks.waiting_batches == 0
+
 
 CONTENT = st.none() | st.binary(max_size=20)
 ROWS = st.lists(

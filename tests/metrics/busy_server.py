@@ -176,6 +176,19 @@ class BusyServer:
         )
         await self.log.Fetch(request, timeout=DEADLINE_SECONDS)
 
+    async def unchecked_payload(self) -> None:
+        """It is sent to another process, which finds that nobody could read it."""
+        batch = log_pb2.RecordBatch(
+            record_count=1,
+            encoding=log_pb2.ENCODING_RECORDS_V1,
+            compression=log_pb2.COMPRESSION_GZIP,
+            payload=b"no gzip",
+        )
+        request = log_pb2.ProduceRequest(batches=[log_pb2.PartitionBatch(topic="t", partition=0, batch=batch)])
+        waiting = asyncio.ensure_future(self.log.Produce(request, timeout=DEADLINE_SECONDS))
+        await self.until(lambda snapshot: snapshot["txn_partition_unchecked_bytes"][()] == len(batch.payload))
+        assert (await waiting).results[0].error_code == ErrorCode.INVALID_RECORD
+
     # The story
 
     async def outcomes(self) -> None:

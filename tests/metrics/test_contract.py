@@ -98,6 +98,7 @@ async def _run_everything(seen: Seen) -> None:
         await busy.topic("with-partitions-beyond-the-limit")
         await busy.outside_decision()
         await busy.stuck_marker()
+        await busy.unchecked_payload()
         await busy.crowd()
         await busy.bugs()
         await busy.damage()

@@ -20,6 +20,8 @@ from coordinator_client import (
     Unreachable,
     read,
 )
+from coordinator_client.errors import Loss
+from coordinator_client.log import Answers
 from coordinator_client.state import ProducerStatus
 from coordinator_protocol.errors import ErrorCode, Method
 from tests.client.consumers import T0, ClassicRoom, Room
@@ -84,6 +86,18 @@ def test_a_pattern_may_match_nothing(said) -> None:
     poll_for(room.world, consumer, LONG_MS)
     assert said() == []
     assert not room.world.requests(Method.DESCRIBE_TOPICS)
+
+
+def test_a_new_subscription_does_not_wait_for_the_look_at_the_one_before(said) -> None:
+    room = Room()
+    consumer = room.consumer()
+    consumer.subscribe(["ordres"])
+    room.world.fault(Method.DESCRIBE_TOPICS, Fault.SILENT)
+    poll_for(room.world, consumer, 1_000)
+    consumer.subscribe(["custmers"])
+    poll_for(room.world, consumer, 1_000)
+    ((_, text),) = said()
+    assert "'custmers', which does not exist" in text
 
 
 def test_an_asyncio_consumer_tells_it_too(said) -> None:
@@ -214,6 +228,12 @@ def test_an_offset_that_waits_for_its_transaction_is_told_by_its_partition(said)
     room.group.unstable = set()
     poll_for(room.world, consumer, 60_000)
     assert said() == [("INFO", "OffsetFetch of t-0 is not refused any more by the server at fake:1")]
+
+
+def test_what_the_client_itself_cancelled_says_nothing_of_the_server(said) -> None:
+    answers = Answers("fake:1")
+    answers.note(Method.FETCH, Loss("CANCELLED", "cancelled by the client"), 0)
+    assert (said(), answers.is_lost, answers.is_troubled) == ([], False, False)
 
 
 # How long a close takes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -13,7 +15,8 @@ from partition_log import codec
 from partition_log.counting import Counted, count_records
 from partition_log.reading import BATCHES_READ_MAX, SEEK_COST_BATCHES, Budget
 from partition_log.requests import CountQuery, CountResult
-from partition_log.state import PartitionConfig
+from partition_log.state import Isolation, PartitionConfig
+from partition_log.unread import oldest_unread_ms
 from tests.log.log_room import ABORT, COMMIT, CONTEXT, TOPIC, Batch, LogRoom, code, transactional
 from tests.log.naive_log import NaiveLog, Written
 
@@ -228,3 +231,20 @@ def test_a_partition_that_is_not_there_is_refused_for_itself() -> None:
     answer = room.log.count_records([CountQuery(ORDERS_0._replace(partition=9), 0), CountQuery(ORDERS_0, 0)], CONTEXT)
     room.flush()
     assert [code(result) for result in answer.result()] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]
+
+
+def test_the_age_of_what_is_unread_is_looked_for_no_further_than_the_budget_goes() -> None:
+    """Behind hidden batches lies what was written later: the last time that was seen is as good."""
+    room = LogRoom()
+    room.create()
+    for sequence in range(20):
+        room.append(Batch(transactional(), sequence, timestamp_ms=1_000 + sequence))
+    room.end(transactional(), ABORT)
+    room.append(Batch(timestamp_ms=5_000))
+    unread = partial(oldest_unread_ms, room.store, room.ordinal(), room.head(), 0, Isolation.READ_COMMITTED)
+    assert unread(Budget(0)) == 5_000
+    budget = Budget(0, batches=3 * SEEK_COST_BATCHES)
+    seen_ms = unread(budget)
+    assert budget.is_spent
+    assert seen_ms is not None
+    assert seen_ms < 1_020

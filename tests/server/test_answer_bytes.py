@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 from grpc import aio
@@ -21,7 +22,10 @@ from coordinator_runtime.edge import THROTTLE_MS
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
 from coordinator_server.answer_bytes import COUNTED_BYTES_MIN, LARGE_ANSWERS, AnswerBytes, AnswerLimits
-from coordinator_server.session import SESSION_METHOD
+from coordinator_server.grpc_session import GrpcSessions
+from coordinator_server.grpc_transport import _Calls
+from coordinator_server.native_streams import SessionStream
+from coordinator_server.session import SESSION_METHOD, Session, SessionLimits
 from coordinator_server.transports import TransportName, TransportOptions, open_transport
 from tests.harness.in_process import InProcessServer, in_process_server
 from tests.harness.patience import DEADLINE_SECONDS, until
@@ -159,6 +163,86 @@ async def test_a_session_that_is_cut_holds_nothing() -> None:
             peer.send(frame(DATA, 0, 1, message(session_pb2.SessionRequest(operations=operations).SerializeToString())))
             await until(lambda: server.answers.held_bytes == 40 * MEBI)
         await until(lambda: server.answers.held_bytes == 0)
+
+
+class Leaving:
+    """What grpc.aio says of a call."""
+
+    def peer(self) -> str:
+        return "ipv4:10.0.0.1:5"
+
+    def time_remaining(self) -> None:
+        return None
+
+
+async def test_an_answer_to_who_leaves_as_it_comes_is_not_held() -> None:
+    """gRPC has no use for it then, and tells nobody when it was sent."""
+    answers, called, pending = AnswerBytes(AnswerLimits()), asyncio.Event(), Pending[bytes]()
+
+    def handle(_method: str, _body: bytes, _context: CallContext) -> Pending[bytes]:
+        called.set()
+        return pending
+
+    calls = _Calls(handle, SystemClock(), GrpcSessions(SystemClock()), answers)
+    serving = asyncio.ensure_future(calls.service(SimpleNamespace(method=UNARY)).unary_unary(b"", Leaving()))
+    await called.wait()
+    pending.succeed(ANSWER)
+    assert answers.held_bytes == MEBI
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    assert answers.held_bytes == 0
+
+
+class Network:
+    """What the compiled transport is for a stream."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.wanting_room = 0
+
+    def send(self, body: bytes, *, wants_room: bool) -> None:
+        self.sent.append(body)
+        self.wanting_room += wants_room
+
+    def grant(self, messages: int) -> None: ...
+
+    def end(self, status: int, message: str) -> None: ...
+
+    def wake(self) -> None: ...
+
+
+def test_a_stream_that_has_sent_much_goes_on_once_the_network_has_taken_it() -> None:
+    answers, network = AnswerBytes(AnswerLimits()), Network()
+    call = CallContext(connection="a")
+    session = Session(lambda _method, body, _call: settled(body), SystemClock(), call, SessionLimits(), answers)
+    stream = SessionStream(session, network)
+    for number in range(1, 4):
+        operations = [session_pb2.Operation(correlation_id=each, method="Unary", body=ANSWER) for each in (1, 2)]
+        stream.message(session_pb2.SessionRequest(operations=operations).SerializeToString())
+        stream.turn()
+        # One is as much as may be ahead; the other waits for it.
+        assert (answers.held_bytes, network.wanting_room) == (2 * MEBI, 2 * number - 1)
+        stream.room()
+        stream.turn()
+        assert (answers.held_bytes, network.wanting_room) == (MEBI, 2 * number)
+        stream.room()
+        assert answers.held_bytes == 0
+
+
+def test_a_stream_that_is_gone_gives_back_what_it_held() -> None:
+    answers = AnswerBytes(AnswerLimits())
+    call = CallContext(connection="a")
+    session = Session(lambda _method, body, _call: settled(body), SystemClock(), call, SessionLimits(), answers)
+    stream = SessionStream(session, Network())
+    operations = [session_pb2.Operation(correlation_id=each, method="Unary", body=ANSWER) for each in (1, 2)]
+    stream.message(session_pb2.SessionRequest(operations=operations).SerializeToString())
+    stream.turn()
+    assert answers.held_bytes == 2 * MEBI
+    stream.gone()
+    stream.gone()
+    stream.room()
+    assert answers.held_bytes == 0
 
 
 @pytest.mark.usefixtures("transport")

@@ -19,8 +19,8 @@ from coordinator_protocol.batch import Compression
 from coordinator_protocol.limits import MEBI
 
 UNPACKED_BYTES_MAX: Final = 16 * MEBI
-"""A payload that unpacks to more, than the largest message there is, is refused by the server and by readers: a few KiB
-of gzip could otherwise fill the memory of everybody who reads them."""
+"""As much as the largest message. The server and readers refuse a payload that unpacks to more: a few KiB of gzip could
+otherwise fill the memory of everybody who reads them."""
 
 COMPRESSION_NAMES: Final = MappingProxyType({compression.name.lower(): compression for compression in Compression})
 """As settings call them."""

@@ -90,8 +90,8 @@ class ArmTimer(Struct, frozen=True):
     new one runs once the decision is durable. So no timer acts for a reason that a staged decision has taken away.
     Beyond that the operation must check by itself that its reason still stands: it may run late, or after a restart.
 
-    A delay of 0 asks for the operation as soon as the decision is durable. It makes no earlier deadline void, and no
-    later decision makes it void before that one is durable itself."""
+    A delay of 0 is no deadline: the operation runs once the decision is durable, whatever else is staged for the timer
+    by then. Until that moment an earlier deadline stands."""
 
     key: Hashable
     delay_ms: int

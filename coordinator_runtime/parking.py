@@ -1,4 +1,4 @@
-"""Calls that wait on the server until what is in their way is complete.
+"""Calls that wait on the server until what is in their way is complete: a transaction, or the check of a payload.
 
 Kafka answers CONCURRENT_TRANSACTIONS and lets every client sleep and try again, which costs it milliseconds per
 transaction. Here the call waits in a queue per key, first in first out, so that nothing overtakes (design 5).

@@ -96,7 +96,7 @@ class WaitResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WaitEnded:
-    """A call waits no more behind a transaction that was being completed, for whoever measures."""
+    """A parked call waits no more, for whoever measures."""
 
     method: str
     result: WaitResult
@@ -182,7 +182,7 @@ class Runtime:
         self.on_group: Callable[[GroupDurable], None] = lambda _group: None
         """Told of every commit group that became durable."""
         self.on_wait_ended: Callable[[WaitEnded], None] = lambda _wait: None
-        """Told of every call that met a transaction being completed and could wait for it."""
+        """Told of every call that was parked, or found no room for that."""
         self.on_defect: Callable[[Exception], None] = lambda _defect: None
         """Called with a bug of ours in an operation that the server started itself: nobody else would hear of it."""
 
@@ -572,7 +572,8 @@ def _stopping() -> Refused:
 
 def _in_the_way() -> Refused:
     return Refused(
-        ErrorCode.CONCURRENT_TRANSACTIONS, "the previous transaction of this id is still being completed; try again"
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        "what came before is still in the way, a transaction being completed or a payload being checked; try again",
     )
 
 

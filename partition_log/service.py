@@ -85,8 +85,8 @@ class LogService:
         )
 
     def fetch(self, request: FetchRequest, context: CallContext) -> Pending[list[FetchResult]]:
-        """Read batches; one result per partition. Waits as long as the request says. May be
-        refused as `Fetcher.fetch`."""
+        """Read batches; one result per partition. Waits as long as the request says. May be refused as
+        `Fetcher.fetch`."""
         place = partial(self._place, Permission.READ, context)
         found = self.fetcher.fetch(request, place, context.connection)
         return found.then(lambda results: self._when_catalog_durable(results, [result.error for result in results]))

@@ -95,11 +95,11 @@ class TransactedBatches:
         directory: TopicDirectory,
         authorizer: Authorizer,
         checks: BatchChecks,
-        damage: DamageWatch | None = None,
+        damage: DamageWatch,
     ) -> None:
         self._checks = checks
         self._store = store
-        self._damage = damage or DamageWatch()
+        self._damage = damage
         self._directory = directory
         self._authorizer = authorizer
         self._batches_max = checks.limits.partitions_per_transaction_max

@@ -93,8 +93,8 @@ FAMILIES: Final = (
     _counter(
         "txn_coordinator_concurrent_waits_total",
         ("method", "result"),
-        "Calls that met a transaction being completed and waited. Result: served, expired, left (the caller), refused "
-        "(no room), stopped.",
+        "Calls that waited for a transaction being completed, or for a payload being checked. Result: served, expired, "
+        "left (the caller), refused (no room), stopped.",
     ),
     _histogram("txn_coordinator_concurrent_wait_seconds", ("method", "result"), "How long they waited."),
     _gauge("txn_coordinator_parked_calls", (), "Calls that wait so now."),

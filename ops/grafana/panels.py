@@ -293,8 +293,8 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
             ],
         ),
         Panel(
-            "Calls that waited for a transaction being completed",
-            "By how the wait ended, and how many wait now.",
+            "Calls that waited for what came before",
+            "A transaction being completed, or a payload being checked. By how the wait ended, and how many wait now.",
             "short",
             [
                 Query(rate("txn_coordinator_concurrent_waits_total", "method, result"), "{{method}}, {{result}}"),

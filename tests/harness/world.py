@@ -181,13 +181,13 @@ class Inside:
             runtime, limits=limits, shard_count=options.shard_count, sender=self.sender, sequences=partition_markers
         )
         checks = checks_here(limits)
+        verifier = CoordinatorVerifier(runtime, self.transactions.shard_key)
+        self.log = LogService(runtime, store, self.directory, verifier=verifier, authorizer=AllowAll(), checks=checks)
         parts = TransactParts(
-            TransactedBatches(store, self.directory, AllowAll(), checks),
+            TransactedBatches(store, self.directory, AllowAll(), checks, self.log.fetcher.damage),
             TransactedGroups(router, self.directory, AllowAll()),
         )
         self.transact_servicer = TransactServicer(self.transactions, parts, AllowAll())
-        verifier = CoordinatorVerifier(runtime, self.transactions.shard_key)
-        self.log = LogService(runtime, store, self.directory, verifier=verifier, authorizer=AllowAll(), checks=checks)
         offsets = OffsetService(runtime, router, catalog=self.directory, verifier=verifier, authorizer=AllowAll())
         self.groups = GroupCalls(runtime, router, offsets, self.transactions, self.directory)
         self.group_server = GroupServer(self.driver, router, self.directory, verifier, options.group_config)

@@ -86,6 +86,18 @@ class TestClassic:
         assert code(syncing.result()) is REBALANCING
         assert follower.member_id in room.member_ids()
 
+    def test_a_new_group_waits_for_more_members_as_long_as_is_set_and_not_for_the_disk_as_well(self) -> None:
+        room = ClassicRoom()
+        member = room.member(one_step=True)
+        room.member("somebody else", group_id="another").join()
+        joining = member.join()
+        passes(room, KAFKA.initial_rebalance_delay_ms - 1)
+        room.flush()
+        assert not joining.is_settled
+        passes(room, 1)
+        room.settle()
+        assert code(joining.result()) is OK
+
     def test_who_is_silent_is_missed_whatever_the_disk_does(self) -> None:
         room = ClassicRoom()
         (member,) = room.stable(room.member())
@@ -141,6 +153,22 @@ def test_a_classic_member_that_asks_for_its_part_of_an_old_epoch_was_heard() -> 
     room.settle()
     assert code(syncing.result()) is REBALANCING
     assert classic.member_id in room.member_ids()
+
+
+def test_a_classic_member_has_the_whole_time_to_ask_for_its_part_from_the_answer_on() -> None:
+    room = slow_room()
+    room.stable(room.member("m"))
+    classic = room.classic(group_id="g", rebalance_timeout_ms=SESSION_MS // 2)
+    member_id = classic.asked_for_id()
+    joining = classic.join(member_id=member_id)
+    passes(room, classic.rebalance_timeout_ms)
+    assert not joining.is_settled
+    room.flush()
+    assert code(joining.result()) is OK
+    passes(room, classic.rebalance_timeout_ms - 1)
+    room.settle()
+    assert member_id in room.member_ids()
+    assert code(classic.syncs()) is OK
 
 
 def slow_room(**config: Any) -> MixedRoom:

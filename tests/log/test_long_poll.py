@@ -9,6 +9,7 @@ import pytest
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.store import StoreFailed
+from coordinator_server.answer_bytes import AnswerBytes, AnswerLimits
 from partition_log.requests import FetchItem, FetchRequest, TopicName
 from tests.harness.memory_store import MemoryStore
 from tests.log.log_room import (
@@ -45,6 +46,20 @@ def test_a_fetch_waits_for_the_first_record(room: LogRoom) -> None:
     room.flush()
     assert offsets_of(waiting.result()[0]) == [0]
     assert nobody_waits(room)
+
+
+def test_all_that_a_waiting_fetch_has_found_counts_and_nothing_of_it_once_it_is_answered(room: LogRoom) -> None:
+    room.log.fetcher.room = answers = AnswerBytes(AnswerLimits())
+    room.append(Batch())
+    waiting = room.fetch(wait_ms_max=WAIT_MS, bytes_min=1_000_000)
+    first = answers.held_bytes
+    assert first > 0
+    for found in (2, 3):
+        room.append(Batch())
+        assert answers.held_bytes == found * first
+    pass_time(room, WAIT_MS)
+    assert offsets_of(waiting.result()[0]) == [0, 1, 2]
+    assert answers.held_bytes == 0
 
 
 def test_a_fetch_that_finds_something_does_not_wait(room: LogRoom) -> None:

@@ -13,7 +13,7 @@ from coordinator_server.metrics.transactions import TransactionNumbers
 from tests.harness.world import WorldOptions
 from tests.metrics.observed import INTRUDER, LOADER, PARTITION, TOPIC, ObservedWorld
 from txn_coordinator.shard import TwoPhase
-from txn_coordinator.state import Transaction, TransactionState, step
+from txn_coordinator.state import Identity, Transaction, TransactionState, step
 
 COMPLETED = "txn_coordinator_completed_total"
 FENCED = "txn_coordinator_fenced_total"
@@ -239,3 +239,14 @@ def test_a_step_that_no_table_allows_is_counted(world: ObservedWorld) -> None:
     numbers.met_defect(defect.value)
     numbers.met_defect(KeyError("another bug"))
     assert numbers.snapshot(0)["txn_coordinator_invalid_transitions_total"] == {("PrepareCommit", "Ongoing"): 1}
+
+
+def test_a_verification_is_counted_by_what_it_found(world: ObservedWorld) -> None:
+    identity = world.opened()
+    service = world.inside.transactions
+    own, other = (world.inside.directory.resolve(TOPIC, b"", number).ordinal for number in (0, 1))
+    stale = Identity(identity.producer_id, identity.producer_epoch + 1)
+    for shown, partitions in ((identity, {own}), (identity, {own, other}), (identity, {other}), (stale, {own})):
+        service.verify_partitions("a", shown, frozenset(partitions), LOADER)
+        world.settle()
+    assert service.verifications == {"all": 1, "missing": 2, "refused": 1}

@@ -10,6 +10,7 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.rows import state_row
 from coordinator_runtime.store import CommitGroup
 from tests.harness.world import World, WorldOptions
+from tests.transactions.administered import Administered
 from txn_coordinator.codec import TRANSACTION_TYPE
 from txn_coordinator.owners import ProducerOwners
 from txn_coordinator.shard import EXPIRATION_MS, TransactionShard, TwoPhase
@@ -88,6 +89,19 @@ def test_nobody_says_that_its_open_transaction_hangs(world: World) -> None:
     with pytest.raises(Refused, match="state 77"):
         owners.owners_of([identity.producer_id])
     assert owners.owners_of([identity.producer_id + 1]) == {}
+
+
+@pytest.mark.parametrize("two_phase", TwoPhase)
+def test_administrators_are_told_why_they_cannot_end_it(two_phase: TwoPhase) -> None:
+    world = Administered(two_phase)
+    world.opened("newer")
+    row = store_state(world, "newer", UNKNOWN)
+    for acted in (world.abort("newer"), world.fence("newer")):
+        ((transactional_id, error),) = [(each.transactional_id, each.error) for each in acted.results]
+        assert transactional_id == "newer"
+        assert error is not None
+        assert (error.code, "state 77" in error.message) == (ErrorCode.KAFKA_STORAGE_ERROR, True)
+    assert stored_row(world, "newer") == row
 
 
 @pytest.mark.parametrize("state", [6, 127, 2**32 - 1])

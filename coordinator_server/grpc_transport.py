@@ -198,14 +198,18 @@ class _Calls(grpc.GenericRpcHandler):
 class _HeldAnswer:
     """The answer of one call, as far as it counts among those that wait for their callers."""
 
-    __slots__ = ("_connection", "_room", "size_bytes")
+    __slots__ = ("_connection", "_is_over", "_room", "size_bytes")
 
     def __init__(self, room: AnswerRoom, connection: Connection) -> None:
         self._room = room
         self._connection = connection
+        self._is_over = False
         self.size_bytes = 0
 
     def hold(self, settled: Pending[bytes]) -> None:
+        if self._is_over:
+            # What was staged goes on when its caller leaves. Nobody takes this answer, and nothing keeps it.
+            return
         try:
             size_bytes = len(settled.result())
         except TransportError:
@@ -215,6 +219,7 @@ class _HeldAnswer:
             self._room.hold(self._connection, size_bytes)
 
     def release(self, _context: object = None) -> None:
+        self._is_over = True
         if self.size_bytes:
             self._room.release(self._connection, self.size_bytes)
             self.size_bytes = 0

@@ -102,12 +102,13 @@ class Answering:
 
 
 @asynccontextmanager
-async def answering(answer: bytes = ANSWER) -> AsyncIterator[Answering]:
+async def answering(answer: bytes = ANSWER, later: Pending[bytes] | None = None) -> AsyncIterator[Answering]:
+    """`later`: what every call is answered by, instead of at once."""
     answers, calls = AnswerBytes(AnswerLimits()), list[CallContext]()
 
     def handle(_method: str, _body: bytes, context: CallContext) -> Pending[bytes]:
         calls.append(context)
-        return settled(answer)
+        return settled(answer) if later is None else later
 
     transport = open_transport(wanted_transport(), [], SystemClock(), TransportOptions(16 * MEBI))
     port = transport.bind(HOST, 0)
@@ -135,6 +136,19 @@ async def test_answers_count_until_their_caller_has_read_them() -> None:
             peer.shut()
             await until(lambda: server.answers.held_bytes == 0)
             await closing
+
+
+@pytest.mark.usefixtures("transport")
+async def test_an_answer_that_comes_after_its_caller_left_does_not_count() -> None:
+    """What is staged cannot be taken back: it is answered all the same."""
+    later: Pending[bytes] = Pending()
+    async with answering(later=later) as server:
+        with RawPeer(server.port) as peer:
+            peer.send(call(1, UNARY, b""))
+            await until(lambda: bool(server.calls))
+        await until(lambda: later.is_cancelled)
+        later.succeed(ANSWER)
+        await until(lambda: server.answers.held_bytes == 0)
 
 
 @pytest.mark.usefixtures("transport")

@@ -78,6 +78,9 @@ class ServerLook:
             return said
         except OSError as error:
             return error.strerror or str(error)
+        except UnicodeError as error:
+            # A name that cannot be written as one of a host, such as `a..b`: nothing is asked for it.
+            return f"it is no name of a host: {error}"
 
     def soon(self, loop: Loop, timeout_ms: int, on_done: Callable[[str | None], None]) -> None:
         assert isinstance(loop, AsyncioLoop), "sockets need an asyncio loop"

@@ -78,6 +78,11 @@ def test_a_port_that_nobody_listens_on_refuses() -> None:
         assert seen(f"127.0.0.1:{plug.getsockname()[1]}") == "Connection refused"
 
 
+@pytest.mark.parametrize("endpoint", ["a..b:70", f"{'x' * 64}.b:70"])
+def test_a_name_that_no_host_can_have_is_a_problem_and_no_defect(endpoint: str) -> None:
+    assert "it is no name of a host" in (seen(endpoint) or "")
+
+
 def test_a_unix_socket_is_looked_at_too(tmp_path: Path) -> None:
     assert seen(f"unix:{tmp_path / 'gone'}") == "No such file or directory"
     with program(SETTINGS, socket.AF_UNIX, str(tmp_path / "socket")) as endpoint:

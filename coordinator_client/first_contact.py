@@ -115,7 +115,14 @@ class FirstContact:
 
     def lost(self, problem: str, *, is_final: bool) -> Loss:
         """Return what becomes of a request that was not sent."""
-        return Loss("UNAVAILABLE", self._said(problem), is_unsent=True, is_never_connected=True, is_final=is_final)
+        return Loss(
+            "UNAVAILABLE",
+            self._said(problem),
+            is_unsent=True,
+            is_never_connected=True,
+            is_final=is_final,
+            patience_ms=self.patience_ms,
+        )
 
     def _said(self, problem: str) -> str:
         return f"no server answers at {self.endpoint} ({problem})"

@@ -160,6 +160,22 @@ def test_a_number_is_how_many_seconds_it_waits(world: World, client: Callable[[C
     assert client(connection_in(world, FakeLook(world, up_at_ms=world.now_ms + 4_000), wait=5.5))
 
 
+@pytest.mark.parametrize("client", [produce, commit, produce_in_asyncio])
+def test_it_waits_for_longer_than_an_attempt_takes(world: World, client: Callable[[Connection], object]) -> None:
+    """Seconds are counted from the first attempt, of which the call may need several."""
+    with pytest.raises(Unreachable):
+        client(connection_in(world, FakeLook(world), wait=45))
+    assert 44_000 <= world.now_ms <= 46_000
+    assert client(connection_in(world, FakeLook(world, up_at_ms=world.now_ms + 44_000), wait=45.5))
+
+
+def test_a_server_that_came_at_the_last_moment_is_given_the_whole_time_of_the_call(world: World) -> None:
+    connection = connection_in(world, FakeLook(world, up_at_ms=44_000), wait=45)
+    world.weather = lambda _: Fault.LOST_REQUEST if world.now_ms < 60_000 else Fault.NONE
+    assert produce(connection)
+    assert 60_000 <= world.now_ms < 62_000
+
+
 @pytest.mark.parametrize("client", SENDING)
 def test_with_no_time_to_wait_it_looks_once_and_gives_a_silent_program_its_time(
     world: World, client: Callable[[Connection], object]

@@ -43,12 +43,15 @@ class AsyncWorker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How long to work. Ends at whichever limit comes first."""
+    """How long to work. Ends at whichever limit comes first, but not before an operation has ended."""
 
     warm_up_s: float
     measured_s: float
     operations_max: int | None = None
     """Of all workers together, in the measured time."""
+    first_s_max: float = 120.0
+    """How much longer to measure until the first operation ends. On a busy machine a short span may pass without one;
+    a load that hangs must end all the same."""
 
 
 @dataclass(slots=True)
@@ -58,6 +61,8 @@ class _Log:
     operations_max: int | None
     on_enough: Callable[[], object]
     """Called when there are as many operations as asked for."""
+    on_first: Callable[[], object]
+    """Called when there is an operation to tell of."""
     latencies_us: list[int] = field(default_factory=list)
     failures: Counter[str] = field(default_factory=Counter)
     is_measured: bool = False
@@ -71,6 +76,7 @@ class _Log:
     def add(self, began_ns: int) -> None:
         if self.is_measured:
             self.latencies_us.append((time.perf_counter_ns() - began_ns) // 1_000)
+            self.on_first()
             if len(self.latencies_us) == self.operations_max:
                 self.on_enough()
 
@@ -86,8 +92,8 @@ class _Log:
 
 def run_in_threads(openers: Sequence[Callable[[], Worker]], span: Span, server_process_id: int) -> Run:
     """Run a worker per opener, each in its own thread. Raises: LoadFailed where a worker cannot be opened."""
-    enough, opened = threading.Event(), threading.Barrier(len(openers) + 1)
-    log = _Log(span.operations_max, enough.set)
+    enough, first, opened = threading.Event(), threading.Event(), threading.Barrier(len(openers) + 1)
+    log = _Log(span.operations_max, enough.set, first.set)
     problems: list[Exception] = []
 
     def work(opener: Callable[[], Worker]) -> None:
@@ -112,6 +118,7 @@ def run_in_threads(openers: Sequence[Callable[[], Worker]], span: Span, server_p
         except Exception as error:  # noqa: BLE001  raised below
             problems.append(error)
             enough.set()
+            first.set()
 
     threads = [threading.Thread(target=work, args=(opener,), daemon=True) for opener in openers]
     for thread in threads:
@@ -123,6 +130,7 @@ def run_in_threads(openers: Sequence[Callable[[], Worker]], span: Span, server_p
     time.sleep(span.warm_up_s)
     log.is_measured, window = True, Window(server_process_id)
     enough.wait(span.measured_s)
+    first.wait(span.first_s_max)
     run = log.close(window)
     for thread in threads:
         thread.join()
@@ -142,8 +150,8 @@ def run_as_tasks(opener: Callable[[], Sequence[AsyncWorker]], span: Span, server
 
 
 async def _run_tasks(opener: Callable[[], Sequence[AsyncWorker]], span: Span, server_process_id: int) -> Run:
-    enough = asyncio.Event()
-    log = _Log(span.operations_max, enough.set)
+    enough, first = asyncio.Event(), asyncio.Event()
+    log = _Log(span.operations_max, enough.set, first.set)
 
     async def work(worker: AsyncWorker) -> None:
         while not log.is_over:
@@ -160,6 +168,7 @@ async def _run_tasks(opener: Callable[[], Sequence[AsyncWorker]], span: Span, se
             group.create_task(work(worker))
         await asyncio.sleep(span.warm_up_s)
         log.is_measured, window = True, Window(server_process_id)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(enough.wait(), span.measured_s)
+        for event, seconds in ((enough, span.measured_s), (first, span.first_s_max)):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(event.wait(), seconds)
         return log.close(window)

@@ -15,6 +15,7 @@ from bench.results import LoadFailed, Run
 
 ENOUGH = Span(warm_up_s=0, measured_s=60, operations_max=20)
 NO_TIME = Span(warm_up_s=0, measured_s=0)
+IN_VAIN = Span(warm_up_s=0, measured_s=0, first_s_max=0)
 
 
 class Stumbling:
@@ -74,4 +75,15 @@ def test_a_load_in_which_everything_fails_ends() -> None:
 
 def test_a_load_in_which_nothing_happened_is_no_measurement() -> None:
     with pytest.raises(LoadFailed, match="no operation ended"):
-        run_as_tasks(list, NO_TIME, os.getpid())
+        run_as_tasks(list, IN_VAIN, os.getpid())
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda: run_in_threads([partial(Stumbling, count(1))], NO_TIME, os.getpid()),
+        lambda: run_as_tasks(lambda: [AsyncStumbling(count(1))], NO_TIME, os.getpid()),
+    ],
+)
+def test_a_span_that_is_too_short_for_an_operation_lasts_until_the_first(run: Callable[[], Run]) -> None:
+    assert run().operations >= 1

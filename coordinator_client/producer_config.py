@@ -10,17 +10,18 @@ from coordinator_client.encodings import ENCODING_NAMES
 from coordinator_client.errors import TransactionError, misconfigured, refused_here
 from coordinator_client.exchange import Deadlines
 from coordinator_client.sending import CorePlan
-from coordinator_client.transport import SESSION, check_transport
+from coordinator_client.transport import MESSAGE_BYTES_MAX, SESSION, check_transport
 from coordinator_protocol.batch import Encoding
 from coordinator_protocol.compression import COMPRESSION_NAMES
 from coordinator_protocol.errors import ErrorCode, Method, Refused
-from coordinator_protocol.limits import KIBI, MEBI, Limits
+from coordinator_protocol.limits import KIBI, MEBI
 from coordinator_protocol.names import check_transactional_id
 
-_LIMITS = Limits()
 _TIMEOUT_MS_MAX = 2**31 - 1
 """The field of the request holds no more."""
 BATCH_BYTES_MIN = 4 * KIBI
+BATCH_BYTES_MAX = MESSAGE_BYTES_MAX - 64 * KIBI
+"""What fits into a message with the names around it. How much of that a server takes, it says itself."""
 TRANSACT_BYTES_MAX = 768 * KIBI
 """So that it fits into a message of a session with everything around it."""
 
@@ -75,7 +76,8 @@ class ProducerConfig:
 
     batch_bytes: int = 512 * KIBI
     """A batch is sent once it would grow past this. Default 524,288. Smaller: more requests. Larger: more memory per
-    partition, more MB per second, and the server's limit of 1 MiB holds."""
+    partition, more MB per second. The maximum is the server's `batch_bytes_max`, by default 1 MiB: it refuses larger
+    batches, and single records that are larger, as Rejected with both numbers."""
 
     buffer_bytes: int = 32 * MEBI
     """Once this much waits for the server, `send` waits too. Default 32 MiB. From the first full batch on the process
@@ -113,8 +115,8 @@ class ProducerConfig:
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
                 f"compression is {self.compression!r} and must be one of {', '.join(COMPRESSION_NAMES)}",
             )
-        if not BATCH_BYTES_MIN <= self.batch_bytes <= _LIMITS.batch_bytes_max:
-            between = f"must be between {BATCH_BYTES_MIN} and {_LIMITS.batch_bytes_max}"
+        if not BATCH_BYTES_MIN <= self.batch_bytes <= BATCH_BYTES_MAX:
+            between = f"must be between {BATCH_BYTES_MIN} and {BATCH_BYTES_MAX}"
             raise _wrong("batch_bytes", self.batch_bytes, between)
         if self.buffer_bytes < self.batch_bytes:
             raise _wrong("buffer_bytes", self.buffer_bytes, f"must be at least batch_bytes, {self.batch_bytes}")
@@ -136,7 +138,7 @@ class ProducerConfig:
                 encoding=ENCODING_NAMES[self.encoding],
                 compression=COMPRESSION_NAMES[self.compression],
                 batch_bytes=self.batch_bytes,
-                record_bytes_max=_LIMITS.batch_bytes_max,
+                record_bytes_max=BATCH_BYTES_MAX,
                 is_transactional=self.transactional_id is not None,
             ),
             deadlines=Deadlines(total_ms=self.delivery_timeout_ms),

@@ -242,7 +242,8 @@ class Config(BaseSettings):
     """Characters of free text beside a committed offset."""
 
     batch_bytes_max: Positive = MEBI
-    """Largest record batch. Too small: producers split theirs. Too large: one batch holds up everybody's commit."""
+    """Largest record batch. Too small: larger batches are refused, and the SDK's have up to 512 KiB. Too large:
+    one batch holds up everybody's commit."""
 
     message_bytes_max: Positive = 16 * MEBI
     """Largest gRPC request and response. Must be larger than batch_bytes_max; clients must allow as much."""

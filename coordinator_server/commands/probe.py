@@ -68,12 +68,13 @@ def probe(
     Each round leaves two records and two markers in its topic. Ends with status 1 if a round failed.
     """
     from coordinator_client.connection import Connection
-    from coordinator_client.unary_transport import UnaryTransport
+    from coordinator_client.transport import UNARY
     from coordinator_runtime.clock import SystemClock
     from coordinator_server.commands.probing import Probe, Step, keep_probing
-    from coordinator_server.commands.remote import failures_in_words
+    from coordinator_server.commands.remote import check_address, failures_in_words
     from coordinator_server.metrics.probe import ProbeMetrics
 
+    check_address(server)
     stopped = threading.Event()
     clock, metrics = SystemClock(), ProbeMetrics(tuple(Step))
     endpoint = None if metrics_listen is None else _published(metrics, metrics_listen)
@@ -83,7 +84,7 @@ def probe(
         with (
             _signals_set(stopped),
             failures_in_words(server),
-            Connection(server, client_id="txnctl-probe", open_transport=UnaryTransport) as connection,
+            Connection(server, client_id="txnctl-probe", transport=UNARY) as connection,
         ):
             probe = Probe(
                 connection,

@@ -88,11 +88,12 @@ class Probe:
         """Take one step each time that it is asked to go on. `token` marks the records of this round.
 
         Raises: TransactionError, WrongRecords."""
-        start = self._stable_offset(self._topic_there())
         with Producer(
             self._connection, transactional_id=self._transactional_id, delivery_timeout_ms=self._timeout_ms
         ) as producer:
             producer.init()
+            # Afterwards, because a commit of an earlier round may have come through as late as this.
+            start = self._stable_offset(self._topic_there())
             yield
             with producer.transaction() as txn:
                 txn.send(self._topic, token, partition=PARTITION)

@@ -38,13 +38,19 @@ class PrintingTransport(UnaryTransport):
 @contextmanager
 def connected(server: str, transport: Callable[[str], Transport] = UnaryTransport) -> Iterator[Connection]:
     """A connection to the server, closed at the end. What fails inside is raised as CommandFailed."""
-    try:
-        connection = Connection(server, client_id=CLIENT_ID, open_transport=transport)
-    except Rejected as refusal:
-        raise CommandFailed(ExitStatus.USAGE, refusal.reason) from refusal
+    check_address(server)
+    connection = Connection(server, client_id=CLIENT_ID, open_transport=transport)
     with failures_in_words(server), connection:
         check_reachable(server)
         yield connection
+
+
+def check_address(server: str) -> None:
+    """Raises CommandFailed where it cannot be one."""
+    try:
+        Connection(server)
+    except Rejected as refusal:
+        raise CommandFailed(ExitStatus.USAGE, refusal.reason) from refusal
 
 
 @contextmanager

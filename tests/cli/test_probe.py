@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from coordinator_client import Admin, Producer, read
 from coordinator_client.connection import Connection
 from coordinator_runtime.clock import SystemClock
+from coordinator_server.commands import probing
 from coordinator_server.commands.probing import Probe, Step, StepResult, keep_probing
 from coordinator_server.metrics.families import Kind
 from coordinator_server.metrics.probe import PROBE_FAMILIES, ProbeMetrics
@@ -50,8 +51,34 @@ def test_rounds_follow_each_other_and_leave_only_what_they_committed(txnctl: Ter
 def test_a_server_that_is_away_fails_the_round_and_the_status_tells(txnctl: Terminal) -> None:
     ended = txnctl("probe", "--server", "127.0.0.1:1", "--count", "1", "--timeout", "1ms")
     assert ended.status == 1
-    assert "FAILED in init" in ended.stdout
+    assert "FAILED in init: no server answers at 127.0.0.1:1 (Connection refused)" in ended.stdout
     assert "1 of 1 rounds failed" in ended.stderr
+
+
+def test_an_address_that_is_none_is_a_wrong_use_and_no_failed_round(txnctl: Terminal) -> None:
+    ended = txnctl("probe", "--server", "nonsense", "--count", "1")
+    assert (ended.status, ended.stdout) == (2, "")
+    assert "'nonsense' is no address of a server" in ended.stderr
+
+
+def test_a_commit_of_the_round_before_that_came_through_late_is_not_counted_as_of_this_one(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Connection(address) as connection, Producer(address, transactional_id="late") as before:
+        probe = Probe(connection, SystemClock(), topic="late", transactional_id="late", timeout_ms=30_000)
+        assert [result.failure for result in probe.round()] == [None] * len(Step)
+        left = before.transaction()
+        left.__enter__()
+        left.send("late", b"sent by the round before")
+        left.flush()
+
+        class Following(Producer):
+            def init(self) -> None:
+                left.__exit__(None, None, None)
+                super().init()
+
+        monkeypatch.setattr(probing, "Producer", Following)
+        assert [result.failure for result in probe.round()] == [None] * len(Step)
 
 
 def test_somebody_else_in_its_topic_is_found_by_the_reader(address: str) -> None:

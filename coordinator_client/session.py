@@ -26,6 +26,9 @@ from coordinator_client.methods import Reply, Request, Rpc
 OPERATION_BYTES: Final = 64
 """Upper bound of what an operation takes in a message besides its request."""
 
+SENT_ALONE: Final = -1
+"""Correlation id of what no stream carries."""
+
 _STATUS_NAMES: Final = (
     "OK",
     "CANCELLED",
@@ -80,7 +83,7 @@ class Operation:
         self.body = request.SerializeToString()
         self.ends_ms = ends_ms
         self.correlation_id = 0
-        """0 = it was not sent."""
+        """0 = it was not sent; `SENT_ALONE` = it went as a call of its own."""
         self.on_done: Callable[[Any], None] | None = on_done
         """Whom to tell; None = it was reported."""
         self._on_cancel = on_cancel

@@ -17,7 +17,7 @@ from coordinator_client.clock import Clock, SystemClock
 from coordinator_client.errors import Loss
 from coordinator_client.loops import AsyncioLoop, Loop
 from coordinator_client.methods import ReplyT, RequestT, Rpc
-from coordinator_client.session import Operation, Session
+from coordinator_client.session import SENT_ALONE, Operation, Session
 from coordinator_client.transport import Call, Transport
 from coordinator_client.unary_transport import UnaryTransport
 
@@ -222,6 +222,7 @@ class SharedSession:
 
     def _call(self, start: Callable[..., Call], operation: Operation) -> None:
         timeout_ms = max(1, operation.ends_ms - self._clock.monotonic_ms())
+        operation.correlation_id = SENT_ALONE
         start(operation.rpc, operation.request, timeout_ms=timeout_ms, on_done=operation.report)
 
     def _cancel_soon(self, operation: Operation) -> None:

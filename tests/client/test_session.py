@@ -149,6 +149,17 @@ def test_what_is_too_large_for_any_message_has_a_call_of_its_own(world: SessionW
     assert (names(world), world.line.calls) == ([1], [Method.INIT_PRODUCER_ID])
 
 
+def test_what_went_as_a_call_of_its_own_may_have_been_done_when_nobody_wants_it_any_more(world: SessionWorld) -> None:
+    world.line.limits.message_bytes_max = 1_000
+    world.server.handle(Method.INIT_PRODUCER_ID, lambda _: Held())
+    large = Asked(world, request=INIT(transactional_id="x" * 2_000))
+    world.settle()
+    assert world.line.calls == [Method.INIT_PRODUCER_ID]
+    large.call.cancel()
+    world.settle()
+    assert large.answer == Loss("CANCELLED", "cancelled by the client", is_unsent=False)
+
+
 def test_a_fetch_has_a_call_of_its_own_so_that_nothing_waits_behind_it(world: SessionWorld) -> None:
     held = Held()
     world.server.handle(Method.FETCH, lambda _: held)

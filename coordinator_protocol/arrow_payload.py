@@ -210,10 +210,14 @@ def _check_arrays(payload: memoryview, described: _Described) -> None:
 
 def _check_nulls(name: str, bitmap: memoryview, length: int, null_count: int) -> None:
     # Without nulls nobody looks at the bitmap.
-    if null_count:
-        bits = int.from_bytes(bitmap[: (length + 7) // 8], "little") & ((1 << length) - 1)
-        if len(bitmap) * 8 < length or length - bits.bit_count() != null_count:
-            raise NotArrow(f"{name} does not have the {null_count} nulls that it names")
+    if not null_count:
+        return
+    # First, because a mask takes as much memory as the length says, which is the sender's word alone so far.
+    if len(bitmap) * 8 < length:
+        raise NotArrow(f"{name} does not say which of its {length} places are null")
+    bits = int.from_bytes(bitmap[: (length + 7) // 8], "little") & ((1 << length) - 1)
+    if length - bits.bit_count() != null_count:
+        raise NotArrow(f"{name} does not have the {null_count} nulls that it names")
 
 
 def _check_offsets(name: str, length: int, offsets: memoryview, end: int) -> None:

@@ -358,6 +358,13 @@ def test_what_is_accepted_can_be_read_whatever_was_damaged(encoding: Encoding) -
     holds()
 
 
+def test_arrow_that_claims_to_be_larger_than_all_memory_takes_none() -> None:
+    rows = [(None, b"vv", 5, ()), *[(b"k", b"vv", 5, ())] * 1_236]
+    claimed = encoded(Encoding.ARROW_V1, rows).replace(struct.pack("<q", len(rows)), struct.pack("<q", 2**62))
+    with pytest.raises(NotArrow, match=f"key does not say which of its {2**62} places are null"):
+        arrow_record_count(claimed)
+
+
 def test_offsets_of_arrow_ascend_from_one_piece_that_is_looked_at_to_the_next() -> None:
     rows = [(b"k", None, 5, ())] * 70_000
     good = encoded(Encoding.ARROW_V1, rows)

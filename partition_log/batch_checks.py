@@ -32,7 +32,8 @@ if it is all empty records."""
 PLAIN_HERE_BYTES_MAX: Final = MEBI
 RECORDS_HERE_MAX: Final = 1 << 15
 """A payload without compression that is larger, or says that it holds more records, is checked elsewhere. Below, to
-parse it takes 0.3 ms for records of 100 bytes, 1.5 ms for the smallest ones."""
+parse it takes 0.3 ms for records of 100 bytes, 1.5 ms for the smallest ones. How many there are, the batch says itself:
+1 MiB of empty records or headers that is called one record takes 40 ms, and is then refused or, as one, stored."""
 
 RECORDS_MAX: Final = 1 << 20
 """A batch with more records is refused where they are too many to be parsed here: readers would choke on them."""

@@ -1,18 +1,25 @@
 """What floods and readers that stand still cost the others: a table, for each transport that is installed.
 
-Beside each of them four callers commit without a pause. The table has the 99th percentile of their commits before and
-meanwhile, and the memory of the server before, at its peak, and when all is over.
+    python -m bench.exhaustion                                    every kind of harm, on both transports: three minutes
+    python -m bench.exhaustion --only unread --transport native   some of them
+
+Beside each of them four callers commit without a pause. A process of its own does the harm, which comes and goes:
+each round measures the commits without it, then with it. The table has the 99th percentile and the longest of the
+waits of all rounds, and the memory of the server before, at its peak, and some seconds after all is over.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -24,6 +31,7 @@ from bench.load.stubs import checked
 from bench.load.transact import transact_request
 from bench.processes import resident_mib
 from bench.raw_http2 import RawPeer, call, floods
+from bench.results import LoadFailed
 from bench.server import OwnServer
 from coordinator_api.v1 import log_pb2, transaction_pb2
 from coordinator_api.v1.log_pb2_grpc import LogServiceStub
@@ -31,7 +39,11 @@ from coordinator_api.v1.transaction_pb2_grpc import TransactionServiceStub
 from coordinator_protocol.limits import MEBI
 
 _CALLERS: Final = 4
-_SECONDS: Final = 4.0
+_ROUNDS: Final = 2
+_SECONDS: Final = 2.0
+_WARM_UP_S: Final = 1.0
+_SETTLE_S: Final = 2.5
+"""Longer than the server waits until it gives memory back."""
 _READERS: Final = 20
 _FETCHES: Final = 90
 _FILLED: Final = 20
@@ -40,28 +52,42 @@ _TOPIC: Final = "exhaustion"
 _LIMITS: Final = "/coordinator_api.v1.AdminService/Limits"
 _FETCH: Final = "/coordinator_api.v1.LogService/Fetch"
 
-Harm = Callable[[int], None]
-"""Does it to the server on this port, for `_SECONDS`."""
+_UNREAD: Final = f"{_READERS} connections, {_FETCHES} unread Fetches each"
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     """Print the table."""
-    print("| transport | what one caller does | commit p99 before | meanwhile | MiB before | peak | after |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    for transport in _transports():
-        for name, harm in _harms().items():
-            print(f"| {transport} | {name} | {_measured(transport, harm)} |")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--transport", choices=_transports(), help="this one alone")
+    parser.add_argument("--only", default="", help="harm with this in its name")
+    parser.add_argument("--rounds", type=int, default=_ROUNDS, help="of each harm (default: %(default)s)")
+    asked = parser.parse_args(arguments)
+    print(
+        f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors, {asked.rounds} rounds of {_SECONDS} s\n"
+    )
+    print("| transport | one caller | commit p99 / longest before | meanwhile | p99 x | MiB before | peak | after |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for transport in [asked.transport] if asked.transport else _transports():
+        for name in harms():
+            if asked.only in name:
+                print(f"| {transport} | {name} | {_measured(transport, name, asked.rounds)} |", flush=True)
 
 
 def _transports() -> list[str]:
     return ["grpc", "native"] if importlib.util.find_spec("txn_native_transport") is not None else ["grpc"]
 
 
-def _harms() -> Mapping[str, Harm]:
-    return {
-        f"{_READERS} connections, {_FETCHES} unread Fetches each": _stand_still,
-        **{f"flood: {kind}": partial(_flood, kind) for kind in floods(_LIMITS)},
-    }
+def harms() -> list[str]:
+    """What one caller can do, by name."""
+    return [_UNREAD, *(f"flood: {kind}" for kind in floods(_LIMITS))]
+
+
+def do_harm(name: str, port: int) -> None:
+    """Do it to the server on this port, for some seconds."""
+    if name == _UNREAD:
+        _stand_still(port)
+    else:
+        _flood(name.removeprefix("flood: "), port)
 
 
 def _flood(kind: str, port: int) -> None:
@@ -83,20 +109,47 @@ def _stand_still(port: int) -> None:
         time.sleep(_SECONDS)
 
 
-def _measured(transport: str, harm: Harm) -> str:
+def _measured(transport: str, name: str, rounds: int) -> str:
     with tempfile.TemporaryDirectory(prefix="exhaustion-") as directory:
         server = OwnServer(Path(directory), arguments=("--set", f"transport={transport}"))
         server.start()
         try:
             port = int(server.endpoint.rpartition(":")[2])
             _fill(server.endpoint)
-            before = _p99_ms(server.endpoint, lambda: time.sleep(_SECONDS))
+            _waits_ms(server.endpoint, lambda: time.sleep(_WARM_UP_S))
             memory = [_mib(server.process_id)]
-            meanwhile = _p99_ms(server.endpoint, lambda: harm(port))
-            memory += [_peak_mib(server.process_id), _mib(server.process_id)]
+            alone, beside = list[float](), list[float]()
+            for _ in range(rounds):
+                alone += _waits_ms(server.endpoint, lambda: time.sleep(_SECONDS))
+                with _harm_process(name, port) as harm:
+                    beside += _waits_ms(server.endpoint, partial(_have_harm_done, harm))
+            memory.append(_peak_mib(server.process_id))
+            time.sleep(_SETTLE_S)
+            memory.append(_mib(server.process_id))
         finally:
             server.stop()
-    return " | ".join([f"{before:.1f} ms", f"{meanwhile:.1f} ms", *(f"{each:.0f}" for each in memory)])
+    times = [f"{_p99(waits):.0f} / {max(waits):.0f} ms" for waits in (alone, beside)]
+    return " | ".join([*times, f"{_p99(beside) / _p99(alone):.1f}", *(f"{each:.0f}" for each in memory)])
+
+
+def _harm_process(name: str, port: int) -> subprocess.Popen[str]:
+    """One that is ready to do harm. In this one it would hold up the callers too, whose waits are measured."""
+    program = f"from bench.exhaustion import do_harm; print(); input(); do_harm({name!r}, {port})"
+    command = [sys.executable, "-u", "-c", program]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None, "its output was asked for"
+    process.stdout.readline()
+    return process
+
+
+def _have_harm_done(harm: subprocess.Popen[str]) -> None:
+    harm.communicate("\n")
+    if harm.returncode:
+        raise LoadFailed("what should have harmed the server failed")
+
+
+def _p99(waits_ms: Sequence[float]) -> float:
+    return statistics.quantiles(waits_ms, n=100)[-1]
 
 
 def _fill(endpoint: str) -> None:
@@ -115,8 +168,8 @@ def _produce(partition: int, payload: bytes) -> log_pb2.ProduceRequest:
     return request
 
 
-def _p99_ms(endpoint: str, meanwhile: Callable[[], None]) -> float:
-    """The 99th percentile of what callers wait for a commit while something else is done."""
+def _waits_ms(endpoint: str, meanwhile: Callable[[], None]) -> list[float]:
+    """What callers wait for their commits while something else is done."""
     is_over = threading.Event()
     waited_ms: list[float] = []
     callers = [
@@ -129,7 +182,7 @@ def _p99_ms(endpoint: str, meanwhile: Callable[[], None]) -> float:
     is_over.set()
     for caller in callers:
         caller.join()
-    return statistics.quantiles(waited_ms, n=100)[-1]
+    return waited_ms
 
 
 def _commit(endpoint: str, transactional_id: str, is_over: threading.Event, waited_ms: list[float]) -> None:
@@ -157,4 +210,4 @@ def _peak_mib(process_id: int) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

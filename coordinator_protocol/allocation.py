@@ -1,4 +1,4 @@
-"""The allocator of the C library, told to keep what large messages used."""
+"""The allocator of the C library, told to keep what large messages used, and to give it back later."""
 
 from __future__ import annotations
 
@@ -32,3 +32,17 @@ def keep_freed_memory(bytes_max: int = _KEPT_BYTES) -> bool:
     }
     refused = [option for option, value in options.items() if set_option(option, value) != 1]
     return not refused
+
+
+def give_back_freed_memory() -> bool:
+    """Give what is kept and free back to the system, in all arenas, down to single pages in between. Takes 20 to 30 ms
+    for a heap of 300 MiB in small pieces, and holds up whoever allocates meanwhile.
+
+    False where the C library is not glibc; then nothing is done."""
+    if not sys.platform.startswith("linux"):
+        return False
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is None:
+        return False
+    trim(0)
+    return True

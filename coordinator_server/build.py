@@ -7,6 +7,7 @@ soon as it is there.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +33,7 @@ from coordinator_server.admission import Admission
 from coordinator_server.answer_bytes import AnswerBytes
 from coordinator_server.config import Address, Config
 from coordinator_server.events import EventObserver
+from coordinator_server.fair_reads import FairReads
 from coordinator_server.group_events import GroupObserver
 from coordinator_server.markers import LocalMarkers
 from coordinator_server.metrics.calls import CallNumbers
@@ -120,6 +122,7 @@ class Server:
     dispatcher: Dispatcher
     answers: AnswerBytes
     """Shared with the transport, which knows when an answer was taken."""
+    reads: FairReads
     worker: WorkerProcess
     """For computations that would hold up the loop. Closed when nobody waits for one any more."""
     payload_worker: WorkerProcess
@@ -149,7 +152,10 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
     driver = LoopDriver(runtime, on_failure)
     admission = Admission(config.admission_limits(), lambda: runtime.parked_calls)
     answers = AnswerBytes(config.answer_limits())
-    dispatcher = Dispatcher(SERVICES, admission, clock, message_bytes_max=config.message_bytes_max, room=answers)
+    reads = FairReads(asyncio.get_running_loop().call_soon)
+    dispatcher = Dispatcher(
+        SERVICES, admission, clock, message_bytes_max=config.message_bytes_max, room=answers, reads=reads
+    )
     numbers = ServerNumbers(TransactionNumbers(), CallNumbers(SERVICES), LogNumbers(), GroupNumbers(), RuntimeNumbers())
     runtime.on_group = numbers.runtime.group_durable
     runtime.on_wait_ended = numbers.runtime.waited
@@ -183,6 +189,7 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
         commits=commits,
         dispatcher=dispatcher,
         answers=answers,
+        reads=reads,
         worker=WorkerProcess(),
         payload_worker=payload_worker,
         batch_checks=checks,
@@ -221,6 +228,7 @@ async def load(server: Server, config: Config, address: Address) -> int:
     )
     log = LogService(runtime, server.store, directory, verifier=verifier, authorizer=authorizer, checks=checks)
     log.fetcher.room = server.answers
+    log.fetcher.on_work = server.reads.spent
     transact_parts = TransactParts(
         TransactedBatches(server.store, directory, authorizer, checks, log.fetcher.damage),
         TransactedGroups(GroupRouter(shard_count), directory, authorizer),

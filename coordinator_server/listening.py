@@ -98,4 +98,5 @@ _ADVICE: Final = {
     "not_taken": "the system gives no connection: look at the limit of open files",
     "resets": "a connection that began calls only to reset them was cut: look at the program on that host",
     "control_frames": "a connection that sent HTTP/2 frames without calls was cut: look at the program on that host",
+    "unfinished_calls": "a connection that began calls and sent no requests was cut: look at the program on that host",
 }

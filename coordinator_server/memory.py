@@ -1,11 +1,18 @@
-"""How the process handles its memory: when garbage is looked for."""
+"""How the process handles its memory: when garbage is looked for, and when freed memory is given back."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
+
+from coordinator_protocol.allocation import give_back_freed_memory
+from coordinator_protocol.limits import MEBI
+from coordinator_runtime.clock import Clock
 
 _YOUNG_OBJECTS_MAX: Final = 20_000
 """New objects after which the collector looks for cycles among them. A transaction makes dozens that live until the
@@ -29,3 +36,68 @@ def loading_for_good() -> Iterator[None]:
         gc.freeze()
         gc.set_threshold(_YOUNG_OBJECTS_MAX, _MIDDLE_EVERY, _OLD_EVERY)
         gc.enable()
+
+
+_STATM: Final = Path("/proc/self/statm")
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_LOOK_S: Final = 1.0
+_GROWN_BYTES: Final = 32 * MEBI
+"""What must have come since memory was given back last: less is not worth the look."""
+_QUIET_SHARE: Final = 0.2
+"""A process that used less of one processor is quiet: nobody is held up then."""
+_WAIT_LOOKS_MAX: Final = 60
+"""One that never is quiet gives back all the same after so many looks: a pause of some 20 ms then."""
+
+
+class FreedMemory:
+    """Decides when it is time to give freed memory back. Knows no clock: it is asked at regular times."""
+
+    def __init__(self, resident_bytes: int) -> None:
+        self._least_bytes = resident_bytes
+        """What the process had when it gave back last, or since."""
+        self._looks = 0
+
+    def is_due(self, resident_bytes: int, busy_share: float) -> bool:
+        """Whether to give back now. `busy_share` is of one processor, since the last time."""
+        self._least_bytes = min(self._least_bytes, resident_bytes)
+        if resident_bytes < self._least_bytes + _GROWN_BYTES:
+            self._looks = 0
+            return False
+        self._looks += 1
+        return busy_share < _QUIET_SHARE or self._looks >= _WAIT_LOOKS_MAX
+
+    def gave_back(self, resident_bytes: int) -> None:
+        """It was done, and this is what is left, which is in use."""
+        self._least_bytes = resident_bytes
+        self._looks = 0
+
+
+class MemoryKeeper:
+    """Gives freed memory back when the process is quiet, for as long as the loop runs. Freed memory is kept before,
+    because a busy server would need it again at once (`keep_freed_memory`)."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._freed = FreedMemory(_resident_bytes())
+        self._looked_us = 0
+        self._used_s = 0.0
+
+    def start(self) -> None:
+        """Begin, on the running loop. Where the system does not say what the process has, nothing is done."""
+        if _STATM.exists():
+            self._look_later()
+
+    def _look_later(self) -> None:
+        self._looked_us, self._used_s = self._clock.monotonic_us(), sum(os.times()[:2])
+        asyncio.get_running_loop().call_later(_LOOK_S, self._look)
+
+    def _look(self) -> None:
+        elapsed_s = (self._clock.monotonic_us() - self._looked_us) / 1e6
+        used_s = sum(os.times()[:2]) - self._used_s
+        if self._freed.is_due(_resident_bytes(), used_s / elapsed_s) and give_back_freed_memory():
+            self._freed.gave_back(_resident_bytes())
+        self._look_later()
+
+
+def _resident_bytes() -> int:
+    return int(_STATM.read_text().split()[1]) * _PAGE_BYTES if _STATM.exists() else 0

@@ -30,7 +30,7 @@ from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.handles import HandlePlan, TooFewHandles, plan_handles, raise_handle_limit
 from coordinator_server.listening import AddressRefused
 from coordinator_server.logs import configure_logs
-from coordinator_server.memory import loading_for_good
+from coordinator_server.memory import MemoryKeeper, loading_for_good
 from coordinator_server.metrics.collector import SnapshotCollector, registry_of
 from coordinator_server.metrics.endpoint import MetricsEndpoint, listen_for_scrapes
 from coordinator_server.metrics.loop_lag import LoopLag
@@ -162,6 +162,7 @@ class _Process:
             await transport.stop(0)
             raise
         if is_ready:
+            MemoryKeeper(self._clock).start()
             ends: set[asyncio.Future[Any]] = {self._failure, self._signal}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if self._signal.done() and not self._failure.done():

@@ -27,6 +27,7 @@ from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext
 from coordinator_server.admission import Admission
 from coordinator_server.answer_bytes import LARGE_ANSWERS
+from coordinator_server.fair_reads import FairReads
 
 Handler = Callable[[str, bytes, CallContext], Pending[bytes]]
 """(full method name, serialised request, caller) -> serialised response. Fails with `TransportError` only. Cancelling
@@ -62,6 +63,8 @@ class Codec:
     method: Method
     request_type: type[Message]
     response_type: type[Message]
+    reads_much: bool
+    """Only reads, and may be large: begins when there is room for its answer and it is its turn."""
 
 
 def codec_table(services: Iterable[ServiceDescriptor]) -> Mapping[str, Codec]:
@@ -71,7 +74,8 @@ def codec_table(services: Iterable[ServiceDescriptor]) -> Mapping[str, Codec]:
     for service in services:
         for method in service.methods:
             request_type, response_type = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
-            codec = Codec(Method(method.name), request_type, response_type)
+            name = Method(method.name)
+            codec = Codec(name, request_type, response_type, name in LARGE_ANSWERS)
             table[f"/{service.full_name}/{method.name}"] = table[method.name] = codec
     return table
 
@@ -102,8 +106,10 @@ class Dispatcher:
         *,
         message_bytes_max: int,
         room: AnswerRoom = BOUNDLESS_ROOM,
+        reads: FairReads | None = None,
     ) -> None:
         self._room = room
+        self._reads = reads or FairReads()
         self._table = codec_table(services)
         self._clock = clock
         self.on_answered: Callable[[Method, int, Message], None] = lambda _method, _elapsed_us, _response: None
@@ -148,6 +154,8 @@ class Dispatcher:
         if error is None:
             assert self._gate.value is not None, "only a closed gate has something to say"
             error = Refused(*self._gate.value)
+        # Their gate is closed.
+        self._reads.begin_all()
         for pending in list(self._unanswered):
             pending.fail(error)
 
@@ -156,26 +164,39 @@ class Dispatcher:
         if codec is None:
             return failed(TransportError(CallStatus.UNIMPLEMENTED, f"this server has no method {method!a:.200}"))
         began_us = self._clock.monotonic_us()
+        reply: Pending[bytes] = Pending()
+        if not codec.reads_much:
+            self._begin(codec, body, call, reply, began_us)
+            return reply
+        try:
+            self._reads.begin(call.connection, len(body), partial(self._begin, codec, body, call, reply, began_us))
+        except Refused as refusal:
+            self._reply(codec, reply, began_us, failed(refusal))
+        return reply
+
+    def _begin(self, codec: Codec, body: bytes, call: CallContext, reply: Pending[bytes], began_us: int) -> None:
+        if reply.is_cancelled:
+            error = TransportError(CallStatus.CANCELLED, "the caller gave up")
+            self._end_unanswered(codec.method, reply, error, began_us)
+            return
         try:
             pending = self._serve(codec, body, call)
         except Exception as error:  # noqa: BLE001  refusals and defects are told apart in `_reply`
             pending = failed(error)
-        reply: Pending[bytes] = Pending()
         if pending.is_settled:
             self._reply(codec, reply, began_us, pending)
-            return reply
+            return
         reply.on_cancel(pending.cancel)
         self._admission.enter(codec.method)
         self._unanswered[pending] = codec.method
         pending.on_settled(partial(self._leave, codec, reply, began_us))
-        return reply
 
     def _serve(self, codec: Codec, body: bytes, call: CallContext) -> Pending[Message]:
         if self._gate is not _SERVING:
             raise Refused(*self._gate.value)
         method = codec.method
         self._admission.check(method)
-        if method in LARGE_ANSWERS:
+        if codec.reads_much:
             self._room.check(call.connection)
         try:
             request: Any = codec.request_type.FromString(body)
@@ -201,6 +222,8 @@ class Dispatcher:
             if reply.is_cancelled:
                 raise TransportError(CallStatus.CANCELLED, "the caller gave up")
             body = response.SerializeToString()
+            if codec.reads_much:
+                self._reads.spent(len(body))
             if len(body) > self._message_bytes_max:
                 raise _too_large(codec, body, self._message_bytes_max)
             self.on_answered(codec.method, self._clock.monotonic_us() - began_us, response)

@@ -137,6 +137,8 @@ class Fetcher:
         """Where what is found is counted, while its fetch waits."""
         self.on_read: Callable[[RecordsRead], None] = lambda _event: None
         """Told what every answer showed and hid."""
+        self.on_work: Callable[[int], None] = lambda _work_bytes: None
+        """Told what reading cost, in bytes that take as long (`Budget.work_bytes`)."""
         runtime.on_durable_change(self._wake)
 
     def fetch(self, request: FetchRequest, place: Place, connection: Connection = "") -> Pending[list[FetchResult]]:
@@ -178,6 +180,7 @@ class Fetcher:
                     position.error = refusal
                 except (LogDamaged, StoreUnreadable) as damage:
                     position.met(damage, self.damage)
+        self.on_work(fetch.budget.work_bytes)
 
     def _advance_position(self, position: _Position, budget: Budget) -> None:
         shard: LogShard = self._runtime.shard(position.placed.shard)

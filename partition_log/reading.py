@@ -45,6 +45,12 @@ class Budget:
     def is_spent(self) -> bool:
         return self.batches <= 0 or self.read_bytes <= 0 or (self.has_batch and self.visible_bytes <= 0)
 
+    @property
+    def work_bytes(self) -> int:
+        """What was done since the work was renewed, in bytes that take as long to read."""
+        batches, read_bytes = BATCHES_READ_MAX - self.batches, BYTES_READ_MAX - self.read_bytes
+        return max(read_bytes, batches * (BYTES_READ_MAX // BATCHES_READ_MAX))
+
     def renew_work(self) -> None:
         """Another turn of the loop: the caller's own limit stays as it is."""
         self.batches, self.read_bytes = BATCHES_READ_MAX, BYTES_READ_MAX

@@ -128,6 +128,7 @@ class LogService:
         read: where a count ends before the high watermark, the caller goes on from there."""
         budget = Budget(visible_bytes=0)
         results = [self._count_records(query, budget, context) for query in queries]
+        self.fetcher.on_work(budget.work_bytes)
         return self._when_catalog_durable(results, [result.error for result in results])
 
     def _count_records(self, query: CountQuery, budget: Budget, context: CallContext) -> CountResult:

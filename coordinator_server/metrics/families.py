@@ -290,7 +290,8 @@ FAMILIES: Final = (
         _KIND,
         "What was refused or cut so that others are served: connections beyond the most (connections), those that the "
         "system could not give (not_taken), and connections that reset streams (resets) or send frames without a call "
-        "(control_frames) again and again. The transport grpc does not say any of it.",
+        "(control_frames) or begin calls without requests (unfinished_calls) again and again. The transport grpc does "
+        "not say any of it.",
     ),
     _counter(
         "txn_rpc_rejected_total", ("reason",), "Calls not taken on: overload, loading, stopping. Clients come again."

@@ -26,6 +26,11 @@ const FIRST_BYTE_MAX: Duration = Duration::from_secs(20);
 /// The least time between two events that tell of the same kind of harm.
 const HARM_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Frames of one connection that are looked at before the others have their turn.
+const FRAMES_PER_TURN: usize = 64;
+/// How long a connection that floods is kept, and not read, before it is cut: its peer comes back no sooner.
+const FLOOD_PAUSE: Duration = Duration::from_secs(1);
+
 /// Who calls.
 #[derive(Clone, Debug)]
 pub struct Peer {
@@ -45,10 +50,12 @@ pub enum Harm {
     Resets,
     /// A connection that sent what carries no call, again and again.
     Control,
+    /// A connection that began calls and sent no requests, again and again.
+    Unfinished,
 }
 
 impl Harm {
-    const ALL: [Self; 4] = [Self::Connections, Self::NotTaken, Self::Resets, Self::Control];
+    const ALL: [Self; 5] = [Self::Connections, Self::NotTaken, Self::Resets, Self::Control, Self::Unfinished];
 
     /// As Python names it.
     pub fn name(self) -> &'static str {
@@ -57,6 +64,7 @@ impl Harm {
             Self::NotTaken => "not_taken",
             Self::Resets => "resets",
             Self::Control => "control_frames",
+            Self::Unfinished => "unfinished_calls",
         }
     }
 }
@@ -66,6 +74,7 @@ impl From<Flood> for Harm {
         match flood {
             Flood::Resets => Self::Resets,
             Flood::Control => Self::Control,
+            Flood::Unfinished => Self::Unfinished,
         }
     }
 }
@@ -73,6 +82,7 @@ impl From<Flood> for Harm {
 /// The connections of one server: how many there are, may be, and were refused or cut.
 pub struct Connections {
     open_max: usize,
+    streams_max: u32,
     inbox: Arc<Inbox>,
     numbers: Mutex<Numbers>,
 }
@@ -86,8 +96,8 @@ struct Numbers {
 }
 
 impl Connections {
-    pub fn new(open_max: usize, inbox: Arc<Inbox>) -> Self {
-        Self { open_max, inbox, numbers: Mutex::default() }
+    pub fn new(open_max: usize, streams_max: u32, inbox: Arc<Inbox>) -> Self {
+        Self { open_max, streams_max, inbox, numbers: Mutex::default() }
     }
 
     /// How many are open, and of each harm how often it was met.
@@ -182,7 +192,18 @@ async fn accept(
     let now = Instant::now();
     let end = Box::pin(sleep_until(now + FIRST_BYTE_MAX));
     let (peer, oldest) = (Peer { host, connection }, now + age_max);
-    Ok(Some(Connection { stream, peer, is_silent: true, oldest, end, watch: Watch::new(now), entered }))
+    let watch = Watch::new(connections.streams_max, now);
+    Ok(Some(Connection {
+        stream,
+        peer,
+        is_silent: true,
+        is_flooded: false,
+        oldest,
+        end,
+        watch,
+        turn_frames: 0,
+        entered,
+    }))
 }
 
 /// One connection. It breaks when nothing came for a while, when its peer floods it, or when it is as old as it may get:
@@ -191,9 +212,13 @@ pub struct Connection {
     stream: TcpStream,
     peer: Peer,
     is_silent: bool,
+    /// It is not read any more, and about to be cut.
+    is_flooded: bool,
     oldest: Instant,
     end: Pin<Box<Sleep>>,
     watch: Watch,
+    /// That were looked at since the others had their turn.
+    turn_frames: usize,
     entered: Entered,
 }
 
@@ -219,12 +244,24 @@ impl AsyncRead for Connection {
         if self.end.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
+        if self.is_flooded {
+            return Poll::Pending;
+        }
+        if self.turn_frames >= FRAMES_PER_TURN {
+            self.turn_frames = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
         if let Some(flood) = self.watch.received(&buffer.filled()[before..], Instant::now()) {
             self.entered.0.met(flood.into(), &self.peer.host);
-            return Poll::Ready(Err(io::Error::other("flooded")));
+            buffer.set_filled(before);
+            self.is_flooded = true;
+            self.end.as_mut().reset(Instant::now() + FLOOD_PAUSE);
+            return self.poll_read(cx, buffer);
         }
+        self.turn_frames += self.watch.take_frames();
         if self.is_silent {
             self.is_silent = false;
             let oldest = self.oldest;

@@ -21,6 +21,8 @@ const END_STREAM: u8 = 1;
 /// Why a peer is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flood {
+    /// Calls that were begun, beyond what may be open at once, and whose requests never came.
+    Unfinished,
     /// Streams that were reset.
     Resets,
     /// Frames that carry no call: pings, settings, priorities, windows, empty data, pieces of headers.
@@ -39,6 +41,9 @@ const RESETS: Allowance = Allowance { at_once: 2_000, per_second: 1_000 };
 const CONTROLS: Allowance = Allowance { at_once: 10_000, per_second: 2_000 };
 /// A frame more for so many bytes that the peer was sent. Windows are opened in larger steps.
 const BYTES_PER_CONTROL: usize = 512;
+
+/// Calls without their requests, more than may be open at once. One that the server ended first is never finished.
+const UNFINISHED: Allowance = Allowance { at_once: 500, per_second: 500 };
 
 /// What is left of an allowance.
 #[derive(Debug)]
@@ -92,13 +97,23 @@ pub struct Watch {
     place: Place,
     resets: Left,
     controls: Left,
+    unfinished: Left,
+    frames: usize,
     sent_bytes: usize,
 }
 
 impl Watch {
-    pub fn new(now: Instant) -> Self {
+    /// Of a peer that may have so many streams open.
+    pub fn new(streams_max: u32, now: Instant) -> Self {
         let (resets, controls) = (Left::new(RESETS, now), Left::new(CONTROLS, now));
-        Self { place: Place::Preface(0), resets, controls, sent_bytes: 0 }
+        let at_once = UNFINISHED.at_once.saturating_add(streams_max);
+        let unfinished = Left::new(Allowance { at_once, ..UNFINISHED }, now);
+        Self { place: Place::Preface(0), resets, controls, unfinished, frames: 0, sent_bytes: 0 }
+    }
+
+    /// How many frames came since this was asked last.
+    pub fn take_frames(&mut self) -> usize {
+        std::mem::take(&mut self.frames)
     }
 
     /// The peer was sent so many bytes.
@@ -161,12 +176,21 @@ impl Watch {
     }
 
     fn judge(&mut self, kind: u8, flags: u8, length: usize, now: Instant) -> Option<Flood> {
-        let is_answer = flags & ACK != 0;
+        self.frames += 1;
+        let (is_answer, is_end) = (flags & ACK != 0, flags & END_STREAM != 0);
         match kind {
-            HEADERS => None,
-            DATA if length > 0 || flags & END_STREAM != 0 => None,
+            HEADERS if is_end => None,
+            HEADERS => (!self.unfinished.takes(now)).then_some(Flood::Unfinished),
+            DATA if is_end => {
+                self.unfinished.add(1);
+                None
+            }
+            DATA if length > 0 => None,
             SETTINGS | PING if is_answer => None,
-            RST_STREAM => (!self.resets.takes(now)).then_some(Flood::Resets),
+            RST_STREAM => {
+                self.unfinished.add(1);
+                (!self.resets.takes(now)).then_some(Flood::Resets)
+            }
             _ => (!self.controls.takes(now)).then_some(Flood::Control),
         }
     }
@@ -178,6 +202,8 @@ mod tests {
 
     use super::*;
 
+    const STREAMS_MAX: u32 = 100;
+
     fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
         let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
         let mut bytes = vec![length[1], length[2], length[3], kind, flags, 0, 0, 0, 1];
@@ -187,7 +213,7 @@ mod tests {
 
     fn watch() -> (Watch, Instant) {
         let now = Instant::now();
-        let mut watch = Watch::new(now);
+        let mut watch = Watch::new(STREAMS_MAX, now);
         assert_eq!(watch.received(PREFACE, now), None);
         (watch, now)
     }
@@ -227,6 +253,25 @@ mod tests {
     }
 
     #[test]
+    fn calls_whose_requests_never_come_are_a_flood_beyond_those_that_may_be_open() {
+        let (mut watch, now) = watch();
+        let begun = frame(HEADERS, 4, &[]);
+        let count = (0..9_000).take_while(|_| watch.received(&begun, now).is_none()).count();
+        assert_eq!(count, (STREAMS_MAX + UNFINISHED.at_once) as usize);
+        assert_eq!(watch.received(&begun, now), Some(Flood::Unfinished));
+        watch.received(&frame(DATA, END_STREAM, &[]), now);
+        watch.received(&frame(RST_STREAM, 0, &[0; 4]), now);
+        assert_eq!([(); 3].map(|()| watch.received(&begun, now)), [None, None, Some(Flood::Unfinished)]);
+    }
+
+    #[test]
+    fn frames_are_counted_until_somebody_asks() {
+        let (mut watch, now) = watch();
+        watch.received(&frame(PING, ACK, &[0; 8]).repeat(3), now);
+        assert_eq!((watch.take_frames(), watch.take_frames()), (3, 0));
+    }
+
+    #[test]
     fn a_reader_may_open_its_windows_as_fast_as_it_reads() {
         let (mut watch, now) = watch();
         let update = frame(8, 0, &[0, 0, 0, 1]);
@@ -247,7 +292,7 @@ mod tests {
         }
         for size in 1..40 {
             let now = Instant::now();
-            let mut watch = Watch::new(now);
+            let mut watch = Watch::new(STREAMS_MAX, now);
             for piece in whole.chunks(size) {
                 assert_eq!(watch.received(piece, now), None);
             }
@@ -259,7 +304,7 @@ mod tests {
     #[test]
     fn what_is_no_http2_is_left_to_the_parser() {
         let now = Instant::now();
-        let mut watch = Watch::new(now);
+        let mut watch = Watch::new(STREAMS_MAX, now);
         assert_eq!(watch.received(b"GET / HTTP/1.1\r\n", now), None);
         assert!(matches!(watch.place, Place::Unknown));
     }

@@ -63,7 +63,7 @@ impl Server {
                 calls: Arc::new(Calls::default()),
                 inbox: Arc::clone(&inbox),
             },
-            connections: Arc::new(Connections::new(connections_max, inbox)),
+            connections: Arc::new(Connections::new(connections_max, streams_max, inbox)),
             options: ConnectionOptions {
                 keepalive: Duration::from_millis(keepalive_ms),
                 keepalive_timeout: Duration::from_millis(keepalive_timeout_ms),

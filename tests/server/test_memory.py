@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordinator_server.memory import loading_for_good
+from coordinator_protocol.limits import MEBI
+from coordinator_server.memory import FreedMemory, loading_for_good
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +56,26 @@ def test_the_allocator_takes_every_option() -> None:
         check=True,
     )
     assert said.stdout == "True\n"
+
+
+def test_memory_is_given_back_when_the_process_is_quiet_and_much_has_come() -> None:
+    freed = FreedMemory(100 * MEBI)
+    assert not freed.is_due(131 * MEBI, busy_share=0.0)
+    assert not freed.is_due(132 * MEBI, busy_share=0.9)
+    assert freed.is_due(132 * MEBI, busy_share=0.1)
+
+
+def test_what_is_left_is_in_use_and_not_looked_for_again() -> None:
+    freed = FreedMemory(100 * MEBI)
+    assert freed.is_due(400 * MEBI, busy_share=0.0)
+    freed.gave_back(300 * MEBI)
+    assert not freed.is_due(331 * MEBI, busy_share=0.0)
+    assert not freed.is_due(200 * MEBI, busy_share=0.0)
+    assert freed.is_due(232 * MEBI, busy_share=0.0)
+
+
+def test_a_process_that_is_never_quiet_gives_back_in_the_end() -> None:
+    freed = FreedMemory(0)
+    for _ in range(2):
+        assert [freed.is_due(400 * MEBI, busy_share=1.0) for _ in range(60)] == [False] * 59 + [True]
+        freed.gave_back(0)

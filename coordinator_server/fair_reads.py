@@ -1,0 +1,152 @@
+"""Reads take turns, so that a commit never waits for more than a few of them.
+
+The loop does one thing at a time, and a large Fetch takes it for milliseconds. Hundreds that come together would be
+done before a commit that came with them is looked at. So a turn of the loop does reading work up to a bound; what is
+beyond waits, in a line of its own for each connection, and the lines are served one read each (round robin). Where
+nobody waits a read begins at once. The reads of one connection begin in the order in which they came; its other calls
+do not wait for them, as they never waited for a Fetch that waits for records.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.limits import MEBI
+from coordinator_runtime.ports import Connection
+
+CALL_WORK_BYTES: Final = 64 * 1_024
+"""What a call costs that finds nothing or is refused, as reading so much does: about 80 us."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """Bounds of reading work, measured in bytes read or answered."""
+
+    turn_bytes_max: int = 4 * MEBI
+    """What one turn of the loop begins no more reads beyond: about 5 ms. One read may be as large."""
+    rest_turns: int = 8
+    """Turns without a read that has waited, after each with one: what a commit needs takes several turns."""
+    waiting_max: int = 16_384
+    """Reads that wait for their turn."""
+    waiting_bytes_max: int = 64 * MEBI
+    """Of their requests. One may wait whatever its size."""
+    connection_share: int = 4
+    """A connection may have this part of both bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    begin: Callable[[], None]
+    request_bytes: int
+
+
+class _Line:
+    """What waits of one connection."""
+
+    __slots__ = ("bytes", "reads")
+
+    def __init__(self) -> None:
+        self.reads: deque[_Read] = deque()
+        self.bytes = 0
+
+
+def at_once(turn: Callable[[], None]) -> None:
+    """For whoever has no loop: every read has a turn of its own."""
+    turn()
+
+
+class FairReads:
+    """Which read begins in which turn. `soon` has its argument called in the next turn of the loop, as
+    `loop.call_soon` does. On the loop thread only."""
+
+    def __init__(
+        self, soon: Callable[[Callable[[], None]], object] = at_once, limits: ReadLimits | None = None
+    ) -> None:
+        self._soon = soon
+        self._limits = limits or ReadLimits()
+        self._left_bytes = 0
+        """Work that may still begin in this turn."""
+        self._is_turn_due = False
+        self._rest_turns = 0
+        self._lines: dict[Connection, _Line] = {}
+        """In the order in which they are served. None is empty."""
+        self.waiting = 0
+        self._waiting_bytes = 0
+
+    def begin(self, connection: Connection, request_bytes: int, begin: Callable[[], None]) -> None:
+        """Begin a read now, or have it begun when it is its turn. `begin` raises nothing.
+
+        Raises Refused THROTTLING_QUOTA_EXCEEDED where as many wait as may."""
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            self._left_bytes = self._limits.turn_bytes_max
+            self._soon(self._turn)
+        if self._left_bytes > 0 and not self._lines:
+            self._left_bytes -= CALL_WORK_BYTES
+            begin()
+        else:
+            self._wait(connection, _Read(begin, request_bytes))
+
+    def spent(self, work_bytes: int) -> None:
+        """Reading took so much, whoever asked for it."""
+        self._left_bytes -= work_bytes
+
+    def begin_all(self) -> None:
+        """Begin all that wait, for a server that stops: they are refused, which costs little."""
+        while self._lines:
+            self._next().begin()
+
+    def _wait(self, connection: Connection, read: _Read) -> None:
+        limits, line = self._limits, self._lines.get(connection)
+        waiting, waiting_bytes = self.waiting, self._waiting_bytes + read.request_bytes
+        if waiting >= limits.waiting_max or (waiting and waiting_bytes > limits.waiting_bytes_max):
+            raise _refusal(waiting, "of all connections")
+        share = limits.connection_share
+        if line is None:
+            line = self._lines[connection] = _Line()
+        elif (
+            len(line.reads) >= limits.waiting_max // share
+            or line.bytes + read.request_bytes > limits.waiting_bytes_max // share
+        ):
+            raise _refusal(len(line.reads), "of this connection")
+        line.reads.append(read)
+        line.bytes += read.request_bytes
+        self.waiting += 1
+        self._waiting_bytes = waiting_bytes
+
+    def _next(self) -> _Read:
+        """Take the first of the first line, which goes behind the others."""
+        connection = next(iter(self._lines))
+        line = self._lines.pop(connection)
+        read = line.reads.popleft()
+        line.bytes -= read.request_bytes
+        if line.reads:
+            self._lines[connection] = line
+        self.waiting -= 1
+        self._waiting_bytes -= read.request_bytes
+        return read
+
+    def _turn(self) -> None:
+        if not self._lines:
+            self._is_turn_due, self._rest_turns = False, 0
+            return
+        self._soon(self._turn)
+        if self._rest_turns:
+            self._rest_turns -= 1
+            return
+        self._rest_turns = self._limits.rest_turns
+        self._left_bytes = self._limits.turn_bytes_max
+        while self._lines and self._left_bytes > 0:
+            self._left_bytes -= CALL_WORK_BYTES
+            self._next().begin()
+
+
+def _refusal(waiting: int, whose: str) -> Refused:
+    return Refused(
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        f"{waiting} reads {whose} wait for their turn, which is all this server takes; try again shortly",
+    )

@@ -46,29 +46,34 @@ _GROWN_BYTES: Final = 32 * MEBI
 _QUIET_SHARE: Final = 0.2
 """A process that used less of one processor is quiet: nobody is held up then."""
 _WAIT_LOOKS_MAX: Final = 60
-"""One that never is quiet gives back all the same after so many looks: a pause of some 20 ms then."""
+"""Looks after which a process that is never quiet gives back all the same: a pause of some 20 ms then."""
 
 
 class FreedMemory:
-    """Decides when it is time to give freed memory back. Knows no clock: it is asked at regular times."""
+    """Decides when it is time to give freed memory back. Knows no clock: it is asked at regular times.
+
+    What is freed stays resident, so nobody sees it happen. A process that is quiet and has more than it once had tries
+    again, and waits twice as long each time that it gained nothing: what it has may be in use."""
 
     def __init__(self, resident_bytes: int) -> None:
         self._least_bytes = resident_bytes
-        """What the process had when it gave back last, or since."""
         self._looks = 0
+        """Since it gave back last, or had little."""
+        self._pause_looks = 1
 
     def is_due(self, resident_bytes: int, busy_share: float) -> bool:
         """Whether to give back now. `busy_share` is of one processor, since the last time."""
         self._least_bytes = min(self._least_bytes, resident_bytes)
         if resident_bytes < self._least_bytes + _GROWN_BYTES:
-            self._looks = 0
+            self._looks, self._pause_looks = 0, 1
             return False
         self._looks += 1
-        return busy_share < _QUIET_SHARE or self._looks >= _WAIT_LOOKS_MAX
+        return self._looks >= (self._pause_looks if busy_share < _QUIET_SHARE else _WAIT_LOOKS_MAX)
 
-    def gave_back(self, resident_bytes: int) -> None:
-        """It was done, and this is what is left, which is in use."""
-        self._least_bytes = resident_bytes
+    def gave_back(self, before_bytes: int, after_bytes: int) -> None:
+        """It was done: what was resident before and after it."""
+        has_gained = before_bytes - after_bytes >= _GROWN_BYTES
+        self._pause_looks = 1 if has_gained else min(2 * self._pause_looks, _WAIT_LOOKS_MAX)
         self._looks = 0
 
 
@@ -94,8 +99,9 @@ class MemoryKeeper:
     def _look(self) -> None:
         elapsed_s = (self._clock.monotonic_us() - self._looked_us) / 1e6
         used_s = sum(os.times()[:2]) - self._used_s
-        if self._freed.is_due(_resident_bytes(), used_s / elapsed_s) and give_back_freed_memory():
-            self._freed.gave_back(_resident_bytes())
+        before_bytes = _resident_bytes()
+        if self._freed.is_due(before_bytes, used_s / elapsed_s) and give_back_freed_memory():
+            self._freed.gave_back(before_bytes, _resident_bytes())
         self._look_later()
 
 

@@ -73,5 +73,6 @@ def configure_logs(log_format: LogFormat, log_level: LogLevel, stream: TextIO | 
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(_LEVELS[log_level])
-    # Its debug lines are one per selector event, of no use to anybody here.
-    logging.getLogger("asyncio").setLevel(max(logging.WARNING, _LEVELS[log_level]))
+    # Their debug lines are one per selector event and one per call, of no use to anybody here.
+    for library in ("asyncio", "_cygrpc"):
+        logging.getLogger(library).setLevel(max(logging.WARNING, _LEVELS[log_level]))

@@ -63,10 +63,11 @@ def look_at_machine(data_dir: Path, clock: Clock) -> Iterator[Finding]:
     yield from versions()
     yield clock_synchronisation()
     place = _existing(data_dir)
-    if data_dir.exists() and not data_dir.is_dir():
+    if not os.access(place, os.W_OK | os.X_OK):
+        advice = "give the user that runs the server write access to it, or choose another"
+        yield Finding("data directory", Verdict.PROBLEM, f"{place} cannot be written by this user", advice)
+    elif data_dir.exists() and not data_dir.is_dir():
         yield Finding("data directory", Verdict.PROBLEM, f"{data_dir} is a file", "name a directory")
-    elif not os.access(place, os.W_OK):
-        yield Finding("data directory", Verdict.PROBLEM, f"{place} cannot be written", "choose another, or its rights")
     else:
         yield file_system(data_dir, place)
         yield from disk(place, clock)
@@ -221,11 +222,18 @@ def _measure_syncs(place: Path, clock: Clock) -> tuple[list[int], int]:
 
 
 def _existing(path: Path) -> Path:
-    """The directory itself, or the nearest one above that is there."""
+    """The directory itself, or the nearest one above that is there, as far as this user may look."""
     path = path.absolute()
-    while not path.is_dir():
+    while not _is_directory(path):
         path = path.parent
     return path
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except PermissionError:  # It lies below a directory that this user may not enter.
+        return False
 
 
 def _file_system_kind(place: Path) -> str | None:

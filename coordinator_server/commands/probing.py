@@ -19,6 +19,8 @@ from coordinator_runtime.clock import Clock
 from coordinator_server.commands.remote import error_name
 
 PARTITION: Final = 0
+TRANSACTION_TIMEOUT_MS_MAX: Final = 60_000
+"""More than this the probe never asks for. What a server allows may be less than any producer's default."""
 
 
 class Step(StrEnum):
@@ -89,7 +91,12 @@ class Probe:
 
         Raises: TransactionError, WrongRecords."""
         with Producer(
-            self._connection, transactional_id=self._transactional_id, delivery_timeout_ms=self._timeout_ms
+            self._connection,
+            transactional_id=self._transactional_id,
+            # A step may take its time for sending and once more for ending: no longer than its work needs, so that a
+            # server with a low `transaction_max_timeout_ms` can be probed.
+            transaction_timeout_ms=min(2 * self._timeout_ms, TRANSACTION_TIMEOUT_MS_MAX),
+            delivery_timeout_ms=self._timeout_ms,
         ) as producer:
             producer.init()
             # Afterwards, because a commit of an earlier round may have come through as late as this.

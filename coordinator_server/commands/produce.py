@@ -146,10 +146,31 @@ class _Plan:
     is_aborting: bool
 
 
+@dataclass(slots=True)
+class _Progress:
+    """What is over, and stays so whatever comes next."""
+
+    records: int = 0
+    transactions: int = 0
+    csn: int = 0
+
+
 def _sent(connection: Connection, plan: _Plan, records: Iterator[InputRecord]) -> Row:
+    """Send all. Where that fails or is interrupted, say how much of the input is through: the rest remains."""
+    progress = _Progress()
+    outcome = "aborted" if plan.is_aborting else "committed"
+    try:
+        _send(connection, plan, records, progress)
+    except BaseException:
+        if progress.transactions:
+            print_note(f"{progress.records} records in {progress.transactions} transactions were {outcome} before this")
+        raise
+    return _result(plan, outcome, progress.records, progress.transactions, progress.csn)
+
+
+def _send(connection: Connection, plan: _Plan, records: Iterator[InputRecord], progress: _Progress) -> None:
     from coordinator_client.producer import Producer
 
-    count, transactions, csn = 0, 0, 0
     with Producer(
         connection,
         transactional_id=plan.transactional_id,
@@ -160,6 +181,7 @@ def _sent(connection: Connection, plan: _Plan, records: Iterator[InputRecord]) -
         # Before the input is read: what an earlier owner of the id left open is over now, however long the input takes.
         producer.init()
         for first in records:
+            count = 0
             with producer.transaction() as transaction:
                 for record in chain([first], islice(records, None if plan.batch is None else plan.batch - 1)):
                     transaction.send(
@@ -174,9 +196,9 @@ def _sent(connection: Connection, plan: _Plan, records: Iterator[InputRecord]) -
                 if plan.is_aborting:
                     transaction.flush()
                     transaction.abort()
-            transactions += 1
-            csn = transaction.csn or csn
-    return _result(plan, "aborted" if plan.is_aborting else "committed", count, transactions, csn)
+            progress.records += count
+            progress.transactions += 1
+            progress.csn = transaction.csn or progress.csn
 
 
 def _counted(plan: _Plan, records: Iterator[InputRecord]) -> Row:

@@ -16,6 +16,7 @@ from partition_log.codec import UnknownVersion
 @contextmanager
 def opened(data_dir: Path) -> Iterator[ReadOnlyStore]:
     """The store in the directory, for reading; closed at the end. What fails inside is raised as CommandFailed."""
+    _may_be_entered(data_dir)
     try:
         store = open_read_only(data_dir)
     except StoreRefused as refusal:
@@ -33,6 +34,19 @@ def opened(data_dir: Path) -> Iterator[ReadOnlyStore]:
         ) from damage
     finally:
         store.close()
+
+
+def _may_be_entered(data_dir: Path) -> None:
+    """Raises CommandFailed for a directory of which this user may not even know whether it is there."""
+    try:
+        data_dir.stat()
+    except PermissionError as refusal:
+        raise CommandFailed(
+            ExitStatus.STORE_REFUSED,
+            f"{data_dir} cannot be looked at ({refusal.strerror}); run this as the user that runs the server",
+        ) from refusal
+    except OSError:
+        return  # What else can be wrong with it is told by whoever opens the store.
 
 
 def _advised(data_dir: Path, refusal: str) -> str:

@@ -79,7 +79,7 @@ class CatalogShard:
         no id and no ordinals yet. Raises Refused: TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS."""
         if wanted.name in self._topics:
             raise Refused(
-                ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {wanted.name} already; choose another name"
+                ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {wanted.name} already; use it or choose another name"
             )
         first = self._next_ordinal.get(_ONLY) or 0
         if first + wanted.partition_count > ORDINAL_MAX:

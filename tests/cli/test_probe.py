@@ -81,6 +81,13 @@ def test_a_commit_of_the_round_before_that_came_through_late_is_not_counted_as_o
         assert [result.failure for result in probe.round()] == [None] * len(Step)
 
 
+def test_a_server_with_a_low_limit_for_timeouts_can_be_probed(txnctl: Terminal) -> None:
+    """The runbook of TxnLsoStuck tells to lower it; the probe must not call for help because of that."""
+    with threaded_server(transaction_max_timeout_ms=20_000) as address:
+        (line,) = txnctl("probe", "--server", address, "--count", "1").well().lines
+    assert "Z  ok  init" in line
+
+
 def test_somebody_else_in_its_topic_is_found_by_the_reader(address: str) -> None:
     """The step that looks is the one that fails, and says what it was shown."""
     with Connection(address) as connection, Producer(address, transactional_id="intruder") as other:

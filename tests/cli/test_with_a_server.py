@@ -190,6 +190,7 @@ def test_a_bad_line_takes_its_transaction_with_it(ask: Terminal, topic: str) -> 
     ask("consume", topic, "-o", "json").refused(0)
     every = ask("produce", topic, "--format", "json", "--commit-every", "1", stdin=lines)
     assert every.status == 2
+    assert "2 records in 2 transactions were committed before this" in every.stderr
     assert sorted(values(ask("consume", topic, "-o", "json"))) == ["1", "2"]
 
 

@@ -58,5 +58,15 @@ def test_in_a_terminal_lines_are_readable() -> None:
     assert not text.startswith("{")
 
 
+@pytest.mark.parametrize("library", ["asyncio", "_cygrpc"])
+def test_the_debug_lines_of_libraries_are_left_out(library: str) -> None:
+    """A debug log is to show the states of transactions, not each call that a library takes."""
+    stream = io.StringIO()
+    configure_logs(LogFormat.JSON, LogLevel.DEBUG, stream)
+    logging.getLogger(library).debug("Loaded running loop")
+    logging.getLogger(library).warning("something odd")
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["something odd"]
+
+
 def test_less_important_lines_are_left_out() -> None:
     assert "serving" not in lines(LogFormat.JSON, LogLevel.WARNING)

@@ -4,7 +4,6 @@ nothing behind where there was nothing before."""
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,13 +14,12 @@ import pytest
 
 from coordinator_server.exit_status import ExitStatus
 from tests.harness.patience import DEADLINE_SECONDS
+from tests.harness.rights import as_user
 from tests.harness.server_process import ROOT, ServerProcess
 
 pytestmark = pytest.mark.slow
 
 SERVE: Final = (sys.executable, "-m", "coordinator_server", "serve")
-UNPRIVILEGED: Final = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
-"""Takes from root what lets it ignore the rights of files."""
 SMALL_DISK: Final = ("unshare", "--map-root-user", "--mount", "sh", "-c")
 """A name space of its own for what the shell mounts: it is gone when the process is."""
 
@@ -40,13 +38,6 @@ def start(directory: Path, *arguments: str | Path, before: Sequence[str] = ()) -
     )
     assert done.stdout == ""
     return done.returncode, [line for line in done.stderr.splitlines() if '"level": "warning"' not in line]
-
-
-def as_user(directory: Path) -> Sequence[str]:
-    """What to put before a command so that rights count for it."""
-    if os.access(directory, os.W_OK) and shutil.which(UNPRIVILEGED[0]) is None:
-        pytest.skip("the rights of files do not count for this user, and setpriv is not installed")
-    return UNPRIVILEGED if os.access(directory, os.W_OK) else ()
 
 
 def small_disk(directory: Path, size: str, before: str, after: str) -> list[str]:

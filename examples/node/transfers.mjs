@@ -116,8 +116,9 @@ async function main(endpoint, topic) {
       }
     }
   } catch (error) {
-    if (!(error instanceof Refused)) throw error;
-    console.error(`the server refused with error ${error.code}: ${error.message}`);
+    if (error instanceof Refused) console.error(`the server refused with error ${error.code}: ${error.message}`);
+    else if (error.details) console.error(`no answer from ${endpoint}: ${error.details}`);
+    else throw error;
     process.exitCode = 1;
   } finally {
     connection.close();

@@ -39,14 +39,18 @@ def split(message: bytes, start: int, end: int, tag: bytes) -> tuple[bytes, list
     contents: list[tuple[int, int]] = []
     others: list[bytes] = []
     at = began = others_from = start
+    tag_begins = tag[0]
     try:
         while at < end:
             began = at
-            content, at = _content(message, at)
-            if message.startswith(tag, began):
+            if message[at] == tag_begins and message.startswith(tag, at):
+                size, content = _length(message, at + len(tag))
+                at = content + size
                 contents.append((content, at))
                 others.append(message[others_from:began])
                 others_from = at
+            else:
+                at = _behind(message, at)
     except (IndexError, KeyError) as error:
         raise ValueError(f"no field begins at byte {began}") from error
     if at != end:
@@ -65,7 +69,7 @@ def pieces(message: bytes, bytes_max: int) -> Iterator[tuple[int, int]]:
     try:
         while at < len(message):
             began = at
-            _, at = _content(message, at)
+            at = _behind(message, at)
             if at - start > bytes_max and began > start:
                 yield start, began
                 start = began
@@ -76,21 +80,20 @@ def pieces(message: bytes, bytes_max: int) -> Iterator[tuple[int, int]]:
     yield start, at
 
 
-def _content(message: bytes, at: int) -> tuple[int, int]:
-    """Where the content of the field that begins there begins and ends."""
+def _behind(message: bytes, at: int) -> int:
+    """Where the field that begins there ends."""
     kind = message[at] & _KIND
     while message[at] >= _MORE:
         at += 1
     at += 1
+    if kind == _NUMBER:
+        while message[at] >= _MORE:
+            at += 1
+        return at + 1
     if kind == _LENGTH_DELIMITED:
         size, at = _length(message, at)
-        return at, at + size
-    content = at
-    if kind != _NUMBER:
-        return content, at + _FIXED_BYTES[kind]
-    while message[at] >= _MORE:
-        at += 1
-    return content, at + 1
+        return at + size
+    return at + _FIXED_BYTES[kind]
 
 
 def _length(message: bytes, at: int) -> tuple[int, int]:

@@ -151,9 +151,6 @@ class Loss:
     """The client was never connected to the server."""
     is_final: bool = False
     """No other attempt shall follow."""
-    patience_ms: int | None = None
-    """How long a client that was never connected looks for its server, from its first attempt on; None = as long as
-    the call may take."""
 
     def __str__(self) -> str:
         return f"{self.status}: {self.detail}" if self.detail else self.status

@@ -63,7 +63,6 @@ class Exchange(Generic[RequestT, ReplyT]):
         "_cause",
         "_deadlines",
         "_ends_ms",
-        "_gives_up_ms",
         "_started_ms",
         "attempt_ends_ms",
         "attempts",
@@ -95,8 +94,6 @@ class Exchange(Generic[RequestT, ReplyT]):
         """When the next attempt may start; None while one is in flight."""
         self._started_ms = now_ms
         self._ends_ms = now_ms + deadlines.total_ms
-        self._gives_up_ms: int | None = None
-        """When to stop looking for a server that was never reached, if that is earlier."""
         self._deadlines = deadlines
         self.attempt_ends_ms = 0
         """When the attempt in flight should have been answered, or reported lost."""
@@ -105,8 +102,7 @@ class Exchange(Generic[RequestT, ReplyT]):
     def begin_attempt(self, now_ms: int) -> int:
         """Note that an attempt starts now; return how many milliseconds it may take."""
         assert self.due_ms is not None, "one attempt at a time"
-        ends_ms = self._ends_ms if self._gives_up_ms is None else min(self._ends_ms, self._gives_up_ms)
-        timeout_ms = max(1, min(self._deadlines.attempt_ms, ends_ms - now_ms))
+        timeout_ms = max(1, min(self._deadlines.attempt_ms, self._ends_ms - now_ms))
         self.attempts += 1
         self.due_ms = None
         self.attempt_ends_ms = now_ms + timeout_ms
@@ -157,8 +153,7 @@ class Exchange(Generic[RequestT, ReplyT]):
         return self._again(now_ms, jitter, 0)
 
     def _after_loss(self, loss: Loss, now_ms: int, jitter: float) -> TransactionError | None:
-        self._gives_up_ms = None if loss.patience_ms is None else self._started_ms + loss.patience_ms
-        if loss.is_final or (self._gives_up_ms is not None and now_ms >= self._gives_up_ms):
+        if loss.is_final:
             return unreachable(loss)
         definite = definite_failure(self.rpc.method, loss)
         if definite is not None:

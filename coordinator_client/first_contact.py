@@ -31,6 +31,10 @@ _PAUSE_MS_FIRST: Final = 50
 _PAUSE_MS_MAX: Final = 500
 _NEVER_MS: Final = 2**62
 
+_SEARCH_GAP_MS_MAX: Final = 5_000
+"""Attempts that follow each other by this much at most look for the server in one search. Larger than the pauses between
+the attempts of a call."""
+
 
 class Look(Protocol):
     """Looks whether a server is there, once."""
@@ -81,6 +85,8 @@ class FirstContact:
         self.patience_ms = patience_ms
         self.clock = clock
         self.is_made = False
+        self._search_began_ms: int | None = None
+        self._searched_ms = 0
         self._answers = answers
         self._on_made = on_made
 
@@ -91,16 +97,24 @@ class FirstContact:
             self._answers.reached()
             self._on_made()
 
+    def gives_up_ms(self, now_ms: int) -> int:
+        """Return when patience ends for an attempt that begins now. It is counted from the beginning of the search, of
+        which an attempt may be only a part: calls make several, and consumers begin new ones in the background."""
+        if self._search_began_ms is None or now_ms - self._searched_ms > _SEARCH_GAP_MS_MAX:
+            self._search_began_ms = now_ms
+        self._searched_ms = now_ms
+        return _NEVER_MS if self.patience_ms is None else self._search_began_ms + self.patience_ms
+
     def seek(self, timeout_ms: int) -> str | None:
         """Look until a server answers; return what is wrong where none does in time, or within the patience."""
-        patience_ms = _NEVER_MS if self.patience_ms is None else self.patience_ms
         asked_ms = now_ms = self.clock.monotonic_ms()
-        look_until_ms = asked_ms + min(timeout_ms, max(patience_ms, GIVE_UP_MS))
+        ends_ms, gives_up_ms = asked_ms + timeout_ms, self.gives_up_ms(asked_ms)
+        look_until_ms = min(ends_ms, max(gives_up_ms, asked_ms + GIVE_UP_MS))
         pause_ms = _PAUSE_MS_FIRST
         while (problem := self.look.now(_look_ms(look_until_ms, now_ms))) is not None:
             self.note(problem)
             now_ms = self.clock.monotonic_ms()
-            if now_ms + pause_ms >= asked_ms + min(timeout_ms, patience_ms):
+            if now_ms + pause_ms >= min(ends_ms, gives_up_ms):
                 return problem
             self.clock.pause(pause_ms)
             pause_ms = min(_PAUSE_MS_MAX, pause_ms * 2)
@@ -110,19 +124,15 @@ class FirstContact:
 
     def note(self, problem: str) -> None:
         """A look failed. Whoever waits for the server is told; whoever does not gets an error soon."""
+        self._searched_ms = self.clock.monotonic_ms()
         if self.patience_ms is None or self.patience_ms > GIVE_UP_MS:
             self._answers.waits(self._said(problem))
 
     def lost(self, problem: str, *, is_final: bool) -> Loss:
         """Return what becomes of a request that was not sent."""
-        return Loss(
-            "UNAVAILABLE",
-            self._said(problem),
-            is_unsent=True,
-            is_never_connected=True,
-            is_final=is_final,
-            patience_ms=self.patience_ms,
-        )
+        if is_final:
+            self._search_began_ms = None
+        return Loss("UNAVAILABLE", self._said(problem), is_unsent=True, is_never_connected=True, is_final=is_final)
 
     def _said(self, problem: str) -> str:
         return f"no server answers at {self.endpoint} ({problem})"
@@ -138,13 +148,13 @@ class _Waiting:
         *,
         asked_ms: int,
         timeout_ms: int,
-        patience_ms: int | None,
+        gives_up_ms: int,
     ) -> None:
         self._start = start
         self._on_done: Callable[[Any], None] | None = on_done
         self._call: Call | None = None
         self.ends_ms = asked_ms + timeout_ms
-        self.gives_up_ms = _NEVER_MS if patience_ms is None else asked_ms + patience_ms
+        self.gives_up_ms = gives_up_ms
         self.look_until_ms = min(self.ends_ms, max(self.gives_up_ms, asked_ms + GIVE_UP_MS))
 
     @property
@@ -199,12 +209,13 @@ class ContactFirst:
             return self.transport.start(rpc, request, timeout_ms=timeout_ms, on_done=on_done)
         if self._loop is None or self._loop.is_over:
             self._loop = self._open_loop()
+        asked_ms = self._contact.clock.monotonic_ms()
         waiting = _Waiting(
             lambda left_ms: self.transport.start(rpc, request, timeout_ms=left_ms, on_done=on_done),
             on_done,
-            asked_ms=self._contact.clock.monotonic_ms(),
+            asked_ms=asked_ms,
             timeout_ms=timeout_ms,
-            patience_ms=self._contact.patience_ms,
+            gives_up_ms=self._contact.gives_up_ms(asked_ms),
         )
         self._loop.call_soon(partial(self._add, waiting))
         return waiting
@@ -212,9 +223,10 @@ class ContactFirst:
     def ask(self, rpc: Rpc[RequestT, ReplyT], request: RequestT, *, timeout_ms: int) -> ReplyT | Loss:
         contact = self._contact
         asked_ms = contact.clock.monotonic_ms()
+        gives_up_ms = contact.gives_up_ms(asked_ms)
         problem = None if contact.is_made else contact.seek(timeout_ms)
         if problem is not None:
-            return contact.lost(problem, is_final=contact.patience_ms is not None and contact.patience_ms <= timeout_ms)
+            return contact.lost(problem, is_final=gives_up_ms <= asked_ms + timeout_ms)
         left_ms = asked_ms + timeout_ms - contact.clock.monotonic_ms()
         return self.transport.ask(rpc, request, timeout_ms=max(1, left_ms))
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator_api.v1 import log_pb2 as log
-from coordinator_protocol.wire import bytes_field, field_prefix, split
+from coordinator_protocol.wire import bytes_field, field_prefix, pieces, split
 
 PAYLOAD = bytes_field(log.RecordBatch.PAYLOAD_FIELD_NUMBER)
 
@@ -70,6 +70,17 @@ _FIELDS: list[dict[str, bytes | int]] = [{"payload": b"first"}, {"record_count":
 def test_what_is_no_message_is_refused(damaged: bytes) -> None:
     with pytest.raises(ValueError, match="byte"):
         split(damaged, 0, len(damaged), PAYLOAD)
+
+
+def test_a_length_without_end_is_refused_at_its_tenth_digit() -> None:
+    """To read on takes the square of how long it is: a payload of 500 bytes, unpacked, took hours."""
+    largest = PAYLOAD + b"\xff" * 9 + b"\x01"
+    endless = PAYLOAD + b"\xff" * 1_000
+    for message, why in ((largest, "beyond the end"), (endless, "more digits than any number")):
+        with pytest.raises(ValueError, match=why):
+            split(message, 0, len(message), PAYLOAD)
+        with pytest.raises(ValueError, match=why):
+            list(pieces(message, 10))
 
 
 @given(st.binary(max_size=40))

@@ -32,8 +32,8 @@ _PAUSE_MS_MAX: Final = 500
 _NEVER_MS: Final = 2**62
 
 _SEARCH_GAP_MS_MAX: Final = 5_000
-"""Attempts that follow each other by this much at most look for the server in one search. Larger than the pauses between
-the attempts of a call."""
+"""Attempts that follow each other by this much at most look for the server in one search. Larger than the pauses
+between the attempts of a call."""
 
 
 class Look(Protocol):

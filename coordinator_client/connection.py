@@ -73,8 +73,9 @@ class Connection:
         costs a fraction, by the compiled transport where that is installed; `grpc_session`, the same by grpc.aio in
         any case; or `unary`, a call for each request, which a server without sessions gets anyway.
         `wait`: what a client does that was never connected to its server. False (default): its calls raise Unreachable
-        within two seconds. True: they wait for the server until their own deadlines. A number: for this many seconds,
-        and until their deadlines at most. A client that was connected once always tries until the deadline.
+        within two seconds. True: they wait for the server until their own deadlines. A number: for this many seconds
+        after the first of them began to look, and until their deadlines at most. A client that was connected once
+        always tries until the deadline.
         Raises: Rejected or Misconfigured where one of them cannot be right.
         """
         _check_endpoint(endpoint)

@@ -162,11 +162,30 @@ def test_a_number_is_how_many_seconds_it_waits(world: World, client: Callable[[C
 
 @pytest.mark.parametrize("client", [produce, commit, produce_in_asyncio])
 def test_it_waits_for_longer_than_an_attempt_takes(world: World, client: Callable[[Connection], object]) -> None:
-    """Seconds are counted from the first attempt, of which the call may need several."""
+    """Seconds are counted from the first attempt, of which the call may make several."""
     with pytest.raises(Unreachable):
         client(connection_in(world, FakeLook(world), wait=45))
     assert 44_000 <= world.now_ms <= 46_000
     assert client(connection_in(world, FakeLook(world, up_at_ms=world.now_ms + 44_000), wait=45.5))
+
+
+@pytest.mark.parametrize("wait", [5, 45])
+def test_a_consumer_is_told_after_as_many_seconds(world: World, wait: int) -> None:
+    consumer = Consumer(connection_in(world, FakeLook(world), wait=wait), group_id="g")
+    consumer.subscribe(["t"])
+    with pytest.raises(Unreachable):
+        consumer.poll(60_000)
+    assert wait * 1_000 - 1_000 <= world.now_ms <= wait * 1_000 + 1_000
+
+
+def test_a_search_that_was_given_up_or_long_ago_does_not_count_for_the_next_call(world: World) -> None:
+    connection = connection_in(world, FakeLook(world), wait=20)
+    for deadline_ms, pause_ms in ((15_000, 10_000), (60_000, 0), (60_000, 0)):
+        began_ms = world.now_ms
+        with pytest.raises(Unreachable):
+            Admin(connection, deadline_ms=deadline_ms).create_topic("new")
+        assert min(deadline_ms, 20_000) - 1_000 <= world.now_ms - began_ms <= min(deadline_ms, 20_000)
+        world.pause(pause_ms)
 
 
 def test_a_server_that_came_at_the_last_moment_is_given_the_whole_time_of_the_call(world: World) -> None:

@@ -16,6 +16,8 @@ _KIND: Final = 7
 _MORE: Final = 0x80
 """Set in every byte of a number but its last one; the other bits are digits."""
 _BITS: Final = 0x7F
+_SHIFT_MAX: Final = 56
+"""Of a digit that another one follows: a number has ten digits at most."""
 _FIXED_BYTES: Final = {1: 8, 5: 4}
 """Size of a value by its wire type."""
 
@@ -97,9 +99,12 @@ def _behind(message: bytes, at: int) -> int:
 
 
 def _length(message: bytes, at: int) -> tuple[int, int]:
-    """The number that begins there, and where it ends."""
+    """The number that begins there, and where it ends. Raises ValueError."""
     value = shift = 0
     while (byte := message[at]) >= _MORE:
+        if shift > _SHIFT_MAX:
+            # Each digit costs as much as there are before it: a megabyte of them would keep a processor for minutes.
+            raise ValueError(f"the length before byte {at} has more digits than any number")
         value |= (byte & _BITS) << shift
         shift += 7
         at += 1

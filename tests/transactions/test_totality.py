@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Outcome
@@ -22,6 +23,7 @@ from tests.transactions.world_of_one import (
     changed,
     shard_with,
     steps_in,
+    transaction,
 )
 from txn_coordinator import rules
 from txn_coordinator.codec import TransactionCodec
@@ -148,7 +150,37 @@ def questions(draw: st.DrawFn) -> Question:
             return lambda shard: shard.decide_complete(ID, csn, TURN)
 
 
+def _kept(client: Identity, *, prev_producer_id: int = PRODUCER_ID) -> Transaction:
+    """Opened by producer 7 and kept by a newer instance, whose producer id is another since the first was exhausted."""
+    return replace(
+        transaction(TransactionState.ONGOING),
+        next_producer_id=client.producer_id,
+        next_producer_epoch=client.producer_epoch,
+        prev_producer_id=prev_producer_id,
+        last_producer_epoch=NO_EPOCH,
+        client_txn_version=1,
+    )
+
+
+def _initialise(shard: TransactionShard) -> Decision:
+    init = rules.InitRequest(transactional_id=ID, txn_timeout_ms=1_000)
+    return shard.decide_init(init, TURN, may_abort_and_init=True)
+
+
+def _end(client: Identity, *, version: int) -> Question:
+    end = rules.EndRequest(transactional_id=ID, identity=client, outcome=Outcome.COMMIT, client_txn_version=version)
+    return lambda shard: shard.decide_end(end, TURN)
+
+
+KEEPER = Identity(KEEPER_PRODUCER_ID, 0)
+EXHAUSTED_KEEPER = Identity(KEEPER_PRODUCER_ID, EXHAUSTED)
+
+
 @given(transactions(), questions(), st.sampled_from(TwoPhase))
+@example(_kept(KEEPER), _initialise, TwoPhase.FUSED)
+@example(_kept(EXHAUSTED_KEEPER), _initialise, TwoPhase.FUSED)
+@example(_kept(KEEPER, prev_producer_id=NO_PRODUCER_ID), _end(KEEPER, version=1), TwoPhase.FUSED)
+@example(_kept(KEEPER), _end(KEEPER, version=2), TwoPhase.FUSED)
 @settings(max_examples=300, deadline=None)
 def test_every_state_answers_every_request(before: Transaction, question: Question, two_phase: TwoPhase) -> None:
     shard = shard_with(before, two_phase=two_phase)
@@ -200,5 +232,6 @@ def _check_identity_grew(before: Transaction, after: Transaction) -> None:
         bumped = mine._replace(producer_epoch=mine.producer_epoch + 1)
         assert after.identity in (Identity(FRESH_PRODUCER_ID, 0), mine, *([bumped] if before.is_kept else []))
         assert after.prev_producer_id == (before.prev_producer_id if after.identity == mine else mine.producer_id)
+        assert after.producer_epoch <= EXHAUSTED
     if after.next_producer_id != NO_PRODUCER_ID:
         assert after.state in PREPARED or after.is_kept

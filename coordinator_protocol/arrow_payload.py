@@ -52,6 +52,7 @@ _CHUNK: Final = 1 << 16
 """Offsets that are looked at together."""
 _NODES: Final = 7
 """Key, value, timestamp_ms, headers, a header, its key, its value."""
+_HEADER_NODE: Final = 4
 _BUFFERS: Final = 17
 """Three of each array of bytes, two of timestamps and lists, one of structs."""
 
@@ -69,8 +70,9 @@ class _Described(Struct, frozen=True):
     body_at: int
 
 
-def arrow_record_count(payload: bytes) -> int:
-    """Return how many records a payload of Arrow v1 holds. Every offset and text in it has been checked.
+def arrow_record_count(payload: bytes, *, headers_max: int | None = None) -> int | None:
+    """Return how many records a payload of Arrow v1 holds. Every offset and text in it has been checked. None: it has
+    more headers than `headers_max`, and was not looked at any further.
 
     Raises: NotArrow.
     """
@@ -78,6 +80,8 @@ def arrow_record_count(payload: bytes) -> int:
         described = _describe(payload)
     except struct.error as error:
         raise NotArrow(f"its description is cut off ({error})") from error
+    if headers_max is not None and described.nodes[_HEADER_NODE][0] > headers_max:
+        return None
     _check_arrays(memoryview(payload), described)
     return described.row_count
 

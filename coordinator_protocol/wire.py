@@ -82,6 +82,27 @@ def pieces(message: bytes, bytes_max: int) -> Iterator[tuple[int, int]]:
     yield start, at
 
 
+def open_field(message: bytes, at: int) -> tuple[int, int]:
+    """The number of the field of bytes that begins there, and where its content does. Raises ValueError."""
+    tag, at = _length(message, at)
+    _, at = _length(message, at)
+    return tag >> 3, at
+
+
+def has_more_fields(message: bytes, start: int, end: int, count_max: int) -> bool:
+    """Whether more than `count_max` fields lie in the message between `start` and `end`. Looks at no more than that,
+    and not behind what is no field."""
+    at = start
+    try:
+        for _ in range(count_max):
+            if at >= end:
+                return False
+            at = _behind(message, at)
+    except (IndexError, KeyError, ValueError):
+        return False
+    return at < end
+
+
 def _behind(message: bytes, at: int) -> int:
     """Where the field that begins there ends."""
     kind = message[at] & _KIND

@@ -17,10 +17,17 @@ from coordinator_protocol.batch import Compression, Encoding
 from coordinator_protocol.compression import UNPACKED_BYTES_MAX, pack
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import KIBI, MEBI, Limits
+from coordinator_protocol.wire import bytes_field, field_prefix
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.worker import WorkerLost
-from partition_log.batch_checks import RECORDS_HERE_MAX, RECORDS_MAX, UNPACKED_HERE_BYTES_MAX, BatchChecks
+from partition_log.batch_checks import (
+    FIELDS_MAX,
+    RECORDS_HERE_MAX,
+    RECORDS_MAX,
+    UNPACKED_HERE_BYTES_MAX,
+    BatchChecks,
+)
 from partition_log.requests import ProduceRequest, ProduceResult
 from tests.harness.workers import HeldWorker
 from tests.log.log_room import COMMIT, CONTEXT, NOBODY, TOPIC, Batch, LogRoom, Producer, code, transactional
@@ -398,6 +405,77 @@ def test_a_large_payload_is_parsed_piece_by_piece() -> None:
         assert tracemalloc.get_traced_memory()[1] < 4 * MEBI
     finally:
         tracemalloc.stop()
+
+
+class TestWhatMayHoldMuch:
+    """What a payload costs does not rest on what it says of itself."""
+
+    @pytest.fixture
+    def parsed(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """How many records were parsed each time."""
+        parsed: list[int] = []
+
+        def parse(plain: bytes) -> log.Records:
+            records = log.Records.FromString(plain)
+            parsed.append(len(records.records))
+            return records
+
+        monkeypatch.setattr("partition_log.batch_checks._parse", parse)
+        return parsed
+
+    @pytest.mark.parametrize("record", [b"\n\0", b"\x8a\0\0"], ids=["shortest tag", "longer tag"])
+    def test_more_records_than_it_says(self, room: LogRoom, parsed: list[int], record: bytes) -> None:
+        payload = record * ((MEBI - KIBI) // len(record))
+        for count in (1, 1_000):
+            parsed.clear()
+            room.worker.is_held = True
+            sent = room.send(with_payload(payload, count=count))
+            assert not parsed, "so many are not parsed on the loop"
+            room.worker.is_held = False
+            room.worker.release()
+            room.flush()
+            (result,) = sent.result()
+            assert result.error is not None
+            assert f"holds {count} records and holds more" in result.error.message
+            assert len(parsed) == 1, "nor behind the piece that has too many"
+            assert parsed[0] <= 256 * KIBI // len(record)
+
+    def test_what_is_parsed_on_the_loop_has_a_bounded_number_of_records(self, room: LogRoom, parsed: list[int]) -> None:
+        """The worker is not asked, whatever lies in the values, unless it looks like records."""
+        for content in (b"v" * 100, b"one\ntwo\n" * 12, b'{"name": "value"}' * 6):
+            rows = [(None, content, 5, ())] * (512 * KIBI // (len(content) + 4))
+            assert room.append(batch_of(rows)).error is None
+        assert room.worker.done_count == 1, "one line in four bytes may be a record"
+        lines = [(None, b"\n" * 500 * KIBI, 5, ())]
+        assert room.append(batch_of(lines)).error is None
+        assert room.worker.done_count == 2
+
+    @pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
+    def test_a_record_of_nothing_but_headers(self, room: LogRoom, parsed: list[int], compression: Compression) -> None:
+        def record(field_count: int) -> Batch:
+            content = b'"\0' * field_count
+            return with_payload(pack(field_prefix(b"\n", len(content)) + content, compression), compression=compression)
+
+        assert room.append(record(FIELDS_MAX)).error is None
+        assert parsed == [1]
+        for more in (1, 300_000):
+            refused = room.append(record(FIELDS_MAX + more))
+            assert code(refused) is ErrorCode.INVALID_RECORD
+            assert refused.error is not None
+            assert f"its record 0 has more than {FIELDS_MAX} fields" in refused.error.message
+        assert parsed == [1], "it was never parsed"
+
+    def test_arrow_with_many_headers_is_checked_elsewhere(self, room: LogRoom) -> None:
+        many = [(None, None, 5, (("", None),) * (RECORDS_HERE_MAX + 1))]
+        assert room.append(batch_of(many, encoding=Encoding.ARROW_V1)).error is None
+        assert room.worker.done_count == 1
+        assert len(read(batch_of(many, encoding=Encoding.ARROW_V1))) == 1
+
+    def test_what_a_newer_writer_adds_may_be_large(self, room: LogRoom) -> None:
+        """Only records have a limit to their fields: what is not known here is no message of ours."""
+        unknown = bytes_field(9) + field_prefix(b"", 400 * KIBI) + b"\x78\x05" * (200 * KIBI)
+        payload = pack(encode_records([ROW]) + unknown, Compression.ZSTD)
+        assert room.append(with_payload(payload, compression=Compression.ZSTD)).error is None
 
 
 def test_records_of_newer_writers_are_taken(room: LogRoom) -> None:

@@ -11,6 +11,7 @@ INVALID_RECORD likewise.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -61,16 +62,27 @@ _RECORDS: Final = Encoding.RECORDS_V1
 _parse: Final = log_pb2.Records.FromString
 
 
+class CheckEnd(StrEnum):
+    """How a check elsewhere ended."""
+
+    TAKEN = "taken"
+    REFUSED = "refused"
+    LOST = "lost"
+    NO_ROOM = "no_room"
+
+
 class BatchChecks:
     """Looks at batches before they are appended: header and checksum, then the payload, here or by a worker."""
 
     def __init__(self, worker: Worker, limits: Limits) -> None:
-        self._worker = worker
+        self.worker = worker
         self.limits = limits
         self._room = bytearray(UNPACKED_HERE_BYTES_MAX)
         self.waiting_bytes = 0
         """Of payloads that are being checked elsewhere."""
         self.waiting_batches = 0
+        self.ended: dict[str, int] = dict.fromkeys(CheckEnd, 0)
+        """Of checks elsewhere, how many ended how."""
 
     def take(
         self, header: BatchHeader, payload: bytes, *, crc: int | None, validates_payload: bool
@@ -120,19 +132,33 @@ class BatchChecks:
         if self.waiting_bytes and (
             self.waiting_bytes + size > WAITING_BYTES_MAX or self.waiting_batches >= WAITING_BATCHES_MAX
         ):
+            self.ended[CheckEnd.NO_ROOM] += 1
             raise Refused(
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many payloads wait to be checked; try again shortly"
             )
         self.waiting_bytes += size
         self.waiting_batches += 1
         argument = (int(header.encoding), int(header.compression), header.record_count, payload)
-        found = self._worker.run(why_unreadable, argument)
+        found = self.worker.run(why_unreadable, argument)
         found.on_settled(lambda _found: self._checked(size))
-        return found.recover(_lost).map(_judge)
+        return found.recover(self._lost).map(self._judge)
 
     def _checked(self, size: int) -> None:
         self.waiting_bytes -= size
         self.waiting_batches -= 1
+
+    def _judge(self, why: str | None) -> None:
+        self.ended[CheckEnd.REFUSED if why else CheckEnd.TAKEN] += 1
+        if why:
+            raise _unreadable(why)
+
+    def _lost(self, error: Exception) -> str | None:
+        if isinstance(error, WorkerLost):
+            self.ended[CheckEnd.LOST] += 1
+            raise Refused(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the payload was not checked ({error}); send the batch again"
+            ) from error
+        raise error
 
 
 def why_unreadable(argument: tuple[int, int, int, bytes]) -> str | None:
@@ -200,16 +226,3 @@ def _unreadable(why: str) -> Refused:
     return Refused(
         ErrorCode.INVALID_RECORD, f"no reader could read the batch: {why}; encode it as its header says, and send that"
     )
-
-
-def _judge(why: str | None) -> None:
-    if why:
-        raise _unreadable(why)
-
-
-def _lost(error: Exception) -> str | None:
-    if isinstance(error, WorkerLost):
-        raise Refused(
-            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the payload was not checked ({error}); send the batch again"
-        ) from error
-    raise error

@@ -210,6 +210,13 @@ FAMILIES: Final = (
         (),
         "Payloads that wait until another process has looked whether readers can decode them; at most 64 MiB.",
     ),
+    _gauge("txn_partition_unchecked_batches", (), "Batches that wait so; at most 10,000."),
+    _counter(
+        "txn_partition_payload_checks_total",
+        ("result",),
+        "Checks of payloads in that process, by what came of them: taken, refused (INVALID_RECORD), lost (the process "
+        "died; clients send again), no_room (too many wait; clients come again).",
+    ),
     _counter(
         "txn_partition_expired_producers_total", (), "Producers that did not write for long and that partitions forgot."
     ),

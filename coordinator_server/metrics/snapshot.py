@@ -131,8 +131,10 @@ class Snapshots:
             **numbers.calls.snapshot(self.calls_in_flight()),
             **self._runtime(),
             "txn_rpc_answer_bytes": single(self.answers.held_bytes),
-            "txn_partition_unchecked_bytes": single(self.checks.waiting_bytes),
             "txn_rpc_answers_refused_total": _by_one_label(self.answers.refused),
+            "txn_partition_unchecked_bytes": single(self.checks.waiting_bytes),
+            "txn_partition_unchecked_batches": single(self.checks.waiting_batches),
+            "txn_partition_payload_checks_total": _by_one_label(self.checks.ended),
             **({} if self.loaded is None else self._of_loaded(self.loaded, now_ms)),
         }
 

@@ -241,6 +241,16 @@ ROWS: Final[dict[str, Sequence[Panel | Latency | Number]]] = {
             [Query(chosen("txn_partition_damaged_places_total"), "{{topic}}, {{family}}")],
         ),
         Panel(
+            "Checks of payloads",
+            "Of what takes long, in a process of its own: how they ended, and how many wait. Refused: a writer whose"
+            " batches nobody could read. No room: it does not keep up.",
+            "short",
+            [
+                Query(rate("txn_partition_payload_checks_total", "result"), "{{result}} per second"),
+                Query(chosen("txn_partition_unchecked_batches"), "batches waiting"),
+            ],
+        ),
+        Panel(
             "Verifications",
             "AddPartitionsToTxn that only asks, by what it was told.",
             "ops",

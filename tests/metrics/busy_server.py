@@ -17,23 +17,27 @@ from coordinator_api.v1 import (
     transaction_pb2,
     transaction_pb2_grpc,
 )
-from coordinator_protocol.batch import BatchHeader, Encoding
+from coordinator_protocol.batch import BatchHeader, Compression, Encoding
+from coordinator_protocol.compression import pack
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
 from coordinator_runtime.rows import SHARD_EPOCH_TYPE, state_row
 from coordinator_runtime.store import Family
+from coordinator_runtime.worker import WorkerLost
 from coordinator_server.answer_bytes import AnswerLimits
 from coordinator_server.metrics.instruments import Histogram
 from coordinator_server.metrics.loop_lag import LoopLag
 from coordinator_server.metrics.samples import Sample, Snapshot
+from partition_log.batch_checks import WAITING_BYTES_MAX
 from partition_log.codec import log_key
 from partition_log.markers import PartitionMarkers
 from partition_log.shard import Append, LogShard
 from tests.harness.in_process import InProcessServer
 from tests.harness.memory_store import Damage
 from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS, until
+from tests.harness.workers import HeldWorker
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.state import Transaction, TransactionState, step
 
@@ -176,19 +180,6 @@ class BusyServer:
         )
         await self.log.Fetch(request, timeout=DEADLINE_SECONDS)
 
-    async def unchecked_payload(self) -> None:
-        """It is sent to another process, which finds that nobody could read it."""
-        batch = log_pb2.RecordBatch(
-            record_count=1,
-            encoding=log_pb2.ENCODING_RECORDS_V1,
-            compression=log_pb2.COMPRESSION_GZIP,
-            payload=b"no gzip",
-        )
-        request = log_pb2.ProduceRequest(batches=[log_pb2.PartitionBatch(topic="t", partition=0, batch=batch)])
-        waiting = asyncio.ensure_future(self.log.Produce(request, timeout=DEADLINE_SECONDS))
-        await self.until(lambda snapshot: snapshot["txn_partition_unchecked_bytes"][()] == len(batch.payload))
-        assert (await waiting).results[0].error_code == ErrorCode.INVALID_RECORD
-
     # The story
 
     async def outcomes(self) -> None:
@@ -246,6 +237,37 @@ class BusyServer:
         await self.log.ListOffsets(log_pb2.ListOffsetsRequest())
         await self.until(lambda snapshot: snapshot["txn_rpc_answers_refused_total"]["server",] == 1)
         answers.release("somebody", AnswerLimits().bytes_max)
+
+    async def payloads(self) -> None:
+        """Payloads that take long to check: one that readers can decode, one that they cannot, one that is lost with
+        the process that checks, and one that finds no room."""
+        checks, worker = self.server.parts.batch_checks, HeldWorker(is_held=True)
+        checks.worker = worker
+        await self.topic("packed", 1)
+        plain = log_pb2.Records(records=[log_pb2.Record(value=bytes(100_000))]).SerializeToString()
+        sent = [asyncio.ensure_future(self._produce_packed(plain, record_count)) for record_count in (1, 2)]
+        await self.until(lambda snapshot: snapshot["txn_partition_unchecked_batches"][()] == len(sent))
+        worker.release()
+        assert await asyncio.gather(*sent) == [0, ErrorCode.INVALID_RECORD]
+        sent = [asyncio.ensure_future(self._produce_packed(plain, 1))]
+        await self.until(lambda snapshot: snapshot["txn_partition_unchecked_batches"][()] == len(sent))
+        checks.waiting_bytes += WAITING_BYTES_MAX
+        assert await self._produce_packed(plain, 1) == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        checks.waiting_bytes -= WAITING_BYTES_MAX
+        worker.die(WorkerLost("the test ends it"))
+        assert await asyncio.gather(*sent) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        assert self.note()["txn_partition_unchecked_bytes"][()] == 0
+
+    async def _produce_packed(self, plain: bytes, record_count: int) -> int:
+        """Returns the error code."""
+        batch = log_pb2.RecordBatch(
+            record_count=record_count,
+            encoding=log_pb2.ENCODING_RECORDS_V1,
+            compression=log_pb2.COMPRESSION_GZIP,
+            payload=pack(plain, Compression.GZIP),
+        )
+        request = log_pb2.ProduceRequest(batches=[log_pb2.PartitionBatch(topic="packed", batch=batch)])
+        return int((await self.log.Produce(request, timeout=DEADLINE_SECONDS)).results[0].error_code)
 
     async def crowd(self) -> None:
         """The disk stands still: calls wait, groups queue, and who comes too late is told so."""

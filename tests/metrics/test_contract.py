@@ -68,6 +68,7 @@ async def test_a_run_that_meets_everything_produces_every_metric() -> None:
     assert seen.labels("txn_coordinator_fenced_total") == {(reason,) for reason in reasons}
     assert seen.labels("txn_coordinator_init_total") >= {("new",), ("bump",), ("rotate",)}
     assert seen.labels("txn_coordinator_verifications_total") == {("all",), ("missing",), ("refused",)}
+    assert seen.labels("txn_partition_payload_checks_total") == {("taken",), ("refused",), ("lost",), ("no_room",)}
     assert seen.labels("txn_coordinator_invalid_transitions_total") == {("PrepareAbort", "Ongoing")}
     assert seen.labels("txn_coordinator_marker_retries_total") == {("INVALID_TXN_STATE",)}
     assert seen.labels("txn_coordinator_marker_alarms_total") == {("INVALID_TXN_STATE",)}
@@ -98,8 +99,8 @@ async def _run_everything(seen: Seen) -> None:
         await busy.topic("with-partitions-beyond-the-limit")
         await busy.outside_decision()
         await busy.stuck_marker()
-        await busy.unchecked_payload()
         await busy.crowd()
+        await busy.payloads()
         await busy.bugs()
         await busy.damage()
         await busy.until(lambda snapshot: bool(seen.labels("txn_runtime_event_loop_lag_seconds")))

@@ -57,8 +57,8 @@ def test_python_m_writes_committed_records_to_parquet_and_accounts_for_all(
         (1, 0, b"c"),
     ]
     assert [line.split() for line in done.stdout.splitlines()[2:4]] == [
-        [flights, "0", "0", "7", "7", "7", "2", "3", "2"],
-        [flights, "1", "0", "2", "2", "2", "1", "0", "1"],
+        [flights, "0", "0", "7", "7", "7", "2", "3", "2", "0"],
+        [flights, "1", "0", "2", "2", "2", "1", "0", "1", "0"],
     ]
     assert done.stdout.splitlines()[-1].startswith("3 rows, read_committed, ")
     assert f"writing Parquet to {output}" in done.stderr

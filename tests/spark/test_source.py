@@ -213,3 +213,29 @@ def test_one_call_reads_what_is_committed(spark: SparkSession, topics: Topics) -
     topics.commit(topic, ["a", "b"])
     topics.abort(topic, ["x"])
     assert values(read_committed(spark, topics.endpoint, topic, columns="partition,offset,value")) == ["a", "b"]
+
+
+def test_a_batch_that_cannot_be_read_fails_its_task_and_is_named(read: Read, topics: Topics) -> None:
+    topic = _with_a_corrupt_batch(topics)
+    with pytest.raises(Exception, match=rf"CorruptBatch.*CORRUPT_MESSAGE.*{topic}-1 at offset 3.*onCorruptBatch=skip"):
+        read(topic).collect()
+    # Nobody is kept from what lies elsewhere.
+    assert values(read(topic, startingOffsets=offsets(topic, p0=-2, p1=5))) == ["a", "d"]
+
+
+def test_a_batch_that_cannot_be_read_is_skipped_and_accounted_for(read: Read, topics: Topics) -> None:
+    topic = _with_a_corrupt_batch(topics)
+    assert values(read(topic, onCorruptBatch="skip")) == ["a", "b", "c", "d"]
+    rows = read(topic, onCorruptBatch="skip", report="ranges").orderBy("partition").collect()
+    assert [(row.partition, row.corruptBatches, row.corruptOffsets) for row in rows] == [(0, 0, 0), (1, 1, 2)]
+
+
+def _with_a_corrupt_batch(topics: Topics) -> str:
+    """Nothing is wrong with partition 0. In partition 1 two records and a marker lie before offset 3, and one record
+    from offset 5 on; between them is a batch that no reader can decode."""
+    topic = topics.create(2, validate_payload="header")
+    topics.commit(topic, ["a"])
+    topics.commit(topic, ["b", "c"], partition=1)
+    topics.corrupt(topic, 2, partition=1)
+    topics.commit(topic, ["d"], partition=1)
+    return topic

@@ -7,9 +7,13 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
+import grpc
+
+from coordinator_api.v1 import log_pb2, log_pb2_grpc
 from coordinator_client.admin import Admin
 from coordinator_client.connection import Connection
 from coordinator_client.producer import Producer
+from tests.harness.patience import DEADLINE_SECONDS
 
 
 class Abort(Exception):
@@ -37,11 +41,11 @@ class Topics:
             producer.close()
         self._connection.close()
 
-    def create(self, partition_count: int = 1) -> str:
+    def create(self, partition_count: int = 1, *, validate_payload: str = "full") -> str:
         """Return the name of a new topic."""
         self._count += 1
         name = f"{self._prefix}-{self._count}"
-        self._admin.create_topic(name, partition_count)
+        self._admin.create_topic(name, partition_count, config={"validate_payload": validate_payload})
         return name
 
     def recreate(self, name: str, partition_count: int = 1) -> None:
@@ -89,6 +93,17 @@ class Topics:
         with Producer(self._connection, encoding=encoding, compression="gzip") as producer:
             for value in values:
                 producer.send(name, value.encode(), partition=0, timestamp_ms=1_500)
+
+    def corrupt(self, name: str, record_count: int, *, partition: int = 0) -> None:
+        """Write a batch that no reader can decode, to a topic that takes any payload."""
+        batch = log_pb2.RecordBatch(
+            record_count=record_count, encoding=log_pb2.ENCODING_RECORDS_V1, payload=b"no records"
+        )
+        item = log_pb2.PartitionBatch(topic=name, partition=partition, batch=batch)
+        with grpc.insecure_channel(self.endpoint) as channel:
+            log = log_pb2_grpc.LogServiceStub(channel)
+            reply = log.Produce(log_pb2.ProduceRequest(batches=[item]), timeout=DEADLINE_SECONDS)
+        assert reply.results[0].error_code == 0, reply
 
     def _producer(self, encoding: str = "arrow") -> Producer:
         self._count += 1

@@ -70,21 +70,27 @@ def unpack(payload: bytes | memoryview, compression: Compression, *, bytes_max: 
     """
     if compression is Compression.NONE:
         return bytes(payload)
-    # Room for little first: to clear all that may be needed costs more than most payloads.
-    room_bytes = min(bytes_max, max(_ROOM_BYTES_MIN, _ROOM_GROWTH * len(payload)))
-    while True:
+    why: Exception | None = None
+    for room_bytes in _rooms(len(payload), bytes_max):
         room = bytearray(room_bytes)
         try:
             size = _CODECS[compression].decompress_into(payload, room)
         except cramjam.DecompressionError as error:
-            if room_bytes == bytes_max:
-                raise NotUnpackable(_why(error, compression, bytes_max)) from error
-            room_bytes = min(bytes_max, room_bytes * _ROOM_GROWTH)
+            why = error
         else:
             return bytes(memoryview(room)[:size])
+    assert why is not None, "there is always room to try"
+    raise NotUnpackable(_why(why, compression, bytes_max)) from why
 
 
-def _why(error: cramjam.DecompressionError, compression: Compression, bytes_max: int) -> str:
+def _rooms(packed_bytes: int, bytes_max: int) -> list[int]:
+    """Sizes of room to try, `bytes_max` last. Little first: to clear all that may be needed costs more than most
+    payloads."""
+    first = max(_ROOM_BYTES_MIN, _ROOM_GROWTH * packed_bytes)
+    return sorted({min(bytes_max, first), min(bytes_max, _ROOM_GROWTH * first), bytes_max})
+
+
+def _why(error: Exception, compression: Compression, bytes_max: int) -> str:
     if _NO_ROOM in str(error):
         return f"its {compression.name.lower()} payload unpacks to more than {bytes_max} bytes"
     return f"its {compression.name.lower()} payload cannot be unpacked ({error})"

@@ -160,7 +160,7 @@ class Fetcher:
             partition.look_up(reset)
             return
         if error.code == ErrorCode.CORRUPT_MESSAGE and fields.next_offset > partition.fetch_offset:
-            self._corrupt(partition, error, fields.next_offset, now_ms)
+            self._corrupt(partition, error, fields.next_offset)
             return
         partition.retry_at_ms = now_ms + BACKOFF_MS_FIRST
         self._desk.refused(Method.FETCH, partition, error, now_ms)
@@ -174,8 +174,9 @@ class Fetcher:
             error.action = "seek() to an offset that exists, or set auto_offset_reset to earliest or latest."
         partition.problem = error
 
-    def _corrupt(self, partition: OwnedPartition, why: TransactionError, next_offset: int, now_ms: int) -> None:
-        """Nothing can be read from where the partition stands up to `next_offset`."""
+    def _corrupt(self, partition: OwnedPartition, why: TransactionError, next_offset: int) -> None:
+        """Nothing can be read from where fetching stands up to `next_offset`. Poll raises that once it has handed out
+        what was fetched before."""
         topic, number = partition.name
         error = CorruptBatch(
             why.code,
@@ -189,11 +190,8 @@ class Fetcher:
             self._desk.skipped.add(error)
             partition.go_on_at(next_offset)
             return
-        partition.retry_at_ms = now_ms + BACKOFF_MS_FIRST
-        if not partition.buffer:
-            # What lies before the damage is handed out first; then it is asked for again.
-            error.action = SEEK_BEHIND
-            partition.problem = error
+        error.action = SEEK_BEHIND
+        partition.problem = error
 
 
 def _wants(partition: OwnedPartition) -> bool:

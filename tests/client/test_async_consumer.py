@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import pytest
 
-from coordinator_client import AsyncConsumer, AsyncRebalanceListener, TopicPartition
+from coordinator_client import AsyncConsumer, AsyncRebalanceListener, CorruptBatch, TopicPartition
 from tests.client.consumers import T0, T1, Room, values
 from tests.client.world import Fault
 
@@ -40,6 +40,50 @@ def test_it_reads_commits_and_leaves(room: Room) -> None:
 
     room.world.run(use())
     assert room.group.offsets == {T0: 2}
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["told by the server", "found by the consumer"])
+class TestWhatCannotBeRead:
+    """Offset 0 is good, 1 and 2 cannot be read, 3 is good."""
+
+    @pytest.fixture
+    def room(self, is_told: bool) -> Room:
+        room = Room()
+        room.topic.append(0, b"a")
+        room.topic.append_unreadable(0, 2)
+        room.topic.append(0, b"b")
+        if is_told:
+            room.topic.partitions[0].damaged.add(1)
+        room.group.give(0)
+        return room
+
+    def test_it_is_raised_in_its_turn_and_can_be_passed(self, room: Room) -> None:
+        async def use() -> None:
+            async with member(room) as consumer:
+                assert values(await consumer.poll()) == [b"a"]
+                with pytest.raises(CorruptBatch, match=r"t-0 at offset 1: .*seek\(\) behind") as caught:
+                    await consumer.poll(10_000)
+                error = caught.value
+                assert (error.topic, error.partition, error.offset, error.next_offset) == ("t", 0, 1, 3)
+                assert await consumer.position(T0) == 1
+                consumer.seek(T0, error.next_offset)
+                assert values(await consumer.poll()) == [b"b"]
+                assert consumer.skipped.batches == 0
+
+        room.world.run(use())
+
+    def test_it_may_be_skipped_and_is_counted(self, room: Room) -> None:
+        async def use() -> list[bytes | None]:
+            seen: list[bytes | None] = []
+            async with member(room, on_corrupt_batch="skip") as consumer:
+                while batch := await consumer.poll(1_000):
+                    seen += values(batch)
+                assert (consumer.skipped.batches, consumer.skipped.offsets) == (1, 2)
+                assert await consumer.position(T0) == 4
+            return seen
+
+        assert room.world.run(use()) == [b"a", b"b"]
+        assert room.group.offsets == {T0: 4}
 
 
 def test_records_come_one_by_one(room: Room) -> None:

@@ -271,6 +271,21 @@ def test_damage_that_the_server_tells_is_raised_behind_what_lies_before(room: Ro
     assert consumer.skipped.batches == 0
 
 
+def test_damage_that_the_server_tells_waits_until_what_was_fetched_before_is_handed_out(room: Room) -> None:
+    room.topic.append(0, b"a", b"b", b"c")
+    room.topic.append(0, b"damaged")
+    room.topic.partitions[0].damaged.add(3)
+    room.group.give(0)
+    consumer = room.member()
+    for expected in (b"a", b"b", b"c"):
+        assert values(consumer.poll(max_records=1)) == [expected]
+        # Meanwhile it looks behind what it has, and is told.
+        room.world.pause(2_000)
+    with pytest.raises(CorruptBatch, match="t-0 at offset 3: damaged"):
+        consumer.poll()
+    assert consumer.position(T0) == 3
+
+
 def test_offsets_can_be_asked_for(room: Room) -> None:
     room.topic.append(0, b"a", b"b")
     room.group.offsets[T0] = 1

@@ -143,15 +143,10 @@ def _take(audit: PartitionAudit, batch: StoredBatch) -> None:
         audit.damaged.append(f"the batch that ends at {header.last_offset} lies under the key {batch.key_offset}")
     audit.end_offset = header.last_offset + 1
     audit.batch_count += 1
-    try:
-        verify_batch(batch.encoded)
-    except Refused as damage:
-        # Its header can be read, so the fold goes on: one flipped bit should not look like a hundred wrong rows.
-        audit.damaged.append(f"at offset {header.base_offset}: {damage.message}")
-    else:
-        why = _why_unreadable(batch) if audit.opens_payloads and not header.is_control else None
-        if why:
-            audit.damaged.append(f"at offset {header.base_offset}: no reader can read the batch: {why}")
+    # Its header can be read, so the fold goes on: one flipped bit should not look like a hundred wrong rows.
+    damage = damage_of(batch, opens_payload=audit.opens_payloads)
+    if damage:
+        audit.damaged.append(damage)
     marker = batch.marker
     if marker is not None:
         _take_marker(audit, header.base_offset, marker)
@@ -161,9 +156,18 @@ def _take(audit: PartitionAudit, batch: StoredBatch) -> None:
         audit.last_offsets[header.producer_id] = header.last_offset
 
 
-def _why_unreadable(batch: StoredBatch) -> str | None:
+def damage_of(batch: StoredBatch, *, opens_payload: bool) -> str | None:
+    """What is wrong with the bytes of a batch whose header can be read; None: nothing. `opens_payload`: its topic takes
+    only what readers can decode."""
     header = batch.header
-    return why_unreadable((header.encoding, header.compression, header.record_count, bytes(batch.payload)))
+    try:
+        verify_batch(batch.encoded)
+    except Refused as damage:
+        return f"at offset {header.base_offset}: {damage.message}"
+    if not opens_payload or header.is_control:
+        return None
+    why = why_unreadable((header.encoding, header.compression, header.record_count, bytes(batch.payload)))
+    return f"at offset {header.base_offset}: no reader can read the batch: {why}" if why else None
 
 
 def _known(audit: PartitionAudit, producer_id: int, follows: Callable[[ProducerEntry], bool]) -> ProducerEntry | None:

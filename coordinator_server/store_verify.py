@@ -21,7 +21,7 @@ from coordinator_protocol.errors import Refused
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.store import Family, StoreUnreadable
 from coordinator_server import stored
-from coordinator_server.partition_audit import LoggedMarker, PartitionAudit, audit_log, producer_differences
+from coordinator_server.partition_audit import LoggedMarker, PartitionAudit, audit_log, damage_of, producer_differences
 from coordinator_server.stored import HistoryRow, StoredRows
 from partition_log.batches import LogDamaged
 from partition_log.catalog.codec import TOPIC_TYPE
@@ -201,6 +201,9 @@ class _Verification:
             check.examined += 1
             if end_offset is not None and batch.header.base_offset != end_offset:
                 check.violated(f"{name}: the batch at offset {batch.header.base_offset} does not follow {end_offset}")
+            damage = damage_of(batch, opens_payload=ordinal in self._validated)
+            if damage:
+                check.violated(f"{name}: {damage}")
             end_offset = batch.header.last_offset + 1
 
     def _check_positions(self, check: Check, name: str, head: PartitionHead, audit: PartitionAudit) -> None:

@@ -176,6 +176,12 @@ def flip_a_bit(damaged: Damaged) -> None:
     damaged.spoil(LOG, codec.log_key(0, 1), lambda batch: batch[:-1] + bytes([batch[-1] ^ 1]))
 
 
+def flip_a_bit_behind_what_was_trimmed(damaged: Damaged) -> None:
+    flip_a_bit(damaged)
+    head = stored.heads(damaged.store)[0]
+    damaged.put(HEAD, codec.partition_key(0), codec.encode_head(replace(head, log_start_offset=2)))
+
+
 def cut_a_batch(damaged: Damaged) -> None:
     damaged.spoil(LOG, codec.log_key(0, 1), lambda batch: batch[:66])
 
@@ -343,6 +349,7 @@ DAMAGES = [
     (write_a_late_batch, "positions", "t-0: end 5, last stable 5, 0 open"),
     (lose_a_batch, "batches", "t-0: the batch at offset 2 does not follow, 0 is next"),
     (flip_a_bit, "batches", "t-0: at offset 0: not a stored batch: the checksum says"),
+    (flip_a_bit_behind_what_was_trimmed, "batches", "t-0: at offset 0: not a stored batch: the checksum says"),
     (cut_a_batch, "batches", "and is cut off after 66"),
     (put_a_batch_under_another_key, "batches", "t-1: the batch that ends at 2 lies under the key 3"),
     (move_the_stable_offset, "positions", "t-1: end 3, last stable 3, 1 open"),

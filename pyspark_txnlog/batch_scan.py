@@ -9,13 +9,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from coordinator_protocol.allocation import keep_freed_memory
 from pyspark_txnlog.options import ReadOptions, Report
 from pyspark_txnlog.ranges import OffsetRange, split_ranges
+
+SKIP_ADVICE: Final = (
+    "Restore the partition from a copy; or do without these records, with the option onCorruptBatch=skip, which counts "
+    "them."
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,9 +60,8 @@ class RangeReader(DataSourceReader):
         check_dependencies()
         # A worker of Spark does nothing else meanwhile, and would give every answer back to the system page by page.
         keep_freed_memory()
-        if self._options.report is Report.RANGES:
-            return self._count(partition.value)
-        return self._rows(partition.value)
+        rows = self._count if self._options.report is Report.RANGES else self._rows
+        return _advised(rows(partition.value))
 
     def _rows(self, scanned: OffsetRange) -> Iterator[pa.RecordBatch]:
         from pyspark_txnlog.arrow_rows import spark_batches
@@ -75,6 +79,17 @@ class RangeReader(DataSourceReader):
         from pyspark_txnlog.planning import open_range, shared_connection
 
         return open_range(shared_connection(self._options.endpoint), self._options, scanned)
+
+
+def _advised(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows; where a batch cannot be read, the error names the option that its reader has here."""
+    from coordinator_client.errors import CorruptBatch
+
+    try:
+        yield from rows
+    except CorruptBatch as error:
+        error.action = SKIP_ADVICE
+        raise
 
 
 def _batches(reader: BatchReader) -> Iterable[FetchedBatch]:

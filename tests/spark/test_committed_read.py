@@ -59,6 +59,7 @@ def test_an_open_transaction_holds_the_end_back_and_the_summary_shows_where(
             rows=2,
             aborted_records=0,
             control_records=1,
+            corrupt_offsets=0,
         ),
     )
 

@@ -150,8 +150,9 @@ class RecordBatch(_message.Message):
     """The encoded records, compressed as named. Last, so that it can be written and read without copying.
     Produce and Transact refuse with INVALID_RECORD what readers could not read: a payload that does not unpack, or to
     more than 16 MiB; that is not of its encoding; that does not hold record_count records, or more than 1,048,576 of
-    them. Large ones are checked apart from other work; what the same producer sends meanwhile waits, so its order
-    stays. A topic with validate_payload=header takes any payload, and its readers must be ready for that.
+    them, or a record of more than 131,072 fields (headers, above all). Large ones are checked apart from other work;
+    what the same producer sends meanwhile waits, so its order stays. A topic with validate_payload=header takes any
+    payload, and its readers must be ready for that.
     """
     @_builtins.property
     def marker(self) -> Global___ControlMarker:

@@ -281,7 +281,7 @@ class Config(BaseSettings):
     """Connections of callers; more are closed as soon as they come. At most what the limit of open files (`ulimit -n`)
     leaves beside the store. Too small: clients are kept out. Too large: each may hold its share of memory."""
 
-    streams_per_connection_max: Annotated[int, Field(ge=100, le=100_000)] = 1_000
+    streams_per_connection_max: Annotated[int, Field(ge=100, le=100_000)] = 4_096
     """Calls and sessions of one connection that have not ended; a client waits before it begins more. Too small: long
     polls of a process hold up its other calls. Too large: one connection takes much memory."""
 

@@ -53,7 +53,7 @@ class TransportOptions:
     has_reflection: bool = False
     """Whether tools may ask for the names and messages of the services."""
     connections_max: int = 10_000
-    streams_max: int = 1_000
+    streams_max: int = 4_096
     """Calls and streams of one connection that have not ended."""
 
 

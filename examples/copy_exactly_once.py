@@ -108,8 +108,12 @@ def copy(options: argparse.Namespace) -> int:
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             max_poll_records=options.batch,
+            # A copier may be started while the server is down, and waits for it.
+            wait=True,
         ) as consumer,
-        Producer(options.server, transactional_id=options.name, transaction_timeout_ms=options.timeout_ms) as producer,
+        Producer(
+            options.server, transactional_id=options.name, transaction_timeout_ms=options.timeout_ms, wait=True
+        ) as producer,
     ):
         # First of all: what an earlier process of this name left open is aborted now, and it can write no more.
         producer.init()

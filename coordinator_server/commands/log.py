@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator_client.corrupt import SKIP
-from coordinator_client.errors import CorruptBatch
 from coordinator_server.commands.consume import From, Max, Partitions
 from coordinator_server.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output, Patience, Server
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.output import OutputFormat, Row, RowStream
 
 if TYPE_CHECKING:
+    from coordinator_client.errors import CorruptBatch
     from coordinator_server.commands.log_rows import LoggedBatch
     from coordinator_server.commands.remote_log import Wanted
 
@@ -70,6 +69,7 @@ def dump(
         raise CommandFailed(ExitStatus.USAGE, "name the topic to dump; `txnctl topic list` shows those of a server")
     if transactional_id is not None:
         raise CommandFailed(ExitStatus.USAGE, "--id chooses lines of --show transactions; a topic has no use for it")
+    from coordinator_client.corrupt import SKIP
     from coordinator_server.commands.remote_log import Wanted, parse_position
 
     wanted = Wanted(
@@ -122,6 +122,7 @@ def _dump_transactions(
 def _print(
     batches: Iterable[LoggedBatch | CorruptBatch], show: Shown, count_max: int | None, output: OutputFormat
 ) -> None:
+    from coordinator_client.errors import CorruptBatch
     from coordinator_server.commands.log_rows import batch_line, batch_row, corrupt_row, record_line, record_rows
 
     def rows() -> Iterator[Iterable[Row]]:

@@ -17,6 +17,7 @@ import pytest
 
 from coordinator_client import Producer
 from tests.cli.terminal import Ended, Terminal
+from tests.harness.patience import looks
 from tests.harness.server_process import ROOT, ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -344,6 +345,10 @@ def test_a_stopped_directory_tells_the_same_story(txnctl: Terminal, tmp_path: Pa
             lines = "".join(json.dumps({"value": f"{number}{at}", "partition": at % 2}) + "\n" for at in range(3))
             outcome = ["--abort"] if number % 2 else []
             txnctl("produce", "t", "--format", "json", "--transactional-id", "p", *outcome, *at, stdin=lines).well()
+        # In split mode the answer comes before the markers.
+        for _ in looks("the last transaction"):
+            if txnctl("describe", "p", "-o", "json", *at).well().document[0]["state"] == "CompleteAbort":
+                break
         live = {show: txnctl("log", "dump", "t", "--show", show, "-o", "json", *at).well().objects for show in DUMPS}
         server.kill()
     place = ["--data-dir", str(tmp_path / "data")]

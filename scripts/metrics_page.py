@@ -23,8 +23,9 @@ _SECTIONS: Final = {
 _HEAD: Final = """\
 # Metrics and log lines
 
-Metrics say how much and how long, never who: no label holds a transactional id, a producer, a group or a client, of
-which there are too many. Who it was, the log says, one line per event ([below](#log-lines)).
+Metrics say how much and how long, never who: no label holds a transactional id, a producer or a client, of which
+there are too many, nor a group that an operator did not name (`metrics_lag_groups`). Who it was, the log says,
+one line per event ([below](#log-lines)).
 
 ## How to turn them on
 

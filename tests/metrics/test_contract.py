@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import subprocess
 
-import pytest
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
@@ -17,6 +15,7 @@ from coordinator_server.metrics.families import FAMILIES, Kind
 from coordinator_server.transports import ConnectionNumbers
 from scripts.metrics_page import metrics_page
 from tests.harness.in_process import in_process_server
+from tests.harness.tools import require_tool
 from tests.metrics.busy_groups import LATE, BusyGroups
 from tests.metrics.busy_server import EPOCH_MAX, BusyServer, Seen
 
@@ -138,9 +137,7 @@ def test_what_is_published_can_be_read_by_prometheus() -> None:
             assert set(sample.labels) - {"le"} == set(family.labels), family.name
     assert openmetrics.endswith("# EOF\n")
     assert "_created" not in text
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not installed, so only our own reading was checked")
+    promtool = require_tool("promtool")
     checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
 

@@ -1,21 +1,21 @@
-"""What a Transact writes, on its way from the messages of the request to the parts that write it.
+"""The ports that place what a Transact brings.
 
-The transaction coordinator takes the request; the partition log and the group coordinator each read their own messages
-in it, once, and hand back what the decision joins. They meet here because they may not know each other.
+The transaction coordinator takes the request; the partition log and the group coordinator each place what is theirs,
+once, and hand back what the decision joins. They meet here because they may not know each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from msgspec import Struct
 
-from coordinator_api.v1 import log_pb2, transaction_pb2
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Operation
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, GroupWrite, Membership, PartitionName, PartitionRef, PartitionWrite
+from coordinator_runtime.requests import ClientBatch, GroupOffsets
 
 NO_OFFSET: Final = -1
 
@@ -24,20 +24,19 @@ class PlacedBatches(Struct, frozen=True):
     """The batches of a request, by partition."""
 
     targets: Sequence[PartitionRef | PartitionName]
-    """Of each batch, as the answer calls it. A mere name: the partition does not exist."""
+    """The partition of each batch, as the answer calls it. A mere name: the partition does not exist."""
     partitions: Sequence[PartitionWrite]
     refusal: Operation | None = None
     """Refuses as the first batch that has no place, once it is durable that it has none."""
     check: Pending[list[None]] | None = None
-    """Of payloads, while that is under way. Its error is the refusal of the first batch that no reader could read."""
+    """The check of payloads, while it is under way. Its error is the refusal of the first batch that no reader could
+    read."""
 
 
 class TransactedPartitions(Protocol):
     """The partition log's part. Refusals name the partition."""
 
-    def place(
-        self, batches: Sequence[log_pb2.PartitionBatch], membership: Membership, context: CallContext
-    ) -> PlacedBatches:
+    def place(self, batches: Sequence[ClientBatch], membership: Membership, context: CallContext) -> PlacedBatches:
         """Raises Refused for a batch that no partition would take, and for one that the caller may not write."""
         ...
 
@@ -50,7 +49,7 @@ class TransactedOffsets(Protocol):
     """The group coordinator's part. Refusals name the group."""
 
     def place(
-        self, groups: Iterable[transaction_pb2.TransactOffsets], membership: Membership, context: CallContext
+        self, groups: Sequence[GroupOffsets], membership: Membership, context: CallContext
     ) -> Sequence[GroupWrite]:
         """Raises Refused for what no group would take, and for groups and topics that the caller may not use."""
         ...

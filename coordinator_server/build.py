@@ -28,7 +28,6 @@ from coordinator_runtime.rocks import StoreStatistics
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreFailed
 from coordinator_runtime.worker import WorkerProcess
-from coordinator_server.admin_servicer import Administration, AdminServicer
 from coordinator_server.admission import Admission
 from coordinator_server.answer_bytes import AnswerBytes
 from coordinator_server.config import Address, Config
@@ -45,14 +44,18 @@ from coordinator_server.metrics.snapshot import LoadedParts, MetricsConfig, Serv
 from coordinator_server.metrics.transactions import TransactionNumbers
 from coordinator_server.session import SERVICE as SESSION_SERVICE
 from coordinator_server.shard_events import ShardObserver
-from coordinator_server.shard_servicer import ShardServicer
 from coordinator_server.transport import Dispatcher
+from coordinator_server.wire.admin.servicer import Administration, AdminServicer
+from coordinator_server.wire.admin.shard_servicer import ShardServicer
+from coordinator_server.wire.groups.servicers import group_servicers
+from coordinator_server.wire.log.servicer import LogServicer
+from coordinator_server.wire.transactions.servicer import NodeAddress, TransactionServicer
 from group_coordinator.assignors import SERVER_ASSIGNORS
 from group_coordinator.committed.participant import GroupMarkers, OffsetsOfTopics
 from group_coordinator.committed.transacted import TransactedGroups
 from group_coordinator.loading import GroupRouter, groups_kind, send_members_away_with_their_shard
 from group_coordinator.news import News
-from group_coordinator.parts import GroupSurroundings, group_servicers
+from group_coordinator.parts import GroupSurroundings
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.state import CATALOG_KEY
@@ -61,7 +64,6 @@ from partition_log.loading import catalog_kind, partitions_kind
 from partition_log.markers import PartitionMarkers
 from partition_log.open_transactions import PartitionTransactions
 from partition_log.service import LogService
-from partition_log.servicer import LogServicer
 from partition_log.topics import TopicService, TopicUsers
 from partition_log.transacted import TransactedBatches
 from txn_coordinator.administration import TransactionAdministration
@@ -77,8 +79,7 @@ from txn_coordinator.loading import (
 from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.owners import ProducerOwners
 from txn_coordinator.service import TransactionService
-from txn_coordinator.servicer import NodeAddress, TransactionServicer
-from txn_coordinator.transact_servicer import TransactParts, TransactServicer
+from txn_coordinator.transact import TransactParts, TransactService
 from txn_coordinator.verifier import CoordinatorVerifier
 
 SERVICES = (
@@ -235,6 +236,7 @@ async def load(server: Server, config: Config, address: Address) -> int:
     )
     transaction_servicer = TransactionServicer(
         transactions,
+        TransactService(runtime, transactions.shard_key, transact_parts, authorizer),
         catalog=directory,
         authorizer=authorizer,
         address=NodeAddress(config.node_id, address.host, address.port),
@@ -259,7 +261,6 @@ async def load(server: Server, config: Config, address: Address) -> int:
     server.dispatcher.open(
         [
             transaction_servicer,
-            TransactServicer(transactions, transact_parts, authorizer),
             LogServicer(topics, log, foreign_markers),
             AdminServicer(limits, administration),
             ShardServicer(loader, authorizer),

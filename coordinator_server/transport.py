@@ -22,12 +22,12 @@ from google.protobuf.message_factory import GetMessageClass
 
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
 from coordinator_runtime.clock import Clock
-from coordinator_runtime.edge import call_context, error_response
 from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext
 from coordinator_server.admission import Admission
 from coordinator_server.answer_bytes import LARGE_ANSWERS
 from coordinator_server.fair_reads import FairReads
+from coordinator_server.wire.edge import call_context, error_response
 
 Handler = Callable[[str, bytes, CallContext], Pending[bytes]]
 """(full method name, serialised request, caller) -> serialised response. Fails with `TransportError` only. Cancelling

@@ -1,4 +1,4 @@
-"""The group coordinator put together on loaded shards: what the server serves, and what others ask of it."""
+"""The services of the group coordinator, put together."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from coordinator_runtime.ports import Authorizer, GroupVerifier, TopicCatalog, T
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.worker import Worker
 from group_coordinator.administration.service import AdministrationService
-from group_coordinator.administration.servicer import AdministrationServicer
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.classic.service import ClassicService
-from group_coordinator.classic.servicer import ClassicServicer
 from group_coordinator.committed.service import OffsetService
-from group_coordinator.committed.servicer import OffsetServicer
 from group_coordinator.config import GroupConfig
 from group_coordinator.consumer.regex_resolver import RegexResolver
 from group_coordinator.consumer.service import ConsumerService
-from group_coordinator.consumer.servicer import ConsumerServicer
 from group_coordinator.consumer.target_computer import TargetComputer
 from group_coordinator.consumer.topic_watch import TopicWatch
 from group_coordinator.loading import GroupRouter
@@ -44,37 +40,27 @@ class GroupSurroundings:
     """Those of the shards, for the worker."""
 
 
-def group_servicers(surroundings: GroupSurroundings) -> list[object]:
-    """One object per part; together they have one function per method of GroupService."""
-    return [_classic(surroundings), _consumer(surroundings), _offsets(surroundings), _administration(surroundings)]
+@dataclass(frozen=True, slots=True)
+class GroupServices:
+    """All that callers ask of groups, by part."""
+
+    classic: ClassicService
+    consumer: ConsumerService
+    offsets: OffsetService
+    administration: AdministrationService
 
 
-def _classic(around: GroupSurroundings) -> ClassicServicer:
-    service = ClassicService(
-        around.runtime, router=around.router, config=around.config, answers=around.answers, news=around.news
-    )
-    return ClassicServicer(service, around.authorizer)
-
-
-def _consumer(around: GroupSurroundings) -> ConsumerServicer:
-    runtime, router = around.runtime, around.router
+def group_services(around: GroupSurroundings) -> GroupServices:
+    """The services, and what works for them in the background."""
+    runtime, router, config = around.runtime, around.router, around.config
     TargetComputer(runtime, router, around.worker, around.assignors)
     TopicWatch(runtime, around.topics)
     resolver = RegexResolver(runtime, router=router, topics=around.topics, authorizer=around.authorizer)
-    service = ConsumerService(runtime, router=router, config=around.config, news=around.news, resolver=resolver)
-    return ConsumerServicer(service, around.topics, around.authorizer, around.config.consumer_assignors[0])
-
-
-def _offsets(around: GroupSurroundings) -> OffsetServicer:
-    service = OffsetService(
-        around.runtime,
-        around.router,
-        catalog=around.catalog,
-        verifier=around.verifier,
-        authorizer=around.authorizer,
+    return GroupServices(
+        classic=ClassicService(runtime, router=router, config=config, answers=around.answers, news=around.news),
+        consumer=ConsumerService(runtime, router=router, config=config, news=around.news, resolver=resolver),
+        offsets=OffsetService(
+            runtime, router, catalog=around.catalog, verifier=around.verifier, authorizer=around.authorizer
+        ),
+        administration=AdministrationService(runtime, router),
     )
-    return OffsetServicer(service)
-
-
-def _administration(around: GroupSurroundings) -> AdministrationServicer:
-    return AdministrationServicer(AdministrationService(around.runtime, around.router), around.authorizer)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Protocol
 
-from msgspec import Struct
-
 from coordinator_runtime.decision import Effect
+from coordinator_runtime.requests import Committer
 
 
 class GroupKind(StrEnum):
@@ -16,15 +15,6 @@ class GroupKind(StrEnum):
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
-
-
-class Committer(Struct, frozen=True):
-    """Who a request about offsets says it is."""
-
-    member_id: str = ""
-    generation_or_epoch: int = -1
-    """Generation of a classic member, epoch of a consumer member; -1 = not a member."""
-    instance_id: str | None = None
 
 
 PartitionKey = tuple[bytes, int]

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from coordinator_protocol.batch import BatchHeader, OffsetlessBatch
-from coordinator_protocol.errors import CoordinatorError, Refused
+from coordinator_protocol.errors import CoordinatorError
 from coordinator_runtime.decision import Operation
 from coordinator_runtime.ports import PartitionName
+from coordinator_runtime.requests import ClientBatch
 from partition_log.catalog.state import PayloadValidation
 from partition_log.counting import NOTHING_COUNTED, Counted
 from partition_log.state import EndedTransaction, Isolation, PartitionHead, ProducerEntry
@@ -44,16 +45,6 @@ class TopicDescription(Struct, frozen=True):
     error: CoordinatorError | None = None
 
 
-class ProduceItem(Struct, frozen=True):
-    """One batch for one partition. A batch that cannot be understood at all is its own refusal."""
-
-    name: PartitionName
-    header: BatchHeader | Refused
-    payload: bytes
-    crc: int | None
-    """What the client computed; None: it left that to us."""
-
-
 class Append(Struct, frozen=True):
     """A client's batch on its way into a partition; its shape has been checked."""
 
@@ -79,7 +70,7 @@ class ProduceRequest(Struct, frozen=True):
     """Batches of one call."""
 
     transactional_id: str | None
-    items: tuple[ProduceItem, ...]
+    items: tuple[ClientBatch, ...]
 
 
 class ProduceResult(Struct, frozen=True):

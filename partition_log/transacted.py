@@ -12,7 +12,6 @@ from typing import NoReturn
 from msgspec import Struct
 from msgspec.structs import replace
 
-from coordinator_api.v1 import log_pb2
 from coordinator_protocol.batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -22,7 +21,6 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import Decision, Operation, ShardKey, Shared, Turn
-from coordinator_runtime.edge import partition_name
 from coordinator_runtime.pending import Pending, all_of
 from coordinator_runtime.ports import (
     Authorizer,
@@ -33,6 +31,7 @@ from coordinator_runtime.ports import (
     Permission,
     ResourceType,
 )
+from coordinator_runtime.requests import ClientBatch
 from coordinator_runtime.store import Family, Store, StoreUnreadable
 from coordinator_runtime.transact import NO_OFFSET, PlacedBatches
 from partition_log import codec
@@ -40,7 +39,6 @@ from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.state import CATALOG_KEY, PlacedPartition
 from partition_log.damage import DamageWatch
-from partition_log.edge import client_batch
 from partition_log.shard import Append, LogShard
 
 _OFFSET_END = 2**64 - 1
@@ -104,9 +102,7 @@ class TransactedBatches:
         self._authorizer = authorizer
         self._batches_max = checks.limits.partitions_per_transaction_max
 
-    def place(
-        self, batches: Sequence[log_pb2.PartitionBatch], membership: Membership, context: CallContext
-    ) -> PlacedBatches:
+    def place(self, batches: Sequence[ClientBatch], membership: Membership, context: CallContext) -> PlacedBatches:
         """Raises Refused for a batch that no partition would take, for one that the caller may not write, and
         INVALID_REQUEST for more batches than a transaction may have partitions."""
         if len(batches) > self._batches_max:
@@ -121,19 +117,18 @@ class TransactedBatches:
         missing: Refused | None = None
         checks: list[Pending[None]] = []
         find, writable = self._directory.shard.find, ""
-        for item in batches:
-            topic, topic_id, partition = item.topic, item.topic_id, item.partition
-            placed = find(topic, topic_id, partition)
+        for batch in batches:
+            placed = find(*batch.name)
             if placed is None:
-                why = self._why_nowhere(topic, topic_id, partition, context)
+                why = self._why_nowhere(batch.name, context)
                 missing = missing or why
-                targets.append(PartitionName(topic, topic_id, partition))
+                targets.append(batch.name)
                 continue
             ref = placed.ref
             if ref.topic != writable:
                 require(self._authorizer, context, *_WRITING, ref.topic)
                 writable = ref.topic
-            append, check = self._append(item.batch, placed, membership)
+            append, check = self._append(batch, placed, membership)
             ordinal = ref.ordinal
             if check is not None:
                 checks.append(check)
@@ -162,25 +157,26 @@ class TransactedBatches:
                 self._damage.met(ref, damage)
         return NO_OFFSET
 
-    def _why_nowhere(self, topic: str, topic_id: bytes, partition: int, context: CallContext) -> Refused:
+    def _why_nowhere(self, name: PartitionName, context: CallContext) -> Refused:
         """Not raised at once: the answer to a repetition has room for a partition that is gone."""
-        name = partition_name(topic, topic_id, partition)
         # Who may not see a topic does not learn whether it exists.
-        if topic:
-            require(self._authorizer, context, *_WRITING, topic)
+        if name.topic:
+            require(self._authorizer, context, *_WRITING, name.topic)
         try:
-            self._directory.place(topic, topic_id, partition)
+            self._directory.place(*name)
         except Refused as refusal:
             return _of_partition(name, refusal)
         raise AssertionError("a partition that was not found was placed")
 
     def _append(
-        self, batch: log_pb2.RecordBatch, placed: PlacedPartition, membership: Membership
+        self, batch: ClientBatch, placed: PlacedPartition, membership: Membership
     ) -> tuple[Append, Pending[None] | None]:
         """The batch, ready for the log, and the check of its payload if that is under way. Raises Refused."""
         ref = placed.ref
         try:
-            header, crc = client_batch(batch)
+            header = batch.header
+            if isinstance(header, Refused):
+                raise header
             if (
                 header.producer_id != membership.producer_id
                 or header.producer_epoch != membership.producer_epoch
@@ -188,7 +184,7 @@ class TransactedBatches:
             ):
                 header = _of_transaction(header, membership)
             offsetless, check = self._checks.take(
-                header, batch.payload, crc=crc, validates_payload=placed.validates_payload
+                header, batch.payload, crc=batch.crc, validates_payload=placed.validates_payload
             )
         except Refused as refusal:
             raise _of_partition(ref, refusal) from refusal

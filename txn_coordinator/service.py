@@ -15,7 +15,6 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.hashing import shard_of
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_transactional_id
-from coordinator_runtime.checks import write_checked
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
 from coordinator_runtime.patterns import Pattern
 from coordinator_runtime.pending import Pending, failed, settled
@@ -24,8 +23,8 @@ from coordinator_runtime.runtime import Runtime
 from txn_coordinator import rules
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.marker_sender import MarkerSender
-from txn_coordinator.outcomes import Ended, Transacted, park_key
-from txn_coordinator.shard import AbortStarted, Initialised, Transact, TransactionShard
+from txn_coordinator.outcomes import Ended, park_key
+from txn_coordinator.shard import AbortStarted, Initialised, TransactionShard
 from txn_coordinator.state import IDLE, Identity, Transaction, TransactionState
 
 OPEN = frozenset(TransactionState) - IDLE
@@ -192,18 +191,6 @@ class TransactionService:
 
         operation = Operation(self.shard_key(request.transactional_id), decide)
         return self._write(operation, request.transactional_id, context, is_urgent=True)
-
-    def transact(
-        self, transact: Transact, context: CallContext, *, check: Pending[list[None]] | None = None
-    ) -> Pending[Transacted]:
-        """A whole transaction, with its outcome, in one operation, once what it brings is checked."""
-        transactional_id = transact.request.transactional_id
-
-        def decide(shard: TransactionShard, turn: Turn) -> Decision:
-            return shard.decide_transact(transact, turn)
-
-        operation = Operation(self.shard_key(transactional_id), decide)
-        return write_checked(self._runtime, operation, context, check=check, park_key=park_key(transactional_id))
 
     def describe(self, transactional_id: str) -> Transaction:
         """The durable state of an id; in a Prepare state only with the partitions that have no marker yet.

@@ -64,8 +64,8 @@ class Initialised(Struct, frozen=True):
     """Of the open transaction that was kept; None = none was open."""
 
 
-class Transact(Struct, frozen=True):
-    """A whole transaction in one request."""
+class PlacedTransact(Struct, frozen=True):
+    """A whole transaction in one request, and what its participants made of what it brings."""
 
     request: rules.TransactRequest
     contribution: Contribution
@@ -330,7 +330,7 @@ class TransactionShard:
         ending = rules.Ending(request.outcome, bumps_epoch=request.client_txn_version >= 2, cause="client")
         return self.outcomes.decide(current, ending, turn, checks=checks)
 
-    def decide_transact(self, transact: Transact, turn: Turn) -> Decision:
+    def decide_transact(self, transact: PlacedTransact, turn: Turn) -> Decision:
         """Transact. The reply is Transacted."""
         request = transact.request
         current = self._known(request.transactional_id, request.identity)

@@ -33,8 +33,9 @@ from msgspec.structs import replace
 from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import CancelTimer, Coordinator, Effect, ShardKey
+from coordinator_runtime.requests import Committer
 from group_coordinator.classic.records import ClassicGroupForgotten
-from group_coordinator.state import Committer, GroupKind, PartitionKey
+from group_coordinator.state import GroupKind, PartitionKey
 
 
 class ClassicState(StrEnum):

@@ -13,6 +13,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Decision, Effect, Operation, Record, Turn
 from coordinator_runtime.ports import PartitionName, PartitionRef
+from coordinator_runtime.requests import Committer, NamedOffset
 from group_coordinator.committed import rules
 from group_coordinator.committed.events import OffsetsCommitted, OffsetsDeleted, OffsetsSettled
 from group_coordinator.committed.records import (
@@ -24,7 +25,6 @@ from group_coordinator.committed.records import (
 )
 from group_coordinator.committed.requests import (
     FetchedOffset,
-    NamedOffset,
     OffsetCommit,
     OffsetFetch,
     Placed,
@@ -34,7 +34,7 @@ from group_coordinator.committed.requests import (
 from group_coordinator.committed.state import Offset, PendingOffset, Producer
 from group_coordinator.events import GroupCreated, GroupRemoved
 from group_coordinator.shard import GroupShard
-from group_coordinator.state import Committer, Group, GroupKind, PartitionKey
+from group_coordinator.state import Group, GroupKind, PartitionKey
 
 DELETE_OFFSETS_CAUSE = "delete_offsets"
 

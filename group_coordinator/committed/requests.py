@@ -6,23 +6,14 @@ from msgspec import Struct
 
 from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_runtime.ports import Membership, PartitionName, PartitionRef
+from coordinator_runtime.requests import Committer, NamedOffset
 from group_coordinator.committed.state import Offset, PendingOffset, Producer
-from group_coordinator.state import Committer
 
 Placed = PartitionRef | Refused
 """A partition that a request names, or why the caller cannot use it."""
 
 Results = tuple[Refused | None, ...]
 """One per partition asked, in that order; None = done."""
-
-
-class NamedOffset(Struct, frozen=True):
-    """One offset to be committed, as the request has it."""
-
-    name: PartitionName
-    committed_offset: int
-    leader_epoch: int | None
-    metadata: str
 
 
 class OffsetCommit(Struct, frozen=True):

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.requests import Committer
 from group_coordinator.committed.state import Offset, PendingOffset, Producer
-from group_coordinator.state import Committer
 
 _NAMED_MAX: Final = 3
 """Transactions that a message names; the answer has all of them."""

@@ -5,21 +5,20 @@ Source: design 6 (`Transact`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NoReturn
 
 from msgspec.structs import replace
 
-from coordinator_api.v1 import transaction_pb2
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
 from coordinator_protocol.names import check_group_id
 from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
 from coordinator_runtime.ports import Authorizer, CallContext, Membership, Permission, ResourceType, TopicCatalog
+from coordinator_runtime.requests import GroupOffsets
 from group_coordinator.committed.decisions import decide_txn_commit, decide_txn_commit_and_end
-from group_coordinator.committed.edge import transacted_offsets
 from group_coordinator.committed.placing import Placing
 from group_coordinator.committed.requests import Placed, TxnOffsetCommit
 from group_coordinator.loading import GroupRouter
@@ -88,20 +87,17 @@ class TransactedGroups:
         self._authorizer = authorizer
 
     def place(
-        self, groups: Iterable[transaction_pb2.TransactOffsets], membership: Membership, context: CallContext
+        self, groups: Sequence[GroupOffsets], membership: Membership, context: CallContext
     ) -> Sequence[OffsetsWrite]:
         """Raises Refused: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_REQUEST."""
         writes: dict[str, OffsetsWrite] = {}
-        for message in groups:
-            group_id = message.group_id
+        for brought in groups:
+            group_id = brought.group_id
             check_group_id(group_id)
             require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
             if group_id in writes:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"group {group_id!a} is named twice; name it once")
-            try:
-                commit = transacted_offsets(message, membership)
-            except Refused as refusal:
-                raise _of_group(group_id, refusal) from refusal
+            commit = TxnOffsetCommit(group_id, brought.committer, brought.offsets, membership)
             names = [named.name for named in commit.offsets]
             place = partial(self._placing.place, names, Permission.READ, context)
             writes[group_id] = OffsetsWrite(self._router.shard_key(group_id), commit, place)

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE
 from coordinator_runtime.decision import CancelTimer, Effect
+from coordinator_runtime.requests import Committer
 from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.consumer import records, rules
 from group_coordinator.consumer.state import (
@@ -33,7 +34,7 @@ from group_coordinator.consumer.state import (
     ResolvedRegex,
     Subscription,
 )
-from group_coordinator.state import Committer, GroupKind, PartitionKey
+from group_coordinator.state import GroupKind, PartitionKey
 from group_coordinator.tally import Tally
 
 _ONLY: Final = None

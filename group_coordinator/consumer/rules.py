@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.requests import Committer
 from group_coordinator.consumer.requests import HeartbeatRequest
 from group_coordinator.consumer.state import (
     AWAY_EPOCH,
@@ -28,7 +29,7 @@ from group_coordinator.consumer.state import (
     MemberState,
     Owned,
 )
-from group_coordinator.state import Committer, PartitionKey
+from group_coordinator.state import PartitionKey
 
 
 def group_state(epochs: Epochs, assignments: Iterable[CurrentAssignment]) -> GroupState:

@@ -14,12 +14,12 @@ from coordinator_api.v1 import log_pb2
 from coordinator_client.connection import Connection
 from coordinator_client.consumer.state import TopicPartition
 from coordinator_protocol.marker import Outcome
-from coordinator_runtime.edge import answer, call_context
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import AllowAll, CallContext, PartitionName
+from coordinator_server.wire.edge import answer, call_context
+from coordinator_server.wire.log.servicer import LogServicer
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.requests import ProduceRequest
-from partition_log.servicer import LogServicer
 from tests.groups.committed.room import OffsetRoom, Producer
 from tests.log.log_room import NOBODY, Batch
 from tests.log.log_room import Producer as Writer

@@ -19,12 +19,13 @@ from coordinator_runtime.late_answers import WAITING_MAX, LateAnswers
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import AllowAll, Authorizer, CallContext
 from coordinator_server.markers import LocalMarkers
+from coordinator_server.wire.groups.servicers import group_servicers
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.committed.participant import GroupMarkers, OffsetsOfTopics
 from group_coordinator.config import GroupConfig
 from group_coordinator.loading import GroupRouter, groups_kind, send_members_away_with_their_shard
 from group_coordinator.news import News
-from group_coordinator.parts import GroupSurroundings, group_servicers
+from group_coordinator.parts import GroupSurroundings
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.rules import NewTopic

@@ -10,11 +10,11 @@ from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, Membership
+from coordinator_runtime.requests import Committer, NamedOffset
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.committed.participant import GroupMarkers
 from group_coordinator.committed.requests import (
     FetchedGroup,
-    NamedOffset,
     OffsetCommit,
     OffsetFetch,
     Results,
@@ -24,7 +24,7 @@ from group_coordinator.committed.service import OffsetService
 from group_coordinator.committed.state import Producer
 from group_coordinator.loading import GroupRouter
 from group_coordinator.shard import GroupShard
-from group_coordinator.state import Committer, PartitionKey
+from group_coordinator.state import PartitionKey
 from partition_log.catalog.directory import TopicDirectory
 from tests.harness.calls import called, partition_name
 from txn_coordinator.rules import Additions

@@ -9,14 +9,15 @@ from google.protobuf.message import Message
 
 from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import Method
-from coordinator_runtime.edge import answer, call_context
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import AllowAll, CallContext, GroupVerifier
+from coordinator_server.wire.edge import answer, call_context
+from coordinator_server.wire.groups.servicers import group_servicers
 from group_coordinator.config import GroupConfig
 from group_coordinator.loading import GroupRouter, send_members_away_with_their_shard
 from group_coordinator.news import News
-from group_coordinator.parts import GroupSurroundings, group_servicers
+from group_coordinator.parts import GroupSurroundings
 from partition_log.catalog.directory import TopicDirectory
 from tests.harness.hand_driver import HandDriver
 from tests.harness.workers import HeldWorker

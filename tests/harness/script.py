@@ -40,7 +40,6 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from coordinator_api.v1 import transaction_pb2
 from coordinator_protocol.errors import CoordinatorError, Outdated, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_protocol.producer_ids import PLAIN_PRODUCER_IDS_FROM, is_plain
@@ -51,6 +50,7 @@ from partition_log.state import Isolation, ProducerEntry
 from tests.harness.world import LogEntry, TransactContents, World
 from txn_coordinator.shard import Ended, Initialised
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction
+from txn_coordinator.transact import TransactResult
 
 _FLAGS: Final = frozenset({"hold", "lost", "now", "v1", "2pc", "keep", "plain", "uncommitted", "raw"})
 
@@ -310,11 +310,11 @@ def _transact(script: Script, line: Line) -> None:
         context,
     )
 
-    def tell(response: transaction_pb2.TransactResponse) -> str:
-        following = Identity(response.producer_id, response.producer_epoch)
+    def tell(result: TransactResult) -> str:
+        following = result.ended.next_identity
         producer.become(following)
-        written = "".join(f", {each.topic}-{each.partition} at {each.first_offset}" for each in response.results)
-        return f"ok, csn {response.csn}, next {_shown(following)}{written}"
+        written = "".join(f", {target.topic}-{target.partition} at {at}" for target, at in result.first_offsets)
+        return f"ok, csn {result.ended.csn}, next {_shown(following)}{written}"
 
     script.ask(producer.name, line, producer.last_call, tell)
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from coordinator_api.storage.v1 import runtime_pb2
-from coordinator_api.v1 import group_pb2, log_pb2, transaction_pb2
 from coordinator_protocol.batch import BatchHeader, Encoding, payload_of
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Marker, MarkerPayload, Outcome, decode_marker_payload
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import AllowAll, CallContext, Membership
+from coordinator_runtime.requests import ClientBatch, Committer, GroupOffsets, NamedOffset
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.store import Family, Store, StoreFailed
 from coordinator_server.markers import LocalMarkers
@@ -37,7 +37,6 @@ from partition_log.open_transactions import PartitionTransactions
 from partition_log.requests import (
     FetchItem,
     FetchRequest,
-    ProduceItem,
     ProduceRequest,
     ProduceResult,
     TopicName,
@@ -69,7 +68,7 @@ from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.service import EndTxn, PrepareTransaction, TransactionService
 from txn_coordinator.shard import EXPIRATION_MS, Ended, Initialised, TransactionShard, TwoPhase
 from txn_coordinator.state import Identity, Transaction
-from txn_coordinator.transact_servicer import TransactParts, TransactServicer
+from txn_coordinator.transact import Transact, TransactParts, TransactResult, TransactService
 from txn_coordinator.verifier import CoordinatorVerifier
 
 T = TypeVar("T")
@@ -187,7 +186,7 @@ class Inside:
             TransactedBatches(store, self.directory, AllowAll(), checks, self.log.fetcher.damage),
             TransactedGroups(router, self.directory, AllowAll()),
         )
-        self.transact_servicer = TransactServicer(self.transactions, parts, AllowAll())
+        self.transact = TransactService(runtime, self.transactions.shard_key, parts, AllowAll())
         offsets = OffsetService(runtime, router, catalog=self.directory, verifier=verifier, authorizer=AllowAll())
         self.groups = GroupCalls(runtime, router, offsets, self.transactions, self.directory)
         self.group_server = GroupServer(self.driver, router, self.directory, verifier, options.group_config)
@@ -419,7 +418,7 @@ class World:
             encoding=Encoding.RECORDS_V1,
             is_transactional=transactional_id is not None,
         )
-        item = ProduceItem(partition_name(partition), header, " ".join(values).encode(), None)
+        item = ClientBatch(partition_name(partition), header, " ".join(values).encode(), None)
         request = ProduceRequest(transactional_id, (item,))
         return called(lambda: self.inside.log.produce(request, context).map(lambda results: results[0]))
 
@@ -454,17 +453,17 @@ class World:
         contents: TransactContents,
         outcome: Outcome,
         context: CallContext = ANYBODY,
-    ) -> Pending[transaction_pb2.TransactResponse]:
-        """A whole transaction, through its servicer, as it comes from the wire."""
-        request = transaction_pb2.TransactRequest(
-            transactional_id=transactional_id,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            batches=[_partition_batch(*batch, self.clock.wall_ms()) for batch in contents.batches],
-            groups=[_group_offset(*offset) for offset in contents.offsets],
-            committed=outcome is Outcome.COMMIT,
+    ) -> Pending[TransactResult]:
+        """A whole transaction in one request."""
+        now_ms = self.clock.wall_ms()
+        command = Transact(
+            transactional_id,
+            identity,
+            outcome,
+            [_client_batch(*batch, now_ms) for batch in contents.batches],
+            [_group_offset(*offset) for offset in contents.offsets],
         )
-        return called(lambda: self.inside.transact_servicer.Transact(request, context))
+        return called(lambda: self.inside.transact.transact(command, context))
 
     def read(
         self,
@@ -552,24 +551,20 @@ def _identity_of(initialised: Initialised) -> Identity:
     return initialised.identity
 
 
-def _partition_batch(partition: str, values: Sequence[str], sequence: int, now_ms: int) -> log_pb2.PartitionBatch:
-    name = partition_name(partition)
-    batch = log_pb2.RecordBatch(
+def _client_batch(partition: str, values: Sequence[str], sequence: int, now_ms: int) -> ClientBatch:
+    header = BatchHeader(
+        base_offset=0,
         record_count=len(values),
         base_timestamp_ms=now_ms,
         max_timestamp_ms=now_ms,
         base_sequence=sequence,
-        encoding=log_pb2.ENCODING_RECORDS_V1,
-        payload=" ".join(values).encode(),
+        encoding=Encoding.RECORDS_V1,
     )
-    return log_pb2.PartitionBatch(topic=name.topic, partition=name.partition, batch=batch)
+    return ClientBatch(partition_name(partition), header, " ".join(values).encode(), None)
 
 
-def _group_offset(group: str, partition: str, offset: int) -> transaction_pb2.TransactOffsets:
-    name = partition_name(partition)
-    committed = group_pb2.PartitionOffset(partition=name.partition, committed_offset=offset)
-    topic = group_pb2.TopicOffsets(topic=name.topic, partitions=[committed])
-    return transaction_pb2.TransactOffsets(group_id=group, topics=[topic])
+def _group_offset(group: str, partition: str, offset: int) -> GroupOffsets:
+    return GroupOffsets(group, Committer(), (NamedOffset(partition_name(partition), offset, None, ""),))
 
 
 def _entries(header: BatchHeader, stored: bytes) -> list[LogEntry]:

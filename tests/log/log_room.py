@@ -13,6 +13,7 @@ from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Unpark
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import AllowAll, Authorizer, CallContext, PartitionName
+from coordinator_runtime.requests import ClientBatch
 from coordinator_runtime.store import Store
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.directory import TopicDirectory
@@ -29,7 +30,6 @@ from partition_log.requests import (
     FetchResult,
     OffsetQuery,
     OffsetResult,
-    ProduceItem,
     ProduceRequest,
     ProduceResult,
 )
@@ -84,7 +84,7 @@ class Batch:
     changes: dict[str, Any] = field(default_factory=dict)
     crc: int | None = None
 
-    def item(self, name: PartitionName) -> ProduceItem:
+    def item(self, name: PartitionName) -> ClientBatch:
         fields: dict[str, Any] = {
             "base_offset": 0,
             "record_count": self.count,
@@ -97,7 +97,7 @@ class Batch:
             "compression": Compression.NONE,
             "is_transactional": self.producer.transactional_id is not None,
         }
-        return ProduceItem(name, BatchHeader(**{**fields, **self.changes}), self.payload, self.crc)
+        return ClientBatch(name, BatchHeader(**{**fields, **self.changes}), self.payload, self.crc)
 
 
 class LogRoom:

@@ -10,10 +10,10 @@ from google.protobuf.message import Message
 from coordinator_api.v1 import common_pb2, log_pb2
 from coordinator_protocol.batch import BatchHeader, Encoding, batch_crc
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
-from coordinator_runtime.edge import answer, call_context
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from partition_log.servicer import LogServicer
+from coordinator_server.wire.edge import answer, call_context
+from coordinator_server.wire.log.servicer import LogServicer
 from tests.log.log_room import ABORT, TOPIC, Batch, LogRoom, transactional
 
 RESPONSES: dict[str, Any] = {

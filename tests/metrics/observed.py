@@ -82,8 +82,7 @@ class ObservedWorld(World):
         contents = TransactContents(batches=[(PARTITION, ["x"], 0)])
         answer = self.transact(transactional_id, identity, contents, outcome, context)
         self.settle()
-        response = answer.result()
-        return Identity(response.producer_id, response.producer_epoch)
+        return answer.result().ended.next_identity
 
     def damage_batch(self, partition: str, last_offset: int, damage: Damage) -> None:
         """The disk no longer has the batch that ends there."""

@@ -18,7 +18,6 @@ from coordinator_api.v1 import common_pb2, log_pb2, log_pb2_grpc, session_pb2, s
 from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_protocol.limits import MEBI
 from coordinator_runtime.clock import SystemClock
-from coordinator_runtime.edge import THROTTLE_MS
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
 from coordinator_server.answer_bytes import COUNTED_BYTES_MIN, LARGE_ANSWERS, AnswerBytes, AnswerLimits
@@ -27,6 +26,7 @@ from coordinator_server.grpc_transport import _Calls
 from coordinator_server.native_streams import SessionStream
 from coordinator_server.session import SESSION_METHOD, Session, SessionLimits
 from coordinator_server.transports import TransportName, TransportOptions, open_transport
+from coordinator_server.wire.edge import THROTTLE_MS
 from tests.harness.in_process import InProcessServer, in_process_server
 from tests.harness.patience import DEADLINE_SECONDS, until
 from tests.harness.transports import wanted_transport

@@ -6,7 +6,9 @@ import pytest
 
 from coordinator_api.v1 import common_pb2, log_pb2, transaction_pb2
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, Refused, UnknownOutcome
-from coordinator_runtime.edge import (
+from coordinator_runtime.pending import Pending, failed, settled
+from coordinator_runtime.ports import CallContext, PartitionRef
+from coordinator_server.wire.edge import (
     THROTTLE_MS,
     answer,
     call_context,
@@ -16,8 +18,6 @@ from coordinator_runtime.edge import (
     set_error,
     topic_partitions,
 )
-from coordinator_runtime.pending import Pending, failed, settled
-from coordinator_runtime.ports import CallContext, PartitionRef
 
 CALL = CallContext(principal="alice", host="10.0.0.1", deadline_ms=12_345)
 TOPIC_ID = bytes(range(16))

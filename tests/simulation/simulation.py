@@ -13,7 +13,6 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from coordinator_api.v1 import transaction_pb2
 from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.pending import Pending
@@ -34,6 +33,7 @@ from tests.simulation.options import Options
 from tests.simulation.participants import Manager, Participant
 from txn_coordinator.shard import Ended, Initialised
 from txn_coordinator.state import Identity
+from txn_coordinator.transact import TransactResult
 
 _TIMEOUTS_MS = (500, 2_000, 20_000)
 _CALM_MS = 30_000
@@ -499,10 +499,10 @@ def _answer_of(op: Op, settled: Pending[Any], now: int) -> Answer | str:
         return error.code.name
     if isinstance(answer, Identity):
         return Answer(now, _plain_identity(answer))
-    if isinstance(answer, transaction_pb2.TransactResponse):
-        first_offsets = tuple(result.first_offset for result in answer.results)
-        next_identity = (answer.producer_id, answer.producer_epoch)
-        return Answer(now, next_identity, csn=answer.csn, first_offsets=first_offsets)
+    if isinstance(answer, TransactResult):
+        first_offsets = tuple(offset for _target, offset in answer.first_offsets)
+        ended = answer.ended
+        return Answer(now, _plain_identity(ended.next_identity), csn=ended.csn, first_offsets=first_offsets)
     if isinstance(answer, Initialised):
         ongoing = None if answer.ongoing is None else _plain_identity(answer.ongoing)
         return Answer(now, _plain_identity(answer.identity), ongoing=ongoing)

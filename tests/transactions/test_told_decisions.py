@@ -24,7 +24,7 @@ from txn_coordinator import rules
 from txn_coordinator.codec import TransactionCodec
 from txn_coordinator.outcomes import Contribution
 from txn_coordinator.records import TransactionChanged
-from txn_coordinator.shard import Decision, Transact, TransactionShard, TwoPhase
+from txn_coordinator.shard import Decision, PlacedTransact, TransactionShard, TwoPhase
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction, TransactionState
 
 _NOBODY = Identity(NO_PRODUCER_ID, NO_EPOCH)
@@ -55,13 +55,13 @@ def _end(shard: TransactionShard, before: Transaction, outcome: Outcome) -> Deci
 
 def _transact(shard: TransactionShard, before: Transaction, outcome: Outcome) -> Decision:
     request = rules.TransactRequest(ID, before.client_identity, outcome, b"t" * 16)
-    return shard.decide_transact(Transact(request, Contribution()), TURN)
+    return shard.decide_transact(PlacedTransact(request, Contribution()), TURN)
 
 
 def _transact_more(shard: TransactionShard, before: Transaction, outcome: Outcome) -> Decision:
     more = rules.Additions(partitions=frozenset({1, 5}), groups=frozenset({"g"}))
     request = rules.TransactRequest(ID, before.client_identity, outcome, b"t" * 16, more)
-    return shard.decide_transact(Transact(request, Contribution()), TURN)
+    return shard.decide_transact(PlacedTransact(request, Contribution()), TURN)
 
 
 def _abort(shard: TransactionShard, before: Transaction, _outcome: Outcome) -> Decision:

@@ -29,7 +29,7 @@ from txn_coordinator import rules
 from txn_coordinator.codec import TransactionCodec
 from txn_coordinator.outcomes import Contribution
 from txn_coordinator.records import TransactionChanged
-from txn_coordinator.shard import Transact, TransactionShard, TwoPhase
+from txn_coordinator.shard import PlacedTransact, TransactionShard, TwoPhase
 from txn_coordinator.state import (
     COMPLETE,
     LEGAL_STEPS,
@@ -124,7 +124,7 @@ def questions(draw: st.DrawFn) -> Question:
             additions = rules.Additions(partitions=draw(st.frozensets(st.integers(0, 5))))
             name = draw(st.sampled_from((b"t" * 16, b"u" * 16)))
             request = rules.TransactRequest(ID, identity, draw(st.sampled_from(Outcome)), name, additions)
-            return lambda shard: shard.decide_transact(Transact(request, Contribution()), TURN)
+            return lambda shard: shard.decide_transact(PlacedTransact(request, Contribution()), TURN)
         case "add":
             additions = rules.Additions(partitions=draw(st.frozensets(st.integers(0, 5))))
             return lambda shard: shard.decide_add(ID, identity, additions, TURN, client_txn_version=version)

@@ -32,7 +32,7 @@ from txn_coordinator.counters import COUNTERS
 from txn_coordinator.outcomes import Contribution, Ended, SendMarkers, Transacted, TwoPhase
 from txn_coordinator.records import Decided, TransactionChanged
 from txn_coordinator.rules import Additions, TransactRequest
-from txn_coordinator.shard import Transact
+from txn_coordinator.shard import PlacedTransact
 from txn_coordinator.state import LEGAL_STEPS, Identity, Transaction, TransactionState
 
 NAME, OTHER_NAME = b"n" * 16, b"o" * 16
@@ -86,10 +86,10 @@ def transact(
     partitions: Sequence[int] = (),
     groups: Sequence[str] = (),
     refusal: Operation | None = None,
-) -> Transact:
+) -> PlacedTransact:
     additions = Additions(partitions=frozenset(partitions), groups=frozenset(groups))
     request = TransactRequest(ID, identity, outcome, name, additions)
-    return Transact(
+    return PlacedTransact(
         request, Contribution([Write(each) for each in partitions], [Offsets(each) for each in groups]), refusal
     )
 

@@ -10,8 +10,8 @@ import pytest_asyncio
 from coordinator_api.v1 import log_pb2, log_pb2_grpc, transaction_pb2, transaction_pb2_grpc
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Refused
 from coordinator_runtime.ports import AllowAll, Authorizer, CallContext, Permission, ResourceType
+from coordinator_server.wire.transactions.servicer import TwoPhaseCommit
 from tests.harness.in_process import InProcessServer, in_process_server
-from txn_coordinator.servicer import TwoPhaseCommit
 
 _Init = transaction_pb2.InitProducerIdRequest
 _Prepare = transaction_pb2.PrepareTransactionRequest

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from coordinator_api.v1 import group_pb2, transaction_pb2
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.hashing import java_string_hash, shard_of
 from coordinator_runtime.ports import AllowAll, CallContext
+from coordinator_server.wire.transactions.servicer import NodeAddress, TransactionServicer
 from tests.conformance.groups.cases import case
 from tests.groups.classic.members import DELAY_MS, GROUP, OK, ClassicRoom, code
 from txn_coordinator.history import TransactionHistory
-from txn_coordinator.servicer import NodeAddress, TransactionServicer
 
 
 @case(1, differs="nothing listens before the server has started; one that stops answers as the row has it")
@@ -55,6 +55,7 @@ def found_shards(room: ClassicRoom, group_ids: list[str]) -> list[Any]:
     inside = room.inside
     servicer = TransactionServicer(
         inside.transactions,
+        cast(Any, None),
         catalog=inside.directory,
         authorizer=AllowAll(),
         address=NodeAddress(1, "here", 7070),

@@ -22,10 +22,11 @@ from coordinator_runtime.ports import AllowAll, Authorizer, CallContext, MarkerP
 from coordinator_server.admission import Admission, AdmissionLimits
 from coordinator_server.build import SERVICES
 from coordinator_server.transport import Dispatcher
+from coordinator_server.wire.log.servicer import LogServicer
+from coordinator_server.wire.transactions.servicer import NodeAddress, TransactionServicer
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.markers import PartitionMarkers
 from partition_log.service import LogService
-from partition_log.servicer import LogServicer
 from partition_log.state import PRODUCER_EXPIRATION_MS
 from tests.harness.payloads import checks_here
 from tests.harness.world import LogEntry, World, WorldOptions, partition_name
@@ -36,7 +37,6 @@ from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.owners import ProducerOwners
 from txn_coordinator.rules import InitRequest
 from txn_coordinator.service import TransactionService
-from txn_coordinator.servicer import NodeAddress, TransactionServicer
 from txn_coordinator.shard import TwoPhase
 from txn_coordinator.state import Identity, Transaction
 from txn_coordinator.verifier import CoordinatorVerifier
@@ -149,6 +149,7 @@ class Room(World):
         """The edge, for what is decided there."""
         return TransactionServicer(
             self.inside.transactions,
+            self.inside.transact,
             catalog=self.inside.directory,
             authorizer=authorizer if authorizer is not None else AllowAll(),
             address=NodeAddress(1, "here", 7070),

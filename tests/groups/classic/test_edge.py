@@ -8,13 +8,13 @@ import pytest
 
 from coordinator_api.v1 import common_pb2, group_pb2
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
-from coordinator_runtime.edge import answer
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, Permission, ResourceType
+from coordinator_server.wire.edge import answer
+from coordinator_server.wire.groups.administration.servicer import AdministrationServicer
+from coordinator_server.wire.groups.classic.servicer import ClassicServicer
 from group_coordinator.administration.service import AdministrationService
-from group_coordinator.administration.servicer import AdministrationServicer
 from group_coordinator.classic.service import ClassicService
-from group_coordinator.classic.servicer import ClassicServicer
 from tests.groups.classic.members import GROUP, OK, ClassicRoom, code, protocols
 
 CALL = CallContext(principal="mallory")

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.decision import ArmTimer
+from coordinator_runtime.requests import Committer
 from group_coordinator.classic.requests import JoinGroup
 from group_coordinator.classic.rules import check_protocols, has_room
 from group_coordinator.classic.state import (
@@ -23,7 +24,6 @@ from group_coordinator.classic.state import (
     with_member,
     without_members,
 )
-from group_coordinator.state import Committer
 from tests.groups.classic.members import subscribed
 
 EMPTY, PREPARING, COMPLETING, STABLE = ClassicState

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.requests import Committer
 from group_coordinator.administration.rules import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, altered
 from group_coordinator.config import GroupConfig
 from group_coordinator.consumer.rules import Destination, check_commit, check_epoch, check_fetch, group_state, reconcile
@@ -22,7 +23,6 @@ from group_coordinator.consumer.state import (
     MemberState,
     Owned,
 )
-from group_coordinator.state import Committer
 
 OK = ErrorCode.NONE
 TOPIC = b"t" * 16

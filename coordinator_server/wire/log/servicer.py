@@ -5,8 +5,8 @@ from __future__ import annotations
 from coordinator_api.v1 import log_pb2
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
-from partition_log import edge, marker_edge
-from partition_log.fetch_edge import FetchAnswer
+from coordinator_server.wire.log import edge, marker_edge
+from coordinator_server.wire.log.fetch_edge import FetchAnswer
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.service import LogService
 from partition_log.topics import TopicService

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from coordinator_api.v1 import admin_pb2
 from coordinator_protocol.errors import Method
-from coordinator_runtime.edge import set_error
 from coordinator_runtime.ports import TopicCatalog
+from coordinator_server.wire.edge import set_error
 from txn_coordinator.administration import ActResult, ActResults, Selection
 from txn_coordinator.hanging import Hanging
 from txn_coordinator.state import TransactionState

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from coordinator_api.v1 import common_pb2, transaction_pb2
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
 from coordinator_protocol.marker import Outcome
-from coordinator_runtime.edge import partition_name, partition_names, set_error, topic_partitions
 from coordinator_runtime.ports import (
     Authorizer,
     CallContext,
@@ -18,11 +17,15 @@ from coordinator_runtime.ports import (
     ResourceType,
     TopicCatalog,
 )
+from coordinator_server.wire.edge import partition_name, partition_names, set_error, topic_partitions
+from coordinator_server.wire.groups.committed.edge import transacted_offsets
+from coordinator_server.wire.log.edge import client_batch
 from txn_coordinator.history import STEPS_MAX, History, Step
 from txn_coordinator.rules import EndRequest, InitRequest
 from txn_coordinator.service import OPEN, EndTxn, Listing, PrepareTransaction, TransactionFilter
 from txn_coordinator.shard import Ended, Initialised
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction, TransactionState
+from txn_coordinator.transact import Transact, TransactResult
 
 _INT16_MAX = 2**15 - 1
 _UNDECIDED = (TransactionState.EMPTY, TransactionState.ONGOING)
@@ -240,6 +243,32 @@ def end_response(ended: Ended, context: CallContext) -> transaction_pb2.EndTxnRe
     return transaction_pb2.EndTxnResponse(
         producer_id=ended.next_identity.producer_id, producer_epoch=ended.next_identity.producer_epoch, csn=ended.csn
     )
+
+
+def transact(message: transaction_pb2.TransactRequest) -> Transact:
+    """Raises Refused INVALID_REQUEST for what can never be an identity, a partition or an offset."""
+    return Transact(
+        message.transactional_id,
+        identity(message.producer_id, message.producer_epoch),
+        Outcome.COMMIT if message.committed else Outcome.ABORT,
+        [client_batch(item) for item in message.batches],
+        [transacted_offsets(group) for group in message.groups] if message.groups else (),
+    )
+
+
+def transact_response(result: TransactResult) -> transaction_pb2.TransactResponse:
+    response = transaction_pb2.TransactResponse()
+    response.producer_id, response.producer_epoch = result.ended.next_identity
+    response.csn = result.ended.csn
+    add = response.results.add
+    for target, first_offset in result.first_offsets:
+        # Set one by one: by keywords it takes twice as long.
+        message = add()
+        message.topic = target.topic
+        message.topic_id = target.topic_id
+        message.partition = target.partition
+        message.first_offset = first_offset
+    return response
 
 
 def transaction_filter(message: transaction_pb2.ListTransactionsRequest) -> TransactionFilter:

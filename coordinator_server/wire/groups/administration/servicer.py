@@ -8,10 +8,10 @@ from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import Method, Refused
 from coordinator_protocol.names import check_group_id
 from coordinator_runtime.authorization import require
-from coordinator_runtime.edge import answer, set_error
 from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType
-from group_coordinator.administration import edge
+from coordinator_server.wire.edge import answer, set_error
+from coordinator_server.wire.groups.administration import edge
 from group_coordinator.administration.service import AdministrationService
 
 

@@ -11,13 +11,14 @@ from coordinator_api.v1 import transaction_pb2
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
 from coordinator_protocol.names import check_group_id, check_transactional_id
 from coordinator_runtime.authorization import require
-from coordinator_runtime.edge import answer, set_error
 from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType, TopicCatalog
-from txn_coordinator import edge
+from coordinator_server.wire.edge import answer, set_error
+from coordinator_server.wire.transactions import edge
 from txn_coordinator.history import TransactionHistory
 from txn_coordinator.rules import Additions
 from txn_coordinator.service import TransactionService
+from txn_coordinator.transact import TransactService
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,10 @@ class TransactionServicer:
     """One method per RPC; errors of a whole call are raised or carried by the Pending, and answered by the
     dispatcher."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         service: TransactionService,
+        transact: TransactService,
         *,
         catalog: TopicCatalog,
         authorizer: Authorizer,
@@ -71,6 +73,7 @@ class TransactionServicer:
     ) -> None:
         self._history = history
         self._service = service
+        self._transact = transact
         self._catalog = catalog
         self._authorizer = authorizer
         self._two_phase_commit = TwoPhaseCommit(authorizer, two_phase_commit)
@@ -177,6 +180,11 @@ class TransactionServicer:
         self._may_write(request.transactional_id, context)
         command = edge.end_txn(request, context, self._catalog)
         return self._service.end_txn(command, context).map(lambda ended: edge.end_response(ended, context))
+
+    def Transact(
+        self, request: transaction_pb2.TransactRequest, context: CallContext
+    ) -> Pending[transaction_pb2.TransactResponse]:
+        return self._transact.transact(edge.transact(request), context).map(edge.transact_response)
 
     def DescribeTransactions(
         self, request: transaction_pb2.DescribeTransactionsRequest, context: CallContext

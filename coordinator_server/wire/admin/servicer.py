@@ -10,10 +10,10 @@ from coordinator_protocol.limits import Limits
 from coordinator_protocol.version import VERSION
 from coordinator_runtime.authorization import require
 from coordinator_runtime.clock import Clock
-from coordinator_runtime.edge import partition_name
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType, TopicCatalog
-from coordinator_server import admin_edge
+from coordinator_server.wire.admin import edge
+from coordinator_server.wire.edge import partition_name
 from txn_coordinator.administration import TransactionAdministration
 from txn_coordinator.hanging import HangingTransactions
 
@@ -60,10 +60,10 @@ class AdminServicer:
         self, request: admin_pb2.AbortTransactionsRequest, context: CallContext
     ) -> Pending[admin_pb2.AbortTransactionsResponse]:
         now_ms = self._clock.wall_ms()
-        aborted = self._transactions.abort(admin_edge.selection(request.selector), context, dry_run=request.dry_run)
+        aborted = self._transactions.abort(edge.selection(request.selector), context, dry_run=request.dry_run)
         return aborted.map(
             lambda done: admin_pb2.AbortTransactionsResponse(
-                results=admin_edge.act_results(Method.ABORT_TRANSACTIONS, done, now_ms), remaining=done.remaining
+                results=edge.act_results(Method.ABORT_TRANSACTIONS, done, now_ms), remaining=done.remaining
             )
         )
 
@@ -71,10 +71,10 @@ class AdminServicer:
         self, request: admin_pb2.FenceProducersRequest, context: CallContext
     ) -> Pending[admin_pb2.FenceProducersResponse]:
         now_ms = self._clock.wall_ms()
-        fenced = self._transactions.fence(admin_edge.selection(request.selector), context, dry_run=request.dry_run)
+        fenced = self._transactions.fence(edge.selection(request.selector), context, dry_run=request.dry_run)
         return fenced.map(
             lambda done: admin_pb2.FenceProducersResponse(
-                results=admin_edge.act_results(Method.FENCE_PRODUCERS, done, now_ms)
+                results=edge.act_results(Method.FENCE_PRODUCERS, done, now_ms)
             )
         )
 
@@ -82,7 +82,7 @@ class AdminServicer:
         self, request: admin_pb2.ListHangingTransactionsRequest, context: CallContext
     ) -> Pending[admin_pb2.ListHangingTransactionsResponse]:
         require(self._authorizer, context, Permission.DESCRIBE, ResourceType.CLUSTER, "hanging transactions")
-        found = admin_edge.hanging_transactions(self._hanging.find(), self._catalog, self._clock.wall_ms())
+        found = edge.hanging_transactions(self._hanging.find(), self._catalog, self._clock.wall_ms())
         return settled(admin_pb2.ListHangingTransactionsResponse(transactions=found))
 
     def AbortHangingTransactions(
@@ -96,6 +96,6 @@ class AdminServicer:
         aborted = self._hanging.abort(ordinal, producer_id, context, dry_run=request.dry_run)
         return aborted.map(
             lambda found: admin_pb2.AbortHangingTransactionsResponse(
-                aborted=admin_edge.hanging_transactions(found, self._catalog, now_ms)
+                aborted=edge.hanging_transactions(found, self._catalog, now_ms)
             )
         )

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from coordinator_api.v1 import log_pb2
 from coordinator_protocol.errors import Method
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_runtime.edge import partition_names, set_error
 from coordinator_runtime.ports import PartitionName
+from coordinator_server.wire.edge import partition_names, set_error
 from partition_log.foreign_markers import MarkerRequest, MarkerResult
 from partition_log.requests import ProducersDescription
 from partition_log.state import ProducerEntry

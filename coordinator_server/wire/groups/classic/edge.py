@@ -8,7 +8,7 @@ from typing import Final
 from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
 from coordinator_protocol.names import check_group_id
-from coordinator_runtime.edge import error_response, set_error
+from coordinator_server.wire.edge import error_response, set_error
 from group_coordinator.classic.requests import (
     Heartbeat,
     Joined,

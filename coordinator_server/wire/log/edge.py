@@ -8,7 +8,7 @@ missing encoding or a control batch with INVALID_RECORD (no server takes it).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NoReturn
+from typing import Final
 
 from google.protobuf.message import Message
 
@@ -25,7 +25,8 @@ from coordinator_protocol.batch import (
 )
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
 from coordinator_protocol.sequences import NO_SEQUENCE
-from coordinator_runtime.edge import partition_name, set_error
+from coordinator_runtime.requests import ClientBatch
+from coordinator_server.wire.edge import partition_name, set_error
 from partition_log.catalog.rules import VALIDATE_PAYLOAD, NewTopic
 from partition_log.requests import (
     CountQuery,
@@ -34,7 +35,6 @@ from partition_log.requests import (
     FetchRequest,
     OffsetQuery,
     OffsetResult,
-    ProduceItem,
     ProduceRequest,
     ProduceResult,
     TopicDescription,
@@ -76,27 +76,19 @@ def produce_request(message: log_pb2.ProduceRequest) -> ProduceRequest:
     """Raises Refused INVALID_REQUEST for a partition that has no name."""
     return ProduceRequest(
         message.transactional_id if message.HasField("transactional_id") else None,
-        tuple(_produce_item(item) for item in message.batches),
+        tuple(client_batch(item) for item in message.batches),
     )
 
 
-def _produce_item(item: log_pb2.PartitionBatch) -> ProduceItem:
+def client_batch(item: log_pb2.PartitionBatch) -> ClientBatch:
+    """A batch and its partition, unchecked but for what has no value here. Raises Refused INVALID_REQUEST for a
+    partition that has no name."""
     batch = item.batch
     name = partition_name(item.topic, item.topic_id, item.partition)
-    try:
-        header, crc = client_batch(batch)
-    except Refused as refusal:
-        return ProduceItem(name, refusal, b"", None)
-    return ProduceItem(name, header, batch.payload, crc)
-
-
-def client_batch(batch: log_pb2.RecordBatch) -> tuple[BatchHeader, int | None]:
-    """The header of a batch that a client sends, unchecked but for what has no value here; and the checksum that the
-    client computed, None: it left that to us. Raises Refused."""
     is_control, has = batch.is_control, batch.HasField
     kind = _KINDS.get((batch.encoding, batch.compression, batch.timestamp_type, is_control))
     if kind is None:
-        _refuse_kind(batch)
+        return ClientBatch(name, _refusal_of_kind(batch), b"", None)
     encoding, compression, timestamp_type = kind
     # In the order of the fields: by name it takes more than twice as long, and this is done for every batch. A number
     # other than 0 was sent: only then is it clear without asking.
@@ -114,20 +106,22 @@ def client_batch(batch: log_pb2.RecordBatch) -> tuple[BatchHeader, int | None]:
         batch.is_transactional,
         is_control,
     )
-    return header, batch.crc32c or (0 if has("crc32c") else None)
+    return ClientBatch(name, header, batch.payload, batch.crc32c or (0 if has("crc32c") else None))
 
 
-def _refuse_kind(batch: log_pb2.RecordBatch) -> NoReturn:
-    """Name the first number that means nothing here."""
-    timestamp_type = batch.timestamp_type
+def _refusal_of_kind(batch: log_pb2.RecordBatch) -> Refused:
+    """Names the first number that means nothing here."""
     if not batch.encoding and not batch.is_control:
-        raise Refused(ErrorCode.INVALID_RECORD, "the batch does not say how its payload is encoded; name the encoding")
-    if not 0 <= timestamp_type < len(_TIMESTAMP_TYPES):
-        raise Refused(
-            ErrorCode.INVALID_TIMESTAMP, f"timestamp type {timestamp_type} is not known here; use CREATE_TIME"
-        )
-    encoding_of(batch.encoding)
-    compression_of(batch.compression)
+        text = "the batch does not say how its payload is encoded; name the encoding"
+        return Refused(ErrorCode.INVALID_RECORD, text)
+    if not 0 <= batch.timestamp_type < len(_TIMESTAMP_TYPES):
+        text = f"timestamp type {batch.timestamp_type} is not known here; use CREATE_TIME"
+        return Refused(ErrorCode.INVALID_TIMESTAMP, text)
+    try:
+        encoding_of(batch.encoding)
+        compression_of(batch.compression)
+    except Refused as refusal:
+        return refusal
     raise AssertionError("a batch whose numbers are all known was of no kind")
 
 

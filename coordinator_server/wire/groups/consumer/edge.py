@@ -8,8 +8,8 @@ from typing import Final
 from coordinator_api.v1 import common_pb2, group_pb2
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import ID_BYTES_MAX, check_group_id
-from coordinator_runtime.edge import partition_names
 from coordinator_runtime.ports import TopicMetadata
+from coordinator_server.wire.edge import partition_names
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.consumer.requests import HeartbeatReply, HeartbeatRequest
 from group_coordinator.consumer.state import Owned

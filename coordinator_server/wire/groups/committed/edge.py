@@ -7,19 +7,18 @@ from typing import TypeVar
 
 from coordinator_api.v1 import group_pb2, transaction_pb2
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
-from coordinator_runtime.edge import answer, partition_name, partition_names, set_error
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import Membership, PartitionName
+from coordinator_runtime.requests import Committer, GroupOffsets, NamedOffset
+from coordinator_server.wire.edge import answer, partition_name, partition_names, set_error
 from group_coordinator.committed.requests import (
     FetchedGroup,
     FetchedOffset,
-    NamedOffset,
     OffsetCommit,
     OffsetFetch,
     Results,
     TxnOffsetCommit,
 )
-from group_coordinator.state import Committer
 
 NO_OFFSET = -1
 
@@ -54,9 +53,12 @@ def txn_offset_commit(message: group_pb2.TxnOffsetCommitRequest) -> TxnOffsetCom
     return TxnOffsetCommit(message.group_id, _committer(message), _named_offsets(message.topics), membership)
 
 
-def transacted_offsets(message: transaction_pb2.TransactOffsets, membership: Membership) -> TxnOffsetCommit:
-    """Raises Refused as `offset_commit`."""
-    return TxnOffsetCommit(message.group_id, _committer(message), _named_offsets(message.topics), membership)
+def transacted_offsets(message: transaction_pb2.TransactOffsets) -> GroupOffsets:
+    """The offsets that a Transact brings for one group. Raises Refused as `offset_commit`, and names the group."""
+    try:
+        return GroupOffsets(message.group_id, _committer(message), _named_offsets(message.topics))
+    except Refused as refusal:
+        raise Refused(refusal.code, f"group {message.group_id!a}: {refusal.message}") from refusal
 
 
 def _committer(

@@ -6,7 +6,7 @@ from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import Method
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from group_coordinator.committed import edge
+from coordinator_server.wire.groups.committed import edge
 from group_coordinator.committed.service import OffsetService
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import Method, Refused
 from coordinator_runtime.authorization import require
-from coordinator_runtime.edge import set_error
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType, TopicMetadata
-from group_coordinator.consumer import edge
+from coordinator_server.wire.edge import set_error
+from coordinator_server.wire.groups.consumer import edge
 from group_coordinator.consumer.service import ConsumerService
 
 

@@ -8,7 +8,7 @@ from coordinator_api.v1 import group_pb2
 from coordinator_runtime.authorization import require
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType
-from group_coordinator.classic import edge
+from coordinator_server.wire.groups.classic import edge
 from group_coordinator.classic.service import ClassicService
 
 

@@ -17,7 +17,7 @@ from coordinator_protocol.errors import Method
 from coordinator_protocol.marker import Outcome, decode_marker_payload
 from coordinator_protocol.sequences import NO_SEQUENCE
 from coordinator_protocol.wire import bytes_field, field_prefix
-from coordinator_runtime.edge import set_error
+from coordinator_server.wire.edge import set_error
 from partition_log.requests import FetchResult
 
 _RESULTS: Final = bytes_field(log_pb2.FetchResponse.RESULTS_FIELD_NUMBER)

@@ -1,0 +1,1 @@
+"""The gRPC services: messages to frozen commands, values back to messages, and nothing else."""

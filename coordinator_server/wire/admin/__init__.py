@@ -1,0 +1,1 @@
+"""AdminService on the wire."""

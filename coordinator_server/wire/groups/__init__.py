@@ -1,0 +1,1 @@
+"""GroupService on the wire."""

@@ -1,0 +1,1 @@
+"""The administration's part of GroupService on the wire."""

@@ -1,0 +1,1 @@
+"""The classic protocol's part of GroupService on the wire."""

@@ -1,0 +1,1 @@
+"""The offsets' part of GroupService on the wire."""

@@ -1,0 +1,1 @@
+"""The consumer protocol's part of GroupService on the wire."""

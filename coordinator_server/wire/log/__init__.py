@@ -1,0 +1,1 @@
+"""LogService on the wire."""

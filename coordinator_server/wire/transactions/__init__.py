@@ -1,0 +1,1 @@
+"""TransactionService on the wire."""

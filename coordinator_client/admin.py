@@ -11,7 +11,6 @@ from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client.connection import Connection, connection_to
 from coordinator_client.errors import Rejected, refused_here, rejected
-from coordinator_client.exchange import Deadlines
 from coordinator_client.group_admin import GroupCalls
 from coordinator_client.methods import (
     CREATE_TOPICS,
@@ -20,6 +19,7 @@ from coordinator_client.methods import (
     DESCRIBE_TRANSACTIONS,
     LIST_TRANSACTIONS,
 )
+from coordinator_client.retrying_call import Deadlines
 from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_protocol.names import check_topic_name, check_transactional_id
 
@@ -154,7 +154,7 @@ class Admin(GroupCalls):
     def _is_new_topic(self, wanted: log.NewTopic, *, is_existing_ok: bool, validate_only: bool) -> bool:
         _check_topic(wanted.name, Method.CREATE_TOPICS)
         request = log.CreateTopicsRequest(
-            header=self._connection.header(self._connection.chance.request_id()),
+            header=self._connection.header(self._connection.random_source.request_id()),
             topics=[wanted],
             validate_only=validate_only,
         )
@@ -183,7 +183,8 @@ class Admin(GroupCalls):
         """
         _check_topic(name, Method.DELETE_TOPICS)
         request = log.DeleteTopicsRequest(
-            header=self._connection.header(self._connection.chance.request_id()), topics=[log.TopicName(name=name)]
+            header=self._connection.header(self._connection.random_source.request_id()),
+            topics=[log.TopicName(name=name)],
         )
         try:
             self._connection.ask(DELETE_TOPICS, request, deadlines=self._deadlines, items=lambda reply: reply.results)

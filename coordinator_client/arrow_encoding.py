@@ -19,8 +19,9 @@ except ImportError as error:
         "or use encoding='records'"
     ) from error
 
-from coordinator_client.encodings import Row, corrupt
+from coordinator_client.errors import corrupt
 from coordinator_client.fetch_reply import Payload
+from coordinator_client.rows import Row
 
 HEADER_TYPE: Final = pa.struct([pa.field("key", pa.utf8(), nullable=False), pa.field("value", pa.binary())])
 HEADERS_TYPE: Final = pa.list_(pa.field("item", HEADER_TYPE, nullable=False))

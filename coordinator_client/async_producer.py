@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Final, Self, TypeVar, Unpack
 
 from coordinator_client.connection import Connection
-from coordinator_client.encodings import Row
 from coordinator_client.errors import Abortable, Fenced, Loss, Rejected, TransactionError, rejected
 from coordinator_client.loops import AsyncioLoop, Loop, Timer
 from coordinator_client.memory import keep_memory_of_batches
@@ -17,6 +16,7 @@ from coordinator_client.methods import Reply
 from coordinator_client.patience import Patience
 from coordinator_client.producer_config import ProducerOptions
 from coordinator_client.producer_shell import ProducerShell
+from coordinator_client.rows import Row
 from coordinator_client.state import Identity, ProducerStatus
 from coordinator_client.transaction_offsets import OffsetSource, TransactionOffsets
 from coordinator_protocol.errors import ErrorCode

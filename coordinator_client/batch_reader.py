@@ -22,20 +22,22 @@ from coordinator_api.v1.common_pb2 import (
 )
 from coordinator_client.connection import REQUEST_TIMEOUT_MS, Connection
 from coordinator_client.corrupt import RAISE, SKIP, Skipped, check_on_corrupt_batch
-from coordinator_client.encodings import Row, checked_header, corrupt, decode_rows, marker_of, unpack
+from coordinator_client.encodings import checked_header, decode_rows, marker_of, unpack
 from coordinator_client.errors import (
     CorruptBatch,
     Rejected,
     TransactionError,
     class_of,
+    corrupt,
     failure,
     misconfigured,
     rejected,
 )
-from coordinator_client.exchange import PAUSE_MS_MAX, Deadlines
 from coordinator_client.fetch_ahead import FetchAhead
 from coordinator_client.fetch_reply import FetchReply, PartitionReply, Payload, WireBatch
 from coordinator_client.methods import DESCRIBE_TOPICS, FETCH, LIST_OFFSETS
+from coordinator_client.retrying_call import PAUSE_MS_MAX, Deadlines
+from coordinator_client.rows import Row
 from coordinator_client.state import TopicPartitionCount
 from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method

@@ -20,11 +20,11 @@ from coordinator_client.encodings import (
     BATCH_OVERHEAD_BYTES,
     ROW_OVERHEAD_BYTES,
     BatchStamp,
-    Row,
     headers_bytes_max,
     write_batch,
 )
 from coordinator_client.errors import TransactionError, rejected
+from coordinator_client.rows import Row
 from coordinator_client.state import Identity, TopicPartitionCount
 from coordinator_protocol.batch import Compression, Encoding
 from coordinator_protocol.errors import ErrorCode

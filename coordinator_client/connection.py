@@ -14,17 +14,17 @@ from types import TracebackType
 from typing import Final, Self, TypedDict, Unpack
 
 from coordinator_api.v1.common_pb2 import RequestHeader
+from coordinator_client.channels import open_best_channel, open_grpc_channel
 from coordinator_client.clock import Clock, SystemClock
 from coordinator_client.errors import Loss, TransactionError, Verdict, misconfigured, refused_here, rejected
-from coordinator_client.exchange import Deadlines, Exchange
 from coordinator_client.first_contact import ContactFirst, FirstContact, Look, patience_ms_of
-from coordinator_client.grpc_door import note_use
-from coordinator_client.identity import Chance, SystemChance
-from coordinator_client.lines import open_best_line, open_grpc_line
+from coordinator_client.grpc_library import note_use
 from coordinator_client.log import Answers
 from coordinator_client.loops import Loop, background_loop
 from coordinator_client.methods import ReplyT, RequestT, Rpc
 from coordinator_client.process import THIS_PROCESS
+from coordinator_client.random_source import RandomSource, SystemRandomSource
+from coordinator_client.retrying_call import Deadlines, RetryingCall
 from coordinator_client.server_look import look_at
 from coordinator_client.session_transport import SessionTransport
 from coordinator_client.transport import GRPC_SESSION, SESSION, TARGET_SCHEMES, UNARY, Transport, check_transport
@@ -46,7 +46,7 @@ class Surroundings(TypedDict, total=False):
     open_transport: Callable[[str], Transport]
     look: Look | None
     clock: Clock
-    chance: Chance
+    random_source: RandomSource
     open_loop: Callable[[], Loop]
 
 
@@ -87,7 +87,7 @@ class Connection:
         self.endpoint = endpoint
         self.client_id = client_id
         self.clock = surroundings.get("clock") or SystemClock()
-        self.chance = surroundings.get("chance") or SystemChance()
+        self.random_source = surroundings.get("random_source") or SystemRandomSource()
         self.answers = Answers(endpoint)
         """What the log is told of this connection, by whoever uses it."""
         self.open_loop = surroundings.get("open_loop")
@@ -146,8 +146,8 @@ class Connection:
         note_use()
         if self._transport_name == UNARY:
             return UnaryTransport(self.endpoint)
-        open_line = open_grpc_line if self._transport_name == GRPC_SESSION else open_best_line
-        return SessionTransport(self.endpoint, open_loop, open_line)
+        open_channel = open_grpc_channel if self._transport_name == GRPC_SESSION else open_best_channel
+        return SessionTransport(self.endpoint, open_loop, open_channel)
 
     def _no_contact(self, look: Look | None, patience_ms: int | None) -> FirstContact | None:
         """Return what is known of the server at the beginning; None where nothing can be looked at beforehand."""
@@ -201,23 +201,23 @@ class Connection:
         Raises: the TransactionError that the reply stands for; Retriable or OutcomeUnknown at the deadline.
         """
         now_ms = self.clock.monotonic_ms()
-        exchange = Exchange(rpc, request, deadlines=deadlines, now_ms=now_ms, items=items)
+        call = RetryingCall(rpc, request, deadlines=deadlines, now_ms=now_ms, items=items)
         while True:
-            answer = self.transport.ask(rpc, request, timeout_ms=exchange.begin_attempt(now_ms))
+            answer = self.transport.ask(rpc, request, timeout_ms=call.begin_attempt(now_ms))
             now_ms = self.clock.monotonic_ms()
-            end = exchange.on_answer(answer, now_ms=now_ms, jitter=self.chance.fraction())
+            end = call.on_answer(answer, now_ms=now_ms, jitter=self.random_source.fraction())
             if end is not answer or self.answers.is_troubled:
-                said = answer if isinstance(answer, Loss) else exchange.verdict_of(answer)
+                said = answer if isinstance(answer, Loss) else call.verdict_of(answer)
                 self.answers.note(rpc.method, said, now_ms)
             if isinstance(end, TransactionError):
                 raise end
             if end is not None:
-                error = exchange.failure_of(end)
+                error = call.failure_of(end)
                 if error is not None:
                     raise error
                 return end
-            assert exchange.due_ms is not None, "no end and no attempt in flight: another one is due"
-            self.clock.pause(exchange.due_ms - now_ms)
+            assert call.due_ms is not None, "no end and no attempt in flight: another one is due"
+            self.clock.pause(call.due_ms - now_ms)
             now_ms = self.clock.monotonic_ms()
 
     def close(self) -> None:

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final
 
 from google.protobuf.message import DecodeError
 from msgspec import Struct
 
 from coordinator_api.v1 import log_pb2 as log
-from coordinator_client.errors import TransactionError, rejected
+from coordinator_client.errors import corrupt, rejected
 from coordinator_client.fetch_reply import Payload
+from coordinator_client.rows import Headers, Row
 from coordinator_protocol.batch import (
     FORMAT_VERSION,
     NO_PRODUCER_EPOCH,
@@ -35,13 +36,9 @@ from coordinator_protocol.batch import (
 from coordinator_protocol.checksum import crc32c_of_both
 from coordinator_protocol.compression import NotUnpackable, pack
 from coordinator_protocol.compression import unpack as unpack_bytes
-from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from coordinator_protocol.sequences import NO_SEQUENCE
-
-Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
-Row: TypeAlias = tuple[bytes | None, bytes | None, int, Headers]
-"""One record: key, value, timestamp in Unix milliseconds, headers."""
 
 ENCODING_NAMES: Final = MappingProxyType({"records": Encoding.RECORDS_V1, "arrow": Encoding.ARROW_V1})
 ROW_OVERHEAD_BYTES: Final = 32
@@ -200,11 +197,6 @@ def decode_rows(payload: Payload, encoding: Encoding, record_count: int, where: 
     if len(rows) != record_count:
         raise corrupt(f"{where}: it says that it holds {record_count} records and holds {len(rows)}")
     return rows
-
-
-def corrupt(reason: str) -> TransactionError:
-    """Return the error for stored bytes that are not what was written."""
-    return rejected(ErrorCode.CORRUPT_MESSAGE, reason)
 
 
 def encode_records(rows: Sequence[Row]) -> bytes:

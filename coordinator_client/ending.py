@@ -45,7 +45,7 @@ class Ending:
         )
 
     def failure(self, end: EndReply | TransactionError, *, lost_attempts: int) -> TransactionError | None:
-        """Return the failure that the end of an exchange stands for, None for a success."""
+        """Return the failure that the end of a call stands for, None for a success."""
         self.is_lost = self.is_lost or lost_attempts > 0
         error = end if isinstance(end, TransactionError) else failure_of(self.rpc.method, end)
         if error is None or self.rpc is END_TXN:

@@ -272,6 +272,11 @@ def rejected(code: ErrorCode, reason: str) -> Rejected:
     return Rejected(code, ErrorClass.REJECTED, reason)
 
 
+def corrupt(reason: str) -> Rejected:
+    """Return the exception for stored bytes that are not what was written."""
+    return rejected(ErrorCode.CORRUPT_MESSAGE, reason)
+
+
 def misconfigured(code: ErrorCode, reason: str) -> Misconfigured:
     """Return the exception for a wrong setting that this client noticed itself."""
     return Misconfigured(code, ErrorClass.MISCONFIGURED, reason)

@@ -13,10 +13,10 @@ from typing import Any, Final, TypeAlias
 from msgspec import Struct
 
 from coordinator_client.errors import Loss, TransactionError, Verdict
-from coordinator_client.exchange import Exchange
-from coordinator_client.identity import Chance
 from coordinator_client.log import Answers
 from coordinator_client.methods import Reply, ReplyT, Request, RequestT, Rpc
+from coordinator_client.random_source import RandomSource
+from coordinator_client.retrying_call import RetryingCall
 
 ATTEMPT_GRACE_MS: Final = 1_000
 """A transport reports a timeout itself; one that does not, or whose report an interrupt swallowed, counts as lost after
@@ -33,15 +33,15 @@ class Transmission(Struct, frozen=True):
     timeout_ms: int
 
 
-_Flight: TypeAlias = tuple[Exchange[Any, Any], Callable[[Any, int], None]]
-"""An exchange, and whom its end is told."""
+_Flight: TypeAlias = tuple[RetryingCall[Any, Any], Callable[[Any, int], None]]
+"""A call, and whom its end is told."""
 
 
 class Flights:
     """Running exchanges, by number."""
 
-    def __init__(self, chance: Chance) -> None:
-        self._chance = chance
+    def __init__(self, random_source: RandomSource) -> None:
+        self._random_source = random_source
         self._flights: dict[int, _Flight] = {}
         self._started = 0
         self.answers: Answers | None = None
@@ -56,29 +56,29 @@ class Flights:
         return flight in self._flights
 
     def start(
-        self, exchange: Exchange[RequestT, ReplyT], on_end: Callable[[ReplyT | TransactionError, int], None]
+        self, call: RetryingCall[RequestT, ReplyT], on_end: Callable[[ReplyT | TransactionError, int], None]
     ) -> int:
         """Send it when it is due; `on_end` is called once with the final reply or failure, and the time."""
         self._started += 1
-        self._flights[self._started] = (exchange, on_end)
+        self._flights[self._started] = (call, on_end)
         return self._started
 
     def lose_overdue(self, now_ms: int) -> None:
         """Take attempts for lost that should have been reported long ago. Call it before `transmissions`."""
         overdue = []
-        for number, (exchange, _) in self._flights.items():
-            if exchange.due_ms is None and now_ms >= exchange.attempt_ends_ms + ATTEMPT_GRACE_MS:
-                overdue.append((number, exchange.attempts))
+        for number, (call, _) in self._flights.items():
+            if call.due_ms is None and now_ms >= call.attempt_ends_ms + ATTEMPT_GRACE_MS:
+                overdue.append((number, call.attempts))
         for number, attempt in overdue:
             self.on_answer(number, attempt, Loss("DEADLINE_EXCEEDED", "the attempt was never reported back"), now_ms)
 
     def transmissions(self, now_ms: int) -> list[Transmission]:
         """Return the attempts that start now."""
         due = []
-        for number, (exchange, _) in self._flights.items():
-            if exchange.due_ms is not None and exchange.due_ms <= now_ms:
-                timeout_ms = exchange.begin_attempt(now_ms)
-                due.append(Transmission(number, exchange.attempts, exchange.rpc, exchange.request, timeout_ms))
+        for number, (call, _) in self._flights.items():
+            if call.due_ms is not None and call.due_ms <= now_ms:
+                timeout_ms = call.begin_attempt(now_ms)
+                due.append(Transmission(number, call.attempts, call.rpc, call.request, timeout_ms))
         return due
 
     def on_answer(self, number: int, attempt: int, answer: Reply | Loss, now_ms: int) -> None:
@@ -86,13 +86,13 @@ class Flights:
         flight = self._flights.get(number)
         if flight is None:
             return
-        exchange, on_end = flight
-        if exchange.due_ms is not None or exchange.attempts != attempt:
+        call, on_end = flight
+        if call.due_ms is not None or call.attempts != attempt:
             return
-        end = exchange.on_answer(answer, now_ms=now_ms, jitter=self._chance.fraction())
+        end = call.on_answer(answer, now_ms=now_ms, jitter=self._random_source.fraction())
         answers = self.answers
         if answers is not None and (end is not answer or answers.is_troubled):
-            answers.note(exchange.rpc.method, _verdict(exchange, answer), now_ms)
+            answers.note(call.rpc.method, _verdict(call, answer), now_ms)
         if end is not None:
             del self._flights[number]
             on_end(end, now_ms)
@@ -115,14 +115,14 @@ class Flights:
     def wake_ms(self) -> int | None:
         """When to ask for transmissions again at the latest; None while nothing is on its way."""
         earliest_ms: int | None = None
-        for exchange, _ in self._flights.values():
-            due_ms = exchange.due_ms
+        for call, _ in self._flights.values():
+            due_ms = call.due_ms
             if due_ms is None:
-                due_ms = exchange.attempt_ends_ms + ATTEMPT_GRACE_MS
+                due_ms = call.attempt_ends_ms + ATTEMPT_GRACE_MS
             if earliest_ms is None or due_ms < earliest_ms:
                 earliest_ms = due_ms
         return earliest_ms
 
 
-def _verdict(exchange: Exchange[Any, Any], answer: Reply | Loss) -> Verdict | Loss:
-    return answer if isinstance(answer, Loss) else exchange.verdict_of(answer)
+def _verdict(call: RetryingCall[Any, Any], answer: Reply | Loss) -> Verdict | Loss:
+    return answer if isinstance(answer, Loss) else call.verdict_of(answer)

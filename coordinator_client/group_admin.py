@@ -27,7 +27,6 @@ from coordinator_client.errors import (
     refused_here,
     rejected,
 )
-from coordinator_client.exchange import Deadlines
 from coordinator_client.group_messages import described_classic, described_consumer, group_offset, topic_partitions
 from coordinator_client.group_state import (
     GroupDescription,
@@ -53,6 +52,7 @@ from coordinator_client.methods import (
     OFFSET_FETCH,
 )
 from coordinator_client.offset_reset import OffsetReset, ResetTo, planned
+from coordinator_client.retrying_call import Deadlines
 from coordinator_client.transaction_offsets import fill_topics
 from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_protocol.names import check_group_id
@@ -299,7 +299,7 @@ class GroupCalls:
         self._connection.ask(ALTER_GROUP_CONFIGS, request, deadlines=self._deadlines)
 
     def _mutation(self) -> RequestHeader:
-        return self._connection.header(self._connection.chance.request_id())
+        return self._connection.header(self._connection.random_source.request_id())
 
 
 def _added(known: RecordCount | None, result: log.CountResult) -> RecordCount:

@@ -1,4 +1,4 @@
-"""The remote procedures as values: where each lives and what its answer is, so that one function can call all of
+"""The remote procedures as values: where each lives and what its answer is, so that one function ca call all of
 them."""
 
 from __future__ import annotations

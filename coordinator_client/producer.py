@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Final, Self, TypeAlias, TypeVar, Unpack
 
 from coordinator_client.connection import Connection
-from coordinator_client.encodings import Row
 from coordinator_client.errors import Abortable, Fenced, Loss, Rejected, TransactionError, rejected
 from coordinator_client.flights import Transmission
 from coordinator_client.memory import keep_memory_of_batches
@@ -16,6 +15,7 @@ from coordinator_client.methods import Reply
 from coordinator_client.patience import Patience
 from coordinator_client.producer_config import ProducerOptions
 from coordinator_client.producer_shell import ProducerShell
+from coordinator_client.rows import Row
 from coordinator_client.state import Identity, ProducerStatus
 from coordinator_client.transaction_offsets import OffsetSource, TransactionOffsets
 from coordinator_client.transport import Transport

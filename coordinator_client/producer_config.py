@@ -8,7 +8,7 @@ from typing import TypedDict
 from coordinator_client.batching import BatchFormat
 from coordinator_client.encodings import ENCODING_NAMES
 from coordinator_client.errors import TransactionError, misconfigured, refused_here
-from coordinator_client.exchange import Deadlines
+from coordinator_client.retrying_call import Deadlines
 from coordinator_client.sending import CorePlan
 from coordinator_client.transport import MESSAGE_BYTES_MAX, SESSION, check_transport
 from coordinator_protocol.batch import Encoding

@@ -26,14 +26,14 @@ from typing import Any, Final
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client import rules
 from coordinator_client.batching import SealedBatch, TopicWriter
-from coordinator_client.encodings import Row
 from coordinator_client.ending import Ending, EndReply, identity_in
 from coordinator_client.errors import Loss, OutcomeUnknown, TransactionError, failure, failure_of, rejected
-from coordinator_client.exchange import Exchange
 from coordinator_client.flights import Flights, Transmission
-from coordinator_client.identity import Chance
 from coordinator_client.methods import END_TXN, INIT_PRODUCER_ID, PREPARE_TRANSACTION, TRANSACT, Reply
 from coordinator_client.producer_requests import end_request, init_request, prepare_request
+from coordinator_client.random_source import RandomSource
+from coordinator_client.retrying_call import RetryingCall
+from coordinator_client.rows import Row
 from coordinator_client.rules import AfterEnd, AfterSend
 from coordinator_client.sending import CorePlan, Sender
 from coordinator_client.state import Goal, Identity, ProducerStatus, step
@@ -54,7 +54,7 @@ _COMMIT = Goal.COMMIT
 class ProducerCore:
     """One producer: its status, its identity, its requests. Not for two threads at once."""
 
-    def __init__(self, plan: CorePlan, chance: Chance) -> None:
+    def __init__(self, plan: CorePlan, random_source: RandomSource) -> None:
         self.status = _S.UNINITIALISED
         self.identity: Identity | None = None
         self.csn = 0
@@ -66,10 +66,10 @@ class ProducerCore:
         self.is_transactional: Final = plan.transactional_id is not None
         """Whether records go out in transactions only."""
         self._plan = plan
-        self._chance = chance
-        self.flights = Flights(chance)
+        self._random_source = random_source
+        self.flights = Flights(random_source)
         """The requests on their way: they say when to look at them again, and which nobody waits for any more."""
-        self._sender = Sender(plan, flights=self.flights, chance=chance, on_failed=self._send_failed)
+        self._sender = Sender(plan, flights=self.flights, random_source=random_source, on_failed=self._send_failed)
         self.writers: Final[Mapping[str, TopicWriter]] = self._sender.waiting.writers
         """Where the records of a topic go; one that is missing must be learned first, see `learn`."""
         self.goal: Goal | None = None
@@ -383,8 +383,8 @@ class ProducerCore:
         if self._init_request is None or self._init_request.keep_prepared != keeps:
             self._init_request = init_request(self._plan, self._sender.header(), self._expected, keep_prepared=keeps)
         self._step(_S.INITIALISING)
-        exchange = Exchange(INIT_PRODUCER_ID, self._init_request, deadlines=self._plan.deadlines, now_ms=now_ms)
-        self.flights.start(exchange, self._initialised)
+        call = RetryingCall(INIT_PRODUCER_ID, self._init_request, deadlines=self._plan.deadlines, now_ms=now_ms)
+        self.flights.start(call, self._initialised)
 
     def _initialised(self, end: txn.InitProducerIdResponse | TransactionError, now_ms: int) -> None:
         if isinstance(end, TransactionError):
@@ -426,8 +426,8 @@ class ProducerCore:
         assert self.identity is not None, "a transaction was sent, so there is an identity"
         request = prepare_request(self._plan, self._sender.header(), self.identity, self._sender.waiting)
         self._step(_S.PREPARING)
-        exchange = Exchange(PREPARE_TRANSACTION, request, deadlines=self._plan.deadlines, now_ms=now_ms)
-        self.flights.start(exchange, lambda end, _: self._after_prepare(end))
+        call = RetryingCall(PREPARE_TRANSACTION, request, deadlines=self._plan.deadlines, now_ms=now_ms)
+        self.flights.start(call, lambda end, _: self._after_prepare(end))
 
     def _after_prepare(self, end: txn.PrepareTransactionResponse | TransactionError) -> None:
         error = end if isinstance(end, TransactionError) else failure_of(Method.PREPARE_TRANSACTION, end)
@@ -466,15 +466,15 @@ class ProducerCore:
             return
         ending = self._ending
         assert ending is not None, "an end that is repeated was begun"
-        exchange = Exchange(ending.rpc, ending.request, deadlines=self._plan.deadlines, now_ms=now_ms)
-        self.flights.start(exchange, partial(self._ended, ending, exchange))
+        call = RetryingCall(ending.rpc, ending.request, deadlines=self._plan.deadlines, now_ms=now_ms)
+        self.flights.start(call, partial(self._ended, ending, call))
 
     def _ended(
-        self, ending: Ending, exchange: Exchange[Any, EndReply], end: EndReply | TransactionError, _now_ms: int
+        self, ending: Ending, call: RetryingCall[Any, EndReply], end: EndReply | TransactionError, _now_ms: int
     ) -> None:
         error = None
         if isinstance(end, TransactionError) or end.error_code:
-            error = ending.failure(end, lost_attempts=exchange.lost)
+            error = ending.failure(end, lost_attempts=call.lost)
         if error is None:
             assert not isinstance(end, TransactionError), "a failure is no reply"
             self._after_success(ending, end)

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Final, Unpack
 
 from coordinator_client.connection import Connection, client_id_for, connection_to
-from coordinator_client.encodings import Headers, Row
 from coordinator_client.errors import Loss, refused_here, rejected
 from coordinator_client.methods import Reply
 from coordinator_client.patience import CUT_OFF_CLOSE_MS, Patience, timed_out
 from coordinator_client.producer_config import ProducerConfig, ProducerOptions
 from coordinator_client.producer_core import ProducerCore
+from coordinator_client.rows import Headers, Row
 from coordinator_client.rules import unconfirmed_abort
 from coordinator_client.state import Identity, ProducerStatus
 from coordinator_client.transport import Call
@@ -33,7 +33,7 @@ class ProducerShell:
         self._delivery_timeout_ms = config.delivery_timeout_ms
         self._has_timeout = not config.two_phase_commit
         client_id = self._connection.client_id or client_id_for("producer", config.transactional_id)
-        self._core = ProducerCore(config.core_plan(client_id=client_id), self._connection.chance)
+        self._core = ProducerCore(config.core_plan(client_id=client_id), self._connection.random_source)
         self._core.flights.answers = self._connection.answers
         self._calls: dict[int, Call] = {}
 

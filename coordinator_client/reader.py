@@ -18,9 +18,9 @@ from coordinator_client.batch_reader import (
 )
 from coordinator_client.connection import Connection, connection_to
 from coordinator_client.corrupt import RAISE, Skipped, check_on_corrupt_batch
-from coordinator_client.encodings import Headers
 from coordinator_client.errors import refused_here, rejected
-from coordinator_client.exchange import Deadlines
+from coordinator_client.retrying_call import Deadlines
+from coordinator_client.rows import Headers
 from coordinator_client.state import TopicPartitionCount
 from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_protocol.marker import Marker

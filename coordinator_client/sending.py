@@ -19,10 +19,10 @@ from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.batching import Accumulator, BatchFormat, SealedBatch
 from coordinator_client.consumer.state import NO_GENERATION
 from coordinator_client.errors import TransactionError, class_of, failure, failure_of, misconfigured
-from coordinator_client.exchange import Deadlines, Exchange
 from coordinator_client.flights import Flights
-from coordinator_client.identity import Chance
 from coordinator_client.methods import DESCRIBE_TOPICS, PRODUCE, TXN_OFFSET_COMMIT
+from coordinator_client.random_source import RandomSource
+from coordinator_client.retrying_call import Deadlines, RetryingCall
 from coordinator_client.state import Identity, TopicPartitionCount
 from coordinator_client.transaction_offsets import TransactionOffsets, fill_topics
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
@@ -30,7 +30,7 @@ from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 REQUESTS_IN_FLIGHT_MAX: Final = 5
 
 _AGAIN: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH, ErrorClass.UNKNOWN_OUTCOME})
-_ProduceExchange = Exchange[log.ProduceRequest, log.ProduceResponse]
+_ProduceCall = RetryingCall[log.ProduceRequest, log.ProduceResponse]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Sender:
         plan: CorePlan,
         *,
         flights: Flights,
-        chance: Chance,
+        random_source: RandomSource,
         on_failed: Callable[[TransactionError, SealedBatch | None], None],
     ) -> None:
         self.waiting = Accumulator(plan.batch_format)
@@ -68,7 +68,7 @@ class Sender:
         self.requests_in_flight = 0
         self._plan = plan
         self._flights = flights
-        self._chance = chance
+        self._random_source = random_source
         self._on_failed = on_failed
 
     @property
@@ -101,8 +101,8 @@ class Sender:
         while self.waiting.ready and self.requests_in_flight < REQUESTS_IN_FLIGHT_MAX:
             request = self._request(())
             batches = self.waiting.take(identity, request.batches)
-            exchange: _ProduceExchange = Exchange(PRODUCE, request, deadlines=self._plan.deadlines, now_ms=now_ms)
-            self._fly(exchange, batches)
+            call: _ProduceCall = RetryingCall(PRODUCE, request, deadlines=self._plan.deadlines, now_ms=now_ms)
+            self._fly(call, batches)
 
     def transact(self, identity: Identity) -> txn.TransactRequest:
         """Return everything that waits as one Transact. It is let go of with `drop`, once that is answered."""
@@ -110,7 +110,7 @@ class Sender:
         # Field by field: by keywords it takes twice as long.
         request = txn.TransactRequest()
         header = request.header
-        header.client_id, header.request_id = self._plan.client_id, self._chance.request_id()
+        header.client_id, header.request_id = self._plan.client_id, self._random_source.request_id()
         request.transactional_id = self._plan.transactional_id
         request.producer_id, request.producer_epoch = identity
         request.committed = True
@@ -122,7 +122,7 @@ class Sender:
     def describe(self, topic: str, on_end: Callable[[TransactionError | None], None], now_ms: int) -> None:
         """Ask for the partitions of a topic, and take records for it once they are known."""
         header = RequestHeader(client_id=self._plan.client_id)
-        exchange = Exchange(
+        call = RetryingCall(
             DESCRIBE_TOPICS,
             log.DescribeTopicsRequest(header=header, topics=[log.TopicName(name=topic)]),
             deadlines=self._plan.deadlines,
@@ -131,15 +131,15 @@ class Sender:
         )
 
         def ended(end: log.DescribeTopicsResponse | TransactionError, _: int) -> None:
-            error = end if isinstance(end, TransactionError) else exchange.failure_of(end)
+            error = end if isinstance(end, TransactionError) else call.failure_of(end)
             if error is None:
                 assert isinstance(end, log.DescribeTopicsResponse), "a failure is no reply"
                 (found,) = end.topics
                 count = TopicPartitionCount(name=topic, topic_id=found.topic_id, partition_count=len(found.partitions))
-                self.waiting.learn(count, first=self._chance.fraction())
+                self.waiting.learn(count, first=self._random_source.fraction())
             on_end(error)
 
-        self._flights.start(exchange, ended)
+        self._flights.start(call, ended)
 
     def drop(self) -> None:
         """Forget every record and every request; the flights must be cancelled with it."""
@@ -147,13 +147,13 @@ class Sender:
         self.offsets.clear()
         self.requests_in_flight = 0
 
-    def _fly(self, exchange: _ProduceExchange, batches: Sequence[SealedBatch]) -> None:
+    def _fly(self, call: _ProduceCall, batches: Sequence[SealedBatch]) -> None:
         self.requests_in_flight += 1
-        self._flights.start(exchange, lambda end, now_ms: self._ended(exchange, batches, end, now_ms))
+        self._flights.start(call, lambda end, now_ms: self._ended(call, batches, end, now_ms))
 
     def _send_offsets(self, offsets: TransactionOffsets, identity: Identity, now_ms: int) -> None:
         request = txn_offset_commit_request(self._plan, self.header(), identity, offsets)
-        exchange = Exchange(
+        call = RetryingCall(
             TXN_OFFSET_COMMIT,
             request,
             deadlines=self._plan.deadlines,
@@ -163,16 +163,16 @@ class Sender:
 
         def ended(end: group.TxnOffsetCommitResponse | TransactionError, _: int) -> None:
             self.requests_in_flight -= 1
-            error = end if isinstance(end, TransactionError) else exchange.failure_of(end)
+            error = end if isinstance(end, TransactionError) else call.failure_of(end)
             if error is not None:
                 self._on_failed(error, None)
 
         self.requests_in_flight += 1
-        self._flights.start(exchange, ended)
+        self._flights.start(call, ended)
 
     def header(self) -> RequestHeader:
         """Return the header of a new request."""
-        return RequestHeader(client_id=self._plan.client_id, request_id=self._chance.request_id())
+        return RequestHeader(client_id=self._plan.client_id, request_id=self._random_source.request_id())
 
     def _request(self, batches: Sequence[SealedBatch]) -> log.ProduceRequest:
         request = log.ProduceRequest(
@@ -185,7 +185,7 @@ class Sender:
 
     def _ended(
         self,
-        exchange: _ProduceExchange,
+        call: _ProduceCall,
         batches: Sequence[SealedBatch],
         end: log.ProduceResponse | TransactionError,
         now_ms: int,
@@ -195,14 +195,14 @@ class Sender:
         if error is None:
             assert not isinstance(end, TransactionError), "a failure is no reply"
             if len(end.results) == len(batches):
-                self._fail(self._sort(exchange, batches, end, now_ms), exchange)
+                self._fail(self._sort(call, batches, end, now_ms), call)
                 return
             answered = f"Produce: {len(batches)} batches were sent and {len(end.results)} answered"
             error = misconfigured(ErrorCode.UNSUPPORTED_VERSION, answered)
-        self._fail([(batch, error) for batch in batches], exchange)
+        self._fail([(batch, error) for batch in batches], call)
 
     def _sort(
-        self, exchange: _ProduceExchange, batches: Sequence[SealedBatch], reply: log.ProduceResponse, now_ms: int
+        self, call: _ProduceCall, batches: Sequence[SealedBatch], reply: log.ProduceResponse, now_ms: int
     ) -> list[tuple[SealedBatch, TransactionError]]:
         """Let go of what is in the log, send again what must be, and return what failed for good."""
         again: list[SealedBatch] = []
@@ -220,20 +220,20 @@ class Sender:
                 reason = f"{Method.PRODUCE} {place}: {result.error_message or 'the server gave no reason'}"
                 failed.append((batch, failure(result.error_code, what, reason)))
         if cause is not None:
-            jitter = self._chance.fraction()
-            error = exchange.repeat(self._request(again), cause, now_ms=now_ms, jitter=jitter)
+            jitter = self._random_source.fraction()
+            error = call.repeat(self._request(again), cause, now_ms=now_ms, jitter=jitter)
             if error is None:
-                self._fly(exchange, again)
+                self._fly(call, again)
             else:
                 failed += [(batch, error) for batch in again]
         return failed
 
-    def _fail(self, failed: Sequence[tuple[SealedBatch, TransactionError]], exchange: _ProduceExchange) -> None:
+    def _fail(self, failed: Sequence[tuple[SealedBatch, TransactionError]], call: _ProduceCall) -> None:
         # All are let go of before the first is reported: a report may end the transaction and drop everything.
         for batch, _ in failed:
             self.waiting.settle(batch)
         for batch, error in failed:
-            error.lost_attempts = exchange.lost
+            error.lost_attempts = call.lost
             self._on_failed(error, batch)
 
 

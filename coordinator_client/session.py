@@ -24,7 +24,7 @@ from coordinator_client.errors import Loss
 from coordinator_client.methods import Reply, Request, Rpc
 
 OPERATION_BYTES: Final = 64
-"""Upper bound of what an operation takes in a message besides its request."""
+"""Upper bound of what a call takes in a message besides its request."""
 
 SENT_ALONE: Final = -1
 """Correlation id of what no stream carries."""
@@ -63,7 +63,7 @@ _ABOUT_THE_CALLER: Final = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
 _DRAINING: Final = Loss("UNAVAILABLE", "the server is shutting down", is_unsent=True)
 
 
-class Operation:
+class SessionCall:
     """One attempt of one request, from the moment it is asked for to its one report."""
 
     __slots__ = ("_on_cancel", "body", "correlation_id", "ends_ms", "on_done", "request", "rpc")
@@ -75,7 +75,7 @@ class Operation:
         *,
         ends_ms: int,
         on_done: Callable[[Any], None],
-        on_cancel: Callable[[Operation], None],
+        on_cancel: Callable[[SessionCall], None],
     ) -> None:
         """`ends_ms` is when the caller takes it for lost, by the clock of whoever calls `take` and `expire`."""
         self.rpc = rpc
@@ -103,10 +103,10 @@ class Session:
     """The operations of one process at one server, and the stream that carries them, if there is one."""
 
     def __init__(self) -> None:
-        self._unsent: deque[Operation] = deque()
-        self._unanswered: dict[int, Operation] = {}
-        self._oversized: list[Operation] = []
-        self._answers: deque[tuple[Operation, session_pb2.OperationResult]] = deque()
+        self._unsent: deque[SessionCall] = deque()
+        self._unanswered: dict[int, SessionCall] = {}
+        self._oversized: list[SessionCall] = []
+        self._answers: deque[tuple[SessionCall, session_pb2.OperationResult]] = deque()
         self._cancelled: list[int] = []
         self._last_id = 0
         self._has_begun = False
@@ -130,26 +130,26 @@ class Session:
         """Whether nobody waits for anything."""
         return not self._unsent and not self._unanswered
 
-    def add(self, operation: Operation) -> None:
+    def add(self, call: SessionCall) -> None:
         """Let it be sent with the next message."""
         if self.is_draining:
-            operation.report(_DRAINING)
+            call.report(_DRAINING)
         else:
-            self._unsent.append(operation)
+            self._unsent.append(call)
 
-    def cancel(self, operation: Operation) -> None:
+    def cancel(self, call: SessionCall) -> None:
         """Nobody wants its answer any more: drop it, or ask the server to."""
-        if operation.on_done is None:
+        if call.on_done is None:
             return
-        if self._unanswered.pop(operation.correlation_id, None) is not None:
-            self._cancelled.append(operation.correlation_id)
-        operation.report(Loss("CANCELLED", "cancelled by the client", is_unsent=not operation.correlation_id))
+        if self._unanswered.pop(call.correlation_id, None) is not None:
+            self._cancelled.append(call.correlation_id)
+        call.report(Loss("CANCELLED", "cancelled by the client", is_unsent=not call.correlation_id))
 
     def take(self, now_ms: int) -> bytes | None:
         """Return the next message, None while there is nothing to say or no room to say it in."""
         if not self._has_begun:
             self._has_begun = True
-            # Every operation says itself whose it is.
+            # Every call says itself whose it is.
             return session_pb2.SessionRequest(header=RequestHeader()).SerializeToString()
         room = 0 if self.is_draining else self._operations_max - len(self._unanswered)
         if not self._cancelled and (not self._unsent or room <= 0):
@@ -158,31 +158,31 @@ class Session:
         self._cancelled.clear()
         add, unsent, size = request.operations.add, self._unsent, 0
         while unsent and room > 0:
-            operation = unsent[0]
-            if operation.on_done is None:
+            call = unsent[0]
+            if call.on_done is None:
                 unsent.popleft()
                 continue
-            operation_size = len(operation.body) + OPERATION_BYTES
-            if operation_size > self._message_bytes_max:
+            call_bytes = len(call.body) + OPERATION_BYTES
+            if call_bytes > self._message_bytes_max:
                 self._oversized.append(unsent.popleft())
                 continue
-            size += operation_size
+            size += call_bytes
             if size > self._message_bytes_max:
                 break
             unsent.popleft()
             self._last_id += 1
             room -= 1
-            operation.correlation_id = self._last_id
-            self._unanswered[self._last_id] = operation
+            call.correlation_id = self._last_id
+            self._unanswered[self._last_id] = call
             # Field by field: by keywords it takes nearly twice as long.
             sent = add()
             sent.correlation_id = self._last_id
-            sent.method = operation.rpc.method
-            sent.timeout_ms = max(1, operation.ends_ms - now_ms)
-            sent.body = operation.body
+            sent.method = call.rpc.method
+            sent.timeout_ms = max(1, call.ends_ms - now_ms)
+            sent.body = call.body
         return request.SerializeToString() or None
 
-    def take_oversized(self) -> list[Operation]:
+    def take_oversized(self) -> list[SessionCall]:
         """Return what `take` found to be too large for any message: it goes another way."""
         oversized, self._oversized = self._oversized, []
         return oversized
@@ -202,17 +202,17 @@ class Session:
             self.is_draining = True
             self._lose_unsent(_DRAINING)
         for result in response.results:
-            operation = self._unanswered.pop(result.correlation_id, None)
-            if operation is not None:
-                self._answers.append((operation, result))
+            call = self._unanswered.pop(result.correlation_id, None)
+            if call is not None:
+                self._answers.append((call, result))
 
     def report(self, answers_max: int) -> bool:
         """Report this many answers at most; return whether more wait."""
         answers = self._answers
         while answers and answers_max:
             answers_max -= 1
-            operation, result = answers.popleft()
-            operation.report(_answer_in(operation, result))
+            call, result = answers.popleft()
+            call.report(_answer_in(call, result))
         return bool(answers)
 
     def lose(self, loss: Loss) -> None:
@@ -224,36 +224,36 @@ class Session:
         self.report(len(self._answers))
         sent, self._unanswered = self._unanswered, {}
         self._lose_unsent(Loss(loss.status if is_about_caller else "UNAVAILABLE", str(loss), is_unsent=True))
-        for operation in sent.values():
+        for call in sent.values():
             # Whatever ended the stream says nothing about what it carried.
-            operation.report(Loss("UNAVAILABLE", f"the session ended: {loss}"))
+            call.report(Loss("UNAVAILABLE", f"the session ended: {loss}"))
 
-    def take_unsent(self) -> list[Operation]:
+    def take_unsent(self) -> list[SessionCall]:
         """Give up what was not sent: it goes another way."""
-        unsent = [operation for operation in self._unsent if operation.on_done is not None]
+        unsent = [call for call in self._unsent if call.on_done is not None]
         self._unsent.clear()
         return unsent
 
     def expire(self, now_ms: int) -> None:
         """Report what should have been answered by now; the server is asked to drop it."""
-        late = [operation for operation in self._unanswered.values() if operation.ends_ms <= now_ms]
-        for operation in late:
-            del self._unanswered[operation.correlation_id]
-            self._cancelled.append(operation.correlation_id)
-            operation.report(Loss("DEADLINE_EXCEEDED", "no answer came in time"))
-        for operation in [operation for operation in self._unsent if operation.ends_ms <= now_ms]:
-            operation.report(Loss("DEADLINE_EXCEEDED", "there was no room to send it in time", is_unsent=True))
+        late = [call for call in self._unanswered.values() if call.ends_ms <= now_ms]
+        for call in late:
+            del self._unanswered[call.correlation_id]
+            self._cancelled.append(call.correlation_id)
+            call.report(Loss("DEADLINE_EXCEEDED", "no answer came in time"))
+        for call in [call for call in self._unsent if call.ends_ms <= now_ms]:
+            call.report(Loss("DEADLINE_EXCEEDED", "there was no room to send it in time", is_unsent=True))
 
     def _lose_unsent(self, loss: Loss) -> None:
-        for operation in self.take_unsent():
-            operation.report(loss)
+        for call in self.take_unsent():
+            call.report(loss)
 
 
-def _answer_in(operation: Operation, result: session_pb2.OperationResult) -> Reply | Loss:
+def _answer_in(call: SessionCall, result: session_pb2.OperationResult) -> Reply | Loss:
     if result.status:
         return Loss(status_name(result.status), result.status_message)
     try:
-        reply: Reply = operation.rpc.parse(result.body)
+        reply: Reply = call.rpc.parse(result.body)
     except DecodeError as error:
-        return Loss("INTERNAL", f"the answer is no reply to {operation.rpc.method}: {error}")
+        return Loss("INTERNAL", f"the answer is no reply to {call.rpc.method}: {error}")
     return reply

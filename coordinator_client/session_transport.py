@@ -17,7 +17,7 @@ from coordinator_client.clock import Clock, SystemClock
 from coordinator_client.errors import Loss
 from coordinator_client.loops import AsyncioLoop, Loop
 from coordinator_client.methods import ReplyT, RequestT, Rpc
-from coordinator_client.session import SENT_ALONE, Operation, Session
+from coordinator_client.session import SENT_ALONE, Session, SessionCall
 from coordinator_client.transport import Call, Transport
 from coordinator_client.unary_transport import UnaryTransport
 
@@ -47,7 +47,7 @@ class Stream(Protocol):
         ...
 
 
-class Line(Protocol):
+class Channel(Protocol):
     """The way to one server, on one loop, where all of this is called."""
 
     def open_stream(self, user: SharedSession) -> Stream:
@@ -63,8 +63,8 @@ class Line(Protocol):
         ...
 
 
-OpenLine: TypeAlias = Callable[[str, AsyncioLoop], Line]
-"""(endpoint, loop) -> the line."""
+OpenChannel: TypeAlias = Callable[[str, AsyncioLoop], Channel]
+"""(endpoint, loop) -> the channel."""
 
 
 class _BulkCall:
@@ -93,20 +93,20 @@ class SharedSession:
     """The session of this process at one endpoint."""
 
     def __init__(
-        self, loop: Loop, clock: Clock, *, open_line: Callable[[], Line], open_unary: Callable[[], Transport]
+        self, loop: Loop, clock: Clock, *, open_channel: Callable[[], Channel], open_unary: Callable[[], Transport]
     ) -> None:
         """Nothing is opened before the first request. `loop` is released at the end."""
         self._loop = loop
         self._clock = clock
-        self._open_line = open_line
+        self._open_channel = open_channel
         self._open_unary = open_unary
         self._session = Session()
         self._at_once = ANSWERS_PER_TURN
-        self._incoming: deque[Operation] = deque()
+        self._incoming: deque[SessionCall] = deque()
         self._is_awake = False
         self._has_timer = False
         self._is_closed = False
-        self._line: Line | None = None
+        self._channel: Channel | None = None
         self._stream: Stream | None = None
         self._unary: Transport | None = None
 
@@ -133,20 +133,20 @@ class SharedSession:
             return self._unary.start(rpc, request, timeout_ms=timeout_ms, on_done=on_done)
         if rpc.is_bulk:
             return _BulkCall(
-                self._loop, lambda: self._opened_line().call(rpc, request, timeout_ms=timeout_ms, on_done=on_done)
+                self._loop, lambda: self._opened_channel().call(rpc, request, timeout_ms=timeout_ms, on_done=on_done)
             )
         ends_ms = self._clock.monotonic_ms() + timeout_ms
-        operation = Operation(rpc, request, ends_ms=ends_ms, on_done=on_done, on_cancel=self._cancel_soon)
+        call = SessionCall(rpc, request, ends_ms=ends_ms, on_done=on_done, on_cancel=self._cancel_soon)
         if self._loop.is_here:
-            self._session.add(operation)
+            self._session.add(call)
             self._go_on()
-            return operation
-        self._incoming.append(operation)
+            return call
+        self._incoming.append(call)
         if not self._is_awake:
             # Set before the call and cleared before the queue is emptied: at worst the loop looks once for nothing.
             self._is_awake = True
             self._loop.call_soon(self._turn)
-        return operation
+        return call
 
     def close(self) -> None:
         """End the stream and release the loop; from any thread."""
@@ -162,8 +162,8 @@ class SharedSession:
     def take(self) -> bytes | None:
         """Return the next message to send."""
         body = self._session.take(self._clock.monotonic_ms())
-        for operation in self._session.take_oversized():
-            self._call(self._opened_line().call, operation)
+        for call in self._session.take_oversized():
+            self._call(self._opened_channel().call, call)
         return body
 
     def on_message(self, body: bytes) -> None:
@@ -207,29 +207,29 @@ class SharedSession:
         elif self._unary is not None:
             self._go_unary(self._unary)
         elif not self._session.is_idle:
-            self._stream = self._opened_line().open_stream(self)
+            self._stream = self._opened_channel().open_stream(self)
         if not self._has_timer:
             self._set_timer()
 
-    def _opened_line(self) -> Line:
-        if self._line is None:
-            self._line = self._open_line()
-        return self._line
+    def _opened_channel(self) -> Channel:
+        if self._channel is None:
+            self._channel = self._open_channel()
+        return self._channel
 
     def _go_unary(self, unary: Transport) -> None:
-        for operation in self._session.take_unsent():
-            self._call(unary.start, operation)
+        for call in self._session.take_unsent():
+            self._call(unary.start, call)
 
-    def _call(self, start: Callable[..., Call], operation: Operation) -> None:
-        timeout_ms = max(1, operation.ends_ms - self._clock.monotonic_ms())
-        operation.correlation_id = SENT_ALONE
-        start(operation.rpc, operation.request, timeout_ms=timeout_ms, on_done=operation.report)
+    def _call(self, start: Callable[..., Call], call: SessionCall) -> None:
+        timeout_ms = max(1, call.ends_ms - self._clock.monotonic_ms())
+        call.correlation_id = SENT_ALONE
+        start(call.rpc, call.request, timeout_ms=timeout_ms, on_done=call.report)
 
-    def _cancel_soon(self, operation: Operation) -> None:
-        self._loop.call_soon(partial(self._cancel, operation))
+    def _cancel_soon(self, call: SessionCall) -> None:
+        self._loop.call_soon(partial(self._cancel, call))
 
-    def _cancel(self, operation: Operation) -> None:
-        self._session.cancel(operation)
+    def _cancel(self, call: SessionCall) -> None:
+        self._session.cancel(call)
         if self._stream is not None:
             self._stream.wake()
 
@@ -251,8 +251,8 @@ class SharedSession:
         if stream is not None:
             stream.close()
         self._session.lose(_CLOSED)
-        if self._line is not None:
-            self._line.close()
+        if self._channel is not None:
+            self._channel.close()
         if self._unary is not None:
             self._unary.close()
 
@@ -261,10 +261,10 @@ class SessionTransport:
     """Requests of one connection. What blocks its thread (`ask`) goes as a unary call: tools and bulk readers need no
     stream, and no thread beside their own."""
 
-    def __init__(self, endpoint: str, open_loop: Callable[[], Loop], open_line: OpenLine) -> None:
+    def __init__(self, endpoint: str, open_loop: Callable[[], Loop], open_channel: OpenChannel) -> None:
         self._endpoint = endpoint
         self._open_loop = open_loop
-        self._open_line = open_line
+        self._open_channel = open_channel
         self._lock = threading.Lock()
         self._shared: SharedSession | None = None
         self._unary: UnaryTransport | None = None
@@ -309,29 +309,29 @@ class SessionTransport:
                 _SHARED.release(self._shared)
                 self._shared = None
             if self._shared is None:
-                self._shared = _SHARED.acquire(self._endpoint, self._open_loop, self._open_line)
+                self._shared = _SHARED.acquire(self._endpoint, self._open_loop, self._open_channel)
             return self._shared
 
 
 class _SharedSessions:
-    """The sessions of this process, counted: one for each endpoint, loop and kind of line."""
+    """The sessions of this process, counted: one for each endpoint, loop and kind of channel."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sessions: dict[tuple[str, object, OpenLine], SharedSession] = {}
+        self._sessions: dict[tuple[str, object, OpenChannel], SharedSession] = {}
         self._users: dict[SharedSession, int] = {}
 
-    def acquire(self, endpoint: str, open_loop: Callable[[], Loop], open_line: OpenLine) -> SharedSession:
+    def acquire(self, endpoint: str, open_loop: Callable[[], Loop], open_channel: OpenChannel) -> SharedSession:
         with self._lock:
             loop = open_loop()
             assert isinstance(loop, AsyncioLoop), "a stream lives on an asyncio loop"
-            key = (endpoint, loop.asyncio_loop, open_line)
+            key = (endpoint, loop.asyncio_loop, open_channel)
             session = self._sessions.get(key)
             if session is None:
                 session = self._sessions[key] = SharedSession(
                     loop,
                     SystemClock(),
-                    open_line=lambda: open_line(endpoint, loop),
+                    open_channel=lambda: open_channel(endpoint, loop),
                     open_unary=lambda: UnaryTransport(endpoint),
                 )
                 self._users[session] = 0

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from coordinator_client.errors import Loss
-from coordinator_client.grpc_door import grpc, loss_of
+from coordinator_client.grpc_library import grpc, loss_of
 from coordinator_client.methods import ReplyT, RequestT, Rpc
 from coordinator_client.process import THIS_PROCESS
 from coordinator_client.transport import CHANNEL_OPTIONS, Call

@@ -87,10 +87,6 @@ class Session:
         network: then the client is held back by the flow control of the transport."""
         return len(self._unanswered) + len(self._results) < self._limits.operations_in_flight_max
 
-    @property
-    def unanswered_operations(self) -> int:
-        return len(self._unanswered)
-
     def receive(self, body: bytes) -> None:
         """Begin the operations of one message.
 

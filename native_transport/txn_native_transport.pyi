@@ -1,5 +1,5 @@
 """The compiled gRPC transport: tonic in one thread that never waits for Python. Servers use `Server`
-(`coordinator_server.native_transport`), the SDK's sessions `Client` (`coordinator_client.native_line`).
+(`coordinator_server.native_transport`), the SDK's sessions `Client` (`coordinator_client.native_channel`).
 
 An event is a tuple that begins with its kind and the token of its call or stream:
 

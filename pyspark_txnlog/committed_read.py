@@ -18,8 +18,8 @@ from pyspark_txnlog.offsets import offsets_json
 from pyspark_txnlog.options import ReadOptions, Report, parse_options, topic_ids_json
 from pyspark_txnlog.planning import CLIENT_ID, plan_read
 from pyspark_txnlog.ranges import OffsetRange
-from pyspark_txnlog.session import start_session
 from pyspark_txnlog.source import FORMAT
+from pyspark_txnlog.spark_session import start_spark
 from pyspark_txnlog.summary import PartitionSummary, Summary
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def run_job(
     session = spark
     if session is None:
         say("starting Spark")
-        session = start_session("txnlog committed read", master=settings.master)
+        session = start_spark("txnlog committed read", master=settings.master)
     try:
         fixed = settings.options | _fixed(planned)
         _put(session, settings, fixed, say)

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from pyspark_txnlog.offsets import InvalidOption
     from pyspark_txnlog.planning import UnknownTopic
     from pyspark_txnlog.ranges import DataLoss
-    from pyspark_txnlog.session import JavaMissing
+    from pyspark_txnlog.spark_session import JavaMissing
 
     try:
         summary = run_job(_settings(asked), say=_say)

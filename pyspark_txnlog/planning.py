@@ -18,8 +18,8 @@ from coordinator_client.batch_reader import (
     isolation_level,
 )
 from coordinator_client.connection import Connection
-from coordinator_client.exchange import Deadlines
 from coordinator_client.methods import LIST_OFFSETS
+from coordinator_client.retrying_call import Deadlines
 from pyspark_txnlog.options import ReadOptions, Topics
 from pyspark_txnlog.ranges import OffsetRange, Positions, plan_ranges
 

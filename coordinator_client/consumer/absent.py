@@ -10,7 +10,8 @@ Source: Kafka's consumer, which warns of UNKNOWN_TOPIC_OR_PARTITION at every ref
 from __future__ import annotations
 
 from coordinator_api.v1 import log_pb2 as log
-from coordinator_client.consumer.desk import Backoff, Desk
+from coordinator_client.consumer.backoff import Backoff
+from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.topics import ask_topics
 from coordinator_client.errors import TransactionError, known_code
 from coordinator_client.log import Told
@@ -20,10 +21,10 @@ from coordinator_client.rules import TOPIC_GONE
 class AbsentTopics:
     """See the module."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: ConsumerContext) -> None:
+        self._context = context
         self._told = Told()
-        self._backoff = Backoff(desk.chance)
+        self._backoff = Backoff(context.random_source)
         self._names: frozenset[str] = frozenset()
         self._flight: int | None = None
         self._due_ms = 0
@@ -34,14 +35,14 @@ class AbsentTopics:
             return
         self._names, self._due_ms = names, now_ms
         if self._flight is not None:
-            self._desk.flights.cancel(self._flight)
+            self._context.flights.cancel(self._flight)
             self._flight = None
 
     def advance(self, now_ms: int) -> None:
         """Look, if it is time."""
         wake_ms = self.wake_ms()
         if wake_ms is not None and now_ms >= wake_ms:
-            self._flight = ask_topics(self._desk, self._names, self._seen, now_ms)
+            self._flight = ask_topics(self._context, self._names, self._seen, now_ms)
 
     def wake_ms(self) -> int | None:
         """When to look next."""
@@ -53,13 +54,14 @@ class AbsentTopics:
             self._due_ms = now_ms + self._backoff.next_ms()
             return
         self._backoff.reset()
-        age_ms = self._desk.config.metadata_max_age_ms
+        age_ms = self._context.config.metadata_max_age_ms
         self._due_ms = now_ms + age_ms
         for topic in end.topics:
             if known_code(topic.error_code) in TOPIC_GONE:
                 self._told.warn(
                     topic.name,
-                    f"the group {self._desk.group_id!r} subscribes to the topic {topic.name!r}, which does not exist: "
+                    f"the group {self._context.group_id!r} subscribes to the topic {topic.name!r}, "
+                    "which does not exist: "
                     f"nothing can be read of it until it is created (looked up again every {age_ms:,} ms)",
                 )
             elif not topic.error_code:

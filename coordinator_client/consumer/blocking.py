@@ -12,6 +12,7 @@ from coordinator_client.batch_reader import EARLIEST_MS, LATEST_MS
 from coordinator_client.connection import Connection
 from coordinator_client.consumer.config import ConsumerOptions
 from coordinator_client.consumer.engine import Engine
+from coordinator_client.consumer.future import Future
 from coordinator_client.consumer.handover import UserCall
 from coordinator_client.consumer.listener import RebalanceListener
 from coordinator_client.consumer.polled import ConsumerRecords, Unread
@@ -25,7 +26,6 @@ from coordinator_client.consumer.questions import (
 )
 from coordinator_client.consumer.shell import ConsumerShell
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
-from coordinator_client.consumer.ticket import Ticket
 from coordinator_client.errors import Retriable, TransactionError
 from coordinator_client.loops import background_loop
 from coordinator_client.patience import CUT_OFF_CLOSE_MS, Patience, timed_out
@@ -158,8 +158,8 @@ class Consumer(ConsumerShell):
         self._give_back()
         patience = self._deadline(timeout_ms)
         with self._engine.turn() as core:
-            ticket = core.commit(checked, patience.ends_ms)
-        self._finish(ticket, "commit", patience)
+            future = core.commit(checked, patience.ends_ms)
+        self._finish(future, "commit", patience)
 
     def committed(
         self, partitions: Partitions, *, timeout_ms: int | None = None
@@ -172,8 +172,8 @@ class Consumer(ConsumerShell):
         checked = checked_partitions(partitions)
         patience = self._deadline(timeout_ms)
         with self._engine.turn() as core:
-            ticket = ask_committed(core, checked, now_ms=self._engine.now_ms, timeout_ms=patience.limit_ms)
-        return self._finish(ticket, "committed", patience)
+            future = ask_committed(core, checked, now_ms=self._engine.now_ms, timeout_ms=patience.limit_ms)
+        return self._finish(future, "committed", patience)
 
     def position(self, partition: tuple[str, int], *, timeout_ms: int | None = None) -> int:
         """Return the offset of the next record that this consumer returns of a partition.
@@ -183,8 +183,8 @@ class Consumer(ConsumerShell):
         self._give_back()
         patience = self._deadline(timeout_ms)
         with self._engine.turn() as core:
-            ticket = core.position(TopicPartition(*partition))
-        return self._finish(ticket, "position", patience)
+            future = core.position(TopicPartition(*partition))
+        return self._finish(future, "position", patience)
 
     def beginning_offsets(self, partitions: Partitions, *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
         """Return the offset of the first record of each partition. Raises: Rejected, Retriable at the deadline."""
@@ -232,9 +232,9 @@ class Consumer(ConsumerShell):
         self._give_back()
         now_ms = self._engine.now_ms
         with self._engine.turn() as core:
-            ticket = core.leave(now_ms, until_ms=now_ms + timeout_ms, commits=commits)
+            future = core.leave(now_ms, until_ms=now_ms + timeout_ms, commits=commits)
         patience = Patience(now_ms + timeout_ms, timeout_ms, cut_off_ms)
-        self._finish(ticket, "leaving the group", patience, with_rebalance=True)
+        self._finish(future, "leaving the group", patience, with_rebalance=True)
 
     def _raise_failure(self) -> None:
         failure = self._core.take_failure()
@@ -244,24 +244,24 @@ class Consumer(ConsumerShell):
     def _offsets(self, times_ms: dict[TopicPartition, int], timeout_ms: int | None) -> dict[TopicPartition, int]:
         patience = self._deadline(timeout_ms)
         with self._engine.turn() as core:
-            ticket = ask_offsets(core, times_ms, now_ms=self._engine.now_ms, timeout_ms=patience.limit_ms)
-        return self._finish(ticket, "asking for offsets", patience)
+            future = ask_offsets(core, times_ms, now_ms=self._engine.now_ms, timeout_ms=patience.limit_ms)
+        return self._finish(future, "asking for offsets", patience)
 
     def _deadline(self, timeout_ms: int | None) -> Patience:
         limit_ms = self._config.default_timeout_ms if timeout_ms is None else timeout_ms
         return Patience(self._engine.now_ms + limit_ms, limit_ms)
 
-    def _finish(self, ticket: Ticket[T], what: str, patience: Patience, *, with_rebalance: bool = False) -> T:
-        """Wait for the ticket, making the calls that fall due meanwhile."""
+    def _finish(self, future: Future[T], what: str, patience: Patience, *, with_rebalance: bool = False) -> T:
+        """Wait for the future, making the calls that fall due meanwhile."""
         while True:
             with self._engine.turn() as core:
                 until_ms = patience.until_ms(self._engine.now_ms, is_cut_off=core.is_cut_off)
                 call = core.take_call(commits_only=not with_rebalance)
-                is_settled = ticket.is_settled
+                is_settled = future.is_settled
             if call is not None:
                 self._make(call)
             elif is_settled:
-                return ticket.result()
+                return future.result()
             elif not self._wait(until_ms):
                 raise timed_out(what, patience.limit_ms)
 

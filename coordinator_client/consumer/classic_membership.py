@@ -13,8 +13,9 @@ import re
 from typing import Final
 
 from coordinator_api.v1 import group_pb2 as group
+from coordinator_client.consumer.backoff import Backoff
 from coordinator_client.consumer.commits import not_a_member, rebalancing
-from coordinator_client.consumer.desk import Backoff, Desk
+from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.handover import Handover, Then
 from coordinator_client.consumer.heartbeats import Pace
 from coordinator_client.consumer.joining import Joining
@@ -31,8 +32,8 @@ from coordinator_client.consumer.state import (
 from coordinator_client.consumer.topics import compiled
 from coordinator_client.consumer.watching import TopicWatch
 from coordinator_client.errors import CommitFailed, RebalanceInProgress, TransactionError, class_of, failure_of
-from coordinator_client.exchange import Exchange
 from coordinator_client.methods import HEARTBEAT, LEAVE_GROUP
+from coordinator_client.retrying_call import RetryingCall
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 
@@ -45,21 +46,21 @@ _BEATING: Final = frozenset({_S.COMPLETING_REBALANCE, _S.STABLE})
 class ClassicMembership:
     """See the module."""
 
-    def __init__(self, desk: Desk, handover: Handover, assignors: Assignors) -> None:
+    def __init__(self, context: ConsumerContext, handover: Handover, assignors: Assignors) -> None:
         self.status = _S.UNJOINED
         self.failure: TransactionError | None = None
         self.member_id = ""
         self.generation = NO_GENERATION
-        self._group_id = desk.group_id
-        self._desk = desk
+        self._group_id = context.group_id
+        self._context = context
         self._handover = handover
         self._assignors = assignors
         self._subscription = Subscription()
         self._pattern: re.Pattern[str] | None = None
-        self._watch = TopicWatch(desk, self._on_topics_changed)
-        self._joining = Joining(desk, assignors, self)
-        self._backoff = Backoff(desk.chance)
-        self._pace = Pace(desk.config.heartbeat_wait_ms, interval_ms=desk.config.heartbeat_interval_ms)
+        self._watch = TopicWatch(context, self._on_topics_changed)
+        self._joining = Joining(context, assignors, self)
+        self._backoff = Backoff(context.random_source)
+        self._pace = Pace(context.config.heartbeat_wait_ms, interval_ms=context.config.heartbeat_interval_ms)
         self._beat_flight: int | None = None
         self._beat_ms = 0
         self._last_share: Share[str] = {}
@@ -75,14 +76,14 @@ class ClassicMembership:
     @property
     def is_static(self) -> bool:
         """Whether the group keeps its place while it is away."""
-        return self._desk.config.group_instance_id is not None
+        return self._context.config.group_instance_id is not None
 
     def standing(self) -> GroupMetadata:
         return GroupMetadata(
             group_id=self._group_id,
             generation=self.generation,
             member_id=self.member_id,
-            group_instance_id=self._desk.config.group_instance_id,
+            group_instance_id=self._context.config.group_instance_id,
         )
 
     def metadata(self) -> GroupMetadata:
@@ -165,13 +166,13 @@ class ClassicMembership:
     # What joining tells (`joining.Joiner`).
 
     def joining_member(self) -> JoiningMember:
-        owned = as_share(self._desk.assignment.names()) if self._assignors.is_cooperative else {}
+        owned = as_share(self._context.assignment.names()) if self._assignors.is_cooperative else {}
         return JoiningMember(
             topics=self._watch.subscribed,
             owned=owned,
             last_share=self._last_share,
             generation=self.generation,
-            rack_id=self._desk.config.rack_id,
+            rack_id=self._context.config.rack_id,
         )
 
     def on_join_sent(self) -> None:
@@ -185,17 +186,17 @@ class ClassicMembership:
         self._step(_S.COMPLETING_REBALANCE)
         self.member_id, self.generation = reply.member_id, reply.generation_id
         self._pace.begin(now_ms, may_wait=False)
-        self._beat_ms = now_ms + self._desk.config.heartbeat_interval_ms
+        self._beat_ms = now_ms + self._context.config.heartbeat_interval_ms
 
     def on_synced(self, share: Share[str], now_ms: int) -> None:
         self._step(_S.STABLE)
-        self._beat_ms = now_ms if self._desk.config.heartbeat_wait_ms else self._beat_ms
+        self._beat_ms = now_ms if self._context.config.heartbeat_wait_ms else self._beat_ms
         if not share.keys() <= self._watch.subscribed:
             self._want_rejoin("the assignment is for an older subscription")
             return
         self._last_share = share
         assigned = as_names(share)
-        gone = self._desk.assignment.names() - assigned
+        gone = self._context.assignment.names() - assigned
         if gone:
             self._handover.revoke(gone, lambda _: self._take_over(assigned, gave_up=True))
         else:
@@ -247,7 +248,7 @@ class ClassicMembership:
             if self.is_active and self.status in (_S.UNJOINED, _S.STABLE):
                 self._joining.begin(reason, at_ms)
 
-        names = self._desk.assignment.names()
+        names = self._context.assignment.names()
         if self.generation == NO_GENERATION:
             self._handover.lose(join, now_ms)
         elif self._assignors.is_cooperative:
@@ -256,7 +257,7 @@ class ClassicMembership:
             self._handover.revoke(names, join, is_told_if_none=True)
 
     def _take_over(self, assigned: frozenset[TopicPartition], *, gave_up: bool) -> None:
-        owned = self._desk.assignment.names()
+        owned = self._context.assignment.names()
         self._handover.assign(dict.fromkeys(sorted(assigned - owned), b""))
         if gave_up:
             self._want_rejoin("it gave up what others are waiting for")
@@ -266,14 +267,14 @@ class ClassicMembership:
         may_wait = self.status is _S.STABLE and self._rejoin_reason is None
         wait_ms = self._pace.begin(now_ms, may_wait=may_wait)
         request = group.HeartbeatRequest(
-            header=self._desk.header(),
+            header=self._context.header(),
             group_id=self._group_id,
             generation_id=sent.generation,
             member_id=sent.member_id,
             group_instance_id=sent.group_instance_id,
             max_wait_ms=wait_ms,
         )
-        exchange = Exchange(HEARTBEAT, request, deadlines=self._desk.once(wait_ms=wait_ms), now_ms=now_ms)
+        call = RetryingCall(HEARTBEAT, request, deadlines=self._context.once(wait_ms=wait_ms), now_ms=now_ms)
 
         def ended(end: group.HeartbeatResponse | TransactionError, at_ms: int) -> None:
             self._beat_flight = None
@@ -289,7 +290,7 @@ class ClassicMembership:
             goes_on = self.status is _S.STABLE and self._rejoin_reason is None
             self._beat_ms = self._pace.answered(at_ms, is_news=False, may_wait=goes_on)
 
-        self._beat_flight = self._desk.flights.start(exchange, ended)
+        self._beat_flight = self._context.flights.start(call, ended)
 
     def _beat_failed(self, error: TransactionError, now_ms: int) -> None:
         if error.error_class in _PASSING:
@@ -301,16 +302,16 @@ class ClassicMembership:
 
     def _stop_beating(self) -> None:
         if self._beat_flight is not None:
-            self._desk.flights.cancel(self._beat_flight)
+            self._context.flights.cancel(self._beat_flight)
             self._beat_flight = None
 
     def _send_leave(self, reason: str, now_ms: int, then: Then | None = None) -> None:
-        request = group.LeaveGroupRequest(header=self._desk.header(), group_id=self._group_id)
+        request = group.LeaveGroupRequest(header=self._context.header(), group_id=self._group_id)
         request.members.add(member_id=self.member_id, reason=reason)
 
         def send(at_ms: int) -> None:
-            exchange = Exchange(LEAVE_GROUP, request, deadlines=self._desk.once(), now_ms=at_ms)
-            self._desk.flights.start(exchange, ended)
+            call = RetryingCall(LEAVE_GROUP, request, deadlines=self._context.once(), now_ms=at_ms)
+            self._context.flights.start(call, ended)
 
         def ended(end: group.LeaveGroupResponse | TransactionError, at_ms: int) -> None:
             what = end.error_class if isinstance(end, TransactionError) else class_of(Method.LEAVE_GROUP, end)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from coordinator_api.v1 import group_pb2 as group
-from coordinator_client.consumer.desk import Backoff, Desk
+from coordinator_client.consumer.backoff import Backoff
+from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.state import NO_GENERATION, GroupMetadata, OffsetAndMetadata, TopicPartition
 from coordinator_client.errors import (
     CommitFailed,
@@ -23,12 +24,10 @@ from coordinator_client.errors import (
     failure,
     rejected,
 )
-from coordinator_client.exchange import Exchange
 from coordinator_client.methods import OFFSET_COMMIT
+from coordinator_client.retrying_call import RetryingCall
 from coordinator_client.transaction_offsets import fill_topics
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
-
-PATIENT_WITHOUT_END_MS: Final = 2**62
 
 _PASSING: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH, ErrorClass.UNKNOWN_OUTCOME})
 
@@ -61,11 +60,11 @@ class CommitJob:
 class CommitQueue:
     """See the module."""
 
-    def __init__(self, desk: Desk, standing: Standing) -> None:
-        self._desk = desk
+    def __init__(self, context: ConsumerContext, standing: Standing) -> None:
+        self._context = context
         self._standing = standing
         self._jobs: deque[CommitJob] = deque()
-        self._backoff = Backoff(desk.chance)
+        self._backoff = Backoff(context.random_source)
         self._due_ms = 0
         self._flight: int | None = None
 
@@ -109,7 +108,7 @@ class CommitQueue:
 
     def _cancel(self) -> None:
         if self._flight is not None:
-            self._desk.flights.cancel(self._flight)
+            self._context.flights.cancel(self._flight)
             self._flight = None
 
     def _send(self, job: CommitJob, now_ms: int) -> None:
@@ -119,34 +118,34 @@ class CommitQueue:
             self._finish(job, error, now_ms)
             return
         request = self._request(sender, job.offsets)
-        exchange = Exchange(
-            OFFSET_COMMIT, request, deadlines=self._desk.once(), now_ms=now_ms, items=lambda reply: reply.results
+        call = RetryingCall(
+            OFFSET_COMMIT, request, deadlines=self._context.once(), now_ms=now_ms, items=lambda reply: reply.results
         )
-        self._flight = self._desk.flights.start(exchange, lambda end, at_ms: self._ended(exchange, sender, end, at_ms))
+        self._flight = self._context.flights.start(call, lambda end, at_ms: self._ended(call, sender, end, at_ms))
 
     def _request(
         self, sender: GroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> group.OffsetCommitRequest:
         request = group.OffsetCommitRequest(
-            header=self._desk.header(),
+            header=self._context.header(),
             group_id=sender.group_id,
             generation_id_or_member_epoch=sender.generation if sender.generation != NO_GENERATION else None,
             member_id=sender.member_id,
             group_instance_id=sender.group_instance_id,
         )
-        fill_topics(request.topics, offsets, self._desk.assignment.topic_ids())
+        fill_topics(request.topics, offsets, self._context.assignment.topic_ids())
         return request
 
     def _ended(
         self,
-        exchange: Exchange[group.OffsetCommitRequest, group.OffsetCommitResponse],
+        call: RetryingCall[group.OffsetCommitRequest, group.OffsetCommitResponse],
         sender: GroupMetadata,
         end: group.OffsetCommitResponse | TransactionError,
         now_ms: int,
     ) -> None:
         self._flight = None
         job = self._jobs[0]
-        error = end if isinstance(end, TransactionError) else exchange.failure_of(end)
+        error = end if isinstance(end, TransactionError) else call.failure_of(end)
         if error is None:
             self._backoff.reset()
             self._note_committed(job.offsets)
@@ -170,8 +169,8 @@ class CommitQueue:
 
     def _note_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         for name, offset in offsets.items():
-            if name in self._desk.assignment:
-                self._desk.assignment.get(name).committed = offset
+            if name in self._context.assignment:
+                self._context.assignment.get(name).committed = offset
 
     def _finish(self, job: CommitJob, error: TransactionError | None, now_ms: int) -> None:
         assert self._jobs[0] is job, "commits end in the order in which they were asked for"

@@ -13,16 +13,17 @@ from collections.abc import Mapping
 from typing import Final
 
 from coordinator_api.v1 import group_pb2 as group
+from coordinator_client.consumer.backoff import Backoff
 from coordinator_client.consumer.commits import not_a_member
-from coordinator_client.consumer.desk import Backoff, Desk
+from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.handover import Handover, Then
 from coordinator_client.consumer.heartbeats import Pace
 from coordinator_client.consumer.membership import Subscription
-from coordinator_client.consumer.positions import Reader, reader_of
+from coordinator_client.consumer.positions import Reader
 from coordinator_client.consumer.state import GroupMetadata, MemberStatus, Target, TopicPartition, member_step
 from coordinator_client.errors import CommitFailed, TransactionError, class_of, failure_of
-from coordinator_client.exchange import Exchange
 from coordinator_client.methods import CONSUMER_GROUP_HEARTBEAT
+from coordinator_client.retrying_call import RetryingCall
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 
 _S = MemberStatus
@@ -40,17 +41,17 @@ _PASSING: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH, ErrorClass.UN
 class ConsumerMembership:
     """See the module."""
 
-    def __init__(self, desk: Desk, handover: Handover, *, member_id: str) -> None:
+    def __init__(self, context: ConsumerContext, handover: Handover, *, member_id: str) -> None:
         """`member_id` names this member for as long as its process lives."""
         self.status = _S.UNSUBSCRIBED
         self.failure: TransactionError | None = None
         self.epoch = 0
-        self._group_id = desk.group_id
+        self._group_id = context.group_id
         self._member_id = member_id
-        self._desk = desk
+        self._context = context
         self._handover = handover
-        self._backoff = Backoff(desk.chance)
-        self._pace = Pace(desk.config.heartbeat_wait_ms, interval_ms=INTERVAL_MS_FIRST)
+        self._backoff = Backoff(context.random_source)
+        self._pace = Pace(context.config.heartbeat_wait_ms, interval_ms=INTERVAL_MS_FIRST)
         self._subscription = Subscription()
         self._said: tuple[frozenset[str], str | None] | None = None
         """The subscription the server knows."""
@@ -74,7 +75,7 @@ class ConsumerMembership:
             group_id=self._group_id,
             generation=self.epoch if self.epoch > 0 else -1,
             member_id=self._member_id,
-            group_instance_id=self._desk.config.group_instance_id,
+            group_instance_id=self._context.config.group_instance_id,
         )
 
     def metadata(self) -> GroupMetadata:
@@ -83,7 +84,7 @@ class ConsumerMembership:
         return self.standing()
 
     def reader(self) -> Reader | None:
-        return reader_of(self.standing(), is_checked=True) if self.epoch > 0 else None
+        return Reader(self._group_id, self._member_id, self.epoch) if self.epoch > 0 else None
 
     def on_commit_refused(self, error: TransactionError, sent: GroupMetadata, now_ms: int) -> TransactionError | None:
         if error.error_class is ErrorClass.FENCED:
@@ -160,7 +161,7 @@ class ConsumerMembership:
 
     def _cancel(self) -> None:
         if self._flight is not None:
-            self._desk.flights.cancel(self._flight)
+            self._context.flights.cancel(self._flight)
             self._flight, self._is_full_due = None, True
 
     def _beat(self, now_ms: int) -> None:
@@ -176,8 +177,8 @@ class ConsumerMembership:
         self._is_waiting = wait_ms > 0
         self._is_owned_due = False
         said = (self._subscription.topics, self._subscription.pattern)
-        exchange = Exchange(
-            CONSUMER_GROUP_HEARTBEAT, request, deadlines=self._desk.once(wait_ms=wait_ms), now_ms=now_ms
+        call = RetryingCall(
+            CONSUMER_GROUP_HEARTBEAT, request, deadlines=self._context.once(wait_ms=wait_ms), now_ms=now_ms
         )
         status = self.status
 
@@ -188,16 +189,16 @@ class ConsumerMembership:
             else:
                 self._answered(end, said, at_ms)
 
-        self._flight = self._desk.flights.start(exchange, ended)
+        self._flight = self._context.flights.start(call, ended)
 
     @property
     def _is_subscription_due(self) -> bool:
         return self._said != (self._subscription.topics, self._subscription.pattern) and self._left is None
 
     def _request(self) -> group.ConsumerGroupHeartbeatRequest:
-        config = self._desk.config
+        config = self._context.config
         request = group.ConsumerGroupHeartbeatRequest(
-            header=self._desk.header(),
+            header=self._context.header(),
             group_id=self._group_id,
             member_id=self._member_id,
             member_epoch=self.epoch,
@@ -227,7 +228,7 @@ class ConsumerMembership:
         owned.SetInParent()
         if self.epoch == JOIN_EPOCH:
             return
-        for (topic, partition), topic_id in sorted(self._desk.assignment.topic_ids().items()):
+        for (topic, partition), topic_id in sorted(self._context.assignment.topic_ids().items()):
             if not owned.topics or owned.topics[-1].topic != topic:
                 owned.topics.add(topic=topic, topic_id=topic_id)
             owned.topics[-1].partitions.append(partition)
@@ -289,7 +290,7 @@ class ConsumerMembership:
         """Bring what is owned and what may be owned together, unless that is under way already."""
         if self.status not in (_S.JOINING, _S.ACKNOWLEDGING, _S.STABLE) or self._is_owned_due:
             return
-        owned = self._desk.assignment.topic_ids()
+        owned = self._context.assignment.topic_ids()
         gone = [name for name, topic_id in owned.items() if not _is_same(self._target.get(name), topic_id)]
         if not gone and len(self._target) == len(owned) and self.status is not _S.JOINING:
             if self.status is _S.ACKNOWLEDGING:
@@ -306,7 +307,7 @@ class ConsumerMembership:
         if self.status is not _S.RECONCILING:
             return
         self._step(_S.ACKNOWLEDGING)
-        owned = self._desk.assignment.topic_ids()
+        owned = self._context.assignment.topic_ids()
         self._handover.assign({name: topic_id for name, topic_id in self._target.items() if name not in owned})
         self._is_owned_due = True
         self._speak(now_ms)

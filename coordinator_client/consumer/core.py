@@ -3,7 +3,7 @@
 Two sides drive it. An engine starts what `transmissions` returns, brings the answers to `on_answer`, and comes again at
 `wake_ms`: so heartbeats, fetches and commits go on whatever the application does. The shell brings the application's
 calls: a poll is a row of `poll_step`s, each of which returns a call to make in the application's thread, or records, or
-nothing yet; calls that ask the server return a `Ticket`.
+nothing yet; calls that ask the server return a `Future`.
 
 The parts, each for one thing: `membership` (in two protocols), `handover` (partitions coming and going), `commits`,
 `positions`, `fetching`, over the `owned` partitions.
@@ -16,24 +16,25 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TypeVar
 
 from coordinator_client.consumer.absent import AbsentTopics
+from coordinator_client.consumer.backoff import BACKOFF_MS_FIRST
 from coordinator_client.consumer.classic_membership import ClassicMembership
 from coordinator_client.consumer.commits import CommitJob, CommitQueue, no_group
 from coordinator_client.consumer.config import ConsumerConfig
 from coordinator_client.consumer.consumer_membership import ConsumerMembership
-from coordinator_client.consumer.desk import BACKOFF_MS_FIRST, Desk
+from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.fetching import Fetcher
+from coordinator_client.consumer.future import Future
 from coordinator_client.consumer.handover import Handover, Listener, UserCall
 from coordinator_client.consumer.leading import chosen_assignors
 from coordinator_client.consumer.membership import Membership, NoMembership, Subscription
 from coordinator_client.consumer.owned import Assignment, OwnedPartition, Slice
 from coordinator_client.consumer.positions import Positions, Reader
 from coordinator_client.consumer.state import GroupMetadata, OffsetAndMetadata, TopicPartition
-from coordinator_client.consumer.ticket import Ticket
 from coordinator_client.errors import Loss, TransactionError, rejected, unreachable
-from coordinator_client.exchange import Exchange
 from coordinator_client.flights import Flights, Transmission
-from coordinator_client.identity import Chance, uuid_text
 from coordinator_client.methods import Reply, ReplyT, RequestT
+from coordinator_client.random_source import RandomSource, uuid_text
+from coordinator_client.retrying_call import RetryingCall
 from coordinator_protocol.errors import ErrorCode
 
 T = TypeVar("T")
@@ -43,27 +44,29 @@ CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Transacti
 class ConsumerCore:
     """One consumer. Not for two threads at once."""
 
-    def __init__(self, config: ConsumerConfig, *, client_id: str, chance: Chance) -> None:
+    def __init__(self, config: ConsumerConfig, *, client_id: str, random_source: RandomSource) -> None:
         self.config = config
         self.assignment = Assignment()
         self.subscription = Subscription()
         self.is_closed = False
         self.is_cut_off = False
         """The server did not answer the last attempt that was reported."""
-        self.desk = Desk(config, config.client_id or client_id, chance, Flights(chance), self.assignment)
+        self.context = ConsumerContext(
+            config, config.client_id or client_id, random_source, Flights(random_source), self.assignment
+        )
         is_classic = config.group_protocol == "classic"
         self._assignors = chosen_assignors(config.partition_assignors) if is_classic else None
-        self._member_id = uuid_text(chance.request_id())
+        self._member_id = uuid_text(random_source.request_id())
         self._nobody = NoMembership(config.group_id)
         self._membership: Membership = self._nobody
-        self._commits = CommitQueue(self.desk, self)
-        self._handover = Handover(self.desk, self._commits)
-        self._positions = Positions(self.desk, self._reader)
-        self._fetcher = Fetcher(self.desk)
-        self._absent = AbsentTopics(self.desk)
+        self._commits = CommitQueue(self.context, self)
+        self._handover = Handover(self.context, self._commits)
+        self._positions = Positions(self.context, self._reader)
+        self._fetcher = Fetcher(self.context)
+        self._absent = AbsentTopics(self.context)
         self._commit_calls: deque[UserCall] = deque()
         self._callback_failure: Exception | None = None
-        self._wanted_positions: list[tuple[OwnedPartition, Ticket[int]]] = []
+        self._wanted_positions: list[tuple[OwnedPartition, Future[int]]] = []
         self._last_poll_ms = 0
         self._is_overdue = False
         self._auto_commit_ms: int | None = None
@@ -77,9 +80,9 @@ class ConsumerCore:
         """Return the attempts to start now."""
         if self.is_closed:
             return []
-        self.desk.flights.lose_overdue(now_ms)
+        self.context.flights.lose_overdue(now_ms)
         self._advance(now_ms)
-        due = self.desk.flights.transmissions(now_ms)
+        due = self.context.flights.transmissions(now_ms)
         self._settle_positions()
         return due
 
@@ -90,18 +93,18 @@ class ConsumerCore:
         else:
             self.is_cut_off = self.is_cut_off or answer.status != "CANCELLED"
             self._unreachable = answer if answer.is_final else self._unreachable
-        self.desk.flights.on_answer(flight, attempt, answer, now_ms)
+        self.context.flights.on_answer(flight, attempt, answer, now_ms)
 
     def take_cancelled(self) -> list[int]:
         """Return the flights nobody waits for any more."""
-        return self.desk.flights.take_cancelled()
+        return self.context.flights.take_cancelled()
 
     def wake_ms(self) -> int | None:
         """When `transmissions` has something to do at the latest."""
         if self.is_closed:
             return None
         wakes = (
-            self.desk.flights.wake_ms(),
+            self.context.flights.wake_ms(),
             self._membership.wake_ms(),
             self._commits.wake_ms(),
             self._positions.wake_ms(),
@@ -185,12 +188,12 @@ class ConsumerCore:
             return self._commit_calls.popleft()
         return None if commits_only else self._handover.take_call()
 
-    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, until_ms: int) -> Ticket[None]:
-        """Commit these offsets, or the positions of all partitions, after every commit before it. The ticket fails
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, until_ms: int) -> Future[None]:
+        """Commit these offsets, or the positions of all partitions, after every commit before it. The future fails
         with CommitFailed, RebalanceInProgress, Retriable, OutcomeUnknown, Rejected, Misconfigured or Fenced."""
-        ticket: Ticket[None] = Ticket()
-        self._add_commit(offsets, lambda error, _: _settle(ticket, error), until_ms)
-        return ticket
+        future: Future[None] = Future()
+        self._add_commit(offsets, lambda error, _: _settle(future, error), until_ms)
+        return future
 
     def commit_async(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, callback: CommitCallback | None
@@ -205,10 +208,10 @@ class ConsumerCore:
 
         self._add_commit(wanted, ended, None)
 
-    def leave(self, now_ms: int, *, until_ms: int, commits: bool) -> Ticket[None]:
+    def leave(self, now_ms: int, *, until_ms: int, commits: bool) -> Future[None]:
         """Give everything up and leave the group, if there is one. With `commits` the positions are committed first,
         where that is automatic."""
-        ticket: Ticket[None] = Ticket()
+        future: Future[None] = Future()
         self._handover.is_user_here = True
 
         def left(_: int) -> None:
@@ -217,7 +220,7 @@ class ConsumerCore:
             self.assignment.is_manual = False
             self.subscription = Subscription()
             self._membership = self._nobody
-            ticket.succeed(None)
+            future.succeed(None)
 
         is_auto = commits and self.config.enable_auto_commit and self.config.group_id is not None
         offsets = self.assignment.positions() if is_auto else {}
@@ -230,7 +233,7 @@ class ConsumerCore:
             self._membership.leave(left, at_ms)
 
         self._commits.add(CommitJob(offsets, committed, patient_ms))
-        return ticket
+        return future
 
     def take_failure(self) -> Exception | None:
         """Return the first exception of the listener, or of a callback, that nobody was told yet."""
@@ -241,33 +244,33 @@ class ConsumerCore:
         """Send nothing any more."""
         self.is_closed = True
         self._commits.give_up(_closed(), now_ms)
-        self.desk.flights.cancel_all()
+        self.context.flights.cancel_all()
         self.assignment.drop(self.assignment.names())
 
-    def position(self, name: TopicPartition) -> Ticket[int]:
+    def position(self, name: TopicPartition) -> Future[int]:
         """The offset of the next record that poll will return of a partition."""
         self._check_open()
         partition = self.assignment.get(name)
-        ticket: Ticket[int] = Ticket()
-        self._wanted_positions.append((partition, ticket))
+        future: Future[int] = Future()
+        self._wanted_positions.append((partition, future))
         self._settle_positions()
-        return ticket
+        return future
 
-    def ask(self, exchange: Exchange[RequestT, ReplyT], convert: Callable[[ReplyT], T]) -> Ticket[T]:
-        """Ask the server something; the ticket has what `convert` makes of the reply."""
+    def ask(self, call: RetryingCall[RequestT, ReplyT], convert: Callable[[ReplyT], T]) -> Future[T]:
+        """Ask the server something; the future has what `convert` makes of the reply."""
         self._check_open()
-        ticket: Ticket[T] = Ticket()
+        future: Future[T] = Future()
 
         def ended(end: ReplyT | TransactionError, _: int) -> None:
-            error = end if isinstance(end, TransactionError) else exchange.failure_of(end)
+            error = end if isinstance(end, TransactionError) else call.failure_of(end)
             if isinstance(end, TransactionError) or error is not None:
                 assert error is not None, "a failure is an error"
-                ticket.fail(error)
+                future.fail(error)
             else:
-                ticket.succeed(convert(end))
+                future.succeed(convert(end))
 
-        self.desk.flights.start(exchange, ended)
-        return ticket
+        self.context.flights.start(call, ended)
+        return future
 
     def reader(self) -> Reader:
         """Who asks for committed offsets. Raises: Rejected without a group."""
@@ -293,8 +296,8 @@ class ConsumerCore:
 
     def _new_membership(self) -> Membership:
         if self._assignors is not None:
-            return ClassicMembership(self.desk, self._handover, self._assignors)
-        return ConsumerMembership(self.desk, self._handover, member_id=self._member_id)
+            return ClassicMembership(self.context, self._handover, self._assignors)
+        return ConsumerMembership(self.context, self._handover, member_id=self._member_id)
 
     def _advance(self, now_ms: int) -> None:
         deadline_ms = self._poll_deadline_ms()
@@ -366,19 +369,19 @@ class ConsumerCore:
         self._commits.add(CommitJob(self.assignment.positions() if offsets is None else offsets, on_end, until_ms))
 
     def _settle_positions(self) -> None:
-        for partition, ticket in self._wanted_positions:
+        for partition, future in self._wanted_positions:
             if not partition.is_held:
                 topic, number = partition.name
-                ticket.fail(
+                future.fail(
                     rejected(
                         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                         f"{topic}-{number} is not assigned to this consumer any more",
                     )
                 )
             elif partition.position is not None:
-                ticket.succeed(partition.position)
+                future.succeed(partition.position)
             elif partition.problem is not None:
-                ticket.fail(partition.problem)
+                future.fail(partition.problem)
         self._wanted_positions = [wanted for wanted in self._wanted_positions if not wanted[1].is_settled]
 
     def _check_open(self) -> None:
@@ -386,11 +389,11 @@ class ConsumerCore:
             raise _closed()
 
 
-def _settle(ticket: Ticket[None], error: TransactionError | None) -> None:
+def _settle(future: Future[None], error: TransactionError | None) -> None:
     if error is None:
-        ticket.succeed(None)
+        future.succeed(None)
     else:
-        ticket.fail(error)
+        future.fail(error)
 
 
 def _closed() -> TransactionError:

@@ -9,14 +9,15 @@ from typing import Final
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.batch_reader import isolation_level
+from coordinator_client.consumer.backoff import BACKOFF_MS_FIRST, BACKOFF_MS_MAX, Backoff
 from coordinator_client.consumer.config import RESETS
-from coordinator_client.consumer.desk import BACKOFF_MS_FIRST, BACKOFF_MS_MAX, Backoff, Desk
+from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.owned import BufferedBatch, OwnedPartition
 from coordinator_client.corrupt import SKIP
 from coordinator_client.errors import CorruptBatch, TransactionError, class_of, failure, failure_of, misconfigured
-from coordinator_client.exchange import Deadlines, Exchange
 from coordinator_client.fetch_reply import FetchReply, PartitionReply
 from coordinator_client.methods import FETCH
+from coordinator_client.retrying_call import Deadlines, RetryingCall
 from coordinator_client.rules import TOPIC_GONE
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 from coordinator_protocol.limits import MEBI
@@ -52,11 +53,11 @@ class _Asked:
 class Fetcher:
     """See the module."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: ConsumerContext) -> None:
+        self._context = context
         self._flying: dict[int, Sequence[_Asked]] = {}
         """Oldest first."""
-        self._backoff = Backoff(desk.chance)
+        self._backoff = Backoff(context.random_source)
 
     def advance(self, now_ms: int) -> None:
         """Start a fetch for the partitions that want one."""
@@ -66,35 +67,35 @@ class Fetcher:
         if len(self._flying) >= FLIGHTS_MAX:
             # The oldest has waited longest for nothing; its partitions go into the new request.
             oldest = next(iter(self._flying))
-            self._desk.flights.cancel(oldest)
+            self._context.flights.cancel(oldest)
             self._free(self._flying.pop(oldest))
             wanted = self._wanted(now_ms)
         asked = [_Asked(partition, partition.moves) for partition in wanted]
         for partition in wanted:
             partition.is_asking = True
-        config = self._desk.config
+        config = self._context.config
         wait_ms = config.request_timeout_ms + config.fetch_wait_ms
-        exchange = Exchange(
+        call = RetryingCall(
             FETCH, self._request(wanted), deadlines=Deadlines(total_ms=wait_ms, attempt_ms=wait_ms), now_ms=now_ms
         )
-        number = self._desk.flights.start(exchange, lambda end, at_ms: self._ended(number, end, at_ms))
+        number = self._context.flights.start(call, lambda end, at_ms: self._ended(number, end, at_ms))
         self._flying[number] = asked
 
     def wake_ms(self) -> int | None:
         """When a partition may be asked for again after a failure; with a full buffer it is poll that goes on."""
-        if self._desk.assignment.buffered_bytes >= self._desk.config.buffer_bytes:
+        if self._context.assignment.buffered_bytes >= self._context.config.buffer_bytes:
             return None
-        return min((partition.retry_at_ms for partition in self._desk.assignment if _wants(partition)), default=None)
+        return min((partition.retry_at_ms for partition in self._context.assignment if _wants(partition)), default=None)
 
     def _wanted(self, now_ms: int) -> list[OwnedPartition]:
-        assignment = self._desk.assignment
+        assignment = self._context.assignment
         wanted = [p for p in assignment if _wants(p) and p.retry_at_ms <= now_ms]
-        return wanted if wanted and assignment.buffered_bytes < self._desk.config.buffer_bytes else []
+        return wanted if wanted and assignment.buffered_bytes < self._context.config.buffer_bytes else []
 
     def _request(self, partitions: Sequence[OwnedPartition]) -> log.FetchRequest:
-        config = self._desk.config
+        config = self._context.config
         request = log.FetchRequest(
-            header=self._desk.header(),
+            header=self._context.header(),
             isolation_level=isolation_level(config.isolation),
             max_wait_ms=config.fetch_wait_ms,
             max_bytes=config.fetch_bytes,
@@ -138,7 +139,7 @@ class Fetcher:
         if what is not ErrorClass.NONE:
             self._refused(partition, result, what, now_ms)
             return
-        self._desk.accepted(Method.FETCH, partition)
+        self._context.accepted(Method.FETCH, partition)
         partition.topic_id = partition.topic_id or result.fields.topic_id
         for batch in result.batches:
             fields = batch.fields
@@ -151,7 +152,7 @@ class Fetcher:
         partition.go_on_at(result.fields.next_offset)
 
     def _refused(self, partition: OwnedPartition, result: PartitionReply, what: ErrorClass, now_ms: int) -> None:
-        reset = self._desk.config.auto_offset_reset
+        reset = self._context.config.auto_offset_reset
         topic, number = partition.name
         place = f"{topic}-{number} at offset {partition.fetch_offset}"
         fields = result.fields
@@ -163,10 +164,10 @@ class Fetcher:
             self._corrupt(partition, error, fields.next_offset)
             return
         partition.retry_at_ms = now_ms + BACKOFF_MS_FIRST
-        self._desk.refused(Method.FETCH, partition, error, now_ms)
+        self._context.refused(Method.FETCH, partition, error, now_ms)
         if what in _PASSING:
             return
-        if error.code in TOPIC_GONE and not self._desk.assignment.is_manual:
+        if error.code in TOPIC_GONE and not self._context.assignment.is_manual:
             # The group takes the partition away, as soon as it knows.
             partition.retry_at_ms = now_ms + BACKOFF_MS_MAX
             return
@@ -186,8 +187,8 @@ class Fetcher:
             offset=partition.fetch_offset,
             next_offset=next_offset,
         )
-        if self._desk.config.on_corrupt_batch == SKIP:
-            self._desk.skipped.add(error)
+        if self._context.config.on_corrupt_batch == SKIP:
+            self._context.skipped.add(error)
             partition.go_on_at(next_offset)
             return
         error.action = SEEK_BEHIND

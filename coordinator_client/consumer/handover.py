@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from coordinator_client.consumer.commits import CommitJob, CommitQueue
-from coordinator_client.consumer.desk import Desk
+from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.state import TopicPartition
 from coordinator_client.errors import TransactionError
 
@@ -62,12 +62,12 @@ class _Revocation:
 class Handover:
     """See the module."""
 
-    def __init__(self, desk: Desk, commits: CommitQueue) -> None:
+    def __init__(self, context: ConsumerContext, commits: CommitQueue) -> None:
         self.listener: Listener | None = None
         self.is_user_here = False
         """Whether the application's thread is in poll, unsubscribe or close."""
-        self.commits_on_revocation = desk.config.enable_auto_commit
-        self._desk = desk
+        self.commits_on_revocation = context.config.enable_auto_commit
+        self._context = context
         self._commits = commits
         self._revocation: _Revocation | None = None
         self._calls: deque[UserCall] = deque()
@@ -95,15 +95,15 @@ class Handover:
         """Let everything go, in good order, instead of what was to be revoked before; `then` follows."""
         self._abandon()
         self._drop_void_calls()
-        self.revoke(self._desk.assignment.names(), then)
+        self.revoke(self._context.assignment.names(), then)
 
     def lose(self, then: Then, now_ms: int) -> None:
         """Let all partitions go, now; `then` follows when the listener knows."""
         self._abandon()
         # What the listener was not told yet it need not be told to have lost.
-        told = {partition.name for partition in self._desk.assignment if partition.is_announced or self._is_calling}
+        told = {partition.name for partition in self._context.assignment if partition.is_announced or self._is_calling}
         self._drop_void_calls()
-        self._desk.assignment.drop(self._desk.assignment.names())
+        self._context.assignment.drop(self._context.assignment.names())
         if told and self.listener is not None:
             self._tell(self.listener.on_partitions_lost, frozenset(told), then, is_void_after_loss=False)
         else:
@@ -112,10 +112,10 @@ class Handover:
     def assign(self, topic_ids: Mapping[TopicPartition, bytes]) -> None:
         """Take these; the listener is told, of none as well."""
         listener = self.listener
-        self._desk.assignment.add(topic_ids, is_announced=listener is None)
+        self._context.assignment.add(topic_ids, is_announced=listener is None)
         if listener is not None:
             names = frozenset(topic_ids)
-            self._tell(listener.on_partitions_assigned, names, lambda _: self._desk.assignment.announce(names))
+            self._tell(listener.on_partitions_assigned, names, lambda _: self._context.assignment.announce(names))
 
     def advance(self, now_ms: int) -> None:
         """Go on with the revocation, as far as it can go now."""
@@ -135,12 +135,12 @@ class Handover:
             if not self.is_user_here or self._calls or self._is_calling:
                 return False
             revocation.is_begun = True
-            self._desk.assignment.leave(revocation.partitions)
+            self._context.assignment.leave(revocation.partitions)
             self._commit(revocation, now_ms)
             return True
         if not revocation.is_committed or not self.is_user_here:
             return False
-        names = self._desk.assignment.announced(revocation.partitions)
+        names = self._context.assignment.announced(revocation.partitions)
         if not revocation.is_told and self.listener is not None and (names or revocation.is_told_if_none):
             revocation.is_told = True
             self._tell(self.listener.on_partitions_revoked, names, lambda at_ms: self._end(revocation, at_ms))
@@ -155,17 +155,17 @@ class Handover:
             # What could not be committed is read again by the next owner; that must not keep him waiting.
             revocation.is_committed = True
 
-        offsets = self._desk.assignment.positions() if self.commits_on_revocation else {}
+        offsets = self._context.assignment.positions() if self.commits_on_revocation else {}
         if not offsets:
             revocation.is_committed = True
             return
-        self._commits.add(CommitJob(offsets, committed, now_ms + self._desk.config.max_poll_interval_ms))
+        self._commits.add(CommitJob(offsets, committed, now_ms + self._context.config.max_poll_interval_ms))
 
     def _end(self, revocation: _Revocation, now_ms: int) -> None:
         if revocation.is_over:
             return
         self._abandon()
-        self._desk.assignment.drop(revocation.partitions)
+        self._context.assignment.drop(revocation.partitions)
         revocation.then(now_ms)
 
     def _abandon(self) -> None:

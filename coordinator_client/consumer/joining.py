@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from coordinator_api.v1 import group_pb2 as group
-from coordinator_client.consumer.desk import Backoff, Desk
+from coordinator_client.consumer.backoff import Backoff
+from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.leading import (
     Assignors,
     JoiningMember,
@@ -20,8 +21,8 @@ from coordinator_client.consumer.leading import (
 )
 from coordinator_client.consumer.topics import ask_partition_counts
 from coordinator_client.errors import TransactionError, failure_of
-from coordinator_client.exchange import Deadlines, Exchange
 from coordinator_client.methods import JOIN_GROUP, SYNC_GROUP
+from coordinator_client.retrying_call import Deadlines, RetryingCall
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
@@ -71,11 +72,11 @@ class Joiner(Protocol):
 class Joining:
     """See the module."""
 
-    def __init__(self, desk: Desk, assignors: Assignors, joiner: Joiner) -> None:
-        self._desk = desk
+    def __init__(self, context: ConsumerContext, assignors: Assignors, joiner: Joiner) -> None:
+        self._context = context
         self._assignors = assignors
         self._joiner = joiner
-        self._backoff = Backoff(desk.chance)
+        self._backoff = Backoff(context.random_source)
         self._flight: int | None = None
         self._due_ms = _NEVER_MS
         self._reason = ""
@@ -90,7 +91,7 @@ class Joining:
         """Do not go on."""
         self._due_ms = _NEVER_MS
         if self._flight is not None:
-            self._desk.flights.cancel(self._flight)
+            self._context.flights.cancel(self._flight)
             self._flight = None
 
     def advance(self, now_ms: int) -> None:
@@ -104,11 +105,11 @@ class Joining:
         return None if self._due_ms == _NEVER_MS else self._due_ms
 
     def _join(self, now_ms: int) -> None:
-        config, joiner = self._desk.config, self._joiner
+        config, joiner = self._context.config, self._joiner
         joiner.on_join_sent()
         request = group.JoinGroupRequest(
-            header=self._desk.header(),
-            group_id=self._desk.group_id,
+            header=self._context.header(),
+            group_id=self._context.group_id,
             session_timeout_ms=config.session_timeout_ms,
             rebalance_timeout_ms=config.max_poll_interval_ms,
             member_id=joiner.member_id,
@@ -120,8 +121,8 @@ class Joining:
         )
         attempt_ms = max(config.request_timeout_ms, config.max_poll_interval_ms + JOIN_MARGIN_MS)
         deadlines = Deadlines(total_ms=attempt_ms, attempt_ms=attempt_ms, attempts_max=1)
-        exchange = Exchange(JOIN_GROUP, request, deadlines=deadlines, now_ms=now_ms)
-        self._flight = self._desk.flights.start(exchange, self._joined)
+        call = RetryingCall(JOIN_GROUP, request, deadlines=deadlines, now_ms=now_ms)
+        self._flight = self._context.flights.start(call, self._joined)
 
     def _joined(self, end: group.JoinGroupResponse | TransactionError, now_ms: int) -> None:
         self._flight = None
@@ -176,24 +177,24 @@ class Joining:
             self._sync(joined, assignments, at_ms)
 
         if plan.topics:
-            self._flight = ask_partition_counts(self._desk, plan.topics, counted, now_ms)
+            self._flight = ask_partition_counts(self._context, plan.topics, counted, now_ms)
         else:
             counted({}, now_ms)
 
     def _sync(self, joined: group.JoinGroupResponse, assignments: list[group.SyncGroupAssignment], now_ms: int) -> None:
         request = group.SyncGroupRequest(
-            header=self._desk.header(),
-            group_id=self._desk.group_id,
+            header=self._context.header(),
+            group_id=self._context.group_id,
             generation_id=joined.generation_id,
             member_id=joined.member_id,
-            group_instance_id=self._desk.config.group_instance_id,
+            group_instance_id=self._context.config.group_instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocol_name=joined.protocol_name,
             assignments=assignments,
         )
-        wait_ms = self._desk.config.max_poll_interval_ms
-        exchange = Exchange(SYNC_GROUP, request, deadlines=self._desk.once(wait_ms=wait_ms), now_ms=now_ms)
-        self._flight = self._desk.flights.start(exchange, self._synced)
+        wait_ms = self._context.config.max_poll_interval_ms
+        call = RetryingCall(SYNC_GROUP, request, deadlines=self._context.once(wait_ms=wait_ms), now_ms=now_ms)
+        self._flight = self._context.flights.start(call, self._synced)
 
     def _synced(self, end: group.SyncGroupResponse | TransactionError, now_ms: int) -> None:
         self._flight = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -124,8 +123,3 @@ class NoMembership:
 
     def wake_ms(self) -> int | None:
         return None
-
-
-def unwanted(subscribed: Subscription, topics: Collection[str]) -> frozenset[str]:
-    """Return those of the topics that are not subscribed to by name; a pattern may want any."""
-    return frozenset() if subscribed.pattern is not None else frozenset(topics) - subscribed.topics

@@ -13,14 +13,15 @@ from typing import TypeAlias
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.batch_reader import EARLIEST_MS, LATEST_MS, isolation_level
+from coordinator_client.consumer.backoff import BACKOFF_MS_FIRST, BACKOFF_MS_MAX
 from coordinator_client.consumer.config import EARLIEST
-from coordinator_client.consumer.desk import BACKOFF_MS_FIRST, BACKOFF_MS_MAX, Desk
+from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.fetching import NEVER
 from coordinator_client.consumer.owned import OwnedPartition
-from coordinator_client.consumer.state import GroupMetadata, OffsetAndMetadata, TopicPartition
+from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 from coordinator_client.errors import TransactionError, class_of, failure, failure_of, rejected
-from coordinator_client.exchange import Exchange
 from coordinator_client.methods import LIST_OFFSETS, OFFSET_FETCH
+from coordinator_client.retrying_call import RetryingCall
 from coordinator_client.rules import TOPIC_GONE
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 
@@ -41,16 +42,16 @@ class Reader:
 class Positions:
     """Looks up the positions of partitions that have none."""
 
-    def __init__(self, desk: Desk, reader: Callable[[], Reader | None]) -> None:
+    def __init__(self, context: ConsumerContext, reader: Callable[[], Reader | None]) -> None:
         """`reader` says who asks for committed offsets; None = nobody now, it is between two memberships."""
-        self._desk = desk
+        self._context = context
         self._reader = reader
 
     def advance(self, now_ms: int) -> None:
         """Ask for the positions that are missing."""
-        missing = [p for p in self._desk.assignment if p.position is None and p.is_idle and p.retry_at_ms <= now_ms]
+        missing = [p for p in self._context.assignment if p.position is None and p.is_idle and p.retry_at_ms <= now_ms]
         committed = sorted((p for p in missing if p.reset is None), key=lambda partition: partition.name)
-        if committed and self._desk.config.group_id is None:
+        if committed and self._context.config.group_id is None:
             for partition in committed:
                 self._begin_at_reset(partition, now_ms)
         elif committed:
@@ -61,7 +62,7 @@ class Positions:
 
     def wake_ms(self) -> int | None:
         """When to ask again after a failure."""
-        return min((p.retry_at_ms for p in self._desk.assignment if p.position is None and p.is_idle), default=None)
+        return min((p.retry_at_ms for p in self._context.assignment if p.position is None and p.is_idle), default=None)
 
     def _ask_committed(self, partitions: Sequence[OwnedPartition], now_ms: int) -> None:
         reader = self._reader()
@@ -70,10 +71,10 @@ class Positions:
                 partition.retry_at_ms = now_ms + BACKOFF_MS_FIRST
             return
         topics = ((partition.name, partition.topic_id) for partition in partitions)
-        request = offset_fetch_request(self._desk, reader, topics)
+        request = offset_fetch_request(self._context, reader, topics)
         placed = _begin(partitions)
-        exchange = Exchange(OFFSET_FETCH, request, deadlines=self._desk.once(), now_ms=now_ms)
-        self._desk.flights.start(exchange, lambda end, at_ms: self._committed(placed, end, at_ms))
+        call = RetryingCall(OFFSET_FETCH, request, deadlines=self._context.once(), now_ms=now_ms)
+        self._context.flights.start(call, lambda end, at_ms: self._committed(placed, end, at_ms))
 
     def _committed(self, placed: _Placed, end: group.OffsetFetchResponse | TransactionError, now_ms: int) -> None:
         error = end if isinstance(end, TransactionError) else _group_failure(end)
@@ -89,10 +90,10 @@ class Positions:
                 why = failure(
                     found.error_code, what, f"{Method.OFFSET_FETCH} {_name(partition)}: {found.error_message}"
                 )
-                self._desk.refused(Method.OFFSET_FETCH, partition, why, now_ms)
+                self._context.refused(Method.OFFSET_FETCH, partition, why, now_ms)
                 self._failed([(partition, moves)], why, now_ms)
                 continue
-            self._desk.accepted(Method.OFFSET_FETCH, partition)
+            self._context.accepted(Method.OFFSET_FETCH, partition)
             if found.committed_offset >= 0:
                 partition.move_to(found.committed_offset)
                 partition.committed = OffsetAndMetadata(found.committed_offset, found.metadata)
@@ -101,14 +102,14 @@ class Positions:
                 self._begin_at_reset(partition, now_ms)
 
     def _begin_at_reset(self, partition: OwnedPartition, now_ms: int) -> None:
-        if self._desk.config.auto_offset_reset == NEVER:
+        if self._context.config.auto_offset_reset == NEVER:
             self._failed([(partition, partition.moves)], _no_offset(partition), now_ms)
         else:
-            partition.reset = self._desk.config.auto_offset_reset
+            partition.reset = self._context.config.auto_offset_reset
 
     def _ask_ends(self, partitions: Sequence[OwnedPartition], now_ms: int) -> None:
         request = log.ListOffsetsRequest(
-            header=self._desk.header(), isolation_level=isolation_level(self._desk.config.isolation)
+            header=self._context.header(), isolation_level=isolation_level(self._context.config.isolation)
         )
         for partition in partitions:
             request.partitions.add(
@@ -118,8 +119,8 @@ class Positions:
                 timestamp_ms=EARLIEST_MS if partition.reset == EARLIEST else LATEST_MS,
             )
         placed = _begin(partitions)
-        exchange = Exchange(LIST_OFFSETS, request, deadlines=self._desk.once(), now_ms=now_ms)
-        self._desk.flights.start(exchange, lambda end, at_ms: self._found_ends(placed, end, at_ms))
+        call = RetryingCall(LIST_OFFSETS, request, deadlines=self._context.once(), now_ms=now_ms)
+        self._context.flights.start(call, lambda end, at_ms: self._found_ends(placed, end, at_ms))
 
     def _found_ends(self, placed: _Placed, end: log.ListOffsetsResponse | TransactionError, now_ms: int) -> None:
         error = end if isinstance(end, TransactionError) else failure_of(Method.LIST_OFFSETS, end)
@@ -135,16 +136,16 @@ class Positions:
                 why = failure(
                     found.error_code, what, f"{Method.LIST_OFFSETS} {_name(partition)}: {found.error_message}"
                 )
-                self._desk.refused(Method.LIST_OFFSETS, partition, why, now_ms)
+                self._context.refused(Method.LIST_OFFSETS, partition, why, now_ms)
                 self._failed([(partition, moves)], why, now_ms)
             else:
-                self._desk.accepted(Method.LIST_OFFSETS, partition)
+                self._context.accepted(Method.LIST_OFFSETS, partition)
                 partition.move_to(found.offset)
                 partition.topic_id = partition.topic_id or found.topic_id
 
     def _failed(self, placed: _Placed, error: TransactionError | None, now_ms: int) -> None:
         assert error is not None, "a success is no failure"
-        is_gone = error.code in TOPIC_GONE and not self._desk.assignment.is_manual
+        is_gone = error.code in TOPIC_GONE and not self._context.assignment.is_manual
         for partition, moves in placed:
             if _is_current(partition, moves):
                 partition.is_asking = False
@@ -154,10 +155,10 @@ class Positions:
 
 
 def offset_fetch_request(
-    desk: Desk, reader: Reader, partitions: Iterable[tuple[TopicPartition, bytes]]
+    context: ConsumerContext, reader: Reader, partitions: Iterable[tuple[TopicPartition, bytes]]
 ) -> group.OffsetFetchRequest:
     """Return the request for stable committed offsets; the answer has them in this order, which is that of topics."""
-    request = group.OffsetFetchRequest(header=desk.header(), require_stable=True)
+    request = group.OffsetFetchRequest(header=context.header(), require_stable=True)
     asked = request.groups.add(group_id=reader.group_id, member_id=reader.member_id, member_epoch=reader.member_epoch)
     asked.topics.SetInParent()
     topics = asked.topics.topics
@@ -166,13 +167,6 @@ def offset_fetch_request(
             topics.add(topic=topic, topic_id=topic_id)
         topics[-1].partitions.append(partition)
     return request
-
-
-def reader_of(metadata: GroupMetadata, *, is_checked: bool) -> Reader:
-    """Return who asks: as a member, where the server checks that."""
-    if is_checked:
-        return Reader(metadata.group_id, metadata.member_id, metadata.generation)
-    return Reader(metadata.group_id)
 
 
 def _group_failure(reply: group.OffsetFetchResponse) -> TransactionError | None:

@@ -10,12 +10,12 @@ from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.batch_reader import isolation_level
 from coordinator_client.consumer.core import ConsumerCore
+from coordinator_client.consumer.future import Future
 from coordinator_client.consumer.positions import offset_fetch_request
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
-from coordinator_client.consumer.ticket import Ticket
 from coordinator_client.errors import Verdict, refused_here, rejected
-from coordinator_client.exchange import Deadlines, Exchange
 from coordinator_client.methods import LIST_OFFSETS, OFFSET_FETCH
+from coordinator_client.retrying_call import Deadlines, RetryingCall
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_topic_name
 
@@ -27,10 +27,10 @@ Offsets: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata] | Mapping[
 
 def ask_committed(
     core: ConsumerCore, partitions: Collection[TopicPartition], *, now_ms: int, timeout_ms: int
-) -> Ticket[dict[TopicPartition, OffsetAndMetadata | None]]:
+) -> Future[dict[TopicPartition, OffsetAndMetadata | None]]:
     """Ask for committed offsets; one that waits for its transaction is waited for."""
     asked = sorted(partitions)
-    request = offset_fetch_request(core.desk, core.reader(), ((name, b"") for name in asked))
+    request = offset_fetch_request(core.context, core.reader(), ((name, b"") for name in asked))
 
     def verdicts(reply: group.OffsetFetchResponse) -> Iterable[Verdict]:
         return [*reply.groups, *(offset for found in reply.groups for offset in found.offsets)]
@@ -42,14 +42,16 @@ def ask_committed(
         }
 
     deadlines = Deadlines(total_ms=timeout_ms)
-    return core.ask(Exchange(OFFSET_FETCH, request, deadlines=deadlines, now_ms=now_ms, items=verdicts), convert)
+    return core.ask(RetryingCall(OFFSET_FETCH, request, deadlines=deadlines, now_ms=now_ms, items=verdicts), convert)
 
 
 def ask_offsets(
     core: ConsumerCore, times_ms: Mapping[TopicPartition, int], *, now_ms: int, timeout_ms: int
-) -> Ticket[dict[TopicPartition, int]]:
+) -> Future[dict[TopicPartition, int]]:
     """Ask for the offset of each partition at a time, or at `EARLIEST_MS` or `LATEST_MS`; all of one moment."""
-    request = log.ListOffsetsRequest(header=core.desk.header(), isolation_level=isolation_level(core.config.isolation))
+    request = log.ListOffsetsRequest(
+        header=core.context.header(), isolation_level=isolation_level(core.config.isolation)
+    )
     for (topic, partition), time_ms in times_ms.items():
         request.partitions.add(topic=topic, partition=partition, timestamp_ms=time_ms)
 
@@ -57,8 +59,8 @@ def ask_offsets(
         return {name: found.offset for name, found in zip(times_ms, reply.results, strict=True)}
 
     deadlines = Deadlines(total_ms=timeout_ms)
-    exchange = Exchange(LIST_OFFSETS, request, deadlines=deadlines, now_ms=now_ms, items=lambda reply: reply.results)
-    return core.ask(exchange, convert)
+    call = RetryingCall(LIST_OFFSETS, request, deadlines=deadlines, now_ms=now_ms, items=lambda reply: reply.results)
+    return core.ask(call, convert)
 
 
 def checked_partitions(partitions: Partitions) -> list[TopicPartition]:

@@ -31,8 +31,8 @@ class ConsumerShell:
             endpoint, client_id=self._config.client_id, wait=self._config.wait
         )
         client_id = self._connection.client_id or client_id_for("consumer", self._config.group_id)
-        self._core = ConsumerCore(self._config, client_id=client_id, chance=self._connection.chance)
-        self._core.desk.flights.answers = self._connection.answers
+        self._core = ConsumerCore(self._config, client_id=client_id, random_source=self._connection.random_source)
+        self._core.context.flights.answers = self._connection.answers
         self._engine: Engine
         self._unread: Unread | None = None
         """What iteration has in hand. It is given back before anything else is done, so that positions are those of
@@ -105,7 +105,7 @@ class ConsumerShell:
     @property
     def skipped(self) -> Skipped:
         """What was skipped so far because it cannot be read; empty unless `on_corrupt_batch` is `skip`."""
-        return self._core.desk.skipped
+        return self._core.context.skipped
 
     def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
         """Commit these offsets, by default the positions, without waiting.

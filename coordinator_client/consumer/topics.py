@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Collection, Mapping
 
 from coordinator_api.v1 import log_pb2 as log
-from coordinator_client.consumer.desk import Desk
+from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.errors import TransactionError, failure_of, rejected
-from coordinator_client.exchange import Exchange
 from coordinator_client.methods import DESCRIBE_TOPICS
+from coordinator_client.retrying_call import RetryingCall
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.names import RESERVED_PREFIX
 
@@ -21,7 +21,9 @@ OnTopics = Callable[[log.DescribeTopicsResponse | TransactionError, int], None]
 """Told what is known of each topic, or why nothing is, and the time."""
 
 
-def ask_partition_counts(desk: Desk, topics: Collection[str] | None, on_end: OnCounts, now_ms: int) -> int:
+def ask_partition_counts(
+    context: ConsumerContext, topics: Collection[str] | None, on_end: OnCounts, now_ms: int
+) -> int:
     """Ask for these topics, or for all; return the number of the flight."""
 
     def ended(end: log.DescribeTopicsResponse | TransactionError, at_ms: int) -> None:
@@ -30,12 +32,12 @@ def ask_partition_counts(desk: Desk, topics: Collection[str] | None, on_end: OnC
         else:
             on_end({topic.name: len(topic.partitions) for topic in end.topics if not topic.error_code}, at_ms)
 
-    return ask_topics(desk, topics, ended, now_ms)
+    return ask_topics(context, topics, ended, now_ms)
 
 
-def ask_topics(desk: Desk, topics: Collection[str] | None, on_end: OnTopics, now_ms: int) -> int:
+def ask_topics(context: ConsumerContext, topics: Collection[str] | None, on_end: OnTopics, now_ms: int) -> int:
     """Ask for these topics, or for all; return the number of the flight."""
-    request = log.DescribeTopicsRequest(header=desk.header())
+    request = log.DescribeTopicsRequest(header=context.header())
     for topic in sorted(topics or ()):
         request.topics.add(name=topic)
 
@@ -43,8 +45,8 @@ def ask_topics(desk: Desk, topics: Collection[str] | None, on_end: OnTopics, now
         error = end if isinstance(end, TransactionError) else failure_of(Method.DESCRIBE_TOPICS, end)
         on_end(end if error is None else error, at_ms)
 
-    exchange = Exchange(DESCRIBE_TOPICS, request, deadlines=desk.once(), now_ms=now_ms)
-    return desk.flights.start(exchange, ended)
+    call = RetryingCall(DESCRIBE_TOPICS, request, deadlines=context.once(), now_ms=now_ms)
+    return context.flights.start(call, ended)
 
 
 def compiled(pattern: str) -> re.Pattern[str]:

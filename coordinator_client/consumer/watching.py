@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from coordinator_client.consumer.desk import Backoff, Desk
+from coordinator_client.consumer.backoff import Backoff
+from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.topics import ask_partition_counts, matching
 from coordinator_client.errors import TransactionError
 
@@ -16,13 +17,13 @@ from coordinator_client.errors import TransactionError
 class TopicWatch:
     """Looks at topics every `metadata_max_age_ms`, as long as there is something to look for."""
 
-    def __init__(self, desk: Desk, on_changed: Callable[[str], None]) -> None:
+    def __init__(self, context: ConsumerContext, on_changed: Callable[[str], None]) -> None:
         """`on_changed` is told why the member should join again."""
         self.subscribed: frozenset[str] = frozenset()
         """The topics that the member wants, those its pattern matches among them."""
-        self._desk = desk
+        self._context = context
         self._on_changed = on_changed
-        self._backoff = Backoff(desk.chance)
+        self._backoff = Backoff(context.random_source)
         self._names: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
         self.is_resolved = True
@@ -49,7 +50,7 @@ class TopicWatch:
     def lead(self, topics: frozenset[str], counts: Mapping[str, int] | None, now_ms: int) -> None:
         """Watch the topics of the whole group; `counts` is what the assignment was made for, None = what is there."""
         self._group_topics, self._counts = topics, counts
-        self._due_ms = now_ms + self._desk.config.metadata_max_age_ms if counts is not None else now_ms
+        self._due_ms = now_ms + self._context.config.metadata_max_age_ms if counts is not None else now_ms
 
     def follow(self) -> None:
         """Somebody else leads."""
@@ -61,7 +62,7 @@ class TopicWatch:
         self._pattern = None
         self.subscribed = self._names = frozenset()
         if self._flight is not None:
-            self._desk.flights.cancel(self._flight)
+            self._context.flights.cancel(self._flight)
             self._flight = None
 
     def advance(self, now_ms: int) -> None:
@@ -69,7 +70,7 @@ class TopicWatch:
         wake_ms = self.wake_ms()
         if wake_ms is not None and now_ms >= wake_ms:
             topics = None if self._pattern is not None else self._group_topics
-            self._flight = ask_partition_counts(self._desk, topics, self._seen, now_ms)
+            self._flight = ask_partition_counts(self._context, topics, self._seen, now_ms)
 
     def wake_ms(self) -> int | None:
         """When to look next."""
@@ -81,7 +82,7 @@ class TopicWatch:
             self._due_ms = now_ms + self._backoff.next_ms()
             return
         self._backoff.reset()
-        self._due_ms = now_ms + self._desk.config.metadata_max_age_ms
+        self._due_ms = now_ms + self._context.config.metadata_max_age_ms
         if self._pattern is not None:
             wanted = self._names | matching(self._pattern, counts)
             if wanted != self.subscribed and self.is_resolved:

@@ -151,13 +151,13 @@ def _act(connection: Connection, wanted: _Wanted, timeout_ms: int, *, is_fence: 
     patience = deadlines(timeout_ms)
     if is_fence:
         fence = admin_pb2.FenceProducersRequest(
-            header=connection.header(connection.chance.request_id()), selector=wanted.selector(), dry_run=dry_run
+            header=connection.header(connection.random_source.request_id()), selector=wanted.selector(), dry_run=dry_run
         )
         fenced = connection.ask(FENCE_PRODUCERS, fence, deadlines=patience)
         return [_acted(result, "would be fenced" if dry_run else "fenced") for result in fenced.results]
     while True:
         request = admin_pb2.AbortTransactionsRequest(
-            header=connection.header(connection.chance.request_id()), selector=wanted.selector(), dry_run=dry_run
+            header=connection.header(connection.random_source.request_id()), selector=wanted.selector(), dry_run=dry_run
         )
         reply = connection.ask(ABORT_TRANSACTIONS, request, deadlines=patience)
         rows += [_acted(result, "would be aborted" if dry_run else "aborted") for result in reply.results]
@@ -197,7 +197,7 @@ def _abort_in_partition(
     from coordinator_server.commands.remote import deadlines
 
     request = admin_pb2.AbortHangingTransactionsRequest(
-        header=connection.header(connection.chance.request_id()),
+        header=connection.header(connection.random_source.request_id()),
         topic=place.topic,
         partition=place.partition,
         producer_id=producer_id,

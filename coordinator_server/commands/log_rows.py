@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from coordinator_client.encodings import Row as RecordRow
 from coordinator_client.errors import CorruptBatch
+from coordinator_client.rows import Row as RecordRow
 from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader
 from coordinator_protocol.marker import Marker
 from coordinator_server.exit_status import CommandFailed, ExitStatus

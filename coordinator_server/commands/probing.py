@@ -72,7 +72,7 @@ class Probe:
     def round(self) -> list[StepResult]:
         """Take the steps, up to the first that fails."""
         results: list[StepResult] = []
-        token = f"{self._connection.chance.request_id().hex()}-{self._rounds}".encode()
+        token = f"{self._connection.random_source.request_id().hex()}-{self._rounds}".encode()
         self._rounds += 1
         steps = self.steps(token)
         for step in Step:

@@ -102,7 +102,7 @@ def produce(
     with connected(server) as connection:
         plan = _Plan(
             topic=topic,
-            transactional_id=transactional_id or f"txnctl-{connection.chance.request_id().hex()[:12]}",
+            transactional_id=transactional_id or f"txnctl-{connection.random_source.request_id().hex()[:12]}",
             transaction_timeout_ms=transaction_timeout_ms,
             delivery_timeout_ms=timeout_ms,
             compression=compression,

@@ -11,10 +11,10 @@ from coordinator_client.admin import Admin, TopicDescription
 from coordinator_client.clock import SystemClock
 from coordinator_client.connection import Connection
 from coordinator_client.errors import Fenced, Loss, OutcomeUnknown, Rejected, Retriable, TransactionError
-from coordinator_client.exchange import Deadlines
 from coordinator_client.first_contact import GIVE_UP_MS, FirstContact
 from coordinator_client.log import Answers
 from coordinator_client.methods import ReplyT, RequestT, Rpc
+from coordinator_client.retrying_call import Deadlines
 from coordinator_client.server_look import look_at
 from coordinator_client.transport import Transport
 from coordinator_client.unary_transport import UnaryTransport

@@ -22,9 +22,9 @@ from coordinator_client.batch_reader import (
 )
 from coordinator_client.connection import Connection
 from coordinator_client.corrupt import RAISE, Skipped
-from coordinator_client.encodings import Row
 from coordinator_client.errors import CorruptBatch
 from coordinator_client.reader import ReadPlan, plan_ranges
+from coordinator_client.rows import Row
 from coordinator_client.state import TopicPartitionCount
 from coordinator_protocol.batch import HEADER_BYTES
 from coordinator_server.commands.log_rows import Fate, LoggedBatch, chosen_partitions

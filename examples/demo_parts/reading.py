@@ -45,14 +45,14 @@ class SparkResult:
 @contextmanager
 def spark_session(directory: Path, interrupts: Interrupts) -> Iterator[SparkSession]:
     """Start Spark on this machine, with its scratch files below the directory; its JVM is gone at the end."""
-    from pyspark_txnlog.session import start_session
+    from pyspark_txnlog.spark_session import start_spark
 
     os.environ["SPARK_LOCAL_DIRS"] = str(directory / "spark")
     session: SparkSession | None = None
     try:
         # Interrupted while it starts, PySpark would leave the JVM behind.
         with interrupts.held():
-            session = start_session("demo", master=f"local[{CORES}]")
+            session = start_spark("demo", master=f"local[{CORES}]")
         # As many reducers as cores: more would only be overhead for so little data.
         session.conf.set("spark.sql.shuffle.partitions", CORES)
         yield session

@@ -17,7 +17,7 @@ from coordinator_client.process import THIS_PROCESS
 from coordinator_client.state import ProducerStatus
 from coordinator_protocol.errors import ErrorCode, Method
 from tests.client.async_view import ProducerView, Stepper
-from tests.client.fake_line import SessionWorld, Weather
+from tests.client.fake_channel import SessionWorld, Weather
 from tests.client.fake_server import refuse
 from tests.client.test_producer_faults import WholeSessionSimulation, explore
 from tests.client.test_transaction_offsets import TransactionRoom
@@ -59,7 +59,7 @@ def test_a_transaction_commits_in_one_request(world: SessionWorld) -> None:
 
     world.run(body())
     assert world.server.visible() == [b"a", b"b", b"c"]
-    assert world.line.messages == [["InitProducerId"], ["DescribeTopics"], ["Transact"], ["Transact"]]
+    assert world.channel.messages == [["InitProducerId"], ["DescribeTopics"], ["Transact"], ["Transact"]]
 
 
 def test_many_producers_share_messages(world: SessionWorld) -> None:
@@ -72,11 +72,11 @@ def test_many_producers_share_messages(world: SessionWorld) -> None:
         await asyncio.gather(*(producer.close() for producer in producers))
 
     world.run(body())
-    sizes = [len(message) for message in world.line.messages]
+    sizes = [len(message) for message in world.channel.messages]
     assert sizes[:2] == [20, 20], "what is asked for in one turn goes together"
     assert sum(sizes) == 60
     assert len(sizes) <= 5, "what follows from answers goes with what follows from their neighbours"
-    assert len(world.line.streams) == 1
+    assert len(world.channel.streams) == 1
 
 
 def test_an_exception_aborts_and_goes_on(world: SessionWorld) -> None:
@@ -192,7 +192,7 @@ def test_a_cancelled_commit_can_be_asked_for(world: SessionWorld) -> None:
         producer = producer_in(world)
         await producer.init()
         await commit(producer, b"a")
-        world.line.foresee(Weather.SILENT)
+        world.channel.foresee(Weather.SILENT)
         task = asyncio.create_task(commit(producer, b"b"))
         await until(lambda: producer.status is ProducerStatus.COMMITTING)
         task.cancel()
@@ -232,10 +232,10 @@ def test_an_unknown_outcome_is_resolved(world: SessionWorld) -> None:
     async def body() -> None:
         producer = producer_in(world, delivery_timeout_ms=300)
         await commit(producer, b"a")
-        world.line.foresee(Weather.LOST_ANSWERS, *[Weather.LOST_MESSAGE] * 50)
+        world.channel.foresee(Weather.LOST_ANSWERS, *[Weather.LOST_MESSAGE] * 50)
         with pytest.raises(OutcomeUnknown):
             await commit(producer, b"b")
-        world.line.foresee()
+        world.channel.foresee()
         assert await producer.resolve_outcome()
 
     world.run(body())

@@ -28,7 +28,7 @@ def test_nothing_is_opened_at_construction() -> None:
         opened.append(endpoint)
         return world
 
-    connection = Connection("h:1", open_transport=open_transport, clock=world, chance=world)
+    connection = Connection("h:1", open_transport=open_transport, clock=world, random_source=world)
     producer = Producer(connection, transactional_id="p")
     records = read("t", connection)
     assert opened == []
@@ -105,9 +105,9 @@ def test_the_core_needs_neither_clock_nor_socket_nor_thread(module: str) -> None
     probe = (
         f"import sys, {module}\n"
         "ours = [name for name in sys.modules if name.startswith('coordinator_client.')]\n"
-        "doors = {'clock', 'connection', 'identity', 'producer', 'batch_reader', 'reader', 'admin', 'loops'}\n"
+        "doors = {'clock', 'connection', 'random_source', 'producer', 'batch_reader', 'reader', 'admin', 'loops'}\n"
         "doors |= {'consumer.engine', 'consumer.blocking', 'consumer.asynchronous'}\n"
-        "doors |= {'grpc_door', 'grpc_line', 'session_transport', 'unary_transport'}\n"
+        "doors |= {'grpc_library', 'grpc_channel', 'session_transport', 'unary_transport'}\n"
         "doors |= {'producer_shell', 'async_producer', 'server_look'}\n"
         "core = [sys.modules[name] for name in ours if name.partition('.')[2] not in doors]\n"
         "banned = {'time', 'grpc', 'threading', 'random', 'uuid', 'socket', 'asyncio', 'queue'}\n"

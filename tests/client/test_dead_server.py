@@ -24,7 +24,7 @@ from coordinator_client import (
     read,
 )
 from coordinator_client.errors import Loss, OutcomeUnknown
-from coordinator_client.grpc_line import GrpcLine
+from coordinator_client.grpc_channel import GrpcChannel
 from coordinator_client.loops import AsyncioLoop
 from coordinator_client.methods import CREATE_TOPICS
 from coordinator_client.unary_transport import UnaryTransport
@@ -178,14 +178,14 @@ def test_grpc_says_of_a_call_that_found_no_connection_that_it_was_not_sent(refus
     finally:
         unary.close()
 
-    async def on_a_line() -> None:
-        line = GrpcLine(refused, AsyncioLoop())
+    async def on_a_channel() -> None:
+        channel = GrpcChannel(refused, AsyncioLoop())
         done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        line.call(CREATE_TOPICS, request, timeout_ms=60_000, on_done=done.set_result)
+        channel.call(CREATE_TOPICS, request, timeout_ms=60_000, on_done=done.set_result)
         found.append(await done)
-        line.close()
+        channel.close()
 
-    asyncio.run(on_a_line())
+    asyncio.run(on_a_channel())
     for loss in found:
         assert isinstance(loss, Loss)
         assert (loss.status, loss.is_unsent) == ("UNAVAILABLE", True)

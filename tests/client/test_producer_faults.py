@@ -16,7 +16,7 @@ import pytest
 from coordinator_client import Fenced, OutcomeUnknown, Producer, Recoverable, TransactionError
 from coordinator_client.state import Identity, ProducerStatus
 from coordinator_protocol.errors import Method
-from tests.client.fake_line import SessionWorld, Weather
+from tests.client.fake_channel import SessionWorld, Weather
 from tests.client.world import Fault, World
 
 SEEDS = 60
@@ -210,7 +210,7 @@ class SessionSimulation(Simulation):
 
     def new_world(self, seed: int) -> World:
         world = SessionWorld(seed=seed)
-        world.line.weather = self.stream_weather
+        world.channel.weather = self.stream_weather
         return world
 
     def stream_weather(self) -> Weather:

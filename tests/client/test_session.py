@@ -15,7 +15,7 @@ from coordinator_client.methods import FETCH, INIT_PRODUCER_ID, OFFSET_COMMIT
 from coordinator_client.session_transport import ANSWERS_PER_TURN, LOOK_MS
 from coordinator_protocol.errors import Method
 from tests.client.consumers import T0, Room, values
-from tests.client.fake_line import BROKEN, FakeLine, SessionWorld, Weather
+from tests.client.fake_channel import BROKEN, FakeChannel, SessionWorld, Weather
 from tests.client.producers import commit, producer_in
 from tests.client.world import Held
 
@@ -45,7 +45,7 @@ class Asked:
 
 def names(world: SessionWorld) -> list[int]:
     """How many operations each message had."""
-    return [len(message) for message in world.line.messages]
+    return [len(message) for message in world.channel.messages]
 
 
 def test_what_is_asked_in_one_turn_goes_into_one_message(world: SessionWorld) -> None:
@@ -56,15 +56,15 @@ def test_what_is_asked_in_one_turn_goes_into_one_message(world: SessionWorld) ->
 
 
 def test_nothing_is_sent_before_the_server_has_greeted(world: SessionWorld) -> None:
-    world.line.refusal = Loss("UNAVAILABLE", "connection refused")
+    world.channel.refusal = Loss("UNAVAILABLE", "connection refused")
     asked = Asked(world)
     world.settle()
-    assert world.line.messages == []
+    assert world.channel.messages == []
     assert asked.answer == Loss("UNAVAILABLE", "UNAVAILABLE: connection refused", is_unsent=True)
 
 
 def test_answers_find_their_way_in_any_order(world: SessionWorld) -> None:
-    world.line.foresee(Weather.REVERSED)
+    world.channel.foresee(Weather.REVERSED)
     order: list[int] = []
     asked = [Asked(world, request=INIT(transactional_id=name)) for name in "abc"]
     for number, each in enumerate(asked):
@@ -84,7 +84,7 @@ def test_answers_are_reported_in_turns_so_that_what_follows_from_the_first_is_se
     follow_up: list[Asked] = []
     asked[0].call.on_done = lambda _: follow_up.append(Asked(world))  # type: ignore[attr-defined]
     seen: list[int] = []
-    asked[-1].call.on_done = lambda _: seen.append(len(world.line.messages))  # type: ignore[attr-defined]
+    asked[-1].call.on_done = lambda _: seen.append(len(world.channel.messages))  # type: ignore[attr-defined]
     world.settle()
     assert names(world) == [operations, 1]
     assert follow_up[0].answer.producer_id
@@ -93,7 +93,7 @@ def test_answers_are_reported_in_turns_so_that_what_follows_from_the_first_is_se
 
 def test_answers_that_came_are_reported_though_the_stream_broke_meanwhile(world: SessionWorld) -> None:
     asked = [Asked(world) for _ in range(2 * ANSWERS_PER_TURN)]
-    asked[0].call.on_done = lambda _: world.line.streams[0].end()  # type: ignore[attr-defined]
+    asked[0].call.on_done = lambda _: world.channel.streams[0].end()  # type: ignore[attr-defined]
     world.settle()
     assert all(each.answer.producer_id for each in asked[1:])
 
@@ -111,7 +111,7 @@ class _Ordered(list[Any]):
 
 
 def test_no_more_is_under_way_than_the_server_wants(world: SessionWorld) -> None:
-    world.line.limits.operations_in_flight_max = 2
+    world.channel.limits.operations_in_flight_max = 2
     asked = [Asked(world) for _ in range(5)]
     world.settle()
     assert names(world) == [2, 2, 1]
@@ -119,8 +119,8 @@ def test_no_more_is_under_way_than_the_server_wants(world: SessionWorld) -> None
 
 
 def test_a_full_window_holds_the_next_message_back_until_an_answer_comes(world: SessionWorld) -> None:
-    world.line.limits.operations_in_flight_max = 1
-    world.line.foresee(Weather.SILENT)
+    world.channel.limits.operations_in_flight_max = 1
+    world.channel.foresee(Weather.SILENT)
     first, second = Asked(world, timeout_ms=5_000), Asked(world, timeout_ms=60_000)
     world.pause(4_000)
     assert names(world) == [1]
@@ -128,33 +128,33 @@ def test_a_full_window_holds_the_next_message_back_until_an_answer_comes(world: 
     world.pause(1_000 + LOOK_MS)
     assert first.answer.status == "DEADLINE_EXCEEDED"
     assert second.answer.producer_id
-    assert world.line.cancels == [1]
+    assert world.channel.cancels == [1]
 
 
 def test_a_message_grows_no_larger_than_the_server_takes(world: SessionWorld) -> None:
-    world.line.limits.message_bytes_max = 1_000
+    world.channel.limits.message_bytes_max = 1_000
     for _ in range(7):
         Asked(world, request=INIT(transactional_id="x" * 400))
     world.settle()
     assert names(world) == [2, 2, 2, 1]
-    assert max(world.line.sizes) <= 1_000
+    assert max(world.channel.sizes) <= 1_000
 
 
 def test_what_is_too_large_for_any_message_has_a_call_of_its_own(world: SessionWorld) -> None:
-    world.line.limits.message_bytes_max = 1_000
+    world.channel.limits.message_bytes_max = 1_000
     large, small = Asked(world, request=INIT(transactional_id="x" * 2_000)), Asked(world)
     world.settle()
     assert large.answer.producer_id
     assert small.answer.producer_id
-    assert (names(world), world.line.calls) == ([1], [Method.INIT_PRODUCER_ID])
+    assert (names(world), world.channel.calls) == ([1], [Method.INIT_PRODUCER_ID])
 
 
 def test_what_went_as_a_call_of_its_own_may_have_been_done_when_nobody_wants_it_any_more(world: SessionWorld) -> None:
-    world.line.limits.message_bytes_max = 1_000
+    world.channel.limits.message_bytes_max = 1_000
     world.server.handle(Method.INIT_PRODUCER_ID, lambda _: Held())
     large = Asked(world, request=INIT(transactional_id="x" * 2_000))
     world.settle()
-    assert world.line.calls == [Method.INIT_PRODUCER_ID]
+    assert world.channel.calls == [Method.INIT_PRODUCER_ID]
     large.call.cancel()
     world.settle()
     assert large.answer == Loss("CANCELLED", "cancelled by the client", is_unsent=False)
@@ -167,7 +167,7 @@ def test_a_fetch_has_a_call_of_its_own_so_that_nothing_waits_behind_it(world: Se
     other = Asked(world)
     world.settle()
     assert other.answer.producer_id
-    assert (world.line.calls, fetch.answers) == ([Method.FETCH], [])
+    assert (world.channel.calls, fetch.answers) == ([Method.FETCH], [])
     held.give(FETCH.parse(b""))
     world.settle()
     assert fetch.answer == FETCH.parse(b"")
@@ -181,19 +181,19 @@ def test_what_nobody_wants_any_more_is_taken_back(world: SessionWorld) -> None:
     assert names(world) == [1]
     assert unsent.answer.is_unsent
     assert kept.answer.producer_id
-    world.line.foresee(Weather.SILENT)
+    world.channel.foresee(Weather.SILENT)
     sent = Asked(world)
     world.pause(10)
     sent.call.cancel()
     world.settle()
     assert sent.answer == Loss("CANCELLED", "cancelled by the client")
-    assert world.line.cancels == [2]
+    assert world.channel.cancels == [2]
 
 
 @pytest.mark.parametrize("weather", [Weather.LOST_MESSAGE, Weather.HALF, Weather.LOST_ANSWERS, Weather.LATE])
 def test_a_broken_stream_tells_what_was_sent_from_what_was_not(world: SessionWorld, weather: Weather) -> None:
-    world.line.limits.operations_in_flight_max = 2
-    world.line.foresee(weather)
+    world.channel.limits.operations_in_flight_max = 2
+    world.channel.foresee(weather)
     asked = [Asked(world) for _ in range(3)]
     world.settle()
     assert [each.answer.status for each in asked] == ["UNAVAILABLE"] * 3
@@ -201,13 +201,13 @@ def test_a_broken_stream_tells_what_was_sent_from_what_was_not(world: SessionWor
     again = Asked(world)
     world.settle()
     assert again.answer.producer_id
-    assert len(world.line.streams) == 2
+    assert len(world.channel.streams) == 2
 
 
 def test_an_answer_that_comes_after_its_stream_broke_changes_nothing(world: SessionWorld) -> None:
     asked = Asked(world)
     world.pause(2)
-    (stream,) = world.line.streams
+    (stream,) = world.channel.streams
     assert names(world) == [1]
     stream.end()
     stream.is_open = True
@@ -218,13 +218,13 @@ def test_an_answer_that_comes_after_its_stream_broke_changes_nothing(world: Sess
 def test_how_a_stream_ends_says_nothing_about_what_it_carried(world: SessionWorld) -> None:
     asked = Asked(world)
     world.pause(2)
-    world.line.streams[0].end(Loss("INVALID_ARGUMENT", "correlation id 1 belongs to another"))
+    world.channel.streams[0].end(Loss("INVALID_ARGUMENT", "correlation id 1 belongs to another"))
     assert asked.answer.status == "UNAVAILABLE"
     assert "correlation id 1" in asked.answer.detail
 
 
 def test_a_caller_who_is_not_let_in_is_told_so(world: SessionWorld) -> None:
-    world.line.refusal = Loss("UNAUTHENTICATED", "who are you?")
+    world.channel.refusal = Loss("UNAUTHENTICATED", "who are you?")
     with pytest.raises(Misconfigured, match="who are you"):
         producer_in(world).init()
 
@@ -237,10 +237,10 @@ def test_a_status_in_place_of_an_answer_is_a_loss(world: SessionWorld) -> None:
 
 
 def test_an_answer_that_cannot_be_read_is_a_loss(world: SessionWorld) -> None:
-    world.line.foresee(Weather.SILENT)
+    world.channel.foresee(Weather.SILENT)
     asked = Asked(world)
     world.pause(2)
-    world.line.streams[0].say(results=[session_pb2.OperationResult(correlation_id=1, body=b"\xff\xff")])
+    world.channel.streams[0].say(results=[session_pb2.OperationResult(correlation_id=1, body=b"\xff\xff")])
     world.settle()
     assert asked.answer.status == "INTERNAL"
 
@@ -248,7 +248,7 @@ def test_an_answer_that_cannot_be_read_is_a_loss(world: SessionWorld) -> None:
 def test_a_server_that_goes_answers_what_it_has_and_gets_no_more(world: SessionWorld) -> None:
     sent = Asked(world)
     world.pause(2)
-    (stream,) = world.line.streams
+    (stream,) = world.channel.streams
     stream.say(is_draining=True)
     world.pause(1)
     late = Asked(world)
@@ -259,11 +259,11 @@ def test_a_server_that_goes_answers_what_it_has_and_gets_no_more(world: SessionW
     after = Asked(world)
     world.settle()
     assert after.answer.producer_id
-    assert [len(message) for message in world.line.messages] == [1, 1]
+    assert [len(message) for message in world.channel.messages] == [1, 1]
 
 
 def test_a_server_without_sessions_gets_a_call_for_each_request(world: SessionWorld) -> None:
-    world.line.refusal = Loss("UNIMPLEMENTED", "method not found")
+    world.channel.refusal = Loss("UNIMPLEMENTED", "method not found")
     asked = [Asked(world), Asked(world)]
     world.settle()
     assert all(each.answer.producer_id for each in asked)
@@ -271,7 +271,7 @@ def test_a_server_without_sessions_gets_a_call_for_each_request(world: SessionWo
     with producer_in(world) as producer:
         assert commit(producer, b"x") > 0
     assert world.server.visible() == [b"x"]
-    assert (len(world.line.streams), world.line.messages) == (1, [])
+    assert (len(world.channel.streams), world.channel.messages) == (1, [])
 
 
 def test_a_closed_session_reports_what_waits(world: SessionWorld) -> None:
@@ -280,7 +280,7 @@ def test_a_closed_session_reports_what_waits(world: SessionWorld) -> None:
     world.session.close()
     world.settle()
     assert "the connection was closed" in asked.answer.detail
-    assert world.line.is_closed
+    assert world.channel.is_closed
     late = Asked(world)
     world.settle()
     assert late.answer.is_unsent
@@ -292,7 +292,7 @@ def test_a_stream_that_breaks_in_any_operation_costs_time_and_nothing_else(
     world: SessionWorld, weather: Weather, message: int
 ) -> None:
     """Init, produce and end; the deadline is far away."""
-    world.line.foresee(*[Weather.NONE] * message, weather)
+    world.channel.foresee(*[Weather.NONE] * message, weather)
     with producer_in(world) as producer:
         assert commit(producer, b"a", b"b") > 0
         assert commit(producer, b"c") > 0
@@ -301,7 +301,7 @@ def test_a_stream_that_breaks_in_any_operation_costs_time_and_nothing_else(
 
 @pytest.mark.parametrize("weather", [Weather.LOST_MESSAGE, Weather.LOST_ANSWERS, Weather.LATE])
 def test_an_offset_commit_is_reported_lost_once(world: SessionWorld, weather: Weather) -> None:
-    world.line.foresee(weather)
+    world.channel.foresee(weather)
     world.server.handle(Method.OFFSET_COMMIT, lambda _: group.OffsetCommitResponse())
     asked = Asked(world, OFFSET_COMMIT, group.OffsetCommitRequest(group_id="g"))
     world.settle()
@@ -315,9 +315,9 @@ class SessionRoom(Room):
         super().__init__(SessionWorld())
 
     @property
-    def line(self) -> FakeLine:
+    def channel(self) -> FakeChannel:
         assert isinstance(self.world, SessionWorld)
-        return self.world.line
+        return self.world.channel
 
 
 @pytest.mark.parametrize("weather", list(Weather))
@@ -326,14 +326,14 @@ def test_a_stream_that_breaks_costs_a_consumer_neither_its_place_nor_a_record(we
     room = SessionRoom()
     room.topic.append(0, b"a", b"b")
     room.group.give(0)
-    room.line.foresee(*[Weather.NONE] * message, weather)
+    room.channel.foresee(*[Weather.NONE] * message, weather)
     consumer = room.member(enable_auto_commit=False)
     assert values(consumer.poll(100_000)) == [b"a", b"b"]
     consumer.commit()
     assert room.group.offsets == {T0: 2}
     consumer.close()
-    assert {name for sent in room.line.messages for name in sent} >= {"ConsumerGroupHeartbeat", "OffsetCommit"}
-    assert set(room.line.calls) == {"Fetch"}
+    assert {name for sent in room.channel.messages for name in sent} >= {"ConsumerGroupHeartbeat", "OffsetCommit"}
+    assert set(room.channel.calls) == {"Fetch"}
 
 
 def test_producers_of_one_process_share_one_stream(world: SessionWorld) -> None:
@@ -342,7 +342,7 @@ def test_producers_of_one_process_share_one_stream(world: SessionWorld) -> None:
         commit(one, b"1")
         commit(two, b"2")
     assert sorted(filter(None, world.server.visible())) == [b"1", b"2"]
-    assert len(world.line.streams) == 1
+    assert len(world.channel.streams) == 1
     assert world.methods().count(Method.TRANSACT) == 2
 
 

@@ -94,7 +94,7 @@ class FakeTimer:
 
 
 class World:
-    """Clock, chance, network and server in one, all of them decided by the test."""
+    """Clock, random source, network and server in one, all of them decided by the test."""
 
     def __init__(self, *, seed: int = 0) -> None:
         self.now_ms = 0
@@ -120,7 +120,7 @@ class World:
     def connection(self, **options: Any) -> Connection:
         """A client's connection into this world."""
         return Connection(
-            "fake:1", open_transport=lambda _: self, clock=self, chance=self, open_loop=lambda: self, **options
+            "fake:1", open_transport=lambda _: self, clock=self, random_source=self, open_loop=lambda: self, **options
         )
 
     def requests(self, method: Method) -> list[Any]:
@@ -211,7 +211,7 @@ class World:
         self._numbers += 1
         heapq.heappush(self._events, (self.now_ms + wait_ms, self._numbers, event))
 
-    # Chance.
+    # Randomness.
 
     def request_id(self) -> bytes:
         self._numbers += 1

@@ -12,7 +12,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from coordinator_client.arrow_encoding import encode_arrow
 from coordinator_client.batch_reader import FetchedBatch, Hidden
 from coordinator_client.corrupt import Skipped
-from coordinator_client.encodings import Row, encode_records
+from coordinator_client.encodings import encode_records
+from coordinator_client.rows import Row
 from coordinator_protocol.batch import BatchHeader, Encoding, TimestampType
 from pyspark_txnlog.arrow_rows import (
     CUT_BYTES,

@@ -9,7 +9,7 @@ T = TypeVar("T")
 _OPEN: Final = object()
 
 
-class Ticket(Generic[T]):
+class Future(Generic[T]):
     """Open, or settled once with a value or an error."""
 
     __slots__ = ("_error", "_value")
@@ -35,7 +35,7 @@ class Ticket(Generic[T]):
 
     def result(self) -> T:
         """Return the value. Raises: the error it was settled with."""
-        assert self.is_settled, "only a settled ticket has a result"
+        assert self.is_settled, "only a settled future has a result"
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]  # it is not the sentinel any more

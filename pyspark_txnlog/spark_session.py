@@ -24,7 +24,7 @@ def is_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def start_session(app_name: str, *, master: str | None = None) -> SparkSession:
+def start_spark(app_name: str, *, master: str | None = None) -> SparkSession:
     """Return a session: under spark-submit as it was told, else local with `master` (default local[*]).
 
     On one machine, workers run in this same Python and everything stays on the loopback address, unless PYSPARK_PYTHON

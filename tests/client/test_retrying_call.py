@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client.errors import Loss, OutcomeUnknown, Rejected, Retriable, TransactionError
-from coordinator_client.exchange import LOST_PAUSE_MS_MAX, PAUSE_MS_FIRST, PAUSE_MS_MAX, Deadlines, Exchange
 from coordinator_client.flights import Flights
 from coordinator_client.methods import DESCRIBE_TRANSACTIONS, END_TXN
+from coordinator_client.retrying_call import LOST_PAUSE_MS_MAX, PAUSE_MS_FIRST, PAUSE_MS_MAX, Deadlines, RetryingCall
 from coordinator_protocol.errors import ErrorCode, Method
 from tests.client.fake_server import refuse
 from tests.client.world import World
@@ -18,7 +18,7 @@ LOST = Loss("UNAVAILABLE", "gone")
 
 
 def end_txn(*, total_ms: int = 1_000, now_ms: int = 0):
-    return Exchange(END_TXN, txn.EndTxnRequest(), deadlines=Deadlines(total_ms=total_ms), now_ms=now_ms)
+    return RetryingCall(END_TXN, txn.EndTxnRequest(), deadlines=Deadlines(total_ms=total_ms), now_ms=now_ms)
 
 
 def busy():
@@ -29,49 +29,49 @@ def busy():
 def test_pauses_grow_to_100_ms_after_a_refusal_to_1_s_after_a_loss_and_keep_at_least_half_of_it(
     jitters: list[float], is_lost: bool
 ) -> None:
-    exchange = end_txn(total_ms=60_000)
+    call = end_txn(total_ms=60_000)
     now_ms = 0
     for number, jitter in enumerate(jitters):
-        exchange.begin_attempt(now_ms)
-        assert exchange.on_answer(LOST if is_lost else busy(), now_ms=now_ms, jitter=jitter) is None
-        assert exchange.due_ms is not None
+        call.begin_attempt(now_ms)
+        assert call.on_answer(LOST if is_lost else busy(), now_ms=now_ms, jitter=jitter) is None
+        assert call.due_ms is not None
         longest_ms = min(LOST_PAUSE_MS_MAX if is_lost else PAUSE_MS_MAX, PAUSE_MS_FIRST * 2**number)
-        assert longest_ms // 2 <= exchange.due_ms - now_ms <= longest_ms
-        now_ms = exchange.due_ms
+        assert longest_ms // 2 <= call.due_ms - now_ms <= longest_ms
+        now_ms = call.due_ms
 
 
 @given(
     st.integers(1, 5_000), st.lists(st.tuples(st.booleans(), st.integers(0, 400), st.floats(0, 1, exclude_max=True)))
 )
 def test_it_ends_by_its_deadline_and_says_whether_an_attempt_was_lost(total_ms: int, steps) -> None:
-    exchange = end_txn(total_ms=total_ms)
+    call = end_txn(total_ms=total_ms)
     now_ms, has_lost = 0, False
     for is_lost, took_ms, jitter in steps:
-        timeout_ms = exchange.begin_attempt(now_ms)
+        timeout_ms = call.begin_attempt(now_ms)
         assert 1 <= timeout_ms <= max(1, total_ms - now_ms)
         now_ms += min(took_ms, timeout_ms)
         has_lost = has_lost or is_lost
-        end = exchange.on_answer(LOST if is_lost else busy(), now_ms=now_ms, jitter=jitter)
+        end = call.on_answer(LOST if is_lost else busy(), now_ms=now_ms, jitter=jitter)
         if end is not None:
             assert type(end) is (OutcomeUnknown if has_lost else Retriable)
-            assert end.lost_attempts == exchange.lost
+            assert end.lost_attempts == call.lost
             return
-        assert exchange.due_ms is not None
-        assert now_ms < exchange.due_ms < total_ms
-        now_ms = exchange.due_ms
+        assert call.due_ms is not None
+        assert now_ms < call.due_ms < total_ms
+        now_ms = call.due_ms
 
 
 def test_a_lost_read_leaves_nothing_unknown() -> None:
     request = txn.DescribeTransactionsRequest()
-    exchange = Exchange(DESCRIBE_TRANSACTIONS, request, deadlines=Deadlines(total_ms=5), now_ms=0)
-    exchange.begin_attempt(0)
-    assert isinstance(exchange.on_answer(LOST, now_ms=4, jitter=0.0), Retriable)
+    call = RetryingCall(DESCRIBE_TRANSACTIONS, request, deadlines=Deadlines(total_ms=5), now_ms=0)
+    call.begin_attempt(0)
+    assert isinstance(call.on_answer(LOST, now_ms=4, jitter=0.0), Retriable)
 
 
 def test_a_definite_status_ends_it_at_once() -> None:
-    exchange = end_txn()
-    exchange.begin_attempt(0)
-    end = exchange.on_answer(Loss("INVALID_ARGUMENT", "garbage"), now_ms=1, jitter=0.0)
+    call = end_txn()
+    call.begin_attempt(0)
+    end = call.on_answer(Loss("INVALID_ARGUMENT", "garbage"), now_ms=1, jitter=0.0)
     assert isinstance(end, Rejected)
 
 

@@ -1,4 +1,5 @@
-"""The one door of the client to chance: everybody else takes ids and jitter from this port."""
+"""Random numbers and new ids. Everything else in the client takes them from this port, so that a test can decide
+them."""
 
 from __future__ import annotations
 
@@ -9,15 +10,15 @@ from collections import deque
 from typing import Final, Protocol
 
 
-class Chance(Protocol):
-    """What must differ from run to run."""
+class RandomSource(Protocol):
+    """Draws what must differ from run to run."""
 
     def request_id(self) -> bytes:
-        """16 bytes nobody used before: the name of one request over all its retries."""
+        """Return 16 bytes that nobody used before: they name one request through all its retries."""
         ...
 
     def fraction(self) -> float:
-        """A number in [0, 1), to spread what many clients would otherwise do at once."""
+        """Return a number in [0, 1), which spreads in time what many clients would otherwise do at once."""
         ...
 
 
@@ -25,13 +26,14 @@ _ID_BYTES: Final = 16
 _IDS_DRAWN: Final = 64
 
 _ids: Final[deque[bytes]] = deque()
-"""Drawn ahead for the whole process: to ask the system for each one took several percent of a transaction's time."""
+"""Ids drawn ahead for the whole process: asking the system for each one took several percent of a transaction's
+time."""
 # A fork must not repeat its parent's ids.
 os.register_at_fork(after_in_child=_ids.clear)
 
 
-class SystemChance:
-    """Chance as the machine has it; a fork does not repeat its parent's. From any thread."""
+class SystemRandomSource:
+    """Randomness of the operating system, for any thread. A fork does not repeat the ids and numbers of its parent."""
 
     __slots__ = ()
 
@@ -44,10 +46,10 @@ class SystemChance:
             return drawn[:_ID_BYTES]
 
     def fraction(self) -> float:
-        # Nobody must be unable to guess it, and the module seeds itself anew in a fork.
+        # It need not be hard to guess, and the module seeds itself anew in a fork.
         return random.random()
 
 
 def uuid_text(identity: bytes) -> str:
-    """Return 16 bytes as a UUID is written."""
+    """Return 16 bytes in the notation of a UUID."""
     return str(uuid.UUID(bytes=identity))

@@ -14,12 +14,12 @@ import pytest
 from grpc import aio
 
 import coordinator_client
-from coordinator_client import lines
+from coordinator_client import channels
+from coordinator_client.channels import open_best_channel, open_grpc_channel
 from coordinator_client.errors import Loss
-from coordinator_client.grpc_line import SESSION_PATH, GrpcLine
-from coordinator_client.lines import open_best_line, open_grpc_line
+from coordinator_client.grpc_channel import SESSION_PATH, GrpcChannel
 from coordinator_client.loops import AsyncioLoop
-from coordinator_client.session_transport import Line, OpenLine
+from coordinator_client.session_transport import Channel, OpenChannel
 from coordinator_client.transport import MESSAGE_BYTES_MAX
 
 needs_compiled = pytest.mark.skipif(
@@ -74,15 +74,15 @@ async def server(behaviour: Behaviour) -> AsyncIterator[str]:
         await running.stop(0)
 
 
-@pytest.fixture(params=[open_grpc_line, pytest.param(open_best_line, marks=needs_compiled)])
-def open_line(request: pytest.FixtureRequest) -> OpenLine:
+@pytest.fixture(params=[open_grpc_channel, pytest.param(open_best_channel, marks=needs_compiled)])
+def open_channel(request: pytest.FixtureRequest) -> OpenChannel:
     """Every way there is."""
-    chosen: OpenLine = request.param
+    chosen: OpenChannel = request.param
     return chosen
 
 
-def opened(open_line: OpenLine, endpoint: str) -> Line:
-    return open_line(endpoint, AsyncioLoop())
+def opened(open_channel: OpenChannel, endpoint: str) -> Channel:
+    return open_channel(endpoint, AsyncioLoop())
 
 
 async def echo(requests: AsyncIterator[bytes], context: _Context) -> None:
@@ -90,71 +90,71 @@ async def echo(requests: AsyncIterator[bytes], context: _Context) -> None:
         await context.write(body)
 
 
-async def test_many_messages_go_and_come_in_order(open_line: OpenLine) -> None:
+async def test_many_messages_go_and_come_in_order(open_channel: OpenChannel) -> None:
     said = [b"%d" % number for number in range(200)]
     user = User(*said)
     user.waits_for = len(said)
     async with server(echo) as endpoint:
-        line = opened(open_line, endpoint)
-        stream = line.open_stream(user)
+        channel = opened(open_channel, endpoint)
+        stream = channel.open_stream(user)
         await user.has_all.wait()
         stream.close()
-        line.close()
+        channel.close()
     assert user.came == said
     assert not user.end.done(), "who ends a stream himself is told nothing"
 
 
-async def test_a_server_that_ends_the_stream_well_has_ended_the_session(open_line: OpenLine) -> None:
+async def test_a_server_that_ends_the_stream_well_has_ended_the_session(open_channel: OpenChannel) -> None:
     async def leave(_requests: AsyncIterator[bytes], context: _Context) -> None:
         await context.write(b"hello")
 
     user = User(b"hi")
     async with server(leave) as endpoint:
-        line = opened(open_line, endpoint)
-        line.open_stream(user)
+        channel = opened(open_channel, endpoint)
+        channel.open_stream(user)
         # gRPC's C core sometimes takes it ill that the server was the first to end: INTERNAL.
         assert (await user.ended()).status in {"UNAVAILABLE", "INTERNAL"}
         assert user.came == [b"hello"]
-        line.close()
+        channel.close()
 
 
-async def test_the_status_of_a_refusal_is_told(open_line: OpenLine) -> None:
+async def test_the_status_of_a_refusal_is_told(open_channel: OpenChannel) -> None:
     async def refuse(_requests: AsyncIterator[bytes], context: _Context) -> None:
         await context.abort(grpc.StatusCode.PERMISSION_DENIED, "not you")
 
     user = User(b"hi")
     async with server(refuse) as endpoint:
-        line = opened(open_line, endpoint)
-        line.open_stream(user)
+        channel = opened(open_channel, endpoint)
+        channel.open_stream(user)
         assert await user.ended() == Loss("PERMISSION_DENIED", "not you")
-        line.close()
+        channel.close()
 
 
-async def test_a_server_without_sessions_is_recognised(open_line: OpenLine) -> None:
+async def test_a_server_without_sessions_is_recognised(open_channel: OpenChannel) -> None:
     running = aio.server()
     port = running.add_insecure_port("127.0.0.1:0")
     await running.start()
     user = User(b"hi")
-    line = opened(open_line, f"127.0.0.1:{port}")
-    line.open_stream(user)
+    channel = opened(open_channel, f"127.0.0.1:{port}")
+    channel.open_stream(user)
     assert (await user.ended()).status == "UNIMPLEMENTED"
-    line.close()
+    channel.close()
     await running.stop(0)
 
 
 async def test_where_nobody_listens_the_stream_ends_at_once_and_a_later_one_finds_the_server(
-    open_line: OpenLine,
+    open_channel: OpenChannel,
 ) -> None:
     async with server(echo) as endpoint:
         pass
-    line = opened(open_line, endpoint)
+    channel = opened(open_channel, endpoint)
     user = User(b"hi")
-    line.open_stream(user)
+    channel.open_stream(user)
     assert (await user.ended()).status == "UNAVAILABLE"
-    line.close()
+    channel.close()
 
 
-async def test_bytes_that_are_no_message_end_the_stream(open_line: OpenLine) -> None:
+async def test_bytes_that_are_no_message_end_the_stream(open_channel: OpenChannel) -> None:
     was_cut = asyncio.Event()
 
     async def talk_rubbish(requests: AsyncIterator[bytes], context: _Context) -> None:
@@ -167,14 +167,14 @@ async def test_bytes_that_are_no_message_end_the_stream(open_line: OpenLine) -> 
 
     user = User(b"hi")
     async with server(talk_rubbish) as endpoint:
-        line = opened(open_line, endpoint)
-        line.open_stream(user)
+        channel = opened(open_channel, endpoint)
+        channel.open_stream(user)
         assert (await user.ended()).status == "INTERNAL"
         await was_cut.wait()
-        line.close()
+        channel.close()
 
 
-async def test_a_message_beyond_the_limit_ends_the_stream(open_line: OpenLine) -> None:
+async def test_a_message_beyond_the_limit_ends_the_stream(open_channel: OpenChannel) -> None:
     async def say_too_much(requests: AsyncIterator[bytes], context: _Context) -> None:
         await context.write(bytes(MESSAGE_BYTES_MAX + 1))
         # The client ends it: where the server does so first, its end may overtake the refusal (see above).
@@ -183,13 +183,13 @@ async def test_a_message_beyond_the_limit_ends_the_stream(open_line: OpenLine) -
 
     user = User(b"hi")
     async with server(say_too_much) as endpoint:
-        line = opened(open_line, endpoint)
-        line.open_stream(user)
+        channel = opened(open_channel, endpoint)
+        channel.open_stream(user)
         assert (await user.ended()).status == "RESOURCE_EXHAUSTED"
-        line.close()
+        channel.close()
 
 
-async def test_a_closed_line_cuts_its_streams(open_line: OpenLine) -> None:
+async def test_a_closed_line_cuts_its_streams(open_channel: OpenChannel) -> None:
     has_begun, was_cut = asyncio.Event(), asyncio.Event()
 
     async def listen(requests: AsyncIterator[bytes], _context: _Context) -> None:
@@ -201,37 +201,37 @@ async def test_a_closed_line_cuts_its_streams(open_line: OpenLine) -> None:
 
     user = User(b"hi")
     async with server(listen) as endpoint:
-        line = opened(open_line, endpoint)
-        stream = line.open_stream(user)
+        channel = opened(open_channel, endpoint)
+        stream = channel.open_stream(user)
         await has_begun.wait()
         stream.close()
-        line.close()
+        channel.close()
         await was_cut.wait()
     assert not user.end.done()
 
 
 @needs_compiled
 async def test_a_line_whose_thread_broke_goes_on_over_grpc_aio() -> None:
-    from coordinator_client.native_line import NativeLine
+    from coordinator_client.native_channel import NativeChannel
 
     lost, user = User(b"hi"), User(b"again")
     user.waits_for = 1
     async with server(echo) as endpoint:
-        line = NativeLine(endpoint, AsyncioLoop())
-        line.open_stream(lost)
-        line.on_stopped("a defect")
+        channel = NativeChannel(endpoint, AsyncioLoop())
+        channel.open_stream(lost)
+        channel.on_stopped("a defect")
         assert await lost.ended() == Loss("UNAVAILABLE", "the compiled transport stopped: a defect")
-        line.open_stream(user)
+        channel.open_stream(user)
         await user.has_all.wait()
-        line.close()
+        channel.close()
     assert user.came == [b"again"]
 
 
 @pytest.mark.parametrize("endpoint", ["unix:/run/x.sock", "dns:///h:1", "[fe80::1%eth0]:7070"])
 async def test_what_only_grpc_can_reach_is_left_to_it(endpoint: str) -> None:
-    line = open_best_line(endpoint, AsyncioLoop())
-    assert isinstance(line, GrpcLine)
-    line.close()
+    channel = open_best_channel(endpoint, AsyncioLoop())
+    assert isinstance(channel, GrpcChannel)
+    channel.close()
 
 
 async def test_a_module_of_another_interface_is_as_good_as_none(
@@ -240,18 +240,18 @@ async def test_a_module_of_another_interface_is_as_good_as_none(
     old = ModuleType("txn_native_transport")
     monkeypatch.setattr(old, "INTERFACE", 99, raising=False)
     monkeypatch.setitem(sys.modules, old.__name__, old)
-    monkeypatch.delitem(sys.modules, "coordinator_client.native_line", raising=False)
-    monkeypatch.delattr(coordinator_client, "native_line", raising=False)
-    lines._compiled.cache_clear()
-    line = open_best_line("127.0.0.1:1", AsyncioLoop())
-    lines._compiled.cache_clear()
-    assert isinstance(line, GrpcLine)
-    line.close()
+    monkeypatch.delitem(sys.modules, "coordinator_client.native_channel", raising=False)
+    monkeypatch.delattr(coordinator_client, "native_channel", raising=False)
+    channels._compiled.cache_clear()
+    channel = open_best_channel("127.0.0.1:1", AsyncioLoop())
+    channels._compiled.cache_clear()
+    assert isinstance(channel, GrpcChannel)
+    channel.close()
     assert "has interface 99" in caplog.text
 
 
 @needs_compiled
 async def test_the_compiled_way_is_taken_where_it_is_installed() -> None:
-    line = open_best_line("127.0.0.1:1", AsyncioLoop())
-    assert not isinstance(line, GrpcLine)
-    line.close()
+    channel = open_best_channel("127.0.0.1:1", AsyncioLoop())
+    assert not isinstance(channel, GrpcChannel)
+    channel.close()

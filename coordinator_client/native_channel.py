@@ -1,7 +1,7 @@
-"""The streams of a session over the compiled transport: the same as `grpc_line`, with fewer changes of thread.
+"""The channel over the compiled transport: the same as `grpc_channel`, with fewer changes of thread.
 
-What came is taken in batches, and what there is to say is given once for each turn of the loop. Single calls, which are
-rare or large, go by grpc.aio.
+Incoming events are taken in batches, and outgoing messages are handed over once per turn of the loop. Unary calls,
+which are rare or large, use grpc.aio.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 import txn_native_transport as native
 
 from coordinator_client.errors import Loss
-from coordinator_client.grpc_line import SESSION_PATH, GrpcLine, GrpcStream, StreamUser
+from coordinator_client.grpc_channel import SESSION_PATH, GrpcChannel, GrpcStream, StreamUser
 from coordinator_client.loops import AsyncioLoop
 from coordinator_client.methods import Rpc
 from coordinator_client.session import status_name
@@ -27,24 +27,24 @@ if native.INTERFACE != _INTERFACE:
 _CONNECT_TIMEOUT_MS: Final = 20_000
 
 _EVENTS_PER_TURN: Final = 64
-"""Events taken at once: the application must get its turn in between."""
+"""Most events taken at once: the application must get its turn in between."""
 
 _CREDIT_MESSAGES: Final = 16
-"""Messages of a stream that come before they are asked for."""
+"""Messages of a stream that the network may deliver before it is given new credit."""
 
 _AHEAD_MESSAGES_MAX: Final = 8
-"""Messages that a stream sends before it waits until the network has taken them."""
+"""Messages that a stream hands over before it waits until the network has taken them."""
 
 _log = logging.getLogger(__name__)
 
 
-class NativeLine:
-    """See the module. Made and used in its loop only."""
+class NativeChannel:
+    """A channel to one server. Made and used on its loop only."""
 
     def __init__(self, endpoint: str, loop: AsyncioLoop) -> None:
         self._loop = loop.asyncio_loop
-        self._open_grpc = partial(GrpcLine, endpoint, loop)
-        self._grpc: GrpcLine | None = None
+        self._open_grpc = partial(GrpcChannel, endpoint, loop)
+        self._grpc: GrpcChannel | None = None
         self._client = native.Client(
             endpoint,
             message_bytes_max=MESSAGE_BYTES_MAX,
@@ -74,32 +74,32 @@ class NativeLine:
         timeout_ms: int,
         on_done: Callable[[Any], None],
     ) -> Call:
-        """Make one unary call; it can be cancelled."""
+        """Make one unary call, which the returned object can cancel."""
         return self._over_grpc().call(rpc, request, timeout_ms=timeout_ms, on_done=on_done)
 
     def close(self) -> None:
-        """Cut the streams without telling their users, and close the channel of single calls."""
+        """Cut the streams without telling their users, and close the channel that carries unary calls."""
         self._streams.clear()
         self._end()
         if self._grpc is not None:
             self._grpc.close()
 
-    def _over_grpc(self) -> GrpcLine:
+    def _over_grpc(self) -> GrpcChannel:
         if self._grpc is None:
             self._grpc = self._open_grpc()
         return self._grpc
 
     def call_soon(self, turn: Callable[[], None]) -> None:
-        """Run it in the next turn of the loop."""
+        """Call `turn` in the next turn of the loop."""
         self._loop.call_soon(turn)
 
     def give(self, *given: tuple[object, ...]) -> None:
-        """Hand something to the network."""
+        """Hand commands to the network thread."""
         if self._is_open:
             self._client.give(list(given))
 
     def cut(self, token: int) -> None:
-        """End a stream from here; nothing of it is heard any more."""
+        """End a stream from this side; its later events are dropped."""
         if self._streams.pop(token, None) is not None:
             self.give((native.END, token, 0, ""))
 
@@ -108,7 +108,7 @@ class NativeLine:
             kind = event[0]
             if kind == native.STOPPED:
                 self.on_stopped(event[1])
-            # What was on its way when a stream was cut concerns nobody.
+            # Events that were queued when their stream was cut are dropped.
             elif (stream := self._streams.get(event[1])) is None:
                 continue
             elif kind == native.MESSAGE:
@@ -120,7 +120,7 @@ class NativeLine:
                 stream.on_end(status_name(event[2]), event[3])
 
     def on_stopped(self, failure: str | None) -> None:
-        """A defect. What follows goes by grpc.aio."""
+        """Handle a defect of the compiled transport: everything from here on uses grpc.aio."""
         _log.warning("the compiled transport stopped (%s); the session goes on over grpc.aio", failure)
         self._end()
         streams, self._streams = self._streams, {}
@@ -135,10 +135,10 @@ class NativeLine:
 
 
 class NativeStream:
-    """One session stream."""
+    """One session stream over the compiled transport."""
 
-    def __init__(self, line: NativeLine, token: int, user: StreamUser) -> None:
-        self._line = line
+    def __init__(self, channel: NativeChannel, token: int, user: StreamUser) -> None:
+        self._channel = channel
         self._token = token
         self._user = user
         self._is_open = True
@@ -147,21 +147,21 @@ class NativeStream:
         self._taken = 0
 
     def wake(self) -> None:
-        """There may be something to take."""
+        """Look again for something to send."""
         if not self._is_turn_due:
             self._is_turn_due = True
-            self._line.call_soon(self._turn)
+            self._channel.call_soon(self._turn)
 
     def close(self) -> None:
-        """End it without telling its user."""
+        """End the stream without telling its user."""
         self._is_open = False
-        self._line.cut(self._token)
+        self._channel.cut(self._token)
 
     def on_message(self, body: bytes) -> None:
         self._taken += 1
         if self._taken == _CREDIT_MESSAGES // 2:
             self._taken = 0
-            self._line.give((native.CREDIT, self._token, _CREDIT_MESSAGES // 2))
+            self._channel.give((native.CREDIT, self._token, _CREDIT_MESSAGES // 2))
         try:
             self._user.on_message(body)
         except ValueError as error:
@@ -179,8 +179,8 @@ class NativeStream:
         )
 
     def _turn(self) -> None:
-        """Say what there is to say. While the network has not taken the last messages, the next one grows."""
+        """Send what the user has. While the network has not taken the last messages, the next one collects requests."""
         self._is_turn_due = False
         while self._is_open and self._ahead < _AHEAD_MESSAGES_MAX and (body := self._user.take()) is not None:
             self._ahead += 1
-            self._line.give((native.SEND, self._token, body, self._ahead == _AHEAD_MESSAGES_MAX))
+            self._channel.give((native.SEND, self._token, body, self._ahead == _AHEAD_MESSAGES_MAX))

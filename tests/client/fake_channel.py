@@ -38,14 +38,14 @@ class Weather(Enum):
 class FakeStream:
     """One stream."""
 
-    def __init__(self, line: FakeLine, user: SharedSession) -> None:
-        self.line = line
+    def __init__(self, channel: FakeChannel, user: SharedSession) -> None:
+        self.channel = channel
         self.user = user
         self.is_open = True
         self.is_greeted = False
 
     def wake(self) -> None:
-        self.line.world.call_soon(self._look)
+        self.channel.world.call_soon(self._look)
 
     def close(self) -> None:
         self.is_open = False
@@ -58,7 +58,7 @@ class FakeStream:
 
     def say(self, **fields: Any) -> None:
         """Let the server say something."""
-        self.line.world.call_after(WAY_MS, lambda: self._arrive(fields))
+        self.channel.world.call_after(WAY_MS, lambda: self._arrive(fields))
 
     def _arrive(self, fields: dict[str, Any]) -> None:
         if self.is_open:
@@ -71,40 +71,40 @@ class FakeStream:
         message = session_pb2.SessionRequest.FromString(body)
         if not self.is_greeted:
             self.is_greeted = True
-            self.line.greet(self)
+            self.channel.greet(self)
         else:
-            self.line.messages.append([operation.method for operation in message.operations])
-            self.line.sizes.append(len(body))
-            self.line.cancels += message.cancels
+            self.channel.messages.append([operation.method for operation in message.operations])
+            self.channel.sizes.append(len(body))
+            self.channel.cancels += message.cancels
             self._carry(message)
         self.wake()
 
     def _carry(self, message: session_pb2.SessionRequest) -> None:
-        after, operations = self.line.world.call_after, list(message.operations)
-        match self.line.weather():
+        after, operations = self.channel.world.call_after, list(message.operations)
+        match self.channel.weather():
             case Weather.NONE:
                 after(WAY_MS, lambda: self._serve(operations))
             case Weather.LOST_MESSAGE:
                 after(WAY_MS, self.end)
             case Weather.HALF:
                 half = operations[: (len(operations) + 1) // 2]
-                after(WAY_MS, lambda: (self.line.carry_out(half), self.end()))
+                after(WAY_MS, lambda: (self.channel.carry_out(half), self.end()))
             case Weather.LOST_ANSWERS:
-                after(WAY_MS, lambda: (self.line.carry_out(operations), self.end()))
+                after(WAY_MS, lambda: (self.channel.carry_out(operations), self.end()))
             case Weather.LATE:
                 after(WAY_MS, self.end)
-                after(LATE_MS, lambda: self.line.carry_out(operations))
+                after(LATE_MS, lambda: self.channel.carry_out(operations))
             case Weather.REVERSED:
-                after(WAY_MS, lambda: [self.say(results=[each]) for each in self.line.carry_out(operations)[::-1]])
+                after(WAY_MS, lambda: [self.say(results=[each]) for each in self.channel.carry_out(operations)[::-1]])
             case Weather.SILENT:
-                after(WAY_MS, lambda: self.line.carry_out(operations))
+                after(WAY_MS, lambda: self.channel.carry_out(operations))
 
     def _serve(self, operations: list[session_pb2.Operation]) -> None:
         if self.is_open:
-            self.say(results=self.line.carry_out(operations))
+            self.say(results=self.channel.carry_out(operations))
 
 
-class FakeLine:
+class FakeChannel:
     """The way to the server of a world."""
 
     def __init__(self, world: World) -> None:
@@ -195,8 +195,8 @@ class SessionWorld(World):
 
     def __init__(self, *, seed: int = 0) -> None:
         super().__init__(seed=seed)
-        self.line = FakeLine(self)
-        self.session = SharedSession(self, self, open_line=lambda: self.line, open_unary=lambda: Unary(self))
+        self.channel = FakeChannel(self)
+        self.session = SharedSession(self, self, open_channel=lambda: self.channel, open_unary=lambda: Unary(self))
 
     @property
     def is_direct(self) -> bool:

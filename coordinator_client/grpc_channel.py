@@ -1,4 +1,4 @@
-"""One grpc.aio channel on one loop: session streams one after the other, and single calls beside them.
+"""The channel over grpc.aio, which is always there: session streams one after the other, and unary calls beside them.
 
 A stream has two tasks, one that reads and one that writes, however many requests it carries.
 """
@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from coordinator_api.v1 import session_pb2
 from coordinator_client.errors import Loss
-from coordinator_client.grpc_door import aio, loss_of
+from coordinator_client.grpc_library import aio, loss_of
 from coordinator_client.loops import AsyncioLoop
 from coordinator_client.methods import Rpc
 from coordinator_client.transport import CHANNEL_OPTIONS
@@ -22,29 +22,29 @@ _Stream = aio.StreamStreamCall[bytes, bytes]
 
 
 class StreamUser(Protocol):
-    """Whoever has a stream: knows what to send, and what to make of what comes."""
+    """The owner of a stream, which knows what to send and what to do with what arrives."""
 
     def take(self) -> bytes | None:
-        """Return the next message to send, None if there is none."""
+        """Return the next message to send; None if there is none."""
         ...
 
     def on_message(self, body: bytes) -> None:
-        """Take a message. Raises: ValueError for bytes that are none; the stream then ends."""
+        """Receive a message. Raises: ValueError for bytes that are no message; the stream then ends."""
         ...
 
     def on_end(self, loss: Loss) -> None:
-        """Nothing comes any more; this is the last status."""
+        """The stream has ended, with `loss` as its last status."""
         ...
 
 
-class GrpcLine:
-    """See the module. Made and used in its loop only."""
+class GrpcChannel:
+    """A channel to one server. Made and used on its loop only."""
 
     def __init__(self, endpoint: str, loop: AsyncioLoop) -> None:
         self._loop = loop.asyncio_loop
-        self._channel = aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS)
-        self._session: aio.StreamStreamMultiCallable[bytes, bytes] = self._channel.stream_stream(SESSION_PATH)
-        # The loop keeps weak references only.
+        self._grpc = aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS)
+        self._session: aio.StreamStreamMultiCallable[bytes, bytes] = self._grpc.stream_stream(SESSION_PATH)
+        # asyncio keeps only weak references to tasks.
         self._tasks: set[asyncio.Task[None]] = set()
 
     def open_stream(self, user: StreamUser) -> GrpcStream:
@@ -62,12 +62,12 @@ class GrpcLine:
         timeout_ms: int,
         on_done: Callable[[Any], None],
     ) -> asyncio.Task[None]:
-        """Make one unary call; the task can be cancelled."""
+        """Make one unary call, which the returned task can cancel."""
 
         async def make() -> None:
             try:
                 body = request.SerializeToString()
-                reply = rpc.parse(await self._channel.unary_unary(rpc.path)(body, timeout=timeout_ms / 1_000))
+                reply = rpc.parse(await self._grpc.unary_unary(rpc.path)(body, timeout=timeout_ms / 1_000))
             except aio.AioRpcError as error:
                 on_done(loss_of(error.code(), error.details()))
             except asyncio.CancelledError:
@@ -79,10 +79,10 @@ class GrpcLine:
         return self._spawn(make())
 
     def close(self) -> None:
-        """Close the channel; calls on their way are reported as lost."""
+        """Close the channel; calls in flight are reported as lost."""
         for task in self._tasks:
             task.cancel()
-        self._spawn(self._channel.close())
+        self._spawn(self._grpc.close())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
@@ -92,7 +92,7 @@ class GrpcLine:
 
 
 class GrpcStream:
-    """One session stream."""
+    """One session stream over grpc.aio."""
 
     def __init__(self, call: _Stream, user: StreamUser) -> None:
         self._call = call
@@ -101,17 +101,17 @@ class GrpcStream:
         self._news = asyncio.Event()
 
     def wake(self) -> None:
-        """There may be something to take."""
+        """Look again for something to send."""
         self._news.set()
 
     def close(self) -> None:
-        """End it without telling its user."""
+        """End the stream without telling its user."""
         self._is_open = False
         self._news.set()
         self._call.cancel()
 
     async def read(self) -> None:
-        """Hand over what comes, until nothing comes any more."""
+        """Hand incoming messages to the user until the stream ends."""
         loss = Loss("UNAVAILABLE", "the server ended the session")
         try:
             while isinstance(body := await self._call.read(), bytes):
@@ -127,7 +127,7 @@ class GrpcStream:
             self._user.on_end(loss)
 
     async def write(self) -> None:
-        """Send what there is. While one message is on its way the next one grows."""
+        """Send what the user has. While one message is being sent, the next one collects requests."""
         while self._is_open:
             body = self._user.take()
             if body is None:
@@ -137,5 +137,5 @@ class GrpcStream:
             try:
                 await self._call.write(body)
             except (aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError):
-                # The reader learns why, and tells.
+                # `read` learns the reason, and reports it.
                 return

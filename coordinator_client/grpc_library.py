@@ -1,9 +1,8 @@
-"""The one door of the client to gRPC: everybody else imports it from here.
+"""Imports gRPC for the whole client, with its fork handlers switched off, and translates what its calls end with.
 
-gRPC does not survive a fork. Its handlers that are meant to help do nothing while any of its threads is busy, and one
-that waits for a session always is; what they leave half done crashes the child, now and then, even where it never uses
-gRPC. So they are switched off, which must happen before gRPC is loaded, and a child that wants to use it is told in
-words.
+gRPC does not survive a fork. Its own fork handlers do nothing while any of its threads is busy, and the one that waits
+for a session always is; what they leave half done sometimes crashes the child, even one that never uses gRPC. So they
+are switched off, which must happen before gRPC is loaded, and a child that wants to use gRPC gets an error in words.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from coordinator_client.process import THIS_PROCESS
 from coordinator_protocol.errors import ErrorCode
 
 _NEVER_SENT: Final = ("failed to connect to all addresses", "DNS resolution failed", "empty address list")
-"""How gRPC begins the reason of a call for which it found no connection. Where a version of it says otherwise, the call
+"""How gRPC's reason begins for a call that found no connection. If a version of gRPC words it differently, the call
 counts as one that may have been carried out, which is the safe mistake."""
 
 
 def loss_of(status: grpc.StatusCode, details: str | None) -> Loss:
-    """Return what a call of gRPC ended with that has no answer."""
+    """Return the loss for a gRPC call that ended without an answer."""
     reason = details or ""
     is_unsent = status is grpc.StatusCode.UNAVAILABLE and reason.startswith(_NEVER_SENT)
     return Loss(status.name, reason, is_unsent=is_unsent)
 
 
 class _Use:
-    """Which process opened something of gRPC first."""
+    """The process that used gRPC first."""
 
     def __init__(self) -> None:
         self.process_id = 0
@@ -43,7 +42,8 @@ _USE = _Use()
 
 
 def note_use() -> None:
-    """Call it before anything is opened. Raises: Misconfigured in a fork of a process that had opened something."""
+    """Note that this process uses gRPC; call it before any channel is opened. Raises: Misconfigured in a fork of a
+    process that had used it."""
     here = THIS_PROCESS.process_id
     first = _USE.process_id = _USE.process_id or here
     if first != here:

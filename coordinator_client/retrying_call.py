@@ -1,12 +1,12 @@
-"""One request and its retries, without a clock or a socket: time comes in, and what to do next comes out.
+"""One request and its attempts, without a clock or a socket: time comes in, and what to do next comes out.
 
-An exchange ends in one of three ways: with a reply, with a definite failure, or at its deadline. At the deadline it
-tells apart "the server said each time that it changed nothing" (Retriable) and "an attempt was lost" (OutcomeUnknown).
-Every attempt sends the same message with the same request id, so the server recognises the ones it has carried out
-already.
+A call ends in one of three ways: with a reply, with a definite failure, or at its deadline. At the deadline it
+distinguishes "the server said each time that it changed nothing" (Retriable) from "an attempt was lost"
+(OutcomeUnknown). Every attempt sends the same message with the same request id, so the server recognises a request that
+it has carried out already.
 
-A server that answers is asked again after 5 to 100 ms. One that does not answer is asked less and less often, once in a
-second at last. A client that was never connected does not go on at all (`first_contact`).
+A server that answers is asked again after 5 to 100 ms. One that does not answer is asked less and less often, in the
+end once a second. A client that was never connected is not retried at all (`first_contact`).
 
 Source: design 6 ("retries name themselves"); spec ecosystem 1 (5 ms -> 100 ms, jittered); Kafka's
 `reconnect.backoff.max.ms` (1,000); KAFKA-7763 (always a deadline).
@@ -42,22 +42,22 @@ _NO_ATTEMPT: Final = (ErrorCode.REQUEST_TIMED_OUT, "no attempt was made")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """How long one exchange may take, and one attempt of it."""
+    """How long one call may take, and one attempt of it."""
 
     total_ms: int
     """From the first attempt to the last answer."""
 
     attempt_ms: int = 30_000
-    """One attempt; an attempt without an answer is taken for lost after this. Smaller than the server's longest wait
-    for a busy transaction (30 s by default) only costs attempts: each one waits anew."""
+    """For one attempt, which is taken for lost after this time without an answer. Smaller than the server's longest
+    wait for a busy transaction (30 s by default) only costs attempts: each one waits anew."""
 
     attempts_max: int | None = None
     """Give up after this many attempts; 1 for requests that must be written anew after a lost answer. None = no limit
     but the time."""
 
 
-class Exchange(Generic[RequestT, ReplyT]):
-    """One logical request: due, in flight, or over."""
+class RetryingCall(Generic[RequestT, ReplyT]):
+    """One logical request: its next attempt is due or in flight, or it is over."""
 
     __slots__ = (
         "_cause",
@@ -82,8 +82,11 @@ class Exchange(Generic[RequestT, ReplyT]):
         now_ms: int,
         items: Callable[[ReplyT], Iterable[Verdict]] | None = None,
     ) -> None:
-        """Start now. `items` picks the parts of a reply that succeed or fail for themselves: the first failed one then
-        decides about the whole, which suits requests that are repeated as a whole."""
+        """Make the first attempt due now.
+
+        `items` returns the parts of a reply that succeed or fail on their own. The first failed one decides for the
+        whole reply, which suits requests that are repeated as a whole.
+        """
         self.rpc = rpc
         self.request = request
         self.attempts = 0
@@ -100,7 +103,7 @@ class Exchange(Generic[RequestT, ReplyT]):
         self._cause: tuple[int, str] = _NO_ATTEMPT
 
     def begin_attempt(self, now_ms: int) -> int:
-        """Note that an attempt starts now; return how many milliseconds it may take."""
+        """Start an attempt; return how many milliseconds it may take."""
         assert self.due_ms is not None, "one attempt at a time"
         timeout_ms = max(1, min(self._deadlines.attempt_ms, self._ends_ms - now_ms))
         self.attempts += 1
@@ -109,9 +112,9 @@ class Exchange(Generic[RequestT, ReplyT]):
         return timeout_ms
 
     def on_answer(self, answer: ReplyT | Loss, *, now_ms: int, jitter: float) -> ReplyT | TransactionError | None:
-        """Return the reply that ends the exchange, the failure that ends it, or None: another attempt is due later.
+        """Return the reply that ends the call, the failure that ends it, or None: another attempt is due later.
 
-        A reply that is a failure for good is returned as the reply: whoever asked knows what its items mean.
+        A definite failure is returned as the reply: the caller knows what its items mean.
         """
         if isinstance(answer, Loss):
             return self._after_loss(answer, now_ms, jitter)
@@ -141,10 +144,10 @@ class Exchange(Generic[RequestT, ReplyT]):
         return error
 
     def repeat(self, request: RequestT, cause: Verdict, *, now_ms: int, jitter: float) -> TransactionError | None:
-        """Go on with the part of the request that `cause` says must be sent again; None, or the failure to give up
-        with.
+        """Go on with `request`, the part of the last one that `cause` says must be sent again; return None, or the
+        failure to give up with.
 
-        The part is another request, with an id of its own; deadline, pauses and lost attempts stay.
+        It has a request id of its own; the deadline, the pauses and the count of lost attempts stay.
         """
         self.request = request
         if class_of(self.rpc.method, cause) is ErrorClass.UNKNOWN_OUTCOME:

@@ -1,0 +1,122 @@
+"""A whole server in this process, without a network: calls go in where a transport hands them over, as bytes.
+
+It knows the product only as its process shows itself: `coordinator_server.process.run`, which is given a transport that
+has no network. So one text can measure commits of long ago and of today, whatever shape their inside has
+(`use_product`). Nothing of the product may be imported before that is decided: what is imported here at the top is
+not of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from coordinator_runtime.pending import Pending
+
+HERE: Final = Path(__file__).resolve().parent.parent
+_PRODUCT: Final = ("coordinator_", "partition_log", "txn_coordinator", "group_coordinator")
+"""How the names of its packages begin."""
+
+ResultT = TypeVar("ResultT")
+
+
+def is_product(package: str) -> bool:
+    """Whether a top-level package is of the server; what is generated from the .proto files does not count."""
+    return package.startswith(_PRODUCT) and package != "coordinator_api"
+
+
+def use_product(directory: Path) -> None:
+    """Take the product from the root of this working tree, be it another one than that of the benchmarks. Before
+    anything of it was imported."""
+    imported = [name for name in sys.modules if name.startswith(_PRODUCT)]
+    assert not imported, f"the product is chosen too late: {imported[0]} is imported"
+    if not (directory / "coordinator_server").is_dir():
+        raise SystemExit(f"{directory} holds no coordinator_server: name the root of a working tree of this project")
+    sys.path[:0] = [str(directory), str(directory / "proto")]
+
+
+class Inside:
+    """The server, for whoever calls it on its own loop."""
+
+    def __init__(self, handler: Callable[[str, bytes, Any], Pending[bytes]]) -> None:
+        from coordinator_runtime.ports import CallContext
+
+        self._handler = handler
+        self._call = CallContext(client_id="bench", host="127.0.0.1")
+
+    def call(self, method: str, body: bytes) -> Pending[bytes]:
+        """Begin a call, as a transport does."""
+        return self._handler(method, body, self._call)
+
+    async def ask(self, method: str, body: bytes) -> bytes:
+        """The same, for loads that know an `Asker`."""
+        return await self.call(method, body)
+
+
+def run_inside(story: Callable[[Inside], Awaitable[ResultT]], **settings: object) -> ResultT:
+    """Start a server on an empty directory, live the story on its loop, drain it and return what came of the story.
+
+    On the main thread only, once in a process. `settings` are those of the server."""
+    from coordinator_server import process
+    from coordinator_server.config import Config
+    from coordinator_server.exit_status import ExitStatus
+
+    transport, told = _NoNetwork(), _Told(story)
+    # The name that the process opens its transport by, in every version.
+    process.open_transport = lambda *_arguments: transport  # type: ignore[attr-defined,assignment]
+    with tempfile.TemporaryDirectory(prefix="bench-inside-") as directory:
+        config = Config.model_validate(
+            {"data_dir": Path(directory) / "data", "listen": "127.0.0.1:0", "log_level": "error"} | settings
+        )
+        status = process.run(config, lambda *_address: told.begin(transport.handler))
+    assert status is ExitStatus.OK, f"the server ended with {status!r}"
+    return told.result()
+
+
+class _Told(Generic[ResultT]):
+    """The story, from the moment on that the server takes work."""
+
+    def __init__(self, story: Callable[[Inside], Awaitable[ResultT]]) -> None:
+        self._story = story
+        self._task: asyncio.Task[ResultT] | None = None
+
+    def begin(self, handler: Callable[[str, bytes, Any], Pending[bytes]]) -> None:
+        async def live() -> ResultT:
+            try:
+                return await self._story(Inside(handler))
+            finally:
+                signal.raise_signal(signal.SIGTERM)
+
+        self._task = asyncio.get_running_loop().create_task(live())
+
+    def result(self) -> ResultT:
+        assert self._task is not None, "the server never took work"
+        return self._task.result()
+
+
+class _NoNetwork:
+    """A transport that nobody but this process reaches."""
+
+    name = "none"
+    on_failure: Callable[[Exception], None]
+    handler: Callable[[str, bytes, Any], Pending[bytes]]
+
+    def bind(self, _host: str, port: int) -> int:
+        return port
+
+    async def start(self, handler: Callable[[str, bytes, Any], Pending[bytes]], *_room: object) -> None:
+        self.handler = handler
+
+    async def set_ready(self, is_ready: bool) -> None: ...
+
+    async def set_health(self, name: str, *, is_serving: bool) -> None: ...
+
+    async def announce_stop(self) -> None: ...
+
+    async def stop(self, grace_ms: int) -> None: ...

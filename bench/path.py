@@ -1,0 +1,281 @@
+"""How long the way of a call is to read: `python -m bench.path`.
+
+Counts the functions of the server and the files they are in that are entered on the loop's thread for one call: from
+its bytes, where a transport hands them over, through the decision, the sealed group and its hand-over to the commit
+thread, to the answer in bytes and to what the loop does besides in the turn in which the group is durable (events,
+metrics, effects, readers that wait). What the commit thread does is not counted, and no timer that merely fires
+meanwhile: each call is made several times after it was made to fill the caches, and only what is entered every time
+counts.
+
+A function is a code object: a method, a nested function, a lambda and a comprehension are one each (Python 3.12 makes
+list comprehensions part of the function around them, so compare figures of one version of Python). Generated code and
+libraries are not counted. Transactions are fused; the store is the embedded one.
+
+`--list EndTxn` shows the way itself, `--wanted` compares with what we want and ends with 1 where a way is too long,
+`--product DIR` measures another working tree, for example an older commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from types import CodeType, FrameType, MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from bench.inside import HERE, Inside, is_product, run_inside, use_product
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from coordinator_api.v1 import group_pb2, log_pb2
+
+MessageT = TypeVar("MessageT", bound="Message")
+
+
+class Figures(NamedTuple):
+    """How many different functions and files."""
+
+    functions: int
+    files: int
+
+
+class Step(NamedTuple):
+    """A function that was entered."""
+
+    file: str
+    """Relative to the root of the working tree."""
+    name: str
+    line: int
+
+
+BEFORE: Final[Mapping[str, Figures]] = MappingProxyType(
+    {"EndTxn": Figures(175, 57), "Produce": Figures(146, 44), "Fetch": Figures(86, 28), "JoinGroup": Figures(173, 41)}
+)
+"""At 63ffcae, by this command with Python 3.11."""
+
+WANTED: Final[Mapping[str, Figures]] = MappingProxyType(
+    {"EndTxn": Figures(110, 34), "Produce": Figures(92, 29), "Fetch": Figures(75, 25), "JoinGroup": Figures(115, 28)}
+)
+"""At most. Set as 110 of 175 functions and 34 of 57 files for EndTxn, 105 of 167 and 30 of 45 for Produce, 70 of 80 and
+22 of 25 for Fetch, 120 of 180 and 28 of 41 for JoinGroup, and carried over to `BEFORE` in these proportions."""
+
+_WARM_UPS: Final = 3
+_COUNTED: Final = 4
+_TURNS_AFTER: Final = 2
+"""Of the loop, after the answer: an effect may ask for a turn of its own."""
+_TOPIC: Final = "path"
+_GROUP: Final = "path-readers"
+_ID: Final = "path-producer"
+_TIMEOUT_MS: Final = 60_000
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, and print the table or a way."""
+    parser = argparse.ArgumentParser(prog="python -m bench.path", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--list", choices=list(WANTED), help="print the functions of this call, by file, in order")
+    parser.add_argument("--wanted", action="store_true", help="compare with what we want; 1 where a way is too long")
+    parser.add_argument("--product", type=Path, default=HERE, metavar="DIR", help="another working tree")
+    asked = parser.parse_args(arguments)
+    root = asked.product.resolve()
+    use_product(root)
+    entered = run_inside(_live, group_initial_rebalance_delay_ms=0)
+    ways = {call: steps_of(codes, root) for call, codes in entered.items()}
+    if asked.list:
+        figures = figures_of(ways[asked.list])
+        print(f"{asked.list}: {figures.functions} functions in {figures.files} files")
+        print("\n".join(listed(ways[asked.list])))
+        return 0
+    found = {call: figures_of(steps) for call, steps in ways.items()}
+    print("\n".join(table(found)))
+    return int(asked.wanted and any(not _is_short(figures, WANTED[call]) for call, figures in found.items()))
+
+
+def steps_of(codes: Iterable[CodeType], root: Path) -> list[Step]:
+    """The functions of the server among these, in their order."""
+    steps: dict[Step, None] = {}
+    for code in codes:
+        path = Path(code.co_filename)
+        if path.is_relative_to(root) and is_product(path.relative_to(root).parts[0]):
+            steps[Step(str(path.relative_to(root)), code.co_qualname, code.co_firstlineno)] = None
+    return list(steps)
+
+
+def figures_of(steps: Sequence[Step]) -> Figures:
+    """What the table says of a way."""
+    return Figures(len(steps), len({step.file for step in steps}))
+
+
+def table(found: Mapping[str, Figures]) -> list[str]:
+    """In Markdown, with what we want."""
+    lines = ["| call | functions | files | wanted at most | at 63ffcae |", "| --- | --- | --- | --- | --- |"]
+    for call, figures in found.items():
+        wanted, before = WANTED[call], BEFORE[call]
+        length = "" if _is_short(figures, wanted) else ": too long"
+        lines.append(
+            f"| {call} | {figures.functions} | {figures.files} | {wanted.functions} in {wanted.files}{length} |"
+            f" {before.functions} in {before.files} |"
+        )
+    return lines
+
+
+def listed(steps: Sequence[Step]) -> list[str]:
+    """The functions by file, files and functions in the order in which they were first entered."""
+    order = {file: number for number, file in enumerate(dict.fromkeys(step.file for step in steps))}
+    lines = []
+    for file, inside in groupby(sorted(steps, key=lambda step: order[step.file]), key=lambda step: step.file):
+        lines.append(file)
+        lines += [f"    {step.name} (line {step.line})" for step in inside]
+    return lines
+
+
+def _is_short(figures: Figures, wanted: Figures) -> bool:
+    return figures.functions <= wanted.functions and figures.files <= wanted.files
+
+
+async def _live(inside: Inside) -> Mapping[str, Sequence[CodeType]]:
+    """Make all calls, and give what was entered by each."""
+    calls = _Calls(inside)
+    await calls.prepare()
+    for _again in range(_WARM_UPS):
+        await calls.make()
+    calls.entered.clear()
+    for _again in range(_COUNTED):
+        await calls.make()
+    return {call: calls.entered[call] for call in WANTED}
+
+
+class _Calls:
+    """One producer, a topic of two partitions, a group that commits offsets in transactions, and groups to join."""
+
+    def __init__(self, inside: Inside) -> None:
+        self._inside = inside
+        self._producer_id = self._producer_epoch = -1
+        self._rounds = 0
+        self.entered: dict[str, list[CodeType]] = {}
+        """By call, what was entered every time so far."""
+
+    async def prepare(self) -> None:
+        from coordinator_api.v1 import log_pb2 as log
+        from coordinator_api.v1 import transaction_pb2 as txn
+
+        topic = log.NewTopic(name=_TOPIC, partition_count=2)
+        await self._ask("CreateTopics", log.CreateTopicsRequest(topics=[topic]), log.CreateTopicsResponse)
+        asked = txn.InitProducerIdRequest(transactional_id=_ID, transaction_timeout_ms=_TIMEOUT_MS)
+        given = await self._ask("InitProducerId", asked, txn.InitProducerIdResponse)
+        self._producer_id, self._producer_epoch = given.producer_id, given.producer_epoch
+
+    async def make(self) -> None:
+        """Each of the calls once."""
+        self._rounds += 1
+        await self._transaction()
+        await self._fetch()
+        await self._join()
+
+    async def _transaction(self) -> None:
+        """Two partitions and offsets of a group. The first batch opens it, of a producer of version 2."""
+        from coordinator_api.v1 import group_pb2 as group
+        from coordinator_api.v1 import log_pb2 as log
+        from coordinator_api.v1 import transaction_pb2 as txn
+
+        for partition, counted in ((0, True), (1, False)):
+            produce = log.ProduceRequest(transactional_id=_ID, batches=[self._batch(partition)])
+            await self._ask("Produce", produce, log.ProduceResponse, is_counted=counted)
+        offset = group.PartitionOffset(partition=0, committed_offset=self._rounds)
+        offsets = group.TxnOffsetCommitRequest(
+            transactional_id=_ID,
+            producer_id=self._producer_id,
+            producer_epoch=self._producer_epoch,
+            group_id=_GROUP,
+            topics=[group.TopicOffsets(topic=_TOPIC, partitions=[offset])],
+        )
+        await self._ask("TxnOffsetCommit", offsets, group.TxnOffsetCommitResponse)
+        end = txn.EndTxnRequest(
+            transactional_id=_ID,
+            producer_id=self._producer_id,
+            producer_epoch=self._producer_epoch,
+            committed=True,
+        )
+        self._producer_epoch = (await self._ask("EndTxn", end, txn.EndTxnResponse, is_counted=True)).producer_epoch
+
+    def _batch(self, partition: int) -> log_pb2.PartitionBatch:
+        from bench.load.stubs import encoded_batch
+        from coordinator_api.v1 import log_pb2 as log
+
+        batch = encoded_batch(1_024, 1, is_transactional=True)
+        batch.producer_id, batch.producer_epoch = self._producer_id, self._producer_epoch
+        return log.PartitionBatch(topic=_TOPIC, partition=partition, batch=batch)
+
+    async def _fetch(self) -> None:
+        """Committed records, which are there."""
+        from coordinator_api.v1 import log_pb2 as log
+
+        fetch = log.FetchRequest(partitions=[log.FetchPartition(topic=_TOPIC)])
+        await self._ask("Fetch", fetch, log.FetchResponse, is_counted=True)
+
+    async def _join(self) -> None:
+        """A member of a new group, with the id that it was given before."""
+        from coordinator_api.v1 import group_pb2 as group
+
+        given = await self._ask("JoinGroup", self._join_request(""), group.JoinGroupResponse, may_be_refused=True)
+        joined = self._join_request(given.member_id)
+        await self._ask("JoinGroup", joined, group.JoinGroupResponse, is_counted=True)
+
+    def _join_request(self, member_id: str) -> group_pb2.JoinGroupRequest:
+        from coordinator_api.v1 import group_pb2 as group
+
+        return group.JoinGroupRequest(
+            group_id=f"path-{self._rounds}",
+            session_timeout_ms=_TIMEOUT_MS,
+            member_id=member_id,
+            protocol_type="consumer",
+            protocols=[group.JoinGroupProtocol(name="range", metadata=b"subscription")],
+        )
+
+    async def _ask(
+        self,
+        method: str,
+        request: Message,
+        response_type: type[MessageT],
+        *,
+        is_counted: bool = False,
+        may_be_refused: bool = False,
+    ) -> MessageT:
+        body = request.SerializeToString()
+        answer, entered = await _traced(self._inside, method, body)
+        response = response_type.FromString(answer)
+        replies: list[Any] = [response, *getattr(response, "results", ())]
+        for reply in replies:
+            assert may_be_refused or not reply.error_code, f"{method} was refused: {reply}"
+        if is_counted:
+            before = self.entered.get(method, entered)
+            self.entered[method] = [code for code in before if code in set(entered)]
+        return response
+
+
+async def _traced(inside: Inside, method: str, body: bytes) -> tuple[bytes, list[CodeType]]:
+    """The answer to a call, and every function that this thread entered for it, in order of its first entry."""
+    entered: dict[CodeType, None] = {}
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call":
+            entered.setdefault(frame.f_code)
+
+    answered = asyncio.Event()
+    sys.setprofile(note)
+    try:
+        reply = inside.call(method, body)
+        reply.on_settled(lambda _reply: answered.set())
+        await answered.wait()
+        for _turn in range(_TURNS_AFTER):
+            await asyncio.sleep(0)
+    finally:
+        sys.setprofile(None)
+    return reply.result(), list(entered)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,13 +1,41 @@
-"""A partition's live state: the part of it that has keys of its own. Its positions are the shard's, by ordinal."""
+"""A partition's live state, and the draft in which an operation grows it.
+
+A partition has two parts. Its head, all positions in one frozen value, is the shard's, by ordinal. What has keys of its
+own, the producers and their open transactions, is in a `Partition`.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
+from coordinator_protocol.batch import (
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP_MS,
+    BatchHeader,
+    OffsetlessBatch,
+    pack_base_offset,
+)
+from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.timeline import Journal, TimelineMap
-from partition_log.state import OpenTransaction, ProducerEntry
+from partition_log import rules
+from partition_log.events import PartitionGrew
+from partition_log.records import BatchesAppended, TransactionEnded
+from partition_log.state import (
+    EndedTransaction,
+    MarkerCount,
+    OpenTransaction,
+    PartitionConfig,
+    PartitionHead,
+    ProducerEntry,
+    TimeIndexEntry,
+)
+
+# Module-level alias: enum attribute lookup is slow on CPython 3.11.
+_ABORT: Final = Outcome.ABORT
 
 
 class Partition:
-    """Producers, and which of their transactions are open."""
+    """The producers of a partition, and which of their transactions are open."""
 
     __slots__ = ("first_offsets", "ongoing", "producers")
 
@@ -16,7 +44,7 @@ class Partition:
         self.ongoing: TimelineMap[int, OpenTransaction] = TimelineMap(journal, keys_ascend=True)
         """Open transactions by first offset, ascending: the first one is what the last stable offset waits for."""
         self.first_offsets = self.ongoing.keys()
-        """Of the open transactions, live and in that order, by a name of its own: every operation looks there."""
+        """First offsets of the open transactions, live and ascending: a view, because every operation looks there."""
 
     def put(self, producer_id: int, producer: ProducerEntry) -> None:
         """Set what is known of a producer. Only `replay` calls this."""
@@ -32,8 +60,149 @@ class Partition:
         self.producers.put(producer_id, producer)
 
     def first_unstable_without(self, opened: OpenTransaction | None) -> int | None:
-        """Where the oldest transaction begins that is open, this one left out; None = there is none."""
+        """First offset of the oldest transaction that is open, this one left out; None = there is none."""
         for first_offset in self.first_offsets:
             if opened is None or first_offset != opened.first_offset:
                 return first_offset
         return None
+
+
+class PartitionDraft:
+    """What one operation makes of a partition: batches of one producer are appended, its transaction may end, and the
+    record says what came of it. The partition itself changes when the record is replayed.
+
+    Whether a batch or a marker gets in is decided before, by the rules."""
+
+    __slots__ = (
+        "_batch_bytes",
+        "_batches",
+        "_config",
+        "_ended",
+        "_head",
+        "_index",
+        "_indexed",
+        "_marker",
+        "_marker_bytes",
+        "_now_ms",
+        "_partition",
+        "end_offset",
+        "entry",
+        "ordinal",
+        "producer_id",
+    )
+
+    def __init__(
+        self,
+        ordinal: int,
+        partition: Partition,
+        head: PartitionHead,
+        producer_id: int,
+        config: PartitionConfig,
+        now_ms: int,
+    ) -> None:
+        self.ordinal = ordinal
+        self.producer_id = producer_id
+        self._partition = partition
+        self._head = head
+        self._config = config
+        self._now_ms = now_ms
+        self.entry = partition.producers.get(producer_id)
+        """What the partition knows of the producer by now; None = nothing, or the batches are of no producer."""
+        self.end_offset = head.log_end_offset
+        """Where the next batch goes."""
+        self._index = head.index
+        self._indexed: list[tuple[TimeIndexEntry, int]] = []
+        self._batches: list[tuple[int, bytes]] = []
+        self._batch_bytes = 0
+        self._marker: Marker | None = None
+        self._marker_bytes = 0
+        self._ended: EndedTransaction | None = None
+
+    def append(self, batch: BatchHeader, offsetless: OffsetlessBatch) -> None:
+        """Put a client's batch at the end of the log. It is of the draft's producer, and comes before the marker."""
+        head, base_offset = self._head, self.end_offset
+        if batch.producer_id != NO_PRODUCER_ID:
+            self.entry = rules.entry_after_append(
+                self.entry, batch, base_offset=base_offset, now_ms=self._now_ms, forgotten_csn=head.forgotten.csn
+            )
+        rest_of_header, payload = offsetless
+        encoded = pack_base_offset(base_offset) + rest_of_header + payload
+        self.end_offset = base_offset + batch.record_count
+        self._batches.append((self.end_offset - 1, encoded))
+        self._batch_bytes += len(encoded)
+        self._index, stretch = rules.index_after(
+            self._index,
+            last_offset=self.end_offset - 1,
+            size_bytes=len(encoded),
+            max_timestamp_ms=batch.max_timestamp_ms,
+            config=self._config,
+        )
+        if stretch is not None:
+            self._indexed.append((stretch, head.counted.markers))
+
+    def end(self, marker: Marker) -> None:
+        """Put the marker behind everything, which ends the producer's transaction if it has one open here."""
+        offset, opened = self.end_offset, None if self.entry is None else self.entry.open_transaction
+        if opened is not None:
+            self._ended = EndedTransaction(
+                marker.producer_id, marker.txn_epoch, opened.first_offset, offset, marker.outcome, marker.csn
+            )
+        self.entry = rules.entry_after_marker(self.entry, marker, now_ms=self._now_ms)
+        encoded = pack_base_offset(offset) + rules.end_of(marker, self._now_ms).control
+        self.end_offset = offset + 1
+        self._batches.append((offset, encoded))
+        self._marker, self._marker_bytes = marker, len(encoded)
+        self._index, stretch = rules.index_after(
+            self._index,
+            last_offset=offset,
+            size_bytes=len(encoded),
+            # A marker is no record: a search by time must not end at one.
+            max_timestamp_ms=NO_TIMESTAMP_MS,
+            config=self._config,
+        )
+        if stretch is not None:
+            self._indexed.append((stretch, self._head.counted.markers + 1))
+
+    def record(self) -> tuple[BatchesAppended | TransactionEnded, PartitionGrew]:
+        """The change, to be replayed and stored, and the event that tells of it. Something was appended."""
+        head, entry, end_offset = self._head, self.entry, self.end_offset
+        before = self._partition.producers.get(self.producer_id)
+        was_open = None if before is None else before.open_transaction
+        is_open = None if entry is None else entry.open_transaction
+        open_transactions = head.open_transactions - (was_open is not None) + (is_open is not None)
+        if not open_transactions:
+            stable_offset = end_offset
+        elif was_open is None or is_open is not None:
+            # Nothing older ended: the bound stands where it stood. A transaction that opens now does so exactly there.
+            stable_offset = head.last_stable_offset
+        else:
+            first_unstable = self._partition.first_unstable_without(was_open)
+            stable_offset = end_offset if first_unstable is None else first_unstable
+        marker, ended, counted = self._marker, self._ended, head.counted
+        is_aborted = ended is not None and ended.outcome is _ABORT
+        has_marker = marker is not None
+        extended = PartitionHead(
+            log_start_offset=head.log_start_offset,
+            log_end_offset=end_offset,
+            last_stable_offset=stable_offset,
+            open_transactions=open_transactions,
+            last_abort_offset=end_offset - 1 if is_aborted else head.last_abort_offset,
+            index=self._index,
+            aborted_transactions=head.aborted_transactions + is_aborted,
+            forgotten=head.forgotten,
+            counted=MarkerCount(counted.from_offset, counted.markers + 1) if has_marker else counted,
+        )
+        grown_bytes = self._batch_bytes + self._marker_bytes
+        record: BatchesAppended | TransactionEnded
+        if marker is None:
+            record = BatchesAppended(
+                self.ordinal, self._batches, grown_bytes, extended, self.producer_id, entry, self._indexed
+            )
+        else:
+            assert entry is not None, "whoever is sent a marker is known by it"
+            record = TransactionEnded(
+                self.ordinal, self._batches, grown_bytes, extended, self.producer_id, entry, ended, self._indexed
+            )
+        record_count = end_offset - head.log_end_offset - has_marker
+        outcome = None if marker is None else marker.outcome
+        return record, PartitionGrew(self.ordinal, record_count, self._batch_bytes, outcome, self._marker_bytes)

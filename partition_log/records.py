@@ -7,6 +7,7 @@ anything up, and the rows that a load finds are records of the same kind.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -26,18 +27,21 @@ class PartitionDeleted(Struct, frozen=True, gc=False):
     ordinal: int
 
 
-class BatchAppended(Struct, frozen=True, gc=False):
-    """A client's batch is in the log."""
+class BatchesAppended(Struct, frozen=True, gc=False):
+    """Batches of one client, the same producer's, are in the log."""
 
     ordinal: int
-    last_offset: int
-    batch: bytes
-    """Stored form, with its offset."""
+    batches: Sequence[tuple[int, bytes]]
+    """Last offset and stored form of each."""
+    size_bytes: int
+    """Bytes of all stored forms."""
     head: PartitionHead
     producer_id: int = NO_PRODUCER_ID
     producer: ProducerEntry | None = None
-    """None for a batch of no producer."""
-    indexed: TimeIndexEntry | None = None
+    """None for batches of no producer."""
+    indexed: Sequence[tuple[TimeIndexEntry, int]] = ()
+    """As in `TransactionEnded`."""
+    ended: ClassVar[None] = None
 
 
 class TransactionEnded(Struct, frozen=True, gc=False):
@@ -48,14 +52,14 @@ class TransactionEnded(Struct, frozen=True, gc=False):
     batches: Sequence[tuple[int, bytes]]
     """Last offset and stored form of each, the marker being the last one."""
     size_bytes: int
-    """Of all stored forms."""
+    """Bytes of all stored forms."""
     head: PartitionHead
     producer_id: int
     producer: ProducerEntry
     ended: EndedTransaction | None
     """None where the transaction had no records here."""
     indexed: Sequence[tuple[TimeIndexEntry, int]] = ()
-    """With the number of markers in the log up to the end of each stretch."""
+    """Stretches of the log that are finished, each with the number of markers in the log up to its end."""
 
 
 class ProducerSealed(Struct, frozen=True, gc=False):
@@ -92,7 +96,7 @@ class ProducerRestored(Struct, frozen=True, gc=False):
 LogRecord = (
     PartitionCreated
     | PartitionDeleted
-    | BatchAppended
+    | BatchesAppended
     | TransactionEnded
     | ProducerSealed
     | ProducersForgotten

@@ -13,13 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from coordinator_protocol.batch import NO_PRODUCER_ID, NO_TIMESTAMP_MS, BatchHeader, decode_header
+from coordinator_protocol.batch import (
+    BASE_OFFSET_BYTES,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP_MS,
+    BatchHeader,
+    Encoding,
+    decode_header,
+    encode_offsetless,
+)
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.marker import Marker
+from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from coordinator_protocol.producer_ids import is_plain
 from coordinator_protocol.sequences import SEQUENCE_MAX, next_sequence
 from partition_log.state import (
@@ -299,6 +308,50 @@ def entry_after_marker(entry: ProducerEntry | None, marker: Marker, *, now_ms: i
     batches = entry.batches if marker.next_epoch <= entry.epoch else ()
     return ProducerEntry(
         max(entry.epoch, marker.next_epoch), marker.coordinator_epoch, now_ms, batches, None, last_marker
+    )
+
+
+class MarkerEnd(NamedTuple):
+    """What a marker comes to, alike in all partitions of its transaction."""
+
+    producer_id: int
+    txn_epoch: int
+    outcome: Outcome
+    is_aborted: bool
+    csn: int
+    control: bytes
+    """The control batch but for its base offset."""
+    size_bytes: int
+    """Bytes of the whole control batch."""
+    producer: ProducerEntry
+    """The producer's entry where the marker raises its epoch: nothing is left of what was there before."""
+
+
+# A transaction ends in one partition after the other, so this is asked for the same marker many times in a row.
+@lru_cache(maxsize=64)
+def end_of(marker: Marker, now_ms: int) -> MarkerEnd:
+    """What the marker comes to, written at this time."""
+    header = BatchHeader(
+        base_offset=0,
+        record_count=1,
+        base_timestamp_ms=now_ms,
+        max_timestamp_ms=now_ms,
+        encoding=Encoding.CONTROL,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.txn_epoch,
+        is_transactional=True,
+        is_control=True,
+    )
+    control = b"".join(encode_offsetless(header, encode_marker_payload(marker)))
+    return MarkerEnd(
+        marker.producer_id,
+        marker.txn_epoch,
+        marker.outcome,
+        marker.outcome is Outcome.ABORT,
+        marker.csn,
+        control,
+        BASE_OFFSET_BYTES + len(control),
+        entry_after_marker(None, marker, now_ms=now_ms),
     )
 
 

@@ -12,24 +12,18 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, NoReturn
 
-from coordinator_protocol.batch import (
-    NO_PRODUCER_ID,
-    NO_TIMESTAMP_MS,
-    pack_base_offset,
-    with_base_offset,
-)
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.marker import Marker, Outcome
+from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import Decision, Operation, Record, ShardKey, Shared, Turn
 from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
 from coordinator_runtime.ports import OpenInPartition
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
-from partition_log.events import MarkerFromOutside, PartitionGrew, ProducersExpired
-from partition_log.growth import grow, marked
-from partition_log.partition_state import Partition
+from partition_log.events import MarkerFromOutside, ProducersExpired
+from partition_log.growth import grow
+from partition_log.partition_state import Partition, PartitionDraft
 from partition_log.records import (
-    BatchAppended,
+    BatchesAppended,
     LogRecord,
     PartitionCreated,
     PartitionDeleted,
@@ -45,8 +39,6 @@ from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.state import (
     EMPTY_HEAD,
     CachedBatch,
-    EndedTransaction,
-    MarkerCount,
     OpenTransaction,
     PartitionConfig,
     PartitionHead,
@@ -55,10 +47,9 @@ from partition_log.state import (
 
 _EXPIRATION_TIMER: Final = "producer_expiration"
 
-_APPENDED: Final = frozenset((BatchAppended, TransactionEnded))
+_APPENDED: Final = frozenset((BatchesAppended, TransactionEnded))
 
-# By names of their own: to find a member in its class takes 0.1 us.
-_ABORT: Final = Outcome.ABORT
+# Module-level aliases: enum attribute lookup is slow on CPython 3.11.
 _ADMIT: Final = AppendVerdict.ADMIT
 _APPEND: Final = AppendVerdict.APPEND
 _APPEND_MARKER: Final = MarkerVerdict.APPEND
@@ -124,11 +115,8 @@ class LogShard:
     def decide_append(self, append: Append, turn: Turn) -> Decision:
         """Append a client's batch. The reply is Appended. Raises Refused as `rules.judge_append`, and
         UNKNOWN_TOPIC_OR_PARTITION."""
-        ordinal, batch = append.ordinal, append.header
-        partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
-        if partition is None or head is None:
-            raise _unknown()
-        entry = None if batch.producer_id == NO_PRODUCER_ID else partition.producers.get(batch.producer_id)
+        draft, head = self._draft(append, turn)
+        batch, entry = append.header, draft.entry
         log_start_offset, is_admitted = head.log_start_offset, append.is_admitted
         verdict = rules.judge_append(entry, batch, is_admitted=is_admitted, log_start_offset=log_start_offset)
         joins: tuple[Operation, ...] = ()
@@ -142,80 +130,47 @@ class LogShard:
                 # It is asked all the same, because its refusal comes first.
                 return Decision(joins=(*joins, Operation(self.key, partial(_refuse, refusal))))
         if verdict is _APPEND:
-            record = self._appended(append, head, entry, turn.now_ms)
+            draft.append(batch, append.offsetless)
+            record, grew = draft.record()
             reply = Appended(head.log_end_offset, log_start_offset)
-            grew = PartitionGrew(ordinal, batch.record_count, len(record.batch))
             return Decision(reply, (Record(self.key, record),), joins, events=(grew,))
         assert isinstance(verdict, CachedBatch)
         return Decision(Appended(verdict.base_offset, log_start_offset, is_duplicate=True), joins=joins)
-
-    def _appended(self, append: Append, head: PartitionHead, entry: ProducerEntry | None, now_ms: int) -> BatchAppended:
-        batch, base_offset = append.header, head.log_end_offset
-        producer: ProducerEntry | None = None
-        opens = False
-        if batch.producer_id != NO_PRODUCER_ID:
-            producer = rules.entry_after_append(
-                entry, batch, base_offset=base_offset, now_ms=now_ms, forgotten_csn=head.forgotten.csn
-            )
-            opens = batch.is_transactional and (entry is None or entry.open_transaction is None)
-        encoded = with_base_offset(append.offsetless, base_offset)
-        end_offset = base_offset + batch.record_count
-        index, indexed = rules.index_after(
-            head.index,
-            last_offset=end_offset - 1,
-            size_bytes=len(encoded),
-            max_timestamp_ms=batch.max_timestamp_ms,
-            config=self._config,
-        )
-        extended = PartitionHead(
-            head.log_start_offset,
-            end_offset,
-            # With a transaction open the bound stands still; one that opens now does so exactly at the bound.
-            head.last_stable_offset if opens or head.open_transactions else end_offset,
-            head.open_transactions + opens,
-            head.last_abort_offset,
-            index,
-            head.aborted_transactions,
-            head.forgotten,
-            head.counted,
-        )
-        return BatchAppended(
-            append.ordinal,
-            end_offset - 1,
-            encoded,
-            extended,
-            batch.producer_id,
-            producer,
-            indexed,
-        )
 
     def decide_append_all(self, appends: Sequence[Append], turn: Turn) -> Decision:
         """Append batches of one transaction, in which the partition is, one behind the other; at least one. The reply
         is the offset of the transaction's first record here. Raises Refused as `decide_append`, and
         DUPLICATE_SEQUENCE_NUMBER for what was appended before outside of the transaction."""
-        ordinal = appends[0].ordinal
+        draft, head = self._draft(appends[0], turn)
+        for append in appends:
+            verdict = rules.judge_append(
+                draft.entry, append.header, is_admitted=True, log_start_offset=head.log_start_offset
+            )
+            if verdict is _APPEND:
+                draft.append(append.header, append.offsetless)
+        entry = draft.entry
+        if entry is None or entry.open_transaction is None:
+            raise rules.outside_of_transaction()
+        first_offset = entry.open_transaction.first_offset
+        if draft.end_offset == head.log_end_offset:
+            return Decision(first_offset)
+        record, grew = draft.record()
+        return Decision(first_offset, (Record(self.key, record),), events=(grew,))
+
+    def _draft(self, append: Append, turn: Turn) -> tuple[PartitionDraft, PartitionHead]:
+        """A draft of the partition that a batch is for, by the batch's producer, and the head that it begins from.
+        Raises Refused UNKNOWN_TOPIC_OR_PARTITION."""
+        ordinal = append.ordinal
         partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
         if partition is None or head is None:
             raise _unknown()
-        entry = partition.producers.get(appends[0].header.producer_id)
-        records: list[Record] = []
-        events: list[PartitionGrew] = []
-        for append in appends:
-            batch = append.header
-            verdict = rules.judge_append(entry, batch, is_admitted=True, log_start_offset=head.log_start_offset)
-            if verdict is not _APPEND:
-                continue
-            record = self._appended(append, head, entry, turn.now_ms)
-            head, entry = record.head, record.producer
-            records.append(Record(self.key, record))
-            events.append(PartitionGrew(ordinal, batch.record_count, len(record.batch)))
-        if entry is None or entry.open_transaction is None:
-            raise rules.outside_of_transaction()
-        return Decision(reply=entry.open_transaction.first_offset, records=tuple(records), events=tuple(events))
+        producer_id = append.header.producer_id
+        return PartitionDraft(ordinal, partition, head, producer_id, self._config, turn.now_ms), head
 
     def decide_append_and_end(self, appends: Sequence[Append], marker: Marker, turn: Turn) -> Shared:
-        """The same, with the end of the transaction in the same step and the same record. Raises Refused as
-        `decide_marker`, too."""
+        """Append batches of one transaction as `decide_append_all`, and end it in the same step, in the same record.
+        Raises Refused as `decide_append_all` and `decide_marker`."""
+        assert marker.next_epoch > marker.txn_epoch, "nothing is left of an epoch that is over"
         ordinal = appends[0].ordinal
         partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
         if partition is None or head is None:
@@ -228,45 +183,11 @@ class LogShard:
         partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
         if partition is None or head is None:
             return Decision()
-        producer_id, counted = marker.producer_id, head.counted
-        entry = partition.producers.get(producer_id)
-        if rules.judge_marker(entry, marker, forgotten_csn=head.forgotten.csn) is not _APPEND_MARKER:
+        draft = PartitionDraft(ordinal, partition, head, marker.producer_id, self._config, turn.now_ms)
+        if rules.judge_marker(draft.entry, marker, forgotten_csn=head.forgotten.csn) is not _APPEND_MARKER:
             return Decision()
-        offset, outcome = head.log_end_offset, marker.outcome
-        opened = None if entry is None else entry.open_transaction
-        ended = None
-        if opened is not None:
-            ended = EndedTransaction(producer_id, marker.txn_epoch, opened.first_offset, offset, outcome, marker.csn)
-        control, producer = marked(marker, turn.now_ms)
-        if entry is not None and marker.next_epoch <= entry.epoch:
-            producer = rules.entry_after_marker(entry, marker, now_ms=turn.now_ms)
-        batch = pack_base_offset(offset) + control
-        index, indexed = rules.index_after(
-            head.index,
-            last_offset=offset,
-            size_bytes=len(batch),
-            # A marker is no record: to search by time must not end at one.
-            max_timestamp_ms=NO_TIMESTAMP_MS,
-            config=self._config,
-        )
-        is_aborted = opened is not None and outcome is _ABORT
-        first_unstable = partition.first_unstable_without(opened)
-        extended = PartitionHead(
-            head.log_start_offset,
-            offset + 1,
-            offset + 1 if first_unstable is None else first_unstable,
-            head.open_transactions - (opened is not None),
-            offset if is_aborted else head.last_abort_offset,
-            index,
-            head.aborted_transactions + is_aborted,
-            head.forgotten,
-            MarkerCount(counted.from_offset, counted.markers + 1),
-        )
-        stretches = () if indexed is None else ((indexed, extended.counted.markers),)
-        record = TransactionEnded(
-            ordinal, ((offset, batch),), len(batch), extended, producer_id, producer, ended, stretches
-        )
-        grew = PartitionGrew(ordinal, 0, 0, outcome, len(batch))
+        draft.end(marker)
+        record, grew = draft.record()
         return Decision(None, (Record(self.key, record),), events=(grew,))
 
     def decide_marker_from_outside(self, ordinal: int, marker: Marker, check: Operation, turn: Turn) -> Decision:

@@ -18,7 +18,7 @@ from partition_log.catalog.codec import TOPIC_TYPE, CatalogCodec
 from partition_log.catalog.records import CatalogRecord, OrdinalsAllocated, TopicCreated, TopicDeleted
 from partition_log.catalog.state import PayloadValidation, Topic
 from partition_log.records import (
-    BatchAppended,
+    BatchesAppended,
     LogRecord,
     PartitionCreated,
     PartitionDeleted,
@@ -114,8 +114,10 @@ def test_a_catalog_record_comes_back_as_it_was(record: CatalogRecord) -> None:
     [
         PartitionCreated(7),
         PartitionDeleted(7),
-        BatchAppended(7, 3, b"batch", PartitionHead()),
-        BatchAppended(7, 3, b"batch", PartitionHead(), 1, ProducerEntry(0), TimeIndexEntry(5, 0, 3)),
+        BatchesAppended(7, [(3, b"batch")], 5, PartitionHead()),
+        BatchesAppended(
+            7, [(2, b"batch"), (3, b"other")], 10, PartitionHead(), 1, ProducerEntry(0), [(TimeIndexEntry(5, 0, 3), 0)]
+        ),
         TransactionEnded(
             7, [(3, b"marker")], 6, PartitionHead(), 1, ProducerEntry(1), None, [(TimeIndexEntry(5, 0, 3), 1)]
         ),

@@ -30,10 +30,15 @@ from coordinator_runtime.rows import StagedRows, StateRows
 from coordinator_runtime.store import CommitGroup
 from coordinator_server.config import Config
 from coordinator_server.process import open_rocks_store
-from group_coordinator.classic.records import ClassicGroupStored
-from group_coordinator.classic.state import ClassicGroup, ClassicMember, ClassicProtocol, rebuilt_group
-from group_coordinator.codec import GroupCodec
-from group_coordinator.loading import CODECS
+from group_coordinator.classic.state import (
+    ClassicGroup,
+    ClassicGroupChanged,
+    ClassicMember,
+    ClassicProtocol,
+    rebuilt_group,
+)
+from group_coordinator.loading import codec_of
+from group_coordinator.registry import PARTS
 
 GROUPS: Final = 1_000
 MEMBERS: Final = 10
@@ -74,7 +79,7 @@ def fill(data_dir: Path) -> None:
     """Write the groups as the coordinator would have, all Stable."""
     config = Config.model_validate({"data_dir": data_dir})
     opened = open_rocks_store(config)
-    turn, rows, staged = Turn(now_ms=SystemClock().wall_ms()), StateRows(GroupCodec(CODECS)), StagedRows()
+    turn, rows, staged = Turn(now_ms=SystemClock().wall_ms()), StateRows(codec_of(PARTS)), StagedRows()
     for number in range(config.shard_count):
         assert not list(rows.load(opened.store, ShardKey(Coordinator.GROUPS, number))), "the store is new"
     for number in range(GROUPS):
@@ -97,7 +102,7 @@ def fill(data_dir: Path) -> None:
             leader=members[0].member_id,
         )
         key = ShardKey(Coordinator.GROUPS, shard_of(bare.group_id, config.shard_count))
-        rows.stage(Record(key, ClassicGroupStored(rebuilt_group(bare, members)), "test"), turn, staged)
+        rows.stage(Record(key, ClassicGroupChanged(rebuilt_group(bare, members), is_stored=True), "test"), turn, staged)
     opened.store.write([CommitGroup(opened.store.version() + 1, staged.mutations())])
     opened.store.sync()
     opened.mark_durable(opened.store.version())

@@ -5,7 +5,7 @@ Record types are numbers in stored keys: never change one, never use one again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from coordinator_runtime.rows import EncodedRecord
@@ -32,12 +32,14 @@ Decoders = Mapping[int, Callable[[bytes, bytes], object]]
 class GroupCodec:
     """Implements `coordinator_runtime.rows.StateCodec`."""
 
-    def __init__(self, parts: tuple[tuple[Encoders, Decoders], ...]) -> None:
+    def __init__(self, parts: Iterable[tuple[Encoders, Decoders]]) -> None:
         self._encoders: dict[type, Callable[[Any], EncodedRecord | None]] = {}
         self._decoders: dict[int, Callable[[bytes, bytes], object]] = {}
         for encoders, decoders in parts:
-            self._encoders.update(encoders)
-            self._decoders.update(decoders)
+            assert self._encoders.keys().isdisjoint(encoders), "every class of record belongs to one part"
+            assert self._decoders.keys().isdisjoint(decoders), "every record type belongs to one part"
+            self._encoders |= encoders
+            self._decoders |= decoders
 
     def encode(self, value: object) -> EncodedRecord | None:
         return self._encoders[type(value)](value)

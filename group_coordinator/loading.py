@@ -3,8 +3,7 @@ lives."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
 
 from coordinator_protocol.hashing import shard_of
 from coordinator_runtime.decision import Coordinator, ShardKey
@@ -13,29 +12,13 @@ from coordinator_runtime.loader import ShardEvent, ShardKind, ShardLoader, Shard
 from coordinator_runtime.ports import TopicMetadata
 from coordinator_runtime.rows import StateRows
 from coordinator_runtime.runtime import Runtime
-from group_coordinator.administration import codec as administration_codec
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
-from group_coordinator.classic import codec as classic_codec
-from group_coordinator.classic.decisions import decide_loaded as decide_classic_owed
 from group_coordinator.codec import GroupCodec
-from group_coordinator.committed import codec as committed_codec
-from group_coordinator.committed.expiry import decide_owed as decide_committed_owed
 from group_coordinator.config import GroupConfig
-from group_coordinator.consumer import codec as consumer_codec
-from group_coordinator.consumer.removal import decide_loaded as decide_consumer_owed
 from group_coordinator.news import News
-from group_coordinator.shard import GroupShard, Owed
-
-CODECS: Final = (
-    (classic_codec.ENCODERS, classic_codec.DECODERS),
-    (consumer_codec.ENCODERS, consumer_codec.DECODERS),
-    (administration_codec.ENCODERS, administration_codec.DECODERS),
-    (committed_codec.ENCODERS, committed_codec.DECODERS),
-)
-"""Of each part that stores something."""
-
-OWED: Final[tuple[Owed, ...]] = (decide_classic_owed, decide_consumer_owed, decide_committed_owed)
-"""What each part does after a load, in this order."""
+from group_coordinator.part import GroupPart
+from group_coordinator.registry import PARTS
+from group_coordinator.shard import GroupShard
 
 
 def groups_kind(
@@ -45,15 +28,24 @@ def groups_kind(
     config: GroupConfig,
     shard_count: int,
     assignors: Mapping[str, ServerAssignor] = SERVER_ASSIGNORS,
+    parts: Sequence[GroupPart] = PARTS,
 ) -> ShardKind:
     """The shards of groups. `assignors`: those that `config.consumer_assignors` may name."""
+    in_shard = tuple(part.in_shard for part in parts)
     return ShardKind(
         coordinator=Coordinator.GROUPS,
         shard_count=shard_count,
-        rows=StateRows(GroupCodec(CODECS)),
-        make=lambda key: GroupShard(key, runtime.journal, topics=topics, config=config, owed=OWED, assignors=assignors),
+        rows=StateRows(codec_of(parts)),
+        make=lambda key: GroupShard(
+            key, runtime.journal, topics=topics, config=config, parts=in_shard, assignors=assignors
+        ),
         has_epoch=True,
     )
+
+
+def codec_of(parts: Iterable[GroupPart]) -> GroupCodec:
+    """Bytes of the records of all these parts."""
+    return GroupCodec((part.encoders, part.decoders) for part in parts)
 
 
 class GroupRouter:

@@ -1,39 +1,62 @@
-"""One shard of groups: the groups of both kinds, their offsets and their settings, and how records change them.
+"""One shard of groups: what the registered parts keep in it, and how records change that.
 
-What is decided on it stands in the parts: `classic`, `consumer`, `committed`, `administration`, each with its
-`decisions`. They read the maps here and return Decisions; only `replay` changes the maps.
+A *part* is a kind of group (`classic`, `consumer`), or something that groups of every kind have (`committed` offsets,
+`administration` with the settings of groups). The shard knows none of them by name: it is made from their `ShardPart`s,
+which `registry` lists. What is decided on a shard stands in the parts, each with its `decisions`: they read the shard
+and return Decisions; only `replay` changes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from msgspec.structs import replace
+from msgspec import Struct
 
-from coordinator_runtime.decision import Decision, Operation, ShardEpoch, ShardKey, Turn
+from coordinator_runtime.decision import Decision, Effect, Operation, ShardEpoch, ShardKey, Turn
 from coordinator_runtime.ports import TopicMetadata
+from coordinator_runtime.requests import Committer
 from coordinator_runtime.timeline import Journal, TimelineMap
-from group_coordinator.administration.records import GroupConfigChanged
-from group_coordinator.administration.rules import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
-from group_coordinator.classic.records import ClassicGroupForgotten, ClassicGroupRemembered, ClassicGroupStored
-from group_coordinator.classic.state import ClassicGroup, ClassicState
-from group_coordinator.committed.offsets import Offsets
 from group_coordinator.config import GroupConfig
-from group_coordinator.consumer.replay import consumer_replays
 from group_coordinator.state import Group, GroupKind
 from group_coordinator.tally import Standing, Standings
 
-Owed = Callable[["GroupShard", Turn], Decision]
-"""What one part owes after a load (`loading` names them all): timers of members, and of what expires."""
+Replays = Mapping[type, Callable[[Any], None]]
+"""What to do with the value of a record, by its class."""
 
-_SIMPLE = Standing(GroupKind.CLASSIC, ClassicState.EMPTY.value)
-"""Where a group stands that only has offsets."""
+
+class PartState(Protocol):
+    """What one part keeps in one shard, and how its records change the shard."""
+
+    def replays(self) -> Replays:
+        """The classes of record values that are the part's."""
+        ...
+
+
+PartStateT = TypeVar("PartStateT", bound=PartState)
+
+
+class ShardPart(Struct, frozen=True, kw_only=True):
+    """What a part adds to a shard."""
+
+    make: Callable[[GroupShard], PartState]
+    """Makes the part's state, empty. Only a shard that is being made calls it."""
+    owed: Callable[[GroupShard, Turn], Decision] | None = None
+    """What the part has to do after a load: timers of members, and of what expires."""
+    unlisted_group: Callable[[GroupShard, str], Group | None] | None = None
+    """Finds a group that has no entry in `GroupShard.groups` and exists because of what the part keeps, live."""
+    durable_unlisted_group: Callable[[GroupShard, str], Group | None] | None = None
+    """The same group as it is on disk."""
+    kind: GroupKind | None = None
+    """The kind of group that this part is."""
+    commit_effects: Callable[[Group, Committer], tuple[Effect, ...]] | None = None
+    """What an accepted commit of offsets outside a transaction brings about in a group of this kind: in a classic group
+    it counts as a heartbeat, so the member's session timer is armed again (spec groups 2.11)."""
 
 
 class GroupShard:
-    """See the module. A group that only has offsets has no entry in `groups`."""
+    """See the module."""
 
     def __init__(
         self,
@@ -42,67 +65,58 @@ class GroupShard:
         *,
         topics: TopicMetadata,
         config: GroupConfig,
-        owed: Sequence[Owed] = (),
+        parts: Sequence[ShardPart],
         assignors: Mapping[str, ServerAssignor] = SERVER_ASSIGNORS,
     ) -> None:
         self.key = key
         self.journal = journal
         self.topics = topics
         self.config = config
-        self.coordinator_epoch = 0
-        self._owed = owed
-        self.groups: TimelineMap[str, Group] = TimelineMap(journal)
-        self.standings = Standings(journal, self._standing)
-        self.offsets = Offsets(journal, on_turned=self.standings.look)
         self.assignors = assignors
-        self.overrides: TimelineMap[str, Mapping[str, int]] = TimelineMap(journal)
-        """Settings of single groups."""
-        self._replays: dict[type, Callable[[Any], None]] = {
-            ShardEpoch: self._open,
-            ClassicGroupStored: self._keep_classic,
-            ClassicGroupRemembered: self._keep_classic,
-            ClassicGroupForgotten: self._forget_classic,
-            GroupConfigChanged: self._keep_config,
-            **consumer_replays(self.groups, journal, self.standings.look),
-            **self.offsets.replays(),
-        }
-        """What each class of record value does. Every part adds its own."""
+        self.coordinator_epoch = 0
+        self.groups: TimelineMap[str, Group] = TimelineMap(journal)
+        """Groups by id. One that only has offsets has no entry: see `group`."""
+        self.standings = Standings(journal, self._standing)
+        self._parts = parts
+        self._commit_effects = {part.kind: part.commit_effects for part in parts if part.commit_effects is not None}
+        states = [part.make(self) for part in parts]
+        self._states: dict[type, Any] = {type(state): state for state in states}
+        self._replays: dict[type, Callable[[Any], None]] = {ShardEpoch: self._open}
+        for state in states:
+            replays = state.replays()
+            assert self._replays.keys().isdisjoint(replays), "every class of record belongs to one part"
+            self._replays |= replays
+
+    def part(self, state_type: type[PartStateT]) -> PartStateT:
+        """What a part keeps in this shard, by its class."""
+        state: PartStateT = self._states[state_type]
+        return state
 
     def group(self, group_id: str) -> Group | None:
-        """A group that exists, live; one that only has offsets is an Empty classic group."""
+        """A group that exists, live; also one without an entry in `groups`."""
         group = self.groups.get(group_id)
-        if group is None and self.offsets.has(group_id):
-            return self._simple_group(group_id)
-        return group
+        if group is not None:
+            return group
+        found = (part.unlisted_group(self, group_id) for part in self._parts if part.unlisted_group is not None)
+        return next(filter(None, found), None)
 
     def durable_group(self, group_id: str) -> Group | None:
         """A group that exists, as it is on disk. A consumer group is one object for both readings: what is durable of
         it, it says itself."""
         group = self.groups.durable(group_id)
-        if group is None and self.offsets.of(group_id).has_durable:
-            return self._simple_group(group_id)
-        return group
+        if group is not None:
+            return group
+        finders = (part.durable_unlisted_group for part in self._parts)
+        return next(filter(None, (find(self, group_id) for find in finders if find is not None)), None)
+
+    def commit_effects(self, group: Group, committer: Committer) -> tuple[Effect, ...]:
+        """What an accepted commit outside a transaction brings about, see `ShardPart.commit_effects`."""
+        effects = self._commit_effects.get(group.kind)
+        return () if effects is None else effects(group, committer)
 
     def _standing(self, group_id: str) -> Standing | None:
-        group = self.groups.get(group_id)
-        if group is not None:
-            return Standing(group.kind, group.live_state_name)
-        return _SIMPLE if self.offsets.has(group_id) else None
-
-    def _simple_group(self, group_id: str) -> Group:
-        return ClassicGroup(shard=self.key, group_id=group_id, state_timestamp_ms=0)
-
-    def consumer_session_timeout_ms(self, group_id: str) -> int:
-        """Silence after which a member of a consumer group is removed."""
-        return self._setting(group_id, SESSION_TIMEOUT_MS, self.config.consumer_session_timeout_ms)
-
-    def consumer_heartbeat_interval_ms(self, group_id: str) -> int:
-        """Pause that members of a consumer group are told to make."""
-        return self._setting(group_id, HEARTBEAT_INTERVAL_MS, self.config.consumer_heartbeat_interval_ms)
-
-    def _setting(self, group_id: str, name: str, default: int) -> int:
-        overrides = self.overrides.get(group_id)
-        return default if overrides is None else overrides.get(name, default)
+        group = self.group(group_id)
+        return None if group is None else Standing(group.kind, group.live_state_name)
 
     def replay(self, value: object) -> None:
         self._replays[type(value)](value)
@@ -110,21 +124,7 @@ class GroupShard:
     def _open(self, opened: ShardEpoch) -> None:
         self.coordinator_epoch = opened.coordinator_epoch
 
-    def _keep_classic(self, record: ClassicGroupStored | ClassicGroupRemembered) -> None:
-        group = record.group if record.group.shard == self.key else replace(record.group, shard=self.key)
-        self.groups.put(group.group_id, group)
-        self.standings.look(group.group_id)
-
-    def _forget_classic(self, record: ClassicGroupForgotten) -> None:
-        self.groups.remove(record.group_id)
-        self.standings.look(record.group_id)
-
-    def _keep_config(self, record: GroupConfigChanged) -> None:
-        if record.overrides:
-            self.overrides.put(record.group_id, record.overrides)
-        else:
-            self.overrides.remove(record.group_id)
-
     def on_loaded(self, _turn: Turn) -> Decision:
-        """What the parts owe; what was parked is gone with the process that parked it."""
-        return Decision(joins=tuple(Operation(self.key, owed) for owed in self._owed))
+        """What the parts owe, in the order of their registration. Calls that waited ended with the process that held
+        them."""
+        return Decision(joins=tuple(Operation(self.key, part.owed) for part in self._parts if part.owed is not None))

@@ -54,11 +54,6 @@ class Group(Protocol):
         """May this member commit these offsets now? Source: spec groups 4.2, 4.4."""
         ...
 
-    def commit_effects(self, committer: Committer) -> tuple[Effect, ...]:
-        """What an accepted commit outside a transaction brings about: in a classic group it counts as a heartbeat, so
-        the member's session timer is armed again (spec groups 2.11)."""
-        ...
-
     def check_fetch(self, committer: Committer) -> None:
         """May this member read the offsets? Source: spec groups 4.3."""
         ...

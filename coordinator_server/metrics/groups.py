@@ -28,6 +28,7 @@ from coordinator_server.metrics.samples import Snapshot, Values, single
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.classic.state import ClassicState
 from group_coordinator.committed.events import OffsetsCommitted, OffsetsDeleted, OffsetsExpired, OffsetsSettled
+from group_coordinator.committed.offsets import Offsets
 from group_coordinator.consumer.events import GroupConverted, TargetComputed
 from group_coordinator.consumer.state import GroupState
 from group_coordinator.events import (
@@ -170,10 +171,10 @@ def group_gauges(runtime: Runtime, now_ms: int) -> Snapshot:
     for shard in shards:
         for standing, number in shard.standings.durable().items():
             groups[standing.kind.value, standing.state_name] += number
-        held = shard.offsets.counts()
+        held = shard.part(Offsets).counts()
         offsets += held.offsets
         pending += held.pending_offsets
-        open_since_ms += shard.offsets.durable_open_since_ms()
+        open_since_ms += shard.part(Offsets).durable_open_since_ms()
     return {
         "txn_group_groups": groups,
         "txn_group_offsets": single(offsets),

@@ -16,6 +16,7 @@ from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreUnreadable
 from coordinator_server.metrics.instruments import MS, Labels
 from coordinator_server.metrics.samples import Sample, Snapshot, single
+from group_coordinator.committed.offsets import Offsets
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import PartitionKey
 from partition_log.batches import LogDamaged
@@ -48,9 +49,10 @@ class LagConfig:
     def chosen(self, shard: GroupShard) -> list[str]:
         """The groups of a shard that have offsets on disk and are watched, by id."""
         prefixes = tuple(name.removesuffix(_PREFIX) for name in self.groups if name.endswith(_PREFIX))
-        chosen = {name for name in self.groups if shard.offsets.of(name).has_durable}
+        offsets = shard.part(Offsets)
+        chosen = {name for name in self.groups if offsets.of(name).has_durable}
         if prefixes:
-            chosen |= {group_id for group_id in shard.offsets.durable_group_ids() if group_id.startswith(prefixes)}
+            chosen |= {group_id for group_id in offsets.durable_group_ids() if group_id.startswith(prefixes)}
         return sorted(chosen)
 
 
@@ -102,7 +104,7 @@ class GroupLags:
         """Fill a round, and give way after every shard and every partition."""
         for shard in self._runtime.shards(Coordinator.GROUPS):
             for group_id in self._config.chosen(shard):
-                for partition, _offset in list(shard.offsets.of(group_id).committed.durable_items()):
+                for partition, _offset in list(shard.part(Offsets).of(group_id).committed.durable_items()):
                     yield from self._look_at(found, shard, group_id, partition)
             yield
 
@@ -114,7 +116,7 @@ class GroupLags:
         lag = self._lag_of(found, (group_id, placed.ref.topic))
         if lag is None:
             return
-        offset = shard.offsets.of(group_id).committed.durable(partition)
+        offset = shard.part(Offsets).of(group_id).committed.durable(partition)
         at = None if offset is None else offset.committed_offset
         is_first = True
         while at is not None:

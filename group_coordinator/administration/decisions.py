@@ -9,8 +9,10 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Decision, Record, Turn
 from group_coordinator.administration.records import GroupConfigChanged
 from group_coordinator.administration.rules import altered
+from group_coordinator.administration.settings import GroupSettings
 from group_coordinator.committed.decisions import forget, unknown_group
 from group_coordinator.committed.events import OffsetsDeleted
+from group_coordinator.committed.offsets import Offsets
 from group_coordinator.committed.records import GroupAdministered
 from group_coordinator.events import GroupRemoved
 from group_coordinator.shard import GroupShard
@@ -30,7 +32,7 @@ def decide_delete(shard: GroupShard, group_id: str) -> Decision:
             ErrorCode.NON_EMPTY_GROUP,
             f"group {group_id!a:.300} has members (state {group.state_name}); stop them first",
         )
-    partitions = shard.offsets.of(group_id).partitions()
+    partitions = shard.part(Offsets).of(group_id).partitions()
     tombstones = (Record(shard.key, value, cause=_DELETE_CAUSE) for value in group.tombstones())
     return Decision(
         records=(
@@ -55,7 +57,7 @@ def decide_alter_config(
     """Change settings of one group, which need not exist. Its members take them up with their next heartbeats.
 
     Raises Refused INVALID_CONFIG."""
-    before = shard.overrides.get(group_id) or {}
+    before = shard.part(GroupSettings).overrides.get(group_id) or {}
     after = altered(before, wanted, unset, shard.config)
     if validate_only or after == before:
         return Decision()

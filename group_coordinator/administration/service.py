@@ -14,7 +14,9 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.administration.decisions import decide_alter_config, decide_delete
+from group_coordinator.administration.settings import GroupSettings
 from group_coordinator.classic.state import ClassicGroup
+from group_coordinator.committed.offsets import Offsets
 from group_coordinator.loading import GroupRouter
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import Group
@@ -83,7 +85,7 @@ class AdministrationService:
         """The settings of a group that differ from the server's. Raises Refused INVALID_GROUP_ID."""
         check_group_id(group_id)
         shard: GroupShard = self._runtime.shard(self._router.shard_key(group_id))
-        return shard.overrides.durable(group_id) or {}
+        return shard.part(GroupSettings).overrides.durable(group_id) or {}
 
     def alter_config(
         self,
@@ -103,7 +105,8 @@ class AdministrationService:
 
 
 def _durable_groups(shard: GroupShard) -> Iterator[Group]:
-    group_ids = {group_id for group_id, _group in shard.groups.durable_items()} | {*shard.offsets.durable_group_ids()}
+    group_ids = {group_id for group_id, _group in shard.groups.durable_items()}
+    group_ids.update(shard.part(Offsets).durable_group_ids())
     return (group for group_id in group_ids if (group := shard.durable_group(group_id)) is not None)
 
 

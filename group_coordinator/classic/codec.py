@@ -6,12 +6,20 @@ from typing import Final
 
 from coordinator_api.storage.v1 import group_pb2 as storage
 from coordinator_runtime.rows import EncodedRecord
-from group_coordinator.classic.records import ClassicGroupForgotten, ClassicGroupRemembered, ClassicGroupStored
-from group_coordinator.classic.state import ClassicGroup, ClassicMember, ClassicProtocol, rebuilt_group
+from group_coordinator.classic.state import (
+    ClassicGroup,
+    ClassicGroupChanged,
+    ClassicGroupForgotten,
+    ClassicMember,
+    ClassicProtocol,
+    rebuilt_group,
+)
 from group_coordinator.codec import CLASSIC_GROUP, Decoders, Encoders
 
 
-def _encode_stored(record: ClassicGroupStored) -> EncodedRecord:
+def _encode_changed(record: ClassicGroupChanged) -> EncodedRecord | None:
+    if not record.is_stored:
+        return None
     group = record.group
     value = storage.ClassicGroupValue(
         protocol_type=group.protocol_type,
@@ -37,17 +45,13 @@ def _encode_member(member: ClassicMember, protocol_name: str | None) -> storage.
     )
 
 
-def _encode_remembered(_record: ClassicGroupRemembered) -> None:
-    return None
-
-
 def _encode_forgotten(record: ClassicGroupForgotten) -> EncodedRecord:
     return EncodedRecord(CLASSIC_GROUP, record.group_id.encode(), None)
 
 
-def _decode(key: bytes, encoded: bytes) -> ClassicGroupStored:
+def _decode(key: bytes, encoded: bytes) -> ClassicGroupChanged:
     value = storage.ClassicGroupValue.FromString(encoded)
-    return ClassicGroupStored(_decode_group(key.decode(), value))
+    return ClassicGroupChanged(_decode_group(key.decode(), value), is_stored=True)
 
 
 def _decode_group(group_id: str, value: storage.ClassicGroupValue) -> ClassicGroup:
@@ -77,8 +81,7 @@ def _decode_member(member: storage.ClassicMemberValue, protocol_name: str | None
 
 
 ENCODERS: Final[Encoders] = {
-    ClassicGroupStored: _encode_stored,
-    ClassicGroupRemembered: _encode_remembered,
+    ClassicGroupChanged: _encode_changed,
     ClassicGroupForgotten: _encode_forgotten,
 }
 DECODERS: Final[Decoders] = {CLASSIC_GROUP: _decode}

@@ -9,7 +9,6 @@ Source: spec groups 2.4 to 2.14.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -55,11 +54,8 @@ from group_coordinator.classic.state import (
 from group_coordinator.consumer import mixed
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.events import GroupCreated, LeaveReason, MemberJoined, MemberLeft
+from group_coordinator.shard import GroupShard
 from group_coordinator.state import Group
-
-if TYPE_CHECKING:
-    from group_coordinator.shard import GroupShard
-
 
 # JoinGroup
 
@@ -67,15 +63,20 @@ if TYPE_CHECKING:
 def decide_join(shard: GroupShard, turn: Turn, *, request: JoinGroup, ticket: int) -> Decision:
     """Source: spec groups 2.4."""
     group = shard.groups.get(request.group_id)
-    if isinstance(group, ConsumerGroup) and not group.is_empty:
-        return mixed.decide_join(shard, turn, group=group, request=request)
-    if not isinstance(group, ClassicGroup):
+    if isinstance(group, ClassicGroup):
+        return _join_group(GroupDraft(group, turn, shard.config), request, ticket)
+    if group is None or group.is_empty:
         return _join_new_group(shard, turn, group, request, ticket)
-    return _join_group(GroupDraft(group, turn, shard.config), request, ticket)
+    if isinstance(group, ConsumerGroup):
+        return mixed.decide_join(shard, turn, group=group, request=request)
+    raise Refused(
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        f"{request.group_id!a:.80} is a {group.kind} group with members of another protocol; use another group",
+    )
 
 
 def _join_new_group(shard: GroupShard, turn: Turn, former: Group | None, request: JoinGroup, ticket: int) -> Decision:
-    """A group that is not there, or an empty one of the other kind, which may change its kind freely."""
+    """A group that is not there, or an empty one of another kind, which may change its kind freely."""
     if request.member_id:
         raise unknown_member(request.group_id, request.member_id)
     group = ClassicGroup(shard=shard.key, group_id=request.group_id, state_timestamp_ms=turn.now_ms)

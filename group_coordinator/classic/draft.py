@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Answer, CancelTimer, Decision, Effect, Record, Turn
-from group_coordinator.classic.records import ClassicGroupRemembered, ClassicGroupStored
 from group_coordinator.classic.requests import JoinRefused
-from group_coordinator.classic.state import ClassicGroup, session_key, without_members
+from group_coordinator.classic.state import ClassicGroup, ClassicGroupChanged, session_key, without_members
 from group_coordinator.config import GroupConfig
 from group_coordinator.effects import GroupNews
 from group_coordinator.events import LeaveReason, MemberLeft
@@ -31,10 +30,9 @@ class GroupDraft:
     def decision(self, reply: object = None, *, cause: str) -> Decision:
         """All of it."""
         records = [*self.records]
-        if self.is_stored:
-            records.append(Record(self.group.shard, ClassicGroupStored(self.group), cause))
-        elif self.group is not self._before or records:
-            records.append(Record(self.group.shard, ClassicGroupRemembered(self.group), cause))
+        if self.is_stored or self.group is not self._before or records:
+            changed = ClassicGroupChanged(self.group, is_stored=self.is_stored)
+            records.append(Record(self.group.shard, changed, cause))
         return Decision(reply, tuple(records), effects=tuple(self.effects), events=tuple(self.events))
 
     def answer(self, ticket: int, reply: object) -> None:

@@ -21,7 +21,6 @@ Source: spec groups 2.3, 2.4.7, 2.5, 2.6.3, 2.10.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -40,9 +39,7 @@ from group_coordinator.classic.state import (
 )
 from group_coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
 from group_coordinator.events import LeaveReason, RebalanceCompleted, RebalanceFailed, RebalanceStarted
-
-if TYPE_CHECKING:
-    from group_coordinator.shard import GroupShard
+from group_coordinator.shard import GroupShard
 
 # Phases
 

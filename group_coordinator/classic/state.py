@@ -15,8 +15,9 @@ What each state answers (spec groups 2.13):
 - Stable: the assignment is durable.
 There is no Dead: a group that is deleted is gone in the same step, and a shard that leaves answers for itself.
 
-A rebalance lives in memory only. What is stored is the last completed generation (`records`), so after a restart that
-one stands, and members learn by errors that theirs is gone (spec groups 2.1, 2.12).
+A rebalance lives in memory only. What is stored is the last completed generation, so after a restart that one stands,
+and members learn by errors that theirs is gone (spec groups 2.1, 2.12). The records are here too: each holds the whole
+group, so the newest stored one is enough.
 
 Source: spec groups 2.1, 2.2, 2.11; KIP-62, KIP-345, KIP-394.
 """
@@ -34,7 +35,6 @@ from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE, subscribed_top
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import CancelTimer, Coordinator, Effect, ShardKey
 from coordinator_runtime.requests import Committer
-from group_coordinator.classic.records import ClassicGroupForgotten
 from group_coordinator.state import GroupKind, PartitionKey
 
 
@@ -284,19 +284,26 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
         is_known = self.state is ClassicState.STABLE and self.subscribed_topics is not None
         return committed_ms if is_known and not self.is_subscribed_to(topic) else None
 
-    def commit_effects(self, committer: Committer) -> tuple[Effect, ...]:
-        """Source: spec groups 2.11."""
-        # A timer's operation decides on groups, so the module that makes timers imports this one.
-        from group_coordinator.classic.rebalance import session_timer
-
-        member = self.members.get(committer.member_id)
-        return () if member is None else (session_timer(self, member),)
-
     def tombstones(self) -> tuple[object, ...]:
         return (ClassicGroupForgotten(self.group_id),)
 
     def removal_effects(self) -> tuple[Effect, ...]:
         return tuple(CancelTimer(session_key(self.group_id, member_id)) for member_id in sorted(self.pending_joins))
+
+
+class ClassicGroupChanged(Struct, frozen=True):
+    """Record: the group is this value from now on."""
+
+    group: ClassicGroup
+    is_stored: bool
+    """A generation was completed, or what belongs to it changed: a restart must know. False where only a rebalance went
+    on, which lives in memory: what is stored of the group still stands."""
+
+
+class ClassicGroupForgotten(Struct, frozen=True):
+    """Record, a tombstone: the group was deleted, or changed its kind."""
+
+    group_id: str
 
 
 def rebuilt_group(bare: ClassicGroup, members: Sequence[ClassicMember]) -> ClassicGroup:

@@ -16,6 +16,7 @@ from coordinator_runtime.ports import PartitionName, PartitionRef
 from coordinator_runtime.requests import Committer, NamedOffset
 from group_coordinator.committed import rules
 from group_coordinator.committed.events import OffsetsCommitted, OffsetsDeleted, OffsetsSettled
+from group_coordinator.committed.offsets import Offsets
 from group_coordinator.committed.records import (
     GroupAdministered,
     OffsetCommitted,
@@ -46,7 +47,7 @@ def decide_commit(shard: GroupShard, commit: OffsetCommit, placed: Sequence[Plac
     results = _judge(shard, commit.offsets, placed)
     retention_ms = commit.retention_time_ms
     expire_ms = None if retention_ms is None else turn.now_ms + retention_ms
-    position = shard.offsets.next_position
+    position = shard.part(Offsets).next_position
     records = tuple(
         Record(shard.key, OffsetCommitted(group_id, key, _offset(named, turn.now_ms, expire_ms, position)))
         for key, named in _accepted(commit.offsets, placed, results)
@@ -68,7 +69,7 @@ def decide_txn_commit(
     _check_commit(shard, group_id, commit.committer, placed, is_transactional=True)
     results = _judge(shard, commit.offsets, placed)
     producer = Producer(membership.producer_id, membership.producer_epoch)
-    position = shard.offsets.next_position
+    position = shard.part(Offsets).next_position
     records = tuple(
         Record(
             shard.key,
@@ -94,12 +95,12 @@ def decide_txn_commit_and_end(
     """The same, and the marker of the transaction, without the state between where nothing waits from before. The reply
     and the refusals are those of `decide_txn_commit`."""
     group_id, membership = commit.group_id, commit.membership
-    if shard.offsets.of(group_id).waiting(Producer(membership.producer_id, membership.producer_epoch)):
+    if shard.part(Offsets).of(group_id).waiting(Producer(membership.producer_id, membership.producer_epoch)):
         end = Operation(shard.key, lambda later, _turn: decide_marker(later, group_id, marker))
         return replace(decide_txn_commit(shard, commit, placed, last_csn, turn), joins=(end,))
     _check_commit(shard, group_id, commit.committer, placed, is_transactional=True)
     results = _judge(shard, commit.offsets, placed)
-    position = shard.offsets.next_position
+    position = shard.part(Offsets).next_position
     accepted = list(_accepted(commit.offsets, placed, results))
     if marker.outcome is Outcome.ABORT or not accepted:
         return Decision(reply=results)
@@ -119,7 +120,7 @@ def decide_txn_commit_and_end(
 def decide_marker(shard: GroupShard, group_id: str, marker: Marker) -> Decision:
     """Settle what waits in the group for the transaction that the marker ends. Idempotent, and success where nothing
     waits. No reply: it is joined to the end of the transaction."""
-    offsets = shard.offsets.of(group_id)
+    offsets = shard.part(Offsets).of(group_id)
     producer = Producer(marker.producer_id, marker.txn_epoch)
     settled = [each for each in offsets.waiting(producer) if each[1].after_csn < marker.csn]
     if not settled:
@@ -136,7 +137,7 @@ def decide_fetch_stable(shard: GroupShard, fetch: OffsetFetch, placed: Sequence[
     """OffsetFetch with `require_stable`, from the live state: whoever asks is answered once that is durable. The reply
     is a tuple of FetchedOffset. Refuses as `Group.check_fetch`."""
     check_fetch(shard, fetch)
-    offsets = shard.offsets.of(fetch.group_id)
+    offsets = shard.part(Offsets).of(fetch.group_id)
 
     def read(name: PartitionName, partition: PartitionKey) -> FetchedOffset:
         blocking = tuple(offsets.blocking(partition))
@@ -151,7 +152,7 @@ def decide_fetch_stable(shard: GroupShard, fetch: OffsetFetch, placed: Sequence[
 
 def read_durable(shard: GroupShard, fetch: OffsetFetch, placed: Sequence[Placed] | None) -> tuple[FetchedOffset, ...]:
     """OffsetFetch without `require_stable`: what is committed and on disk. Nothing that waits is looked at."""
-    committed = shard.offsets.of(fetch.group_id).committed
+    committed = shard.part(Offsets).of(fetch.group_id).committed
 
     def read(name: PartitionName, partition: PartitionKey) -> FetchedOffset:
         return FetchedOffset(name, committed.durable(partition))
@@ -196,8 +197,8 @@ def decide_forget_topic(shard: GroupShard, topic_id: bytes) -> Decision:
     by topic would cost every commit."""
     records: list[Record] = []
     events: list[object] = []
-    for group_id in shard.offsets.group_ids():
-        doomed = [key for key in shard.offsets.of(group_id).partitions() if key[0] == topic_id]
+    for group_id in shard.part(Offsets).group_ids():
+        doomed = [key for key in shard.part(Offsets).of(group_id).partitions() if key[0] == topic_id]
         if doomed:
             records.extend(forget(shard, group_id, doomed))
             events.extend(_deleted(shard, group_id, set(doomed), is_asked_for=False))
@@ -206,7 +207,7 @@ def decide_forget_topic(shard: GroupShard, topic_id: bytes) -> Decision:
 
 def _deleted(shard: GroupShard, group_id: str, doomed: Set[PartitionKey], *, is_asked_for: bool) -> tuple[object, ...]:
     deleted = OffsetsDeleted(group_id, len(doomed))
-    if group_id in shard.groups or not shard.offsets.of(group_id).partitions() <= doomed:
+    if group_id in shard.groups or not shard.part(Offsets).of(group_id).partitions() <= doomed:
         return (deleted,)
     # It had nothing but offsets, and these were the last.
     return deleted, GroupRemoved(group_id, GroupKind.CLASSIC, is_deleted=is_asked_for)
@@ -215,7 +216,7 @@ def _deleted(shard: GroupShard, group_id: str, doomed: Set[PartitionKey], *, is_
 def forget(shard: GroupShard, group_id: str, partitions: Collection[PartitionKey]) -> tuple[Record, ...]:
     """Records that drop what a group has in these partitions, and what waits to get there: the marker of a transaction
     must not bring back what somebody deleted (spec groups 4.6)."""
-    offsets = shard.offsets.of(group_id)
+    offsets = shard.part(Offsets).of(group_id)
     records: list[Record] = []
     for partition in sorted(set(partitions)):
         if partition in offsets.committed:
@@ -240,7 +241,7 @@ def _check_commit(
         return ()
     partitions = [(ref.topic_id, ref.partition) for ref in placed if isinstance(ref, PartitionRef)]
     group.check_commit(committer, partitions, is_transactional=is_transactional)
-    return group.commit_effects(committer)
+    return shard.commit_effects(group, committer)
 
 
 def _committed(shard: GroupShard, group_id: str, offset_count: int, *, is_transactional: bool) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ from coordinator_runtime.decision import ArmTimer, Decision, Effect, Operation, 
 from coordinator_runtime.expiration import EXPIRED_PER_TURN_MAX
 from group_coordinator.committed import rules
 from group_coordinator.committed.events import OffsetsExpired
-from group_coordinator.committed.offsets import GroupOffsets
+from group_coordinator.committed.offsets import GroupOffsets, Offsets
 from group_coordinator.committed.records import OffsetForgotten
 from group_coordinator.events import GroupRemoved
 from group_coordinator.shard import GroupShard
@@ -36,7 +36,7 @@ def decide_owed(shard: GroupShard, _turn: Turn) -> Decision:
 def decide_expire(shard: GroupShard, group_ids: Sequence[str] | None, turn: Turn) -> Decision:
     """Look at these groups, or at all; then at the rest soon, or at all of them after the interval."""
     if group_ids is None:
-        group_ids = list(dict.fromkeys([*shard.groups.keys(), *shard.offsets.group_ids()]))
+        group_ids = list(dict.fromkeys([*shard.groups.keys(), *shard.part(Offsets).group_ids()]))
     look = _Look(shard, turn)
     for number, group_id in enumerate(group_ids):
         if not look.at(group_id):
@@ -63,7 +63,7 @@ class _Look:
         """Look at one group; False when there is no room left for it, or for all that is to be forgotten of it."""
         if self._left_to_look_at <= 0:
             return False
-        shard, group, offsets = self._shard, self._shard.group(group_id), self._shard.offsets.of(group_id)
+        shard, group, offsets = self._shard, self._shard.group(group_id), self._shard.part(Offsets).of(group_id)
         self._left_to_look_at -= 1 + len(offsets.committed)
         if group is None:
             return True

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from coordinator_runtime.timeline import Journal, TimelineMap
+from group_coordinator.classic.state import ClassicGroup
 from group_coordinator.committed.records import (
     GroupAdministered,
     OffsetCommitted,
@@ -19,7 +20,8 @@ from group_coordinator.committed.records import (
     PendingForgotten,
 )
 from group_coordinator.committed.state import Offset, PendingOffset, Producer
-from group_coordinator.state import PartitionKey
+from group_coordinator.shard import GroupShard
+from group_coordinator.state import Group, PartitionKey
 from group_coordinator.tally import Tally
 
 _HELD: Final = "held"
@@ -139,7 +141,7 @@ class GroupOffsets:
 
 
 class Offsets:
-    """The offsets of all groups of a shard."""
+    """The offsets of all groups of a shard. Implements `group_coordinator.shard.PartState`."""
 
     def __init__(self, journal: Journal, *, on_turned: Callable[[str], None]) -> None:
         """`on_turned`: is told of groups that may have offsets now and had none, or the other way round."""
@@ -263,6 +265,21 @@ class Offsets:
     def _note_position(self, offset: Offset) -> None:
         if offset.position > self._last_position:
             self._last_position = offset.position
+
+
+def simple_group(shard: GroupShard, group_id: str) -> Group | None:
+    """A group that has nothing but offsets. It has no entry among the groups, and is an Empty classic one (spec groups
+    4.2)."""
+    return _simple_group(shard, group_id) if shard.part(Offsets).has(group_id) else None
+
+
+def durable_simple_group(shard: GroupShard, group_id: str) -> Group | None:
+    """The same group, if some of its offsets are on disk."""
+    return _simple_group(shard, group_id) if shard.part(Offsets).of(group_id).has_durable else None
+
+
+def _simple_group(shard: GroupShard, group_id: str) -> Group:
+    return ClassicGroup(shard=shard.key, group_id=group_id, state_timestamp_ms=0)
 
 
 def _is_durable(offsets: TimelineMap[PartitionKey, Any]) -> bool:

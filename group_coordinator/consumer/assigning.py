@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -24,9 +23,7 @@ from group_coordinator.consumer.group import ConsumerGroup, timer_of_target
 from group_coordinator.consumer.targets import is_large, metadata_hash, shapes_of, target_task
 from group_coordinator.effects import GroupNews
 from group_coordinator.events import RebalanceCompleted, RebalanceStarted
-
-if TYPE_CHECKING:
-    from group_coordinator.shard import GroupShard
+from group_coordinator.shard import GroupShard
 
 
 @dataclass(frozen=True, slots=True)

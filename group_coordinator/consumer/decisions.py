@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import CancelTimer, Decision, Effect, Operation, Record, Turn
+from group_coordinator.administration.settings import GroupSettings
 from group_coordinator.consumer import records, removal
 from group_coordinator.consumer.assigning import (
     assign,
@@ -54,10 +54,8 @@ from group_coordinator.consumer.timers import cancelled_timers, rebalance_key
 from group_coordinator.consumer.upgrade import decide_upgrade
 from group_coordinator.effects import GroupNews
 from group_coordinator.events import GroupCreated, LeaveReason, MemberJoined, MemberLeft
+from group_coordinator.shard import GroupShard
 from group_coordinator.state import GroupKind
-
-if TYPE_CHECKING:
-    from group_coordinator.shard import GroupShard
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +347,7 @@ def _reply(
     return HeartbeatReply(
         member_id=request.member_id,
         member_epoch=after.member_epoch,
-        heartbeat_interval_ms=shard.consumer_heartbeat_interval_ms(request.group_id),
+        heartbeat_interval_ms=shard.part(GroupSettings).heartbeat_interval_ms(request.group_id),
         assigned=after.assigned if is_told else None,
     )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -24,9 +23,7 @@ from group_coordinator.consumer.events import GroupConverted
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.consumer.state import ConsumerMember
 from group_coordinator.consumer.timers import join_key, rebalance_key, sync_key
-
-if TYPE_CHECKING:
-    from group_coordinator.shard import GroupShard
+from group_coordinator.shard import GroupShard
 
 _CAUSE = "downgrade"
 

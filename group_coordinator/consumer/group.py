@@ -120,10 +120,6 @@ class ConsumerGroup:
         assignment = self.assignment(committer.member_id)
         rules.check_commit(member, assignment, committer, partitions, is_transactional=is_transactional)
 
-    def commit_effects(self, committer: Committer) -> tuple[Effect, ...]:
-        """None: here only heartbeats are heartbeats."""
-        return ()
-
     def check_fetch(self, committer: Committer) -> None:
         """Raises Refused: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION of a classic member."""
         if not committer.member_id and committer.generation_or_epoch < 0:

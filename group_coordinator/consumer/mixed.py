@@ -13,7 +13,6 @@ Source: spec groups 3.10.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -50,10 +49,7 @@ from group_coordinator.consumer.state import (
 )
 from group_coordinator.consumer.timers import join_key, sync_key
 from group_coordinator.events import LeaveReason
-
-if TYPE_CHECKING:
-    from group_coordinator.shard import GroupShard
-
+from group_coordinator.shard import GroupShard
 
 # JoinGroup
 

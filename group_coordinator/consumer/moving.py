@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.consumer.rules import Destination, reconcile, same_partitions
 from group_coordinator.consumer.state import ConsumerMember, CurrentAssignment, Owned
-
-if TYPE_CHECKING:
-    from group_coordinator.shard import GroupShard
+from group_coordinator.shard import GroupShard
 
 
 def moved(

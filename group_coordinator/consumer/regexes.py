@@ -8,16 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from coordinator_runtime.decision import Decision, Effect, Operation, Record, Turn
 from group_coordinator.consumer import records
 from group_coordinator.consumer.assigning import assign_soon, bump, find_group, refresh
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.consumer.state import ResolvedRegex
-
-if TYPE_CHECKING:
-    from group_coordinator.shard import GroupShard
+from group_coordinator.shard import GroupShard
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from coordinator_runtime.decision import ArmTimer, Decision, Effect, Operation, Record, Turn
+from group_coordinator.administration.settings import GroupSettings
 from group_coordinator.classic.state import session_key
 from group_coordinator.consumer import downgrade, records
 from group_coordinator.consumer.assigning import assign_soon, bump, find_group, is_target_due
@@ -29,9 +29,7 @@ from group_coordinator.consumer.state import ConsumerMember, MemberState
 from group_coordinator.consumer.timers import cancelled_timers, join_key, rebalance_key, sync_key
 from group_coordinator.effects import GroupNews
 from group_coordinator.events import LeaveReason, MemberLeft
-
-if TYPE_CHECKING:
-    from group_coordinator.shard import GroupShard
+from group_coordinator.shard import GroupShard
 
 
 def decide_removal(shard: GroupShard, group: ConsumerGroup, member_ids: Sequence[str], reason: LeaveReason) -> Decision:
@@ -80,7 +78,7 @@ def removal_values(group: ConsumerGroup, member_ids: Sequence[str]) -> list[obje
 def session_timer(shard: GroupShard, group_id: str, member: ConsumerMember) -> ArmTimer:
     """Something was heard of the member."""
     if member.classic is None:
-        delay_ms = shard.consumer_session_timeout_ms(group_id)
+        delay_ms = shard.part(GroupSettings).session_timeout_ms(group_id)
     else:
         delay_ms = member.classic.session_timeout_ms
     end = partial(_decide_end, group_id=group_id, member_id=member.member_id, reason=LeaveReason.SESSION)

@@ -1,14 +1,12 @@
-"""What the records of consumer groups do to the groups of a shard."""
+"""What the records of consumer groups do to a shard."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.consumer import records
 from group_coordinator.consumer.group import ConsumerGroup
-from group_coordinator.state import Group
+from group_coordinator.shard import GroupShard, Replays
 
 _MAKES_GROUP = (records.GroupEpochBumped, records.MemberChanged)
 _MOVES_GROUP = (
@@ -31,37 +29,39 @@ _CHANGES_GROUP = (
 )
 
 
-def consumer_replays(
-    groups: TimelineMap[str, Group], journal: Journal, on_moved: Callable[[str], None]
-) -> dict[type, Callable[[Any], None]]:
-    """By class of record value. `on_moved`: is told of groups that may be in another state, or gone."""
+class ConsumerGroups:
+    """Implements `group_coordinator.shard.PartState`. A consumer group is an object that its records change."""
 
-    def make(record: records.GroupEpochBumped | records.MemberChanged) -> None:
+    def __init__(self, shard: GroupShard) -> None:
+        self._shard = shard
+
+    def replays(self) -> Replays:
+        return {
+            **dict.fromkeys(_MAKES_GROUP, self._make),
+            **dict.fromkeys(_MOVES_GROUP, self._move),
+            **dict.fromkeys(_CHANGES_GROUP, self._change),
+            records.ConsumerGroupForgotten: self._forget,
+        }
+
+    def _make(self, record: records.GroupEpochBumped | records.MemberChanged) -> None:
+        groups = self._shard.groups
         if record.group_id not in groups:
-            groups.put(record.group_id, ConsumerGroup(record.group_id, journal))
-        move(record)
+            groups.put(record.group_id, ConsumerGroup(record.group_id, self._shard.journal))
+        self._move(record)
 
-    def move(record: Any) -> None:  # noqa: ANN401  one of `_MOVES_GROUP`, or `_MAKES_GROUP`
-        change(record)
-        on_moved(record.group_id)
+    def _move(self, record: Any) -> None:  # noqa: ANN401  one of `_MOVES_GROUP`, or `_MAKES_GROUP`
+        self._change(record)
+        self._shard.standings.look(record.group_id)
 
-    def change(record: Any) -> None:  # noqa: ANN401  one of any
-        _existing(groups, record.group_id).replay(record)
+    def _change(self, record: Any) -> None:  # noqa: ANN401  one of any
+        self._existing(record.group_id).replay(record)
 
-    def forget(record: records.ConsumerGroupForgotten) -> None:
-        assert _existing(groups, record.group_id).is_empty, "members go before their group"
-        groups.remove(record.group_id)
-        on_moved(record.group_id)
+    def _forget(self, record: records.ConsumerGroupForgotten) -> None:
+        assert self._existing(record.group_id).is_empty, "members go before their group"
+        self._shard.groups.remove(record.group_id)
+        self._shard.standings.look(record.group_id)
 
-    return {
-        **dict.fromkeys(_MAKES_GROUP, make),
-        **dict.fromkeys(_MOVES_GROUP, move),
-        **dict.fromkeys(_CHANGES_GROUP, change),
-        records.ConsumerGroupForgotten: forget,
-    }
-
-
-def _existing(groups: TimelineMap[str, Group], group_id: str) -> ConsumerGroup:
-    group = groups.get(group_id)
-    assert isinstance(group, ConsumerGroup), f"{group_id!r} is a consumer group"
-    return group
+    def _existing(self, group_id: str) -> ConsumerGroup:
+        group = self._shard.groups.get(group_id)
+        assert isinstance(group, ConsumerGroup), f"{group_id!r} is a consumer group"
+        return group

@@ -17,6 +17,7 @@ from coordinator_runtime.patterns import Pattern
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import Runtime
+from group_coordinator.administration.settings import GroupSettings
 from group_coordinator.config import GroupConfig
 from group_coordinator.consumer.assigning import find_group
 from group_coordinator.consumer.decisions import decide_heartbeat
@@ -93,7 +94,7 @@ class ConsumerService:
         session_ms = (
             self._config.consumer_session_timeout_ms
             if shard is None
-            else shard.consumer_session_timeout_ms(request.group_id)
+            else shard.part(GroupSettings).session_timeout_ms(request.group_id)
         )
         wait_ms = min(max_wait_ms, session_ms // 2)
         if context.deadline_ms is not None:

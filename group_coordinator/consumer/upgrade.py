@@ -9,7 +9,6 @@ Source: spec groups 3.9.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.errors import ErrorCode, Refused
@@ -30,10 +29,8 @@ from group_coordinator.consumer.state import (
 )
 from group_coordinator.consumer.targets import metadata_hash, shapes_of
 from group_coordinator.effects import GroupNews
+from group_coordinator.shard import GroupShard
 from group_coordinator.state import Group
-
-if TYPE_CHECKING:
-    from group_coordinator.shard import GroupShard
 
 _CAUSE = "upgrade"
 
@@ -44,9 +41,14 @@ def decide_upgrade(shard: GroupShard, group: Group, then: Callable[[GroupShard, 
 
     Raises Refused GROUP_ID_NOT_FOUND where it may not."""
     goes_on = Operation(shard.key, then)
-    if group.is_empty or not isinstance(group, ClassicGroup):
+    if group.is_empty:
         tombstones = tuple(Record(shard.key, value, _CAUSE) for value in group.tombstones())
         return Decision(records=tombstones, joins=(goes_on,), effects=group.removal_effects())
+    if not isinstance(group, ClassicGroup):
+        raise Refused(
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            f"{group.group_id!a:.80} is a {group.kind} group with members of another protocol; use another group",
+        )
     _check_upgrade(shard, group)
     members = [_consumer_member(group, member) for member in group.members.values()]
     values = [*group.tombstones(), *_group_values(shard, group, members)]

@@ -6,6 +6,7 @@ from collections import Counter
 
 from coordinator_api.v1 import group_pb2
 from coordinator_runtime.decision import Coordinator
+from group_coordinator.committed.offsets import Offsets
 from group_coordinator.shard import GroupShard
 from tests.groups.room import GroupRoom
 
@@ -19,13 +20,13 @@ def check_counts(room: GroupRoom) -> None:
             {(standing.kind.value, standing.state_name): n for standing, n in shard.standings.durable().items()}
         )
         held = waiting = open_transactions = 0
-        for group_id in shard.offsets.durable_group_ids():
-            offsets = shard.offsets.of(group_id)
+        for group_id in shard.part(Offsets).durable_group_ids():
+            offsets = shard.part(Offsets).of(group_id)
             pending = offsets.durable_pending()
             committed = {partition for partition, _offset in offsets.committed.durable_items()}
             held += len(committed | {partition for _producer, partition, _pending in pending})
             waiting += len(pending)
             open_transactions += len({producer for producer, _partition, _pending in pending})
-        assert shard.offsets.counts() == (held, waiting, open_transactions)
+        assert shard.part(Offsets).counts() == (held, waiting, open_transactions)
     listed = room.call(group_pb2.ListGroupsRequest()).result().groups
     assert counted == Counter((group.group_type, group.group_state) for group in listed)

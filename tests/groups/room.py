@@ -25,7 +25,9 @@ from group_coordinator.committed.participant import GroupMarkers, OffsetsOfTopic
 from group_coordinator.config import GroupConfig
 from group_coordinator.loading import GroupRouter, groups_kind, send_members_away_with_their_shard
 from group_coordinator.news import News
+from group_coordinator.part import GroupPart
 from group_coordinator.parts import GroupSurroundings
+from group_coordinator.registry import PARTS
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.rules import NewTopic
@@ -59,6 +61,7 @@ class RoomOptions:
     config: GroupConfig = KAFKA
     two_phase: TwoPhase = TwoPhase.FUSED
     assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: SERVER_ASSIGNORS)
+    parts: tuple[GroupPart, ...] = PARTS
     authorizer: Authorizer = field(default_factory=AllowAll)
     worker: HeldWorker = field(default_factory=HeldWorker)
     """Where large targets are computed."""
@@ -84,6 +87,7 @@ class Inside:
                 config=options.config,
                 shard_count=SHARD_COUNT,
                 assignors=options.assignors,
+                parts=options.parts,
             )
         )
         self.driver.load(counters_kind(runtime))

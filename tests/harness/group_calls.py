@@ -12,6 +12,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, Membership
 from coordinator_runtime.requests import Committer, NamedOffset
 from coordinator_runtime.runtime import Runtime
+from group_coordinator.committed.offsets import Offsets
 from group_coordinator.committed.participant import GroupMarkers
 from group_coordinator.committed.requests import (
     FetchedGroup,
@@ -92,7 +93,7 @@ class GroupCalls:
     def view(self, group: str) -> GroupView:
         """All offsets of a group, from durable state. Raises Refused."""
         shard: GroupShard = self.runtime.shard(self.router.shard_key(group))
-        offsets = shard.offsets.of(group)
+        offsets = shard.part(Offsets).of(group)
         return GroupView(
             {self._named(key): each.committed_offset for key, each in offsets.committed.durable_items()},
             [
@@ -105,7 +106,7 @@ class GroupCalls:
         """Everything that is on disk in some shards, by group."""
         shards: list[GroupShard] = self.runtime.shards(Coordinator.GROUPS)
         meant = [shard for shard in shards if is_meant(shard.key)]
-        return {group: found for shard in meant for group, found in shard.offsets.durable_state().items()}
+        return {group: found for shard in meant for group, found in shard.part(Offsets).durable_state().items()}
 
     def _named(self, key: PartitionKey) -> str:
         topic_id, number = key

@@ -9,6 +9,7 @@ import pytest
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator
+from group_coordinator.committed.offsets import Offsets
 from tests.conformance.groups.cases import case
 from tests.groups.committed.room import ABORT, COMMIT, GROUP, OK, OffsetRoom, Producer, code, identity
 from tests.groups.room import RoomOptions
@@ -257,4 +258,4 @@ def test_offsets_are_counted_once_and_those_that_wait_apart() -> None:
     producer.ends(COMMIT)
     assert room.counts() == (2, 0, 0)
     shards = room.inside.runtime.shards(Coordinator.GROUPS)
-    assert sum(shard.offsets.counts().offsets for shard in shards) == 2
+    assert sum(shard.part(Offsets).counts().offsets for shard in shards) == 2

@@ -16,10 +16,9 @@ from msgspec.structs import replace
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.rows import StateRows
 from group_coordinator.classic import codec
-from group_coordinator.classic.records import ClassicGroupStored
-from group_coordinator.classic.state import ClassicGroup, ClassicState, session_key
-from group_coordinator.codec import GroupCodec
-from group_coordinator.loading import CODECS
+from group_coordinator.classic.state import ClassicGroup, ClassicGroupChanged, ClassicState, session_key
+from group_coordinator.loading import codec_of
+from group_coordinator.registry import PARTS
 from tests.groups.classic.members import GROUP, OK, ClassicRoom, Member, code, protocols
 from tests.groups.counting import check_counts
 
@@ -33,11 +32,11 @@ NAMES = (("range",), ("range", "sticky"), ("sticky", "range"))
 
 def as_loaded(group: ClassicGroup) -> ClassicGroup:
     """The group as its stored bytes make it."""
-    encoded = codec.ENCODERS[ClassicGroupStored](ClassicGroupStored(group))
+    encoded = codec.ENCODERS[ClassicGroupChanged](ClassicGroupChanged(group, is_stored=True))
     assert encoded is not None
     assert encoded.value is not None
     loaded = codec.DECODERS[encoded.record_type](encoded.key, encoded.value)
-    assert isinstance(loaded, ClassicGroupStored)
+    assert isinstance(loaded, ClassicGroupChanged)
     return replace(loaded.group, shard=group.shard)
 
 
@@ -73,8 +72,8 @@ class Churn:
     def stored(self) -> ClassicGroup | None:
         """What a load would find now."""
         key = self.room.inside.router.shard_key(GROUP)
-        values = StateRows(GroupCodec(CODECS)).load(self.room.store, key)
-        found = next((value.group for value in values if isinstance(value, ClassicGroupStored)), None)
+        values = StateRows(codec_of(PARTS)).load(self.room.store, key)
+        found = next((value.group for value in values if isinstance(value, ClassicGroupChanged)), None)
         return None if found is None else replace(found, shard=key)
 
     # What happens

@@ -7,8 +7,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from group_coordinator.classic.codec import DECODERS, ENCODERS
-from group_coordinator.classic.records import ClassicGroupForgotten, ClassicGroupRemembered, ClassicGroupStored
-from group_coordinator.classic.state import ClassicGroup, ClassicMember, ClassicProtocol, ClassicState, rebuilt_group
+from group_coordinator.classic.state import (
+    ClassicGroup,
+    ClassicGroupChanged,
+    ClassicGroupForgotten,
+    ClassicMember,
+    ClassicProtocol,
+    ClassicState,
+    rebuilt_group,
+)
 from group_coordinator.codec import CLASSIC_GROUP
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
@@ -44,11 +51,11 @@ def settled_groups(draw: st.DrawFn) -> ClassicGroup:
 
 
 def stored(group: ClassicGroup) -> ClassicGroup:
-    row = ENCODERS[ClassicGroupStored](ClassicGroupStored(group))
+    row = ENCODERS[ClassicGroupChanged](ClassicGroupChanged(group, is_stored=True))
     assert row is not None
     assert row.value is not None
     record = DECODERS[row.record_type](row.key, row.value)
-    assert isinstance(record, ClassicGroupStored)
+    assert isinstance(record, ClassicGroupChanged)
     return record.group
 
 
@@ -69,7 +76,7 @@ def test_a_rebalance_does_not_come_back(group: ClassicGroup) -> None:
         rebalance_started_ms=5,
     )
     assert stored(rebalancing) == group
-    assert ENCODERS[ClassicGroupRemembered](ClassicGroupRemembered(rebalancing)) is None
+    assert ENCODERS[ClassicGroupChanged](ClassicGroupChanged(rebalancing, is_stored=False)) is None
 
 
 def test_a_group_that_is_forgotten_leaves_no_value() -> None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.decision import ArmTimer
 from coordinator_runtime.requests import Committer
+from group_coordinator.classic.part import CLASSIC
 from group_coordinator.classic.requests import JoinGroup
 from group_coordinator.classic.rules import check_protocols, has_room
 from group_coordinator.classic.state import (
@@ -163,10 +164,12 @@ def commit_code(there: ClassicGroup, committer: Committer, *, is_transactional: 
 
 
 def test_a_commit_of_a_member_counts_as_a_heartbeat() -> None:
-    (timer,) = group(A, B).commit_effects(Committer("b", 7))
+    commit_effects = CLASSIC.in_shard.commit_effects
+    assert commit_effects is not None
+    (timer,) = commit_effects(group(A, B), Committer("b", 7))
     assert isinstance(timer, ArmTimer)
     assert (timer.key, timer.delay_ms) == (("session", "g", "b"), 5_000)
-    assert group(A).commit_effects(NOBODY) == ()
+    assert commit_effects(group(A), NOBODY) == ()
 
 
 FOO = member("a", metadata=subscribed("foo"))

@@ -18,7 +18,7 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from group_coordinator.committed.offsets import OffsetCounts
+from group_coordinator.committed.offsets import OffsetCounts, Offsets
 from group_coordinator.committed.participant import GroupMarkers
 from tests.groups.consumer.mixed import MixedRoom
 from txn_coordinator import rules
@@ -137,13 +137,13 @@ class OffsetRoom(MixedRoom):
 
     def counts(self, group_id: str = GROUP) -> OffsetCounts:
         """What the metrics are told of the shard of a group."""
-        counts: OffsetCounts = self.inside.runtime.shard(self.inside.router.shard_key(group_id)).offsets.counts()
+        counts: OffsetCounts = self.inside.runtime.shard(self.inside.router.shard_key(group_id)).part(Offsets).counts()
         return counts
 
     def offsets_state(self) -> dict[str, object]:
         """Everything that is stored of offsets."""
         shards = (self.inside.runtime.shard(key) for key in self.inside.router.shard_keys())
-        return {group_id: found for shard in shards for group_id, found in shard.offsets.durable_state().items()}
+        return {group_id: found for shard in shards for group_id, found in shard.part(Offsets).durable_state().items()}
 
 
 def identity(member: Any) -> dict[str, Any]:

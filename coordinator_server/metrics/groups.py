@@ -26,11 +26,9 @@ from coordinator_server.metrics.instruments import (
 )
 from coordinator_server.metrics.samples import Snapshot, Values, single
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
-from group_coordinator.classic.state import ClassicState
 from group_coordinator.committed.events import OffsetsCommitted, OffsetsDeleted, OffsetsExpired, OffsetsSettled
 from group_coordinator.committed.offsets import Offsets
 from group_coordinator.consumer.events import GroupConverted, TargetComputed
-from group_coordinator.consumer.state import GroupState
 from group_coordinator.events import (
     GroupCreated,
     GroupRemoved,
@@ -41,17 +39,16 @@ from group_coordinator.events import (
     RebalanceFailed,
     RebalanceStarted,
 )
+from group_coordinator.registry import PARTS
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import GroupKind
 
 KINDS: Final = tuple(kind.value for kind in GroupKind)
 
 STATES: Final[Mapping[GroupKind, tuple[str, ...]]] = MappingProxyType(
-    {
-        GroupKind.CLASSIC: tuple(state.value for state in ClassicState),
-        GroupKind.CONSUMER: tuple(state.value for state in GroupState),
-    }
+    {part.in_shard.kind: part.state_names for part in PARTS if part.in_shard.kind is not None}
 )
+"""The states of each kind of group."""
 
 OnComputed = Callable[[str, int], None]
 """Is told of an assignor by name, and how many microseconds it took."""

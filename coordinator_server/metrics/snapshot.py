@@ -25,6 +25,7 @@ from coordinator_server.metrics.runtime import RuntimeNumbers
 from coordinator_server.metrics.samples import Snapshot, Values, single
 from coordinator_server.metrics.transactions import TransactionNumbers
 from group_coordinator.news import News
+from group_coordinator.registry import PARTS
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.directory import TopicDirectory
 from txn_coordinator.counters import COUNTERS, CountersShard
@@ -45,21 +46,15 @@ TIMER_KINDS: Final = (
     "transaction_timeout",
     "transaction_expiration",
     "producer_expiration",
-    "offset_expiration",
     "audit",
     "lag",
     "parked",
     "fetch",
     "markers",
     "load",
-    "session",
-    "rebalance",
-    "join",
-    "sync",
-    "target",
     "news",
     "heartbeat_wait",
-    "regex",
+    *dict.fromkeys(kind for part in PARTS for kind in part.timers),
 )
 
 

@@ -48,5 +48,5 @@ CLASSIC: Final = GroupPart(
     encoders=ENCODERS,
     decoders=DECODERS,
     timers=("session", "join", "sync"),
-    state_names=tuple(ClassicState),
+    state_names=tuple(state.value for state in ClassicState),
 )

@@ -17,5 +17,5 @@ CONSUMER: Final = GroupPart(
     encoders=ENCODERS,
     decoders=DECODERS,
     timers=("session", "rebalance", "join", "sync", "target", "regex"),
-    state_names=tuple(GroupState),
+    state_names=tuple(state.value for state in GroupState),
 )

@@ -19,6 +19,7 @@ from coordinator_runtime.late_answers import WAITING_MAX, LateAnswers
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import AllowAll, Authorizer, CallContext
 from coordinator_server.markers import LocalMarkers
+from coordinator_server.metrics.snapshot import TIMER_KINDS
 from coordinator_server.wire.groups.servicers import group_servicers
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.committed.participant import GroupMarkers, OffsetsOfTopics
@@ -177,6 +178,10 @@ class GroupRoom:
         staged before."""
         self.settle()
         runtime = self.inside.runtime
+        # "client" are those that a test arms to let its clients act.
+        known = {*TIMER_KINDS, "client", *(kind for part in self.options.parts for kind in part.timers)}
+        unknown = runtime.timers_by_kind().keys() - known
+        assert not unknown, f"the metric of timers does not know these kinds: {unknown}"
         end_ms = self.clock.monotonic_ms() + elapsed_ms
         while (deadline_ms := runtime.next_deadline_ms()) is not None and deadline_ms <= end_ms:
             self.clock.advance(max(0, deadline_ms - self.clock.monotonic_ms()))

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.arena import Arena
-from bench.case import FLUSHED, FULL, QUICK
+from bench.case import FLUSHED
 from bench.kafka.settings import HEAP, PROFILES
 from bench.machine import machine, versions
 from bench.probes import probes
@@ -30,6 +30,7 @@ from bench.registry import CASES, known_stories, tell
 from bench.report import Report, as_json, markdown
 from bench.results import Result
 from bench.runner import measure
+from bench.scale import FULL, QUICK
 
 _ROUNDS: Final = 3
 _CACHE: Final = Path(__file__).resolve().parent.parent / ".cache" / "bench"

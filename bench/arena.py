@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from bench.case import Scale
 from bench.programs import begin, output_of, run_of_output
 from bench.results import CannotRun, Run
+from bench.scale import Scale
 from bench.server import OwnServer
 from coordinator_client.admin import Admin
 

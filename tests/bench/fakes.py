@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.arena import Arena
-from bench.case import QUICK, Contender, Row, Scale
+from bench.case import Contender, Row
 from bench.kafka.settings import PROFILES
 from bench.report import Report
 from bench.results import TRANSACTIONS_PER_SECOND, CannotRun, LoadFailed, Result, Run, Side, Unit
+from bench.scale import QUICK, Scale
 
 
 def arena(directory: Path, scale: Scale = QUICK) -> Arena:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.case import FULL
 from bench.kafka.settings import PROFILES
 from bench.registry import CASES
 from bench.results import CannotRun, Side
 from bench.runner import measure
+from bench.scale import FULL
 from tests.bench.fakes import arena
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.case import FULL
 from bench.goals import GOALS, outcomes
 from bench.registry import CASES
 from bench.report import markdown
 from bench.results import Result, Run, Side
+from bench.scale import FULL
 from tests.bench.fakes import arena, report, result
 
 ROW = "3 x 1 KiB, 64 producers, commit"

@@ -8,11 +8,11 @@ import pytest
 
 import bench
 from bench.__main__ import main
-from bench.case import FULL, QUICK, Scale
 from bench.kafka.settings import KAFKA_VERSION, SPARK_VERSION
 from bench.load.transactions import DRIVERS
 from bench.registry import CASES, STORIES, known_stories
 from bench.results import Side
+from bench.scale import FULL, QUICK, Scale
 from tests.bench.fakes import arena
 
 NO_BROKER_OF_THEIR_OWN = frozenset({"recovery", "memory", "disk"})

@@ -36,7 +36,8 @@ from coordinator_server.metrics.endpoint import MetricsEndpoint, listen_for_scra
 from coordinator_server.metrics.loop_lag import LoopLag
 from coordinator_server.service_manager import ServiceManager
 from coordinator_server.shard_health import ShardHealth
-from coordinator_server.transports import Transport, TransportMissing, TransportName, TransportOptions, open_transport
+from coordinator_server.transport_choice import TransportMissing, open_transport
+from coordinator_server.transports import Transport, TransportName, TransportOptions
 from coordinator_server.unix_socket import give_unix_address_back, is_unix
 
 ANSWERS_LEAVE_MS: Final = 500

@@ -1,16 +1,13 @@
-"""Which transport a server uses: grpc.aio, which is always there, or the compiled one where it is installed. Nothing
-inside knows which one runs."""
+"""What transports have in common: what they do, what an operator may change, what they tell of connections. Which one a
+server uses, `transport_choice` says; nothing inside knows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
-import structlog
-
-from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom
 from coordinator_server.transport import Handler
 
@@ -24,12 +21,6 @@ NO_UNIX_SOCKETS: Final = (
     "authority there, which its HTTP/2 takes for malformed; use transport = auto or grpc"
 )
 
-_HOW_TO_GET_IT: Final = (
-    "`make native` builds and installs it, with cargo; the server runs without it where transport is auto or grpc"
-)
-
-_log = structlog.get_logger("transport")
-
 
 class TransportName(StrEnum):
     """What an operator may ask for."""
@@ -38,10 +29,6 @@ class TransportName(StrEnum):
     """The compiled one if it is installed and the address is no Unix socket, else grpc.aio."""
     GRPC = "grpc"
     NATIVE = "native"
-
-
-class TransportMissing(Exception):
-    """The transport that was asked for is not installed. The message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,22 +93,3 @@ class Transport(Protocol):
     async def stop(self, grace_ms: int) -> None:
         """Take no further calls and wait for those under way; what is left after the grace is cancelled."""
         ...
-
-
-def open_transport(name: TransportName, services: Sequence[str], clock: Clock, options: TransportOptions) -> Transport:
-    """The transport of that name, or the best that is there. Raises TransportMissing."""
-    if name is not TransportName.GRPC:
-        try:
-            from coordinator_server.native_transport import NativeTransport
-        except ImportError as error:
-            if name is TransportName.NATIVE:
-                raise TransportMissing(
-                    f"transport = native, and it is not there ({error}): {_HOW_TO_GET_IT}"
-                ) from error
-            if not isinstance(error, ModuleNotFoundError):
-                _log.warning("native_transport_unusable", reason=str(error), advice="build it again: `make native`")
-        else:
-            return NativeTransport(services, clock, options)
-    from coordinator_server.grpc_transport import GrpcTransport
-
-    return GrpcTransport(services, clock, options)

@@ -17,7 +17,8 @@ from grpc import aio
 from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
 from coordinator_server.config import Address, Config
-from coordinator_server.transports import Transport, TransportOptions, open_transport
+from coordinator_server.transport_choice import open_transport
+from coordinator_server.transports import Transport, TransportOptions
 from tests.harness.memory_store import MemoryStore
 from tests.harness.transports import wanted_transport
 

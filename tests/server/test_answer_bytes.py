@@ -25,7 +25,8 @@ from coordinator_server.grpc_session import GrpcSessions
 from coordinator_server.grpc_transport import _Calls
 from coordinator_server.native_streams import SessionStream
 from coordinator_server.session import SESSION_METHOD, Session, SessionLimits
-from coordinator_server.transports import TransportName, TransportOptions, open_transport
+from coordinator_server.transport_choice import open_transport
+from coordinator_server.transports import TransportName, TransportOptions
 from coordinator_server.wire.edge import THROTTLE_MS
 from tests.harness.in_process import InProcessServer, in_process_server
 from tests.harness.patience import DEADLINE_SECONDS, until

@@ -21,7 +21,8 @@ from coordinator_server.admission import Admission, AdmissionLimits
 from coordinator_server.grpc_session import host_of
 from coordinator_server.listening import AddressRefused
 from coordinator_server.transport import Dispatcher
-from coordinator_server.transports import Transport, TransportName, TransportOptions, open_transport
+from coordinator_server.transport_choice import open_transport
+from coordinator_server.transports import Transport, TransportName, TransportOptions
 from tests.harness.patience import DEADLINE_SECONDS
 from tests.harness.transports import wanted_transport
 from tests.server.fake_servicer import END_TXN, SERVICE, FakeTransactionServicer

@@ -8,7 +8,8 @@ from types import ModuleType
 import pytest
 
 from coordinator_runtime.clock import SystemClock
-from coordinator_server.transports import Transport, TransportMissing, TransportName, TransportOptions, open_transport
+from coordinator_server.transport_choice import TransportMissing, open_transport
+from coordinator_server.transports import Transport, TransportName, TransportOptions
 from tests.harness.transports import skip_what_is_missing
 
 

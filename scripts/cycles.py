@@ -1,0 +1,82 @@
+"""Refuses import cycles: `python -m scripts.cycles`, part of `make check`.
+
+Modules that import each other in a circle can only be understood together, and each of them may be imported half
+made. So no circle of modules is let in, nor one of packages, where it takes several modules to close it. An import that
+only type checkers follow (`if TYPE_CHECKING`) counts like any other, because a reader follows it too, and so does one
+inside a function.
+
+The packages are those that the import law is about (`root_packages` in pyproject.toml), the benchmarks and the scripts.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import grimp
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+_OTHERS: Final = ("bench", "scripts")
+
+ALLOWED: Final[frozenset[str]] = frozenset(
+    {
+        "group_coordinator.classic.draft",
+        "group_coordinator.classic.rebalance",
+        "group_coordinator.classic.records",
+        "group_coordinator.classic.requests",
+        "group_coordinator.classic.state",
+        "group_coordinator.consumer.group",
+        "group_coordinator.consumer.records",
+        "group_coordinator.consumer.replay",
+        "group_coordinator.consumer.requests",
+        "group_coordinator.consumer.rules",
+        "group_coordinator.consumer.state",
+        "group_coordinator.shard",
+    }
+)
+"""Modules whose circle is still to be dissolved. Nothing is added here."""
+
+
+def main() -> int:
+    """Print every circle that is not allowed; 1 where there is one."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = [*settings["tool"]["importlinter"]["root_packages"], *_OTHERS]
+    found = circles_of(packages)
+    for circle in found:
+        print(f"import cycle: {' -> '.join(circle)}", file=sys.stderr)
+    if found:
+        print(
+            "Move what both ends need into a module of its own, or hand it in as an argument.",
+            file=sys.stderr,
+        )
+    return int(bool(found))
+
+
+def circles_of(packages: Sequence[str]) -> list[Sequence[str]]:
+    """The circles among the modules of these packages, then those among the packages."""
+    graph = grimp.build_graph(packages[0], *packages[1:], cache_dir=None)
+    found = list(circles_in(graph))
+    for package in packages:
+        graph.squash_module(package)
+    return found + list(circles_in(graph))
+
+
+def circles_in(graph: grimp.ImportGraph) -> Iterator[Sequence[str]]:
+    """One shortest circle, its first module repeated at its end, for each knot of modules that reach each other."""
+    knotted: set[str] = set()
+    for module in sorted(graph.modules):
+        knot = graph.find_upstream_modules(module) & graph.find_downstream_modules(module)
+        if knot and module not in knotted and not (knot | {module}) <= ALLOWED:
+            ways = (
+                graph.find_shortest_chain(importer=imported, imported=module)
+                for imported in sorted(graph.find_modules_directly_imported_by(module))
+            )
+            yield (module, *min((way for way in ways if way is not None), key=len))
+        knotted |= knot
+
+
+if __name__ == "__main__":
+    sys.exit(main())

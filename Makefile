@@ -5,7 +5,7 @@ PYTHON ?= python3
 # What `make check` types beside the packages named in pyproject.toml, as far as it is there.
 TYPED := $(wildcard tests/harness examples bench)
 
-PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinator group_coordinator \
+PACKAGES := coordinator_protocol coordinator_runtime partition_log txn_coordinator group_coordinator coordinator_core \
 	coordinator_server coordinator_client pyspark_txnlog proto/coordinator_api scripts ops
 
 .DEFAULT_GOAL := help

@@ -22,6 +22,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from coordinator_core.config import CoreConfig
 from coordinator_protocol.limits import EPOCH_MAX, MEBI, Limits
 from coordinator_runtime.rocks import StoreOptions
 from coordinator_runtime.runtime import RuntimeLimits
@@ -402,9 +403,18 @@ class Config(BaseSettings):
             offset_metadata_length_max=self.offset_metadata_length_max,
         )
 
-    def partition_config(self) -> PartitionConfig:
-        """How partitions are kept."""
-        return PartitionConfig(producer_id_expiration_ms=self.producer_id_expiration_ms)
+    def core_config(self) -> CoreConfig:
+        """How everything inside is configured."""
+        return CoreConfig(
+            limits=self.limits(),
+            shard_count=self.shard_count,
+            two_phase=self.two_phase,
+            two_phase_commit_enable=self.transaction_two_phase_commit_enable,
+            transactional_id_expiration_ms=self.transactional_id_expiration_ms,
+            partitions=PartitionConfig(producer_id_expiration_ms=self.producer_id_expiration_ms),
+            groups=self.group_config(),
+            group_waits_max=self.group_waits_max,
+        )
 
     def runtime_limits(self) -> RuntimeLimits:
         """The bounds of the runtime's queues."""

@@ -28,6 +28,7 @@ def _is_ours(module: str) -> bool:
     return module.partition(".")[0] in {
         "coordinator_api",
         "coordinator_client",
+        "coordinator_core",
         "coordinator_protocol",
         "coordinator_runtime",
         "coordinator_server",

@@ -224,7 +224,7 @@ class _Process:
             old_state="loading",
             new_state="active",
         )
-        await ShardHealth(server.loader, transport).tell()
+        await ShardHealth(server.core.loader, transport).tell()
         await transport.set_ready(True)
         if not is_unix(address.host) and not is_loopback(address.host):
             _log.warning(
@@ -266,7 +266,7 @@ class _Process:
         """Take nothing new, make durable and answer what was staged, close. Stops in between if the store fails."""
         _log.info("drain", signal=reason.name, unanswered_calls=server.dispatcher.unanswered_calls)
         self._manager.stopping(f"draining after {reason.name}")
-        server.loader.stop()
+        server.core.loader.stop()
         await transport.announce_stop()
         server.dispatcher.close()
         try:
@@ -285,7 +285,7 @@ class _Process:
         server.payload_worker.close()
         server.commits.close()
         try:
-            server.store.close()
+            server.core.store.close()
         except StoreFailed as failure:
             self._fail(failure)
             return

@@ -14,9 +14,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from google.protobuf.message import DecodeError
-
-from coordinator_api.v1 import log_pb2
 from coordinator_protocol.arrow_payload import NotArrow, arrow_record_count
 from coordinator_protocol.batch import BatchHeader, Compression, Encoding, OffsetlessBatch, encode_client_batch
 from coordinator_protocol.compression import NotUnpackable, unpack, unpack_into
@@ -25,6 +22,7 @@ from coordinator_protocol.limits import KIBI, MEBI, Limits
 from coordinator_protocol.wire import has_more_fields, open_field, pieces
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.worker import Worker, WorkerLost
+from partition_log.payload_codec import RECORD_FIELD, NotRecords, record_count_of
 
 UNPACKED_HERE_BYTES_MAX: Final = 64 * KIBI
 """A compressed payload that unpacks to more is checked elsewhere. To unpack and parse as much takes 0.1 ms, and 0.9 ms
@@ -51,7 +49,6 @@ _PIECE_BYTES: Final = 256 * KIBI
 """What is parsed at once of a large payload, if it is not one record: a parsed record takes up to fifty times its
 bytes. No record of as many bytes has more than `FIELDS_MAX` fields."""
 
-_RECORD: Final = log_pb2.Records.RECORDS_FIELD_NUMBER
 _RECORD_BEGINS: Final = (b"\n", b"\x8a")
 _HEADER_BEGINS: Final = (b'"', b"\xa2")
 """The first byte of each, with the tag in one byte or, as a writer may, in more."""
@@ -59,7 +56,6 @@ _HEADER_BEGINS: Final = (b'"', b"\xa2")
 _PLAIN: Final = Compression.NONE
 _RECORDS: Final = Encoding.RECORDS_V1
 """By names of their own: to find a member in its class takes 0.1 us."""
-_parse: Final = log_pb2.Records.FromString
 
 
 class CheckEnd(StrEnum):
@@ -111,8 +107,8 @@ class BatchChecks:
             if len(plain) > UNPACKED_HERE_BYTES_MAX and _may_hold_many(plain):
                 return self._check_elsewhere(header, payload)
             try:
-                found = len(_parse(plain).records)
-            except DecodeError as error:
+                found = record_count_of(plain)
+            except NotRecords as error:
                 raise _unreadable(_no_records(error)) from error
             if found != header.record_count:
                 raise _unreadable(_wrong_count(header.record_count, found))
@@ -187,12 +183,12 @@ def _why_no_records(plain: bytes, record_count: int) -> str | None:
         for start, end in pieces(plain, _PIECE_BYTES):
             if end - start > _PIECE_BYTES:
                 number, content = open_field(plain, start)
-                if number == _RECORD and has_more_fields(plain, content, end, FIELDS_MAX):
+                if number == RECORD_FIELD and has_more_fields(plain, content, end, FIELDS_MAX):
                     return f"its record {found} has more than {FIELDS_MAX} fields, headers among them"
-            found += len(_parse(plain[start:end]).records)
+            found += record_count_of(plain[start:end])
             if found > record_count:
                 return f"the batch says that it holds {record_count} records and holds more"
-    except (DecodeError, ValueError) as error:
+    except (NotRecords, ValueError) as error:
         return _no_records(error)
     return None if found == record_count else _wrong_count(record_count, found)
 
@@ -224,5 +220,6 @@ def _wrong_count(record_count: int, found: int | None) -> str:
 
 def _unreadable(why: str) -> Refused:
     return Refused(
-        ErrorCode.INVALID_RECORD, f"no reader could read the batch: {why}; encode it as its header says, and send that"
+        ErrorCode.INVALID_RECORD,
+        f"no reader could read the batch: {why}; encode it as its header says, and send that",
     )

@@ -14,13 +14,13 @@ from partition_log.shard import LogShard
 from partition_log.state import PartitionConfig
 
 
-def catalog_kind(runtime: Runtime, *, shard_count: int) -> ShardKind:
-    """The shard of topics. `shard_count`: of those that hold partitions."""
+def catalog_kind(catalog: CatalogShard) -> ShardKind:
+    """The shard of topics, with nothing in it yet."""
     return ShardKind(
         coordinator=Coordinator.CATALOG,
         shard_count=1,
         rows=StateRows(CatalogCodec()),
-        make=lambda _key: CatalogShard(runtime.journal, shard_count=shard_count),
+        make=lambda _key: catalog,
         is_essential=True,
     )
 

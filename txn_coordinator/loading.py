@@ -11,7 +11,7 @@ from coordinator_runtime.ports import MarkerPort
 from coordinator_runtime.rows import StateRows
 from coordinator_runtime.runtime import Runtime
 from txn_coordinator.codec import CountersRows, TransactionCodec
-from txn_coordinator.counters import COUNTERS, CountersShard
+from txn_coordinator.counters import CountersShard
 from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.shard import EXPIRATION_MS, TransactionShard, TwoPhase
 
@@ -26,20 +26,21 @@ class TransactionConfig:
     transactional_id_expiration_ms: int = EXPIRATION_MS
 
 
-def counters_kind(runtime: Runtime) -> ShardKind:
-    """The shard of producer ids and commit sequence numbers."""
+def counters_kind(counters: CountersShard) -> ShardKind:
+    """The shard of producer ids and commit sequence numbers, with nothing in it yet."""
     return ShardKind(
         coordinator=Coordinator.COUNTERS,
         shard_count=1,
         rows=CountersRows(),
-        make=lambda _key: CountersShard(runtime.journal),
+        make=lambda _key: counters,
         is_essential=True,
     )
 
 
-def transactions_kind(runtime: Runtime, *, markers: MarkerPort, config: TransactionConfig) -> ShardKind:
-    """The shards of transactional ids. The counters are loaded by now."""
-    counters: CountersShard = runtime.shard(COUNTERS)
+def transactions_kind(
+    runtime: Runtime, *, counters: CountersShard, markers: MarkerPort, config: TransactionConfig
+) -> ShardKind:
+    """The shards of transactional ids. The counters must be loaded before them."""
 
     def make(key: ShardKey) -> TransactionShard:
         shard = TransactionShard(

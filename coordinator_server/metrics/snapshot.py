@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from coordinator_core.assembly import Core
 from coordinator_protocol.errors import Method
 from coordinator_protocol.version import VERSION
 from coordinator_runtime.commit_thread import CommitThread
 from coordinator_runtime.decision import Coordinator, ShardKey
-from coordinator_runtime.late_answers import LateAnswers
-from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.shard_table import ShardState
 from coordinator_server.answer_bytes import AnswerBytes
 from coordinator_server.metrics.calls import CallNumbers
@@ -24,14 +23,8 @@ from coordinator_server.metrics.partitions import LogNumbers, survey
 from coordinator_server.metrics.runtime import RuntimeNumbers
 from coordinator_server.metrics.samples import Snapshot, Values, single
 from coordinator_server.metrics.transactions import TransactionNumbers
-from group_coordinator.news import News
 from group_coordinator.registry import PARTS
-from partition_log.batch_checks import BatchChecks
-from partition_log.catalog.directory import TopicDirectory
 from txn_coordinator.counters import COUNTERS, CountersShard
-from txn_coordinator.hanging import HangingTransactions
-from txn_coordinator.marker_sender import MarkerSender
-from txn_coordinator.service import TransactionService
 
 SERVED: Final = (
     Coordinator.COUNTERS,
@@ -84,37 +77,24 @@ class ServerNumbers:
         self.transactions.met_defect(defect)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedParts:
-    """What exists once the state is loaded."""
-
-    directory: TopicDirectory
-    transactions: TransactionService
-    sender: MarkerSender
-    hanging: HangingTransactions
-    lags: GroupLags
-    answers: LateAnswers
-    news: News
-
-
 @dataclass(slots=True, kw_only=True)
 class Snapshots:
     """Called by the collector, on the loop. Until the state is loaded it says so, and what callers are told."""
 
     numbers: ServerNumbers
     config: MetricsConfig
-    runtime: Runtime
+    core: Core
+    lags: GroupLags
     commits: CommitThread
     calls_in_flight: Callable[[], Mapping[Method, int]]
     answers: AnswerBytes
-    checks: BatchChecks
     protocol: str
     """Name of the wire protocol."""
-    loaded: LoadedParts | None = None
+    is_loaded: bool = False
     """Set once, when the server takes work."""
 
     def __call__(self) -> Snapshot:
-        now_ms = self.runtime.clock.wall_ms()
+        now_ms = self.core.runtime.clock.wall_ms()
         numbers = self.numbers
         log = numbers.log.snapshot()
         return {
@@ -127,10 +107,10 @@ class Snapshots:
             **self._runtime(),
             "txn_rpc_answer_bytes": single(self.answers.held_bytes),
             "txn_rpc_answers_refused_total": _by_one_label(self.answers.refused),
-            "txn_partition_unchecked_bytes": single(self.checks.waiting_bytes),
-            "txn_partition_unchecked_batches": single(self.checks.waiting_batches),
-            "txn_partition_payload_checks_total": _by_one_label(self.checks.ended),
-            **({} if self.loaded is None else self._of_loaded(self.loaded, now_ms)),
+            "txn_partition_unchecked_bytes": single(self.core.checks.waiting_bytes),
+            "txn_partition_unchecked_batches": single(self.core.checks.waiting_batches),
+            "txn_partition_payload_checks_total": _by_one_label(self.core.checks.ended),
+            **(self._of_loaded(now_ms) if self.is_loaded else {}),
         }
 
     def _identity(self) -> Snapshot:
@@ -142,7 +122,7 @@ class Snapshots:
         }
 
     def _runtime(self) -> Snapshot:
-        runtime = self.runtime
+        runtime = self.core.runtime
         return {
             "txn_runtime_shard_state": self._shards(),
             "txn_runtime_failed_shards": {
@@ -155,10 +135,11 @@ class Snapshots:
         }
 
     def _shards(self) -> Values:
-        """How many shards are in each state. Before it is known which there are: the one of each coordinator that
+        """How many shards are in each state. Until the load of all of them begins: the one of each coordinator that
         loads."""
-        known = self.runtime.table.states() or {ShardKey(each, 0): ShardState.LOADING for each in SERVED}
-        has_failed = self.runtime.has_failed
+        loading = {ShardKey(each, 0): ShardState.LOADING for each in SERVED}
+        known = self.core.runtime.table.states() if self.is_loaded else loading
+        has_failed = self.core.runtime.has_failed
         shards = Counter((key.coordinator, ShardState.FAILED if has_failed else known[key]) for key in known)
         return {
             (coordinator.name.lower(), state.value): shards[coordinator, state]
@@ -166,20 +147,21 @@ class Snapshots:
             for state in ShardState
         }
 
-    def _of_loaded(self, loaded: LoadedParts, now_ms: int) -> Snapshot:
-        found = survey(self.runtime, loaded.directory, self.config.partitions_max)
+    def _of_loaded(self, now_ms: int) -> Snapshot:
+        core = self.core
+        found = survey(core.runtime, core.directory, self.config.partitions_max)
         return {
-            **self._transactions(loaded, now_ms),
+            **self._transactions(now_ms),
             **found.snapshot(now_ms),
-            **group_gauges(self.runtime, now_ms),
-            **loaded.lags.snapshot(now_ms),
-            "txn_group_waiting_calls": {("members",): len(loaded.answers), ("news",): len(loaded.news)},
+            **group_gauges(core.runtime, now_ms),
+            **self.lags.snapshot(now_ms),
+            "txn_group_waiting_calls": {("members",): len(core.answers), ("news",): len(core.news)},
         }
 
-    def _transactions(self, loaded: LoadedParts, now_ms: int) -> Snapshot:
-        sender = loaded.sender
+    def _transactions(self, now_ms: int) -> Snapshot:
+        core, sender = self.core, self.core.sender
         transactions, calls = self.numbers.transactions, self.numbers.calls
-        counters: CountersShard = self.runtime.shard(COUNTERS)
+        counters: CountersShard = core.runtime.shard(COUNTERS)
         counted = transactions.snapshot(now_ms)
         pending_since_ms = transactions.pending_since_ms(sender.unfinished_ids())
         return {
@@ -196,8 +178,8 @@ class Snapshots:
             "txn_coordinator_oldest_pending_marker_age_seconds": single(
                 0 if pending_since_ms is None else max(0, now_ms - pending_since_ms) / MS
             ),
-            "txn_coordinator_verifications_total": _by_one_label(loaded.transactions.verifications),
-            "txn_coordinator_hanging": single(loaded.hanging.count),
+            "txn_coordinator_verifications_total": _by_one_label(core.transactions.service.verifications),
+            "txn_coordinator_hanging": single(core.admin.hanging.count),
         }
 
 

@@ -7,17 +7,15 @@ from collections.abc import Iterable
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import ShardKey
 from coordinator_runtime.ports import PartitionRef, TopicShape
-from coordinator_runtime.runtime import Runtime
 from partition_log.catalog.shard import CatalogShard, partition_of
-from partition_log.catalog.state import CATALOG_KEY, PlacedPartition, Topic
+from partition_log.catalog.state import PlacedPartition, Topic
 
 
 class TopicDirectory:
-    """Implements `coordinator_runtime.ports.TopicCatalog` and `TopicMetadata` on the catalog's shard. Made once that is
-    loaded."""
+    """Implements `coordinator_runtime.ports.TopicCatalog` and `TopicMetadata` on the catalog's shard."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self.shard: CatalogShard = runtime.shard(CATALOG_KEY)
+    def __init__(self, catalog: CatalogShard) -> None:
+        self.shard = catalog
 
     def resolve(self, topic: str, topic_id: bytes, partition: int) -> PartitionRef:
         """Raises Refused: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID."""

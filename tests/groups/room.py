@@ -14,40 +14,26 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from coordinator_protocol.limits import Limits
-from coordinator_runtime.late_answers import WAITING_MAX, LateAnswers
+from coordinator_core.assembly import Surroundings, assemble
+from coordinator_core.config import CoreConfig
+from coordinator_runtime.late_answers import WAITING_MAX
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import AllowAll, Authorizer, CallContext
-from coordinator_server.markers import LocalMarkers
 from coordinator_server.metrics.snapshot import TIMER_KINDS
 from coordinator_server.wire.groups.servicers import group_servicers
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
-from group_coordinator.committed.participant import GroupMarkers, OffsetsOfTopics
 from group_coordinator.config import GroupConfig
-from group_coordinator.loading import GroupRouter, groups_kind, send_members_away_with_their_shard
-from group_coordinator.news import News
+from group_coordinator.loading import GroupRouter
 from group_coordinator.part import GroupPart
-from group_coordinator.parts import GroupSurroundings
 from group_coordinator.registry import PARTS
-from partition_log.batch_checks import BatchChecks
-from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.rules import NewTopic
-from partition_log.loading import catalog_kind, partitions_kind
-from partition_log.markers import PartitionMarkers
-from partition_log.open_transactions import PartitionTransactions
-from partition_log.service import LogService
-from partition_log.topics import TopicService, TopicUsers
 from tests.harness.group_wire import GroupWire
 from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
 from tests.harness.memory_store import MemoryStore
 from tests.harness.payloads import UNREADABLE_PAYLOADS
 from tests.harness.workers import HeldWorker
-from txn_coordinator.loading import TransactionConfig, counters_kind, transactions_kind
-from txn_coordinator.marker_sender import MarkerSender
-from txn_coordinator.service import TransactionService
 from txn_coordinator.shard import TwoPhase
-from txn_coordinator.verifier import CoordinatorVerifier
 
 SHARD_COUNT = 2
 
@@ -75,63 +61,33 @@ class Inside:
     """One life of the process."""
 
     def __init__(self, store: MemoryStore, clock: ManualClock, options: RoomOptions) -> None:
-        limits, everybody = Limits(), options.authorizer
         self.driver = HandDriver(store, clock)
-        runtime = self.runtime = self.driver.runtime
-        self.driver.load(catalog_kind(runtime, shard_count=SHARD_COUNT))
-        self.directory = TopicDirectory(runtime)
-        self.driver.load(partitions_kind(runtime, self.directory, shard_count=SHARD_COUNT))
-        self.driver.load(
-            groups_kind(
-                runtime,
-                topics=self.directory,
-                config=options.config,
-                shard_count=SHARD_COUNT,
-                assignors=options.assignors,
-                parts=options.parts,
-            )
-        )
-        self.driver.load(counters_kind(runtime))
-        router = self.router = GroupRouter(SHARD_COUNT)
-        partition_markers = PartitionMarkers(self.directory)
-        markers = LocalMarkers(partition_markers, GroupMarkers(router))
-        transaction_config = TransactionConfig(limits=limits, two_phase=options.two_phase, shard_count=SHARD_COUNT)
-        self.driver.load(transactions_kind(runtime, markers=markers, config=transaction_config))
-        sender = MarkerSender(runtime, markers, PartitionTransactions(runtime, self.directory))
-        self.transactions = TransactionService(
-            runtime, limits=limits, shard_count=SHARD_COUNT, sender=sender, sequences=partition_markers
-        )
-        verifier = CoordinatorVerifier(runtime, self.transactions.shard_key)
-        checks = BatchChecks(options.worker, limits)
-        self.log = LogService(runtime, store, self.directory, verifier=verifier, authorizer=everybody, checks=checks)
-        self.answers = LateAnswers(runtime, waiting_max=options.waiting_max)
-        self.news = News(runtime)
-        send_members_away_with_their_shard(self.driver.loader, router, self.answers, self.news)
-        servicers = group_servicers(
-            GroupSurroundings(
-                runtime=runtime,
-                router=router,
-                config=options.config,
-                authorizer=everybody,
-                catalog=self.directory,
-                topics=self.directory,
-                verifier=verifier,
-                answers=self.answers,
-                news=self.news,
-                worker=options.worker,
-                assignors=options.assignors,
-            )
-        )
-        self.wire = GroupWire(servicers)
+        self.runtime = self.driver.runtime
         self._topic_number = 0
-        self.topics = TopicService(
-            runtime,
-            self.directory,
-            users=TopicUsers(verifier, OffsetsOfTopics(router)),
-            authorizer=everybody,
-            limits=limits,
-            new_topic_id=self._new_topic_id,
+        core = self.core = assemble(
+            self.runtime,
+            store,
+            CoreConfig(
+                shard_count=SHARD_COUNT,
+                two_phase=options.two_phase,
+                groups=options.config,
+                group_waits_max=options.waiting_max,
+            ),
+            Surroundings(
+                worker=options.worker,
+                payload_worker=options.worker,
+                assignors=options.assignors,
+                group_parts=options.parts,
+                new_topic_id=self._new_topic_id,
+            ),
+            options.authorizer,
         )
+        self.driver.load_core(core)
+        self.directory, self.answers, self.news = core.directory, core.answers, core.news
+        self.transactions, self.transact = core.transactions.service, core.transactions.transact
+        self.log, self.topics = core.log.records, core.log.topics
+        self.router = GroupRouter(SHARD_COUNT)
+        self.wire = GroupWire(group_servicers(core))
 
     def _new_topic_id(self) -> bytes:
         self._topic_number += 1

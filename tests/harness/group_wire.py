@@ -9,18 +9,9 @@ from google.protobuf.message import Message
 
 from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import Method
-from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import AllowAll, CallContext, GroupVerifier
+from coordinator_runtime.ports import CallContext
 from coordinator_server.wire.edge import answer, call_context
-from coordinator_server.wire.groups.servicers import group_servicers
-from group_coordinator.config import GroupConfig
-from group_coordinator.loading import GroupRouter, send_members_away_with_their_shard
-from group_coordinator.news import News
-from group_coordinator.parts import GroupSurroundings
-from partition_log.catalog.directory import TopicDirectory
-from tests.harness.hand_driver import HandDriver
-from tests.harness.workers import HeldWorker
 
 _RESPONSES = {
     method.input_type.full_name: (Method(method.name), method.output_type)
@@ -46,32 +37,3 @@ class GroupWire:
             return serve(request, call_context(request.header, known, method))  # type: ignore[attr-defined,no-any-return]  # field 1
 
         return answer(method, response_type, use_case)
-
-
-class GroupServer:
-    """All that groups are asked, on loaded shards."""
-
-    def __init__(
-        self,
-        driver: HandDriver,
-        router: GroupRouter,
-        directory: TopicDirectory,
-        verifier: GroupVerifier,
-        config: GroupConfig,
-    ) -> None:
-        self.answers = LateAnswers(driver.runtime)
-        self.news = News(driver.runtime)
-        send_members_away_with_their_shard(driver.loader, router, self.answers, self.news)
-        surroundings = GroupSurroundings(
-            runtime=driver.runtime,
-            router=router,
-            config=config,
-            authorizer=AllowAll(),
-            catalog=directory,
-            topics=directory,
-            verifier=verifier,
-            answers=self.answers,
-            news=self.news,
-            worker=HeldWorker(),
-        )
-        self.wire = GroupWire(group_servicers(surroundings))

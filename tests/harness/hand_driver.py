@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coordinator_core.assembly import Core
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.loader import ShardKind, ShardLoader
 from coordinator_runtime.runtime import Runtime, RuntimeLimits
@@ -35,6 +36,16 @@ class HandDriver:
         if kind.is_essential:
             for reply in replies:
                 reply.result()
+
+    def load_core(self, core: Core) -> None:
+        """Read all that a core has, which was assembled on this runtime. Shards with a coordinator epoch serve after
+        the next flush. Raises the refusal if what all shards share cannot be read."""
+        self.loader = core.loader
+        shared = core.load_shared()
+        self.read_all()
+        shared.result()
+        core.load_shards()
+        self.read_all()
 
     def read_all(self) -> None:
         """Let every load that can go on read all of its shard."""

@@ -13,26 +13,22 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from coordinator_api.storage.v1 import runtime_pb2
+from coordinator_core.assembly import Surroundings, assemble
+from coordinator_core.config import CoreConfig
 from coordinator_protocol.batch import BatchHeader, Encoding, payload_of
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Marker, MarkerPayload, Outcome, decode_marker_payload
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import AllowAll, CallContext, Membership
+from coordinator_runtime.ports import AllowAll, Authorizer, CallContext, Membership
 from coordinator_runtime.requests import ClientBatch, Committer, GroupOffsets, NamedOffset
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.store import Family, Store, StoreFailed
-from coordinator_server.markers import LocalMarkers
 from coordinator_server.store_verify import verify_store
-from group_coordinator.committed.participant import GroupMarkers, OffsetsOfTopics
-from group_coordinator.committed.service import OffsetService
-from group_coordinator.committed.transacted import TransactedGroups
+from coordinator_server.wire.groups.servicers import group_servicers
 from group_coordinator.config import GroupConfig
-from group_coordinator.loading import GroupRouter, groups_kind
-from partition_log.catalog.directory import TopicDirectory
+from group_coordinator.loading import GroupRouter
 from partition_log.catalog.rules import NewTopic
-from partition_log.loading import catalog_kind, partitions_kind
-from partition_log.markers import PartitionMarkers
 from partition_log.open_transactions import PartitionTransactions
 from partition_log.requests import (
     FetchItem,
@@ -42,34 +38,24 @@ from partition_log.requests import (
     TopicName,
     TopicResult,
 )
-from partition_log.service import LogService
 from partition_log.shard import LogShard
 from partition_log.state import PRODUCER_EXPIRATION_MS, Isolation, PartitionConfig, PartitionHead, ProducerEntry
-from partition_log.topics import TopicService, TopicUsers
-from partition_log.transacted import TransactedBatches
 from tests.harness.calls import called
 from tests.harness.calls import partition_name as partition_name
 from tests.harness.group_calls import ANYBODY, GroupCalls
-from tests.harness.group_wire import GroupServer
+from tests.harness.group_wire import GroupWire
 from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
-from tests.harness.payloads import UNREADABLE_PAYLOADS, checks_here
+from tests.harness.payloads import UNREADABLE_PAYLOADS
 from tests.harness.shelf import MemoryShelf, Shelf
 from tests.harness.unwritten import Unwritten
+from tests.harness.workers import HeldWorker
 from txn_coordinator import rules
 from txn_coordinator.counters import COUNTERS, CountersShard
-from txn_coordinator.loading import (
-    TransactionConfig,
-    counters_kind,
-    leave_markers_to_the_next_load,
-    transactions_kind,
-)
-from txn_coordinator.marker_sender import MarkerSender
-from txn_coordinator.service import EndTxn, PrepareTransaction, TransactionService
+from txn_coordinator.service import EndTxn, PrepareTransaction
 from txn_coordinator.shard import EXPIRATION_MS, Ended, Initialised, TransactionShard, TwoPhase
 from txn_coordinator.state import Identity, Transaction
-from txn_coordinator.transact import Transact, TransactParts, TransactResult, TransactService
-from txn_coordinator.verifier import CoordinatorVerifier
+from txn_coordinator.transact import Transact, TransactResult
 
 T = TypeVar("T")
 
@@ -89,9 +75,20 @@ class WorldOptions:
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
     """After how long a partition forgets an idle producer."""
     group_config: GroupConfig = field(default_factory=GroupConfig)
+    authorizer: Authorizer = field(default_factory=AllowAll)
 
     def limits(self) -> Limits:
         return Limits(producer_epoch_max=self.producer_epoch_max)
+
+    def core_config(self) -> CoreConfig:
+        return CoreConfig(
+            limits=self.limits(),
+            shard_count=self.shard_count,
+            two_phase=self.two_phase,
+            transactional_id_expiration_ms=self.expiration_ms,
+            partitions=PartitionConfig(producer_id_expiration_ms=self.producer_expiration_ms),
+            groups=self.group_config,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,59 +143,29 @@ class Inside:
     """One life of the process: loaded from a store, gone with the crash."""
 
     def __init__(self, store: Store, clock: ManualClock, options: WorldOptions) -> None:
-        limits = options.limits()
         self.driver = HandDriver(store, clock, options.runtime_limits)
-        runtime = self.runtime = self.driver.runtime
-        self.driver.load(catalog_kind(runtime, shard_count=options.shard_count))
-        self.directory = TopicDirectory(runtime)
-        self.driver.load(
-            partitions_kind(
-                runtime,
-                self.directory,
-                shard_count=options.shard_count,
-                config=PartitionConfig(producer_id_expiration_ms=options.producer_expiration_ms),
-            )
-        )
-        self.driver.load(
-            groups_kind(runtime, topics=self.directory, config=options.group_config, shard_count=options.shard_count)
-        )
-        self.driver.load(counters_kind(runtime))
-        partition_markers = PartitionMarkers(self.directory)
-        router = GroupRouter(options.shard_count)
-        markers = self.markers = LocalMarkers(partition_markers, GroupMarkers(router))
-        transaction_config = TransactionConfig(
-            limits=limits,
-            two_phase=options.two_phase,
-            shard_count=options.shard_count,
-            transactional_id_expiration_ms=options.expiration_ms,
-        )
-        self.driver.load(transactions_kind(runtime, markers=markers, config=transaction_config))
-        self.open_transactions = PartitionTransactions(runtime, self.directory)
-        self.sender = MarkerSender(runtime, markers, self.open_transactions)
-        leave_markers_to_the_next_load(self.driver.loader, self.sender)
-        self.transactions = TransactionService(
-            runtime, limits=limits, shard_count=options.shard_count, sender=self.sender, sequences=partition_markers
-        )
-        checks = checks_here(limits)
-        verifier = CoordinatorVerifier(runtime, self.transactions.shard_key)
-        self.log = LogService(runtime, store, self.directory, verifier=verifier, authorizer=AllowAll(), checks=checks)
-        parts = TransactParts(
-            TransactedBatches(store, self.directory, AllowAll(), checks, self.log.fetcher.damage),
-            TransactedGroups(router, self.directory, AllowAll()),
-        )
-        self.transact = TransactService(runtime, self.transactions.shard_key, parts, AllowAll())
-        offsets = OffsetService(runtime, router, catalog=self.directory, verifier=verifier, authorizer=AllowAll())
-        self.groups = GroupCalls(runtime, router, offsets, self.transactions, self.directory)
-        self.group_server = GroupServer(self.driver, router, self.directory, verifier, options.group_config)
+        self.runtime = self.driver.runtime
         self._topic_number = 0
-        self.topics = TopicService(
-            runtime,
-            self.directory,
-            users=TopicUsers(verifier, OffsetsOfTopics(router)),
-            authorizer=AllowAll(),
-            limits=limits,
-            new_topic_id=self._new_topic_id,
+        core = self.core = assemble(
+            self.runtime,
+            store,
+            options.core_config(),
+            Surroundings(worker=HeldWorker(), payload_worker=HeldWorker(), new_topic_id=self._new_topic_id),
+            options.authorizer,
         )
+        self.driver.load_core(core)
+        self.directory = core.directory
+        self.markers = core.markers
+        self.sender = core.sender
+        self.open_transactions = PartitionTransactions(self.runtime, self.directory)
+        self.transactions = core.transactions.service
+        self.transact = core.transactions.transact
+        self.log = core.log.records
+        self.topics = core.log.topics
+        self.groups = GroupCalls(
+            self.runtime, GroupRouter(options.shard_count), core.groups.offsets, self.transactions, self.directory
+        )
+        self.group_wire = GroupWire(group_servicers(core))
 
     def _new_topic_id(self) -> bytes:
         """Ids nobody had: numbered by how much was ever stored, and by how many this process made."""

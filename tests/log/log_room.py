@@ -18,6 +18,7 @@ from coordinator_runtime.store import Store
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.rules import NewTopic
+from partition_log.catalog.shard import CatalogShard
 from partition_log.counting import count_records
 from partition_log.events import DamageFound
 from partition_log.foreign_markers import ForeignMarkers
@@ -119,8 +120,9 @@ class LogRoom:
         self.limits = limits if limits is not None else Limits()
         self.driver = HandDriver(self.store, self.clock)
         self.runtime = self.driver.runtime
-        self.driver.load(catalog_kind(self.runtime, shard_count=SHARD_COUNT))
-        self.directory = TopicDirectory(self.runtime)
+        catalog = CatalogShard(self.runtime.journal, shard_count=SHARD_COUNT)
+        self.directory = TopicDirectory(catalog)
+        self.driver.load(catalog_kind(catalog))
         self.driver.load(partitions_kind(self.runtime, self.directory, shard_count=SHARD_COUNT, config=config))
         self.markers = PartitionMarkers(self.directory)
         self.transactions = FakeTransactions(self.runtime, csn)

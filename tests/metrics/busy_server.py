@@ -160,9 +160,8 @@ class BusyServer:
 
     async def damage(self) -> None:
         """The disk lost a batch, which a reader meets, and a row of a shard, which a load does."""
-        loaded = self.server.parts.snapshots.loaded
-        assert loaded is not None
-        ordinal = loaded.directory.resolve("t", b"", 0).ordinal
+        parts = self.server.parts
+        ordinal = parts.core.directory.resolve("t", b"", 0).ordinal
         self.server.store.damage(Family.LOG, log_key(ordinal, 0), Damage.VALUE)
         await self.fetch(common_pb2.ISOLATION_LEVEL_READ_COMMITTED)
         shard = ShardKey(Coordinator.TRANSACTIONS, 0)
@@ -241,7 +240,7 @@ class BusyServer:
     async def payloads(self) -> None:
         """Payloads that take long to check: one that readers can decode, one that they cannot, one that is lost with
         the process that checks, and one that finds no room."""
-        checks, worker = self.server.parts.batch_checks, HeldWorker(is_held=True)
+        checks, worker = self.server.parts.core.checks, HeldWorker(is_held=True)
         checks.worker = worker
         await self.topic("packed", 1)
         plain = log_pb2.Records(records=[log_pb2.Record(value=bytes(100_000))]).SerializeToString()
@@ -279,7 +278,7 @@ class BusyServer:
         waiting.append(asyncio.ensure_future(self.fetch(common_pb2.ISOLATION_LEVEL_READ_COMMITTED, max_wait_ms=200)))
         await self.until(lambda snapshot: rejected(snapshot, "overload") and in_flight(snapshot, "Fetch") == 1)
         # As it would be if it were large: a small one grows until the write is reported.
-        self.server.parts.runtime.seal()
+        self.server.parts.core.runtime.seal()
         await self.until(lambda snapshot: snapshot["txn_runtime_commit_queue_groups"][()] != 0)
         held.release()
         await asyncio.gather(*waiting)
@@ -302,18 +301,16 @@ class BusyServer:
             step(step(decided, TransactionState.PREPARE_ABORT), TransactionState.ONGOING)
             return Decision()
 
-        self.server.parts.runtime.write(Operation(COUNTERS, decide))
+        self.server.parts.core.runtime.write(Operation(COUNTERS, decide))
         await self._append_behind_the_coordinators_back()
-        loaded = self.server.parts.snapshots.loaded
-        assert loaded is not None
-        loaded.hanging.audit()
+        parts = self.server.parts
+        parts.core.admin.hanging.audit()
         self.note()
 
     def _marker_that_contradicts_the_next(self, identity: Identity) -> None:
-        loaded = self.server.parts.snapshots.loaded
-        assert loaded is not None
-        ordinal = loaded.directory.resolve("t", b"", 0).ordinal
-        counters: CountersShard = self.server.parts.runtime.shard(COUNTERS)
+        parts = self.server.parts
+        ordinal = parts.core.directory.resolve("t", b"", 0).ordinal
+        counters: CountersShard = self.server.parts.core.runtime.shard(COUNTERS)
         marker = Marker(
             producer_id=identity[0],
             txn_epoch=identity[1],
@@ -322,12 +319,11 @@ class BusyServer:
             outcome=Outcome.COMMIT,
             csn=counters.durable_csn() + 1,
         )
-        self.server.parts.runtime.write(PartitionMarkers(loaded.directory).partition_marker(ordinal, marker))
+        self.server.parts.core.runtime.write(PartitionMarkers(parts.core.directory).partition_marker(ordinal, marker))
 
     async def _append_behind_the_coordinators_back(self) -> None:
-        loaded = self.server.parts.snapshots.loaded
-        assert loaded is not None
-        placed = loaded.directory.place("t", b"", 0)
+        parts = self.server.parts
+        placed = parts.core.directory.place("t", b"", 0)
         header = BatchHeader(
             base_offset=0,
             record_count=1,
@@ -343,7 +339,7 @@ class BusyServer:
         def decide(log: LogShard, turn: Turn) -> Decision:
             return log.decide_append(Append(placed.ref.ordinal, header, (bytes(56), bytes(24)), is_admitted=True), turn)
 
-        await self.server.parts.runtime.write(Operation(placed.shard, decide))
+        await self.server.parts.core.runtime.write(Operation(placed.shard, decide))
 
 
 def in_flight(snapshot: Snapshot, method: str) -> Sample:

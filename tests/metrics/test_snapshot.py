@@ -33,7 +33,7 @@ async def test_a_server_that_loads_says_so_and_tells_nothing_that_it_does_not_kn
 async def test_a_server_that_works_and_one_that_failed() -> None:
     async with in_process_server() as server:
         assert states(server.parts.snapshots()) == {"active"}
-        server.parts.runtime.fail(OSError("the disk"))
+        server.parts.core.runtime.fail(OSError("the disk"))
         assert states(server.parts.snapshots()) == {"failed"}
 
 

@@ -150,7 +150,7 @@ async def test_a_defect_between_two_operations_stops_the_server_instead_of_being
     def break_down(_shards: object) -> None:
         raise KeyError("ours")
 
-    server.parts.runtime.on_durable_change(break_down)
+    server.parts.core.runtime.on_durable_change(break_down)
     calls = Calls(server)
     calls.init("a")
     assert (await calls.started[0]).error_code == 0

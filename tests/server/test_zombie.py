@@ -29,8 +29,7 @@ async def add_without_a_record(busy: BusyServer, name: str, identity: Identity, 
 
 async def marker_of_a_later_coordinator(server: InProcessServer, identity: Identity, partition: int) -> None:
     """It has read the same PREPARE, the first outcome of all, and finishes it."""
-    loaded = server.parts.snapshots.loaded
-    assert loaded is not None
+    parts = server.parts
     marker = Marker(
         producer_id=identity[0],
         txn_epoch=identity[1],
@@ -39,8 +38,8 @@ async def marker_of_a_later_coordinator(server: InProcessServer, identity: Ident
         outcome=Outcome.COMMIT,
         csn=1,
     )
-    ordinal = loaded.directory.resolve("t", b"", partition).ordinal
-    await server.parts.runtime.write(PartitionMarkers(loaded.directory).partition_marker(ordinal, marker))
+    ordinal = parts.core.directory.resolve("t", b"", partition).ordinal
+    await server.parts.core.runtime.write(PartitionMarkers(parts.core.directory).partition_marker(ordinal, marker))
 
 
 async def state_of(busy: BusyServer, name: str) -> str | int:
@@ -68,7 +67,7 @@ async def test_a_fenced_shard_is_let_go_and_can_be_taken_back() -> None:
         )
         await busy.opened(next(others))
 
-        await server.parts.loader.load(ShardKey(Coordinator.TRANSACTIONS, shard_of("billing", SHARD_COUNT)))
+        await server.parts.core.loader.load(ShardKey(Coordinator.TRANSACTIONS, shard_of("billing", SHARD_COUNT)))
         await busy.until_state("CompleteCommit")
         assert await state_of(busy, "billing") == "CompleteCommit"
         assert busy.note()["txn_coordinator_marker_alarms_total"] == {("TRANSACTION_COORDINATOR_FENCED",): 1}

@@ -24,8 +24,8 @@ class Counters:
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
         self.driver = HandDriver(store, ManualClock())
-        self.driver.load(counters_kind(self.driver.runtime))
-        self.shard: CountersShard = self.driver.runtime.shard(COUNTERS)
+        self.shard = CountersShard(self.driver.runtime.journal)
+        self.driver.load(counters_kind(self.shard))
 
     def take(self, *, is_for_plain: bool = False) -> list[int]:
         """Take an id; it is in the list once it may be told."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from coordinator_core.assembly import Core
 from coordinator_server.wire.groups.administration.servicer import AdministrationServicer
 from coordinator_server.wire.groups.classic.servicer import ClassicServicer
 from coordinator_server.wire.groups.committed.servicer import OffsetServicer
 from coordinator_server.wire.groups.consumer.servicer import ConsumerServicer
-from group_coordinator.parts import GroupSurroundings, group_services
 
 
-def group_servicers(around: GroupSurroundings) -> list[object]:
+def group_servicers(core: Core) -> list[object]:
     """One object per part; together they have one function per method of GroupService."""
-    services, authorizer = group_services(around), around.authorizer
+    services, authorizer = core.groups, core.authorizer
     return [
         ClassicServicer(services.classic, authorizer),
-        ConsumerServicer(services.consumer, around.topics, authorizer, around.config.consumer_assignors[0]),
+        ConsumerServicer(services.consumer, core.directory, authorizer, core.config.groups.consumer_assignors[0]),
         OffsetServicer(services.offsets),
         AdministrationServicer(services.administration, authorizer),
     ]

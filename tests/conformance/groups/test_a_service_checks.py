@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from coordinator_api.v1 import group_pb2, transaction_pb2
 from coordinator_protocol.errors import ErrorCode
@@ -55,7 +55,7 @@ def found_shards(room: ClassicRoom, group_ids: list[str]) -> list[Any]:
     inside = room.inside
     servicer = TransactionServicer(
         inside.transactions,
-        cast(Any, None),
+        inside.transact,
         catalog=inside.directory,
         authorizer=AllowAll(),
         address=NodeAddress(1, "here", 7070),

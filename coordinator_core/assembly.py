@@ -1,0 +1,296 @@
+"""The assembly: every part of the inside, made and joined here and nowhere else.
+
+`assemble` needs no stored state. Then whoever runs the core loads it: first what all shards share
+(`Core.load_shared`), after which calls may come in, and then the shards (`Core.load_shards`), each of which serves as
+soon as it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from coordinator_core.config import CoreConfig
+from coordinator_core.markers import LocalMarkers
+from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.identity import new_uuid
+from coordinator_runtime.late_answers import LateAnswers
+from coordinator_runtime.loader import ShardKind, ShardLoader
+from coordinator_runtime.pending import Pending, all_of
+from coordinator_runtime.ports import AllowAll, Authorizer
+from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.store import Store
+from coordinator_runtime.worker import Worker
+from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
+from group_coordinator.committed.participant import GroupMarkers, OffsetsOfTopics
+from group_coordinator.committed.transacted import TransactedGroups
+from group_coordinator.loading import GroupRouter, groups_kind, send_members_away_with_their_shard
+from group_coordinator.news import News
+from group_coordinator.part import GroupPart
+from group_coordinator.parts import GroupServices, GroupSurroundings, group_services
+from group_coordinator.registry import PARTS
+from partition_log.batch_checks import BatchChecks
+from partition_log.catalog.directory import TopicDirectory
+from partition_log.catalog.shard import CatalogShard
+from partition_log.catalog.state import CATALOG_KEY
+from partition_log.foreign_markers import ForeignMarkers
+from partition_log.loading import catalog_kind, partitions_kind
+from partition_log.markers import PartitionMarkers
+from partition_log.open_transactions import PartitionTransactions
+from partition_log.service import LogService
+from partition_log.topics import TopicService, TopicUsers
+from partition_log.transacted import TransactedBatches
+from txn_coordinator.administration import TransactionAdministration
+from txn_coordinator.counters import COUNTERS, CountersShard
+from txn_coordinator.hanging import HangingTransactions
+from txn_coordinator.history import TransactionHistory
+from txn_coordinator.loading import (
+    TransactionConfig,
+    counters_kind,
+    leave_markers_to_the_next_load,
+    transactions_kind,
+)
+from txn_coordinator.marker_sender import MarkerSender
+from txn_coordinator.owners import ProducerOwners
+from txn_coordinator.service import TransactionService
+from txn_coordinator.transact import TransactParts, TransactService
+from txn_coordinator.verifier import CoordinatorVerifier
+
+LOADED_LAST = (Coordinator.LOG, Coordinator.GROUPS, Coordinator.TRANSACTIONS)
+"""In this order: what transactions owe, they owe to partitions and groups."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the core needs of the world, besides its store."""
+
+    worker: Worker
+    """Computes large targets of groups."""
+    payload_worker: Worker
+    """Checks large payloads, so that neither waits for the other."""
+    assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: SERVER_ASSIGNORS)
+    """Those that `GroupConfig.consumer_assignors` may name."""
+    group_parts: Sequence[GroupPart] = PARTS
+    """The kinds of groups, and what else is kept with groups."""
+    new_topic_id: Callable[[], bytes] = new_uuid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transactions:
+    """All that callers ask of transactions."""
+
+    service: TransactionService
+    transact: TransactService
+    history: TransactionHistory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """All that callers ask of topics and their records."""
+
+    topics: TopicService
+    records: LogService
+    foreign_markers: ForeignMarkers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admin:
+    """All that administrators ask."""
+
+    transactions: TransactionAdministration
+    hanging: HangingTransactions
+    shards: ShardLoader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Core:
+    """The inside of one server. Callers use the first four; the rest is for whoever runs it."""
+
+    transactions: Transactions
+    log: Log
+    groups: GroupServices
+    admin: Admin
+    runtime: Runtime
+    store: Store
+    config: CoreConfig
+    authorizer: Authorizer
+    loader: ShardLoader
+    directory: TopicDirectory
+    markers: LocalMarkers
+    sender: MarkerSender
+    checks: BatchChecks
+    answers: LateAnswers
+    news: News
+
+    def load_shared(self) -> Pending[None]:
+        """Read what all shards share. The reply is refused if it cannot be read: then nothing can be served."""
+        return all_of([self.loader.load(CATALOG_KEY), self.loader.load(COUNTERS)]).map(lambda _loaded: None)
+
+    def load_shards(self) -> Pending[int]:
+        """Read the shards. The reply comes when each serves or cannot be read: how many those are, which the others do
+        not need."""
+        return all_of([self.loader.load_all(coordinator) for coordinator in LOADED_LAST]).map(sum)
+
+    def retire(self, shard: ShardKey, coordinator_epoch: int) -> None:
+        """Serve a shard no longer: a newer owner of it was met, and a zombie serves nobody."""
+
+        def let_go() -> None:
+            # Unless it was loaded again meanwhile, under a later coordinator epoch.
+            if self.loader.standing(shard).coordinator_epoch == coordinator_epoch:
+                self.loader.unload(shard)
+
+        # Later, because this is told in the middle of a step of the runtime.
+        self.runtime.arm(("fenced", shard), 0, let_go)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Foundation:
+    """What several parts are made from."""
+
+    runtime: Runtime
+    store: Store
+    config: CoreConfig
+    surroundings: Surroundings
+    authorizer: Authorizer
+    directory: TopicDirectory
+    router: GroupRouter
+    partition_markers: PartitionMarkers
+    markers: LocalMarkers
+    owners: ProducerOwners
+    checks: BatchChecks
+
+
+def assemble(
+    runtime: Runtime,
+    store: Store,
+    config: CoreConfig,
+    surroundings: Surroundings,
+    authorizer: Authorizer | None = None,
+) -> Core:
+    """All parts, joined, with nothing loaded. Everybody may do everything unless an authorizer is given."""
+    catalog, counters = CatalogShard(runtime.journal, shard_count=config.shard_count), CountersShard(runtime.journal)
+    directory, router = TopicDirectory(catalog), GroupRouter(config.shard_count)
+    partition_markers = PartitionMarkers(directory)
+    base = _Foundation(
+        runtime=runtime,
+        store=store,
+        config=config,
+        surroundings=surroundings,
+        authorizer=authorizer if authorizer is not None else AllowAll(),
+        directory=directory,
+        router=router,
+        partition_markers=partition_markers,
+        markers=LocalMarkers(partition_markers, GroupMarkers(router)),
+        owners=ProducerOwners(runtime),
+        checks=BatchChecks(surroundings.payload_worker, config.limits),
+    )
+    loader = ShardLoader(runtime, store)
+    for kind in _kinds(base, catalog, counters):
+        loader.add(kind)
+    open_transactions = PartitionTransactions(runtime, directory)
+    sender = MarkerSender(runtime, base.markers, open_transactions)
+    leave_markers_to_the_next_load(loader, sender)
+    answers, news = LateAnswers(runtime, waiting_max=config.group_waits_max), News(runtime)
+    send_members_away_with_their_shard(loader, router, answers, news)
+    service = TransactionService(
+        runtime, limits=config.limits, shard_count=config.shard_count, sender=sender, sequences=partition_markers
+    )
+    verifier = CoordinatorVerifier(runtime, service.shard_key)
+    log = _log(base, verifier)
+    core = Core(
+        transactions=_transactions(base, service, log.records),
+        log=log,
+        groups=_groups(base, verifier, answers, news),
+        admin=Admin(
+            transactions=TransactionAdministration(runtime, service.shard_key, base.authorizer),
+            hanging=HangingTransactions(runtime, base.owners, open_transactions, base.markers),
+            shards=loader,
+        ),
+        runtime=runtime,
+        store=store,
+        config=config,
+        authorizer=base.authorizer,
+        loader=loader,
+        directory=directory,
+        markers=base.markers,
+        sender=sender,
+        checks=base.checks,
+        answers=answers,
+        news=news,
+    )
+    sender.on_fenced = core.retire
+    return core
+
+
+def _kinds(base: _Foundation, catalog: CatalogShard, counters: CountersShard) -> Sequence[ShardKind]:
+    """What shards there are."""
+    runtime, config = base.runtime, base.config
+    transaction_config = TransactionConfig(
+        limits=config.limits,
+        two_phase=config.two_phase,
+        shard_count=config.shard_count,
+        transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+    )
+    return (
+        catalog_kind(catalog),
+        counters_kind(counters),
+        partitions_kind(runtime, base.directory, shard_count=config.shard_count, config=config.partitions),
+        groups_kind(
+            runtime,
+            topics=base.directory,
+            config=config.groups,
+            shard_count=config.shard_count,
+            assignors=base.surroundings.assignors,
+            parts=base.surroundings.group_parts,
+        ),
+        transactions_kind(runtime, counters=counters, markers=base.markers, config=transaction_config),
+    )
+
+
+def _transactions(base: _Foundation, service: TransactionService, records: LogService) -> Transactions:
+    runtime, authorizer = base.runtime, base.authorizer
+    parts = TransactParts(
+        TransactedBatches(base.store, base.directory, authorizer, base.checks, records.fetcher.damage),
+        TransactedGroups(base.router, base.directory, authorizer),
+    )
+    return Transactions(
+        service=service,
+        transact=TransactService(runtime, service.shard_key, parts, authorizer),
+        history=TransactionHistory(runtime, base.store, service.shard_key),
+    )
+
+
+def _log(base: _Foundation, verifier: CoordinatorVerifier) -> Log:
+    runtime, directory, authorizer = base.runtime, base.directory, base.authorizer
+    return Log(
+        topics=TopicService(
+            runtime,
+            directory,
+            users=TopicUsers(verifier, OffsetsOfTopics(base.router)),
+            authorizer=authorizer,
+            limits=base.config.limits,
+            new_topic_id=base.surroundings.new_topic_id,
+        ),
+        records=LogService(
+            runtime, base.store, directory, verifier=verifier, authorizer=authorizer, checks=base.checks
+        ),
+        foreign_markers=ForeignMarkers(runtime, directory, guard=base.owners, authorizer=authorizer),
+    )
+
+
+def _groups(base: _Foundation, verifier: CoordinatorVerifier, answers: LateAnswers, news: News) -> GroupServices:
+    return group_services(
+        GroupSurroundings(
+            runtime=base.runtime,
+            router=base.router,
+            config=base.config.groups,
+            authorizer=base.authorizer,
+            catalog=base.directory,
+            topics=base.directory,
+            verifier=verifier,
+            answers=answers,
+            news=news,
+            worker=base.surroundings.worker,
+            assignors=base.surroundings.assignors,
+        )
+    )

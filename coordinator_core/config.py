@@ -1,0 +1,28 @@
+"""How the core is configured, by whoever assembles it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from coordinator_protocol.limits import Limits
+from coordinator_runtime.late_answers import WAITING_MAX
+from group_coordinator.config import GroupConfig
+from partition_log.state import PartitionConfig
+from txn_coordinator.shard import EXPIRATION_MS, TwoPhase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreConfig:
+    """What is promised to callers, and what is kept for how long."""
+
+    limits: Limits = field(default_factory=Limits)
+    shard_count: int = 64
+    """Shards of transactional ids, of groups and of partitions. A store keeps the number that it was created with."""
+    two_phase: TwoPhase = TwoPhase.FUSED
+    two_phase_commit_enable: bool = False
+    """Whether callers may take part in somebody else's two-phase commit (KIP-939)."""
+    transactional_id_expiration_ms: int = EXPIRATION_MS
+    partitions: PartitionConfig = field(default_factory=PartitionConfig)
+    groups: GroupConfig = field(default_factory=GroupConfig)
+    group_waits_max: int = WAITING_MAX
+    """Calls that may wait for other members of their groups."""

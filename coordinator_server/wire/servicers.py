@@ -1,0 +1,40 @@
+"""All servicers of one server: together they have one function for every method that it serves."""
+
+from __future__ import annotations
+
+from coordinator_core.assembly import Core
+from coordinator_server.wire.admin.servicer import Administration, AdminServicer
+from coordinator_server.wire.admin.shard_servicer import ShardServicer
+from coordinator_server.wire.groups.servicers import group_servicers
+from coordinator_server.wire.log.servicer import LogServicer
+from coordinator_server.wire.transactions.servicer import NodeAddress as NodeAddress
+from coordinator_server.wire.transactions.servicer import TransactionServicer
+
+
+def servicers(core: Core, address: NodeAddress) -> list[object]:
+    """The servicers of a core, whose clients reach it at this address."""
+    transactions, log, admin = core.transactions, core.log, core.admin
+    return [
+        TransactionServicer(
+            transactions.service,
+            transactions.transact,
+            catalog=core.directory,
+            authorizer=core.authorizer,
+            address=address,
+            history=transactions.history,
+            two_phase_commit=core.config.two_phase_commit_enable,
+        ),
+        LogServicer(log.topics, log.records, log.foreign_markers),
+        AdminServicer(
+            core.config.limits,
+            Administration(
+                transactions=admin.transactions,
+                hanging=admin.hanging,
+                catalog=core.directory,
+                authorizer=core.authorizer,
+                clock=core.runtime.clock,
+            ),
+        ),
+        ShardServicer(admin.shards, core.authorizer),
+        *group_servicers(core),
+    ]

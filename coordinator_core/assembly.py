@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 from coordinator_core.config import CoreConfig
 from coordinator_core.markers import LocalMarkers
-from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.decision import CATALOG_KEY, Coordinator, ShardKey
 from coordinator_runtime.identity import new_uuid
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.loader import ShardKind, ShardLoader
 from coordinator_runtime.pending import Pending, all_of
-from coordinator_runtime.ports import AllowAll, Authorizer
+from coordinator_runtime.ports import ALLOW_ALL, Authorizer
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store
 from coordinator_runtime.worker import Worker
@@ -32,7 +32,6 @@ from group_coordinator.registry import PARTS
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.shard import CatalogShard
-from partition_log.catalog.state import CATALOG_KEY
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.loading import catalog_kind, partitions_kind
 from partition_log.markers import PartitionMarkers
@@ -165,7 +164,7 @@ def assemble(
     store: Store,
     config: CoreConfig,
     surroundings: Surroundings,
-    authorizer: Authorizer | None = None,
+    authorizer: Authorizer = ALLOW_ALL,
 ) -> Core:
     """All parts, joined, with nothing loaded. Everybody may do everything unless an authorizer is given."""
     catalog, counters = CatalogShard(runtime.journal, shard_count=config.shard_count), CountersShard(runtime.journal)
@@ -176,7 +175,7 @@ def assemble(
         store=store,
         config=config,
         surroundings=surroundings,
-        authorizer=authorizer if authorizer is not None else AllowAll(),
+        authorizer=authorizer,
         directory=directory,
         router=router,
         partition_markers=partition_markers,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -34,6 +34,10 @@ class ShardKey(NamedTuple):
 
     coordinator: Coordinator
     number: int
+
+
+CATALOG_KEY: Final = ShardKey(Coordinator.CATALOG, 0)
+"""The one shard of the topics."""
 
 
 class Turn(Struct, frozen=True, gc=False):
@@ -107,6 +111,25 @@ class CancelTimer(Struct, frozen=True):
     key: Hashable
 
 
+class TransactionInTheWay(Struct, frozen=True, gc=False):
+    """Park key of calls that wait for the end of a transactional id's transaction."""
+
+    transactional_id: str
+
+
+class ProducerInTheWay(Struct, frozen=True, gc=False):
+    """Park key of calls that wait for the checks of what the same producer sent before, outside transactions."""
+
+    producer_id: int
+
+
+class CheckInTheWay(Struct, frozen=True, gc=False):
+    """Park key of a call that waits for a check and holds up nobody else."""
+
+    call: int
+    """Unlike that of every other call that waits."""
+
+
 class Unpark(Struct, frozen=True):
     """Effect: what the calls parked under this key waited for has happened."""
 
@@ -153,6 +176,21 @@ class Decision(Struct, frozen=True):
     combine: Callable[[Sequence[Any]], Any] | None = None
     """Makes the reply from those of the shares, joins and attempts, in their order. None: the last one that is not
     None, see `reply`."""
+
+
+def once_durable(key: ShardKey, answer: object = None) -> Operation:
+    """An operation that changes nothing and gives an answer, or refuses if the answer is a Refused, once everything
+    that the shard holds now is durable.
+
+    For answers that rest on state which a crash would take back: "there is no such topic" may rest on a deletion that
+    is not on disk yet (promise 1)."""
+
+    def decide(_shard: object, _turn: Turn) -> Decision:
+        if isinstance(answer, Refused):
+            raise answer
+        return Decision(reply=answer)
+
+    return Operation(key, decide)
 
 
 class Shard(Protocol):

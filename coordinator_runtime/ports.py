@@ -285,6 +285,10 @@ class AllowAll:
         return True
 
 
+ALLOW_ALL: Final = AllowAll()
+"""For whoever has configured none."""
+
+
 class AnswerRoom(Protocol):
     """How many bytes of answers there may be that nobody has taken yet, by connection and in all."""
 

@@ -11,7 +11,7 @@ suite runs on both.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
@@ -129,10 +129,6 @@ class Store(Protocol):
 
     def last(self, family: Family, prefix: bytes) -> tuple[bytes, bytes] | None:
         """The greatest key that starts with the prefix, or None."""
-        ...
-
-    def atomic_domain(self, shard: int) -> Hashable:
-        """Shards with equal domains can share one commit group (design 9). One embedded store is one domain."""
         ...
 
     def close(self) -> None:

@@ -15,13 +15,12 @@ from coordinator_api.storage.v1 import runtime_pb2
 from coordinator_protocol.batch import HEADER_BYTES, BatchHeader, decode_header
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Marker, Outcome, decode_marker_payload
-from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.decision import CATALOG_KEY, Coordinator, ShardKey
 from coordinator_runtime.store import Family, StoreDamaged
 from partition_log import codec
 from partition_log.batches import batches as readable_batches
 from partition_log.catalog.codec import CatalogCodec
 from partition_log.catalog.records import CatalogRecord
-from partition_log.catalog.state import CATALOG_KEY
 from partition_log.state import EndedTransaction, PartitionHead, ProducerEntry
 from txn_coordinator.codec import TransactionCodec
 from txn_coordinator.records import TransactionChanged, TransactionUnreadable

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.authorization import require
-from coordinator_runtime.decision import Decision, Operation, Turn
+from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, Turn, once_durable
 from coordinator_runtime.pending import Pending, all_of
 from coordinator_runtime.ports import Authorizer, CallContext, MarkerGuard, PartitionName, Permission, ResourceType
 from coordinator_runtime.runtime import Runtime
 from partition_log.catalog.directory import TopicDirectory
-from partition_log.catalog.state import CATALOG_KEY
 from partition_log.shard import LogShard
 
 WRITES_MAX = 10_000
@@ -97,7 +95,7 @@ class ForeignMarkers:
         try:
             placed = self._directory.place(*name)
         except Refused as refusal:
-            return self._refuse_durably(refusal)
+            return self._runtime.write(once_durable(CATALOG_KEY, refusal), is_urgent=True)
         ordinal = placed.ref.ordinal
         check = self._guard.check(ordinal, marker)
 
@@ -105,14 +103,6 @@ class ForeignMarkers:
             return log.decide_marker_from_outside(ordinal, marker, check, turn)
 
         return self._runtime.write(Operation(placed.shard, decide), context, is_urgent=True)
-
-    def _refuse_durably(self, refusal: Refused) -> Pending[None]:
-        """That a partition is not there may rest on a deletion that is not on disk yet."""
-
-        def refuse(_catalog: object, _turn: Turn) -> NoReturn:
-            raise refusal
-
-        return self._runtime.write(Operation(CATALOG_KEY, refuse), is_urgent=True)
 
 
 def _check(marker: Marker) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
-from coordinator_runtime.decision import Decision, Operation, Turn
+from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, Turn, once_durable
 from partition_log.catalog.directory import TopicDirectory
-from partition_log.catalog.state import CATALOG_KEY
 from partition_log.shard import LogShard
 
 
@@ -21,7 +20,7 @@ class PartitionMarkers:
         durable. Refuses as `rules.judge_marker`."""
         shard = self._directory.shard_of(ordinal)
         if shard is None:
-            return Operation(CATALOG_KEY, lambda _catalog, _turn: Decision())
+            return once_durable(CATALOG_KEY)
 
         def decide(log: LogShard, turn: Turn) -> Decision:
             return log.decide_marker(ordinal, marker, turn)
@@ -33,7 +32,7 @@ class PartitionMarkers:
         partition."""
         shard = self._directory.shard_of(ordinal)
         if shard is None:
-            return Operation(CATALOG_KEY, lambda _catalog, _turn: Decision())
+            return once_durable(CATALOG_KEY)
 
         def decide(log: LogShard, _turn: Turn) -> Decision:
             return log.decide_seal(ordinal, producer_id, producer_epoch)
@@ -45,15 +44,10 @@ class PartitionMarkers:
         this epoch, in the transaction that is open there, has this sequence number."""
         shard = self._directory.shard_of(ordinal)
         if shard is None:
-            return Operation(CATALOG_KEY, _refuse_deleted)
+            deleted = "a partition of the transaction was deleted with its records; abort it"
+            return once_durable(CATALOG_KEY, Refused(ErrorCode.TRANSACTION_ABORTABLE, deleted))
 
         def decide(log: LogShard, _turn: Turn) -> Decision:
             return log.decide_check_last_sequence(ordinal, producer_id, producer_epoch, last_sequence)
 
         return Operation(shard, decide)
-
-
-def _refuse_deleted(_catalog: object, _turn: Turn) -> Decision:
-    raise Refused(
-        ErrorCode.TRANSACTION_ABORTABLE, "a partition of the transaction was deleted with its records; abort it"
-    )

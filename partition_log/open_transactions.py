@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from coordinator_runtime.decision import Coordinator, Decision, Operation, Turn
+from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Decision, Operation, Turn
 from coordinator_runtime.ports import OpenInPartition
 from coordinator_runtime.runtime import Runtime
 from partition_log.catalog.directory import TopicDirectory
-from partition_log.catalog.state import CATALOG_KEY
 from partition_log.shard import LogShard
 
 

@@ -21,7 +21,16 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.names import check_transactional_id
 from coordinator_protocol.producer_ids import is_plain
 from coordinator_runtime.checks import write_checked
-from coordinator_runtime.decision import Decision, Operation, Turn
+from coordinator_runtime.decision import (
+    CATALOG_KEY,
+    CheckInTheWay,
+    Decision,
+    Operation,
+    ProducerInTheWay,
+    TransactionInTheWay,
+    Turn,
+    once_durable,
+)
 from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import CallContext, Membership, PartitionName, TransactionVerifier
 from coordinator_runtime.runtime import Runtime
@@ -33,9 +42,6 @@ from partition_log.state import NO_OFFSET
 
 Place = Callable[[PartitionName], PlacedPartition]
 """Finds a partition that the caller may write. Raises Refused."""
-
-Hold = Callable[[Refused], Pending[ProduceResult]]
-"""Refuses once the state of the catalog that the refusal rests on is durable."""
 
 
 class _Placed(Struct, frozen=True):
@@ -56,9 +62,7 @@ class Appender:
         self._verifier = verifier
         self._checks = checks
 
-    def produce(
-        self, request: ProduceRequest, context: CallContext, *, place: Place, hold: Hold
-    ) -> Pending[list[ProduceResult]]:
+    def produce(self, request: ProduceRequest, context: CallContext, *, place: Place) -> Pending[list[ProduceResult]]:
         """One result per item, in the order sent, once everything that they rest on is durable.
 
         Raises Refused for the whole request, nothing appended: INVALID_REQUEST (transactional batches without an id, or
@@ -75,7 +79,8 @@ class Appender:
         results: list[Pending[ProduceResult] | None] = []
         for item, placed in zip(request.items, found, strict=True):
             if isinstance(placed, Refused):
-                results.append(_held(hold(placed), item.name))
+                refused = self._runtime.write(once_durable(CATALOG_KEY, placed), is_urgent=True)
+                results.append(_held(refused, item.name))
                 continue
             try:
                 if placed.ref.ordinal in named_twice:
@@ -104,7 +109,7 @@ class Appender:
         if not batches:
             return settled([])
         if transactional_id is not None:
-            return self._write(batches, transactional_id, context, ("transaction", transactional_id))
+            return self._write(batches, transactional_id, context, TransactionInTheWay(transactional_id))
         producers = dict.fromkeys([batch.header.producer_id for batch in batches])
         if len(producers) == 1:
             return self._write(batches, None, context, self._queue_of(batches))
@@ -121,11 +126,11 @@ class Appender:
         """Where batches of one producer outside of a transaction wait for their check, or behind others; None: nothing
         is in their way. Batches of no producer have no order that anybody could rely on."""
         producer_id = batches[0].header.producer_id
-        key = ("producer", producer_id)
+        key = ProducerInTheWay(producer_id)
         is_checked = all(batch.check is None for batch in batches)
         if is_checked and (producer_id == NO_PRODUCER_ID or not self._runtime.has_parked(key)):
             return None
-        return key if producer_id != NO_PRODUCER_ID else ("batch", id(batches))
+        return key if producer_id != NO_PRODUCER_ID else CheckInTheWay(id(batches))
 
     def _write(
         self,

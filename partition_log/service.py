@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_topic_name
 from coordinator_runtime.authorization import require
-from coordinator_runtime.decision import Decision, Operation, Turn
+from coordinator_runtime.decision import CATALOG_KEY, once_durable
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import (
     Authorizer,
@@ -29,7 +29,7 @@ from coordinator_runtime.store import Store, StoreUnreadable
 from partition_log.batch_checks import BatchChecks
 from partition_log.batches import LogDamaged
 from partition_log.catalog.directory import TopicDirectory
-from partition_log.catalog.state import CATALOG_KEY, PlacedPartition
+from partition_log.catalog.state import PlacedPartition
 from partition_log.counting import count_records
 from partition_log.fetch import Fetcher
 from partition_log.produce import Appender
@@ -80,9 +80,7 @@ class LogService:
         transactional_id = request.transactional_id
         if transactional_id is not None:
             require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-        return self._appender.produce(
-            request, context, place=partial(self._place, Permission.WRITE, context), hold=self._hold
-        )
+        return self._appender.produce(request, context, place=partial(self._place, Permission.WRITE, context))
 
     def fetch(self, request: FetchRequest, context: CallContext) -> Pending[list[FetchResult]]:
         """Read batches; one result per partition. Waits as long as the request says. May be refused as
@@ -178,14 +176,7 @@ class LogService:
             raise self._directory.refuse_unresolved(placed.ref.topic)
         return head
 
-    def _hold(self, refusal: Refused) -> Pending[ProduceResult]:
-        def refuse(_catalog: object, _turn: Turn) -> NoReturn:
-            raise refusal
-
-        return self._runtime.write(Operation(CATALOG_KEY, refuse), is_urgent=True)
-
     def _when_catalog_durable(self, results: list[ResultT], errors: Sequence[object]) -> Pending[list[ResultT]]:
         if not any(errors):
             return settled(results)
-        nothing: Pending[None] = self._runtime.write(Operation(CATALOG_KEY, lambda _c, _t: Decision()), is_urgent=True)
-        return nothing.map(lambda _nothing: results)
+        return self._runtime.write(once_durable(CATALOG_KEY, results), is_urgent=True)

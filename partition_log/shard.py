@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import islice
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
-from coordinator_runtime.decision import Decision, Operation, Record, ShardKey, Shared, Turn
+from coordinator_runtime.decision import Decision, Operation, Record, ShardKey, Shared, Turn, once_durable
 from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
 from coordinator_runtime.ports import OpenInPartition
 from coordinator_runtime.timeline import Journal, TimelineMap
@@ -128,7 +127,7 @@ class LogShard:
                 verdict = rules.judge_append(entry, batch, is_admitted=True, log_start_offset=log_start_offset)
             except Refused as refusal:
                 # It is asked all the same, because its refusal comes first.
-                return Decision(joins=(*joins, Operation(self.key, partial(_refuse, refusal))))
+                return Decision(joins=(*joins, once_durable(self.key, refusal)))
         if verdict is _APPEND:
             draft.append(batch, append.offsetless)
             record, grew = draft.record()
@@ -314,10 +313,6 @@ class LogShard:
         partition = self._partitions.get(ordinal)
         assert partition is not None, f"partition {ordinal} is written and does not exist"
         return partition
-
-
-def _refuse(refusal: Refused, _shard: object, _turn: Turn) -> NoReturn:
-    raise refusal
 
 
 def _unknown() -> Refused:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_runtime.authorization import require
-from coordinator_runtime.decision import Decision, Operation, Turn
+from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, Turn
 from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import (
     Authorizer,
@@ -22,7 +22,7 @@ from coordinator_runtime.runtime import Runtime
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.rules import NewTopic, check_new_topic, repeated_names
 from partition_log.catalog.shard import CatalogShard
-from partition_log.catalog.state import CATALOG_KEY, Topic
+from partition_log.catalog.state import Topic
 from partition_log.requests import TopicDescription, TopicName, TopicResult
 from partition_log.shard import LogShard
 

@@ -20,7 +20,7 @@ from coordinator_protocol.batch import (
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.authorization import require
-from coordinator_runtime.decision import Decision, Operation, ShardKey, Shared, Turn
+from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, ShardKey, Shared, Turn, once_durable
 from coordinator_runtime.pending import Pending, all_of
 from coordinator_runtime.ports import (
     Authorizer,
@@ -37,7 +37,7 @@ from coordinator_runtime.transact import NO_OFFSET, PlacedBatches
 from partition_log import codec
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.directory import TopicDirectory
-from partition_log.catalog.state import CATALOG_KEY, PlacedPartition
+from partition_log.catalog.state import PlacedPartition
 from partition_log.damage import DamageWatch
 from partition_log.shard import Append, LogShard
 
@@ -138,7 +138,7 @@ class TransactedBatches:
                 appends[ordinal] = those = [append]
                 writes.append(BatchWrite(ordinal, placed, those))
             targets.append(ref)
-        refusal = None if missing is None else Operation(CATALOG_KEY, partial(_refuse, missing))
+        refusal = None if missing is None else once_durable(CATALOG_KEY, missing)
         return PlacedBatches(targets, writes, refusal, all_of(checks) if checks else None)
 
     def first_offset(self, ordinal: int, producer_id: int, outcome: Outcome, csn: int) -> int:
@@ -217,7 +217,3 @@ def _of_partition(name: PartitionRef | PartitionName, refusal: Refused) -> Refus
 
 def _fail_of_partition(ref: PartitionRef, error: Exception) -> NoReturn:
     raise _of_partition(ref, error) if isinstance(error, Refused) else error
-
-
-def _refuse(refusal: Refused, _catalog: object, _turn: Turn) -> NoReturn:
-    raise refusal

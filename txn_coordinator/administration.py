@@ -15,11 +15,11 @@ from typing import Final
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.names import check_transactional_id
 from coordinator_runtime.authorization import require
-from coordinator_runtime.decision import Coordinator, Operation, ShardKey
+from coordinator_runtime.decision import Coordinator, Operation, ShardKey, TransactionInTheWay
 from coordinator_runtime.pending import Pending, all_of, failed, settled
 from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType
 from coordinator_runtime.runtime import Runtime
-from txn_coordinator.shard import Acted, Asked, FenceBegun, TransactionShard, fence_operation, park_key
+from txn_coordinator.shard import Acted, Asked, FenceBegun, TransactionShard, fence_operation
 from txn_coordinator.state import Transaction, TransactionState
 
 IDS_MAX: Final = 1_000
@@ -110,9 +110,9 @@ class TransactionAdministration:
             again = fence_operation(operation.shard, transactional_id, Asked(), begun=reply.acted)
             return self._fence(again, transactional_id, context, is_continued=True)
 
-        park = park_key(transactional_id)
+        park_key = TransactionInTheWay(transactional_id)
         written: Pending[Acted | FenceBegun] = self._runtime.write(
-            operation, context, park_key=park, is_continued=is_continued
+            operation, context, park_key=park_key, is_continued=is_continued
         )
         return written.then(after)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey
+from coordinator_runtime.decision import Coordinator, ShardKey, once_durable
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.rows import HistoryRow, StateRows
 from coordinator_runtime.runtime import Runtime
@@ -67,7 +67,7 @@ class TransactionHistory:
         assert isinstance(rows, StateRows), "transactional ids have a history"
         search = _Search(self._runtime, self._store, rows, shard, transactional_id.encode(), limit)
         # What is staged by now is searched, and only once it is durable.
-        durable: Pending[None] = self._runtime.write(Operation(shard, lambda _s, _t: Decision()), is_urgent=True)
+        durable: Pending[None] = self._runtime.write(once_durable(shard), is_urgent=True)
         return durable.then(lambda _nothing: search.start())
 
 

@@ -21,7 +21,18 @@ from msgspec import Struct
 
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker
-from coordinator_runtime.decision import CancelTimer, Decision, Effect, Operation, Record, ShardKey, Share, Turn, Unpark
+from coordinator_runtime.decision import (
+    CancelTimer,
+    Decision,
+    Effect,
+    Operation,
+    Record,
+    ShardKey,
+    Share,
+    TransactionInTheWay,
+    Turn,
+    Unpark,
+)
 from coordinator_runtime.ports import GroupWrite, MarkerPort, PartitionWrite
 from txn_coordinator import rules
 from txn_coordinator.counters import CountersShard
@@ -129,7 +140,7 @@ class Outcomes:
             reply,
             (*records, changed(self._key, planned)),
             (*checks, *markers, *then),
-            effects=(disarm, Unpark(park_key(current.transactional_id))),
+            effects=(disarm, Unpark(TransactionInTheWay(current.transactional_id))),
             events=(decided, TransactionStepped(prepared, planned)),
         )
 
@@ -232,7 +243,7 @@ def decide_complete(current: Transaction, key: ShardKey, turn: Turn) -> Decision
     completed = rules.complete(current, now_ms=turn.now_ms)
     return Decision(
         records=(changed(key, completed),),
-        effects=(Unpark(park_key(current.transactional_id)),),
+        effects=(Unpark(TransactionInTheWay(current.transactional_id)),),
         events=(TransactionStepped(current, completed),),
     )
 
@@ -245,11 +256,6 @@ def complete_operation(key: ShardKey, transactional_id: str, csn: int) -> Operat
 def changed(key: ShardKey, transaction: Transaction) -> Record:
     """The record of a step."""
     return Record(key, TransactionChanged(transaction), cause=transaction.cause)
-
-
-def park_key(transactional_id: str) -> tuple[str, str]:
-    """What calls that meet a transaction being completed wait for."""
-    return ("transaction", transactional_id)
 
 
 def timer_key(transactional_id: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.hashing import shard_of
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_transactional_id
-from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
+from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, TransactionInTheWay, Turn
 from coordinator_runtime.patterns import Pattern
 from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import CallContext, PartitionSequences
@@ -23,7 +23,7 @@ from coordinator_runtime.runtime import Runtime
 from txn_coordinator import rules
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.marker_sender import MarkerSender
-from txn_coordinator.outcomes import Ended, park_key
+from txn_coordinator.outcomes import Ended
 from txn_coordinator.shard import AbortStarted, Initialised, TransactionShard
 from txn_coordinator.state import IDLE, Identity, Transaction, TransactionState
 
@@ -129,8 +129,8 @@ class TransactionService:
                 )
             return self._init(operation, transactional_id, context, is_continued=True)
 
-        park = park_key(transactional_id)
-        return self._runtime.write(operation, context, park_key=park, is_continued=is_continued).then(after)
+        park_key = TransactionInTheWay(transactional_id)
+        return self._runtime.write(operation, context, park_key=park_key, is_continued=is_continued).then(after)
 
     def add_to_transaction(
         self, transactional_id: str, identity: Identity, additions: rules.Additions, context: CallContext
@@ -243,7 +243,8 @@ class TransactionService:
     def _write(
         self, operation: Operation, transactional_id: str, context: CallContext, *, is_urgent: bool = False
     ) -> Pending:  # type: ignore[type-arg]  # the reply type is the operation's
-        return self._runtime.write(operation, context, park_key=park_key(transactional_id), is_urgent=is_urgent)
+        park_key = TransactionInTheWay(transactional_id)
+        return self._runtime.write(operation, context, park_key=park_key, is_urgent=is_urgent)
 
 
 def _id_matcher(pattern: str) -> Callable[[str], bool]:

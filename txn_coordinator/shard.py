@@ -46,7 +46,6 @@ from txn_coordinator.outcomes import SendMarkers as SendMarkers
 from txn_coordinator.outcomes import Transacted as Transacted
 from txn_coordinator.outcomes import TwoPhase as TwoPhase
 from txn_coordinator.outcomes import complete_operation as complete_operation
-from txn_coordinator.outcomes import park_key as park_key
 from txn_coordinator.records import TransactionChanged, TransactionForgotten, TransactionUnreadable
 from txn_coordinator.state import IDLE, PREPARED, TAKEN_OVER, Identity, Transaction, TransactionState
 

@@ -16,7 +16,7 @@ from coordinator_protocol.marker import Outcome
 from coordinator_protocol.names import check_transactional_id
 from coordinator_runtime.authorization import require
 from coordinator_runtime.checks import write_checked
-from coordinator_runtime.decision import Operation, ShardKey
+from coordinator_runtime.decision import Operation, ShardKey, TransactionInTheWay
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import (
     Authorizer,
@@ -30,7 +30,7 @@ from coordinator_runtime.ports import (
 from coordinator_runtime.requests import ClientBatch, GroupOffsets
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.transact import NO_OFFSET, PlacedBatches, TransactedOffsets, TransactedPartitions
-from txn_coordinator.outcomes import Contribution, Ended, Transacted, park_key
+from txn_coordinator.outcomes import Contribution, Ended, Transacted
 from txn_coordinator.rules import Additions, TransactRequest
 from txn_coordinator.shard import PlacedTransact
 from txn_coordinator.state import Identity
@@ -100,9 +100,9 @@ class TransactService:
         operation = Operation(
             self._shard_of_id(transactional_id), lambda shard, turn: shard.decide_transact(transact, turn)
         )
-        park = park_key(transactional_id)
+        park_key = TransactionInTheWay(transactional_id)
         written: Pending[Transacted] = write_checked(
-            self._runtime, operation, context, check=placed.check, park_key=park
+            self._runtime, operation, context, check=placed.check, park_key=park_key
         )
         return written.map(lambda transacted: self._result(transacted, command, placed))
 

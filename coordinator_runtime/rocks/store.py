@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -174,10 +174,6 @@ class RocksStore(RocksReads):
         """The version of the newest group that was written, 0 for a new store. Raises StoreFailed after a failure."""
         self._check_usable()
         return self._version
-
-    def atomic_domain(self, shard: int) -> Hashable:
-        """One for all shards: they share this directory."""
-        return self.directory
 
     def statistics(self) -> StoreStatistics:
         """Sizes as RocksDB knows them now. Raises StoreFailed after a failure."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, NoReturn, TypeVar
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
 from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_protocol.names import check_group_id, check_transactional_id
 from coordinator_runtime.authorization import require
-from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
+from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, TransactionInTheWay, Turn, once_durable
 from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import (
     Authorizer,
@@ -50,8 +50,7 @@ from group_coordinator.shard import GroupShard
 
 ReplyT = TypeVar("ReplyT")
 
-_CATALOG: Final = ShardKey(Coordinator.CATALOG, 0)
-_WAIT_FOR_CATALOG: Final = Operation(_CATALOG, lambda _catalog, _turn: Decision())
+_WAIT_FOR_CATALOG: Final = once_durable(CATALOG_KEY)
 """Joined to what rests on the catalog: it is answered when the catalog is durable as it was then."""
 
 
@@ -113,7 +112,7 @@ class OffsetService:
 
         ask = self._verifier.verify_group if context.client_txn_version == 1 else self._verifier.add_group
         operation = ask(membership, group_id, keep)
-        return self._runtime.write(operation, context, park_key=("transaction", transactional_id))
+        return self._runtime.write(operation, context, park_key=TransactionInTheWay(transactional_id))
 
     def fetch(
         self, fetches: Sequence[OffsetFetch], context: CallContext, *, require_stable: bool
@@ -154,7 +153,7 @@ class OffsetService:
         try:
             check_fetch(shard, fetch)
         except Refused as refusal:
-            return self._runtime.write(Operation(key, partial(_refuse, refusal)), context)
+            return self._runtime.write(once_durable(key, refusal), context)
         offsets = read_durable(shard, fetch, placed)
         return self._when_catalog_durable(offsets) if _are_some_refused(placed or ()) else settled(offsets)
 
@@ -179,8 +178,7 @@ class OffsetService:
         return self._runtime.write(Operation(self._router.shard_key(group_id), decide), context)
 
     def _when_catalog_durable(self, reply: ReplyT) -> Pending[ReplyT]:
-        nothing: Pending[None] = self._runtime.write(_WAIT_FOR_CATALOG, is_urgent=True)
-        return nothing.map(lambda _nothing: reply)
+        return self._runtime.write(once_durable(CATALOG_KEY, reply), is_urgent=True)
 
 
 def _are_some_refused(placed: Sequence[Placed]) -> bool:
@@ -199,7 +197,3 @@ def _waiting_for_catalog(
         return replace(decision, joins=(*decision.joins, _WAIT_FOR_CATALOG))
 
     return decide_and_wait
-
-
-def _refuse(refusal: Refused, _shard: GroupShard, _turn: Turn) -> NoReturn:
-    raise refusal

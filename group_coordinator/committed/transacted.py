@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NoReturn
 
 from msgspec.structs import replace
 
@@ -15,7 +14,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
 from coordinator_protocol.names import check_group_id
 from coordinator_runtime.authorization import require
-from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
+from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, ShardKey, Turn, once_durable
 from coordinator_runtime.ports import Authorizer, CallContext, Membership, Permission, ResourceType, TopicCatalog
 from coordinator_runtime.requests import GroupOffsets
 from group_coordinator.committed.decisions import decide_txn_commit, decide_txn_commit_and_end
@@ -23,8 +22,6 @@ from group_coordinator.committed.placing import Placing
 from group_coordinator.committed.requests import Placed, TxnOffsetCommit
 from group_coordinator.loading import GroupRouter
 from group_coordinator.shard import GroupShard
-
-_CATALOG = ShardKey(Coordinator.CATALOG, 0)
 
 
 class OffsetsWrite:
@@ -69,7 +66,7 @@ class OffsetsWrite:
         placed = self._place()
         missing = next((each for each in placed if isinstance(each, Refused)), None)
         if missing is not None:
-            return Decision(joins=(_refusal_by_catalog(_of_group(self.group_id, missing)),))
+            return Decision(joins=(once_durable(CATALOG_KEY, _of_group(self.group_id, missing)),))
         decision = decide(shard, placed, turn)
         refusal = next((each for each in decision.reply if each is not None), None)
         if refusal is not None:
@@ -106,12 +103,3 @@ class TransactedGroups:
 
 def _of_group(group_id: str, refusal: Refused) -> Refused:
     return Refused(refusal.code, f"group {group_id!a}: {refusal.message}")
-
-
-def _refusal_by_catalog(refusal: Refused) -> Operation:
-    """Refuses no sooner than the catalog is durable as it is now."""
-
-    def refuse(_catalog: object, _turn: Turn) -> NoReturn:
-        raise refusal
-
-    return Operation(_CATALOG, refuse)

@@ -6,16 +6,12 @@ Source: spec groups 3.4 (step 5).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
-from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.decision import CATALOG_KEY, Coordinator, ShardKey
 from coordinator_runtime.ports import TopicMetadata, TopicShape
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.consumer.regexes import topics_changed
 from group_coordinator.shard import GroupShard
-
-_CATALOG: Final = ShardKey(Coordinator.CATALOG, 0)
-"""The one shard of the topics."""
 
 
 class TopicWatch:
@@ -32,7 +28,7 @@ class TopicWatch:
         return {name: self._topics.shape(name) for name in self._topics.topic_names()}
 
     def _look(self, changed: Iterable[ShardKey]) -> None:
-        if _CATALOG not in changed:
+        if CATALOG_KEY not in changed:
             return
         before, self._known = self._known, self._shapes()
         names = frozenset(

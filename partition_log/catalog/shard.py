@@ -8,12 +8,12 @@ from typing import Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.hashing import shard_of
-from coordinator_runtime.decision import Coordinator, Decision, Operation, Record, ShardKey, Turn
+from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Decision, Operation, Record, ShardKey, Turn
 from coordinator_runtime.ports import PartitionRef
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log.catalog.records import CatalogRecord, OrdinalsAllocated, TopicCreated, TopicDeleted
 from partition_log.catalog.rules import NewTopic
-from partition_log.catalog.state import CATALOG_KEY, ORDINAL_MAX, PayloadValidation, PlacedPartition, Topic
+from partition_log.catalog.state import ORDINAL_MAX, PayloadValidation, PlacedPartition, Topic
 from partition_log.events import TopicChanged
 
 _ONLY: Final = None

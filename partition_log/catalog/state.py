@@ -7,11 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.decision import ShardKey
 from coordinator_runtime.ports import PartitionRef
-
-CATALOG_KEY: Final = ShardKey(Coordinator.CATALOG, 0)
-"""Address of the only shard of the catalog."""
 
 ORDINAL_MAX: Final = 2**32 - 2
 """Ordinals are 32 bits in every stored key, and the one after the last must still fit as the end of a range."""

@@ -15,7 +15,7 @@ from coordinator_client.connection import Connection
 from coordinator_client.consumer.state import TopicPartition
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import AllowAll, CallContext, PartitionName
+from coordinator_runtime.ports import ALLOW_ALL, CallContext, PartitionName
 from coordinator_server.wire.edge import answer, call_context
 from coordinator_server.wire.log.servicer import LogServicer
 from partition_log.foreign_markers import ForeignMarkers
@@ -63,7 +63,7 @@ class AdministeredRoom(OffsetRoom):
     def _log_servicer(self) -> LogServicer:
         inside = self.inside
         owners = ProducerOwners(inside.runtime)
-        markers = ForeignMarkers(inside.runtime, inside.directory, guard=owners, authorizer=AllowAll())
+        markers = ForeignMarkers(inside.runtime, inside.directory, guard=owners, authorizer=ALLOW_ALL)
         return LogServicer(inside.topics, inside.log, markers)
 
     # The log

@@ -18,7 +18,7 @@ from coordinator_core.assembly import Surroundings, assemble
 from coordinator_core.config import CoreConfig
 from coordinator_runtime.late_answers import WAITING_MAX
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import AllowAll, Authorizer, CallContext
+from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext
 from coordinator_server.metrics.snapshot import TIMER_KINDS
 from coordinator_server.wire.groups.servicers import group_servicers
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
@@ -49,7 +49,7 @@ class RoomOptions:
     two_phase: TwoPhase = TwoPhase.FUSED
     assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: SERVER_ASSIGNORS)
     parts: tuple[GroupPart, ...] = PARTS
-    authorizer: Authorizer = field(default_factory=AllowAll)
+    authorizer: Authorizer = ALLOW_ALL
     worker: HeldWorker = field(default_factory=HeldWorker)
     """Where large targets are computed."""
     topics: dict[str, int] = field(default_factory=lambda: {"foo": 6, "bar": 3, "zar": 1})

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from weakref import WeakSet
 
@@ -237,9 +237,6 @@ class MemoryStore:
                 return None
             key = stored.keys[position]
             return key, stored.read(key)
-
-    def atomic_domain(self, shard: int) -> Hashable:
-        return "memory"
 
     def close(self) -> None:
         if self._failure is None:

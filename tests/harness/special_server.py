@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from coordinator_runtime.store import CommitGroup, Family, Store
@@ -41,9 +41,6 @@ class StoreOver:
 
     def last(self, family: Family, prefix: bytes) -> tuple[bytes, bytes] | None:
         return self._store.last(family, prefix)
-
-    def atomic_domain(self, shard: int) -> Hashable:
-        return self._store.atomic_domain(shard)
 
     def close(self) -> None:
         self._store.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from coordinator_runtime.store import CommitGroup, Family, Store
 
@@ -36,9 +36,6 @@ class Unwritten:
 
     def last(self, family: Family, prefix: bytes) -> tuple[bytes, bytes] | None:
         return self._store.last(family, prefix)
-
-    def atomic_domain(self, shard: int) -> Hashable:
-        return self._store.atomic_domain(shard)
 
     def close(self) -> None:
         return None

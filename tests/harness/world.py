@@ -20,7 +20,7 @@ from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Marker, MarkerPayload, Outcome, decode_marker_payload
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import AllowAll, Authorizer, CallContext, Membership
+from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext, Membership
 from coordinator_runtime.requests import ClientBatch, Committer, GroupOffsets, NamedOffset
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.store import Family, Store, StoreFailed
@@ -75,7 +75,7 @@ class WorldOptions:
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
     """After how long a partition forgets an idle producer."""
     group_config: GroupConfig = field(default_factory=GroupConfig)
-    authorizer: Authorizer = field(default_factory=AllowAll)
+    authorizer: Authorizer = ALLOW_ALL
 
     def limits(self) -> Limits:
         return Limits(producer_epoch_max=self.producer_epoch_max)

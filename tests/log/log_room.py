@@ -10,9 +10,9 @@ from coordinator_protocol.batch import BatchHeader, Compression, Encoding
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Unpark
+from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, TransactionInTheWay, Unpark
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import AllowAll, Authorizer, CallContext, PartitionName
+from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext, PartitionName
 from coordinator_runtime.requests import ClientBatch
 from coordinator_runtime.store import Store
 from partition_log.batch_checks import BatchChecks
@@ -129,7 +129,7 @@ class LogRoom:
         self.transactions.markers = self.markers
         self._topic_count = self.runtime.durable_version * 1_000
         ports: dict[str, Any] = {
-            "authorizer": authorizer if authorizer is not None else AllowAll(),
+            "authorizer": authorizer if authorizer is not None else ALLOW_ALL,
             "limits": self.limits,
         }
         self.topics = TopicService(
@@ -242,7 +242,7 @@ class LogRoom:
     def unpark(self, producer: Producer) -> None:
         """What the transaction coordinator says when the transaction is complete."""
         key = ShardKey(Coordinator.TRANSACTIONS, 0)
-        effects = (Unpark(("transaction", producer.transactional_id)),)
+        effects = (Unpark(TransactionInTheWay(producer.transactional_id)),)
         self.runtime.write(Operation(key, lambda _shard, _turn: Decision(effects=effects)), is_urgent=True)
         self.flush()
 

@@ -241,10 +241,6 @@ def test_a_store_is_closed_although_a_scan_was_left_open(shelf: Shelf) -> None:
     assert keys(shelf.reopen()) == [b"a", b"b"]
 
 
-def test_all_shards_of_one_store_are_one_domain(store: Store) -> None:
-    assert len({store.atomic_domain(shard) for shard in range(64)}) == 1
-
-
 a_family = st.sampled_from([LOG, PRODUCERS])
 a_key = st.binary(min_size=1, max_size=3).map(lambda key: bytes(byte % 4 for byte in key))
 a_value = st.binary(max_size=2).filter(lambda value: value[:1] != b"\xff")

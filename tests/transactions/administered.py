@@ -5,7 +5,7 @@ from __future__ import annotations
 from coordinator_protocol.batch import BatchHeader, Encoding, encode_offsetless
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Operation
-from coordinator_runtime.ports import AllowAll, Authorizer, CallContext
+from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.open_transactions import PartitionTransactions
 from partition_log.shard import Append
@@ -34,7 +34,7 @@ class Administered(World):
         shelf: Shelf | None = None,
     ) -> None:
         super().__init__(WorldOptions(two_phase=two_phase), shelf)
-        self.authorizer = authorizer if authorizer is not None else AllowAll()
+        self.authorizer = authorizer if authorizer is not None else ALLOW_ALL
         self.create_topic("t", 2)
 
     def _start(self) -> None:

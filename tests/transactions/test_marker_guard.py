@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.ports import AllowAll
+from coordinator_runtime.ports import ALLOW_ALL
 from partition_log.foreign_markers import ForeignMarkers, MarkerRequest
 from tests.conformance.transactions.room import NOW, Room
 from tests.harness.world import partition_name
@@ -23,7 +23,7 @@ def test_the_coordinator_epoch_of_the_owner_is_the_highest_that_is_taken(ahead: 
     shard = inside.runtime.shard(inside.transactions.shard_key("orders"))
     marker = rules.marker_of(room.described(), shard.coordinator_epoch + ahead)
     foreign = ForeignMarkers(
-        inside.runtime, inside.directory, guard=ProducerOwners(inside.runtime), authorizer=AllowAll()
+        inside.runtime, inside.directory, guard=ProducerOwners(inside.runtime), authorizer=ALLOW_ALL
     )
     ((_producer_id, (result,)),) = room.told(foreign.write([MarkerRequest(marker, (partition_name("t-0"),))], NOW))
     assert (0 if result.error is None else result.error.code) == code

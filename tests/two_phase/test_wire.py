@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from coordinator_api.v1 import log_pb2, log_pb2_grpc, transaction_pb2, transaction_pb2_grpc
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Refused
-from coordinator_runtime.ports import AllowAll, Authorizer, CallContext, Permission, ResourceType
+from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext, Permission, ResourceType
 from coordinator_server.wire.transactions.servicer import TwoPhaseCommit
 from tests.harness.in_process import InProcessServer, in_process_server
 
@@ -126,8 +126,8 @@ class Without:
 @pytest.mark.parametrize(
     ("authorizer", "is_enabled", "is_allowed"),
     [
-        (AllowAll(), True, True),
-        (AllowAll(), False, False),
+        (ALLOW_ALL, True, True),
+        (ALLOW_ALL, False, False),
         (Without(Permission.TWO_PHASE_COMMIT), True, False),
         (Without(Permission.CREATE), True, True),
     ],

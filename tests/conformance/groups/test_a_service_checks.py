@@ -7,7 +7,7 @@ from typing import Any
 from coordinator_api.v1 import group_pb2, transaction_pb2
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.hashing import java_string_hash, shard_of
-from coordinator_runtime.ports import AllowAll, CallContext
+from coordinator_runtime.ports import ALLOW_ALL, CallContext
 from coordinator_server.wire.transactions.servicer import NodeAddress, TransactionServicer
 from tests.conformance.groups.cases import case
 from tests.groups.classic.members import DELAY_MS, GROUP, OK, ClassicRoom, code
@@ -57,7 +57,7 @@ def found_shards(room: ClassicRoom, group_ids: list[str]) -> list[Any]:
         inside.transactions,
         inside.transact,
         catalog=inside.directory,
-        authorizer=AllowAll(),
+        authorizer=ALLOW_ALL,
         address=NodeAddress(1, "here", 7070),
         history=TransactionHistory(inside.runtime, room.store, inside.transactions.shard_key),
     )

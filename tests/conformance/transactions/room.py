@@ -18,7 +18,7 @@ from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Operation, Turn
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import AllowAll, Authorizer, CallContext, MarkerPort, Permission, ResourceType
+from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext, MarkerPort, Permission, ResourceType
 from coordinator_server.admission import Admission, AdmissionLimits
 from coordinator_server.build import SERVICES
 from coordinator_server.transport import Dispatcher
@@ -151,7 +151,7 @@ class Room(World):
             self.inside.transactions,
             self.inside.transact,
             catalog=self.inside.directory,
-            authorizer=authorizer if authorizer is not None else AllowAll(),
+            authorizer=authorizer if authorizer is not None else ALLOW_ALL,
             address=NodeAddress(1, "here", 7070),
             history=TransactionHistory(self.inside.runtime, self.shelf.store, self.inside.transactions.shard_key),
         )
@@ -159,7 +159,7 @@ class Room(World):
     def log_servicer(self, authorizer: Authorizer | None = None) -> LogServicer:
         """The edge of the partitions."""
         inside = self.inside
-        authorizer = authorizer if authorizer is not None else AllowAll()
+        authorizer = authorizer if authorizer is not None else ALLOW_ALL
         verifier = CoordinatorVerifier(inside.runtime, inside.transactions.shard_key)
         markers = ForeignMarkers(
             inside.runtime, inside.directory, guard=ProducerOwners(inside.runtime), authorizer=authorizer

@@ -13,7 +13,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Decision, Operation, Turn
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import AllowAll, Membership
+from coordinator_runtime.ports import ALLOW_ALL, Membership
 from partition_log.open_transactions import PartitionTransactions
 from partition_log.service import LogService
 from tests.conformance.transactions.cases import both_versions, case, not_drivable
@@ -424,7 +424,7 @@ def test_a_transaction_that_nobody_will_end_is_counted() -> None:
         room.shelf.store,
         room.inside.directory,
         verifier=AdmitsAll(),
-        authorizer=AllowAll(),
+        authorizer=ALLOW_ALL,
         checks=checks_here(room.options.limits()),
     )
     client.write("t-0", "a")

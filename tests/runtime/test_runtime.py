@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused, UnknownOutcome
-from coordinator_runtime.decision import Coordinator, Decision, Operation, Record, ShardKey
+from coordinator_runtime.decision import Coordinator, Decision, Operation, Record, ShardKey, once_durable
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import RuntimeLimits
@@ -92,6 +92,23 @@ class TestAnswersWaitForTheDisk:
         assert not refused.is_settled
         ledger.driver.flush()
         assert refusal_of(refused) is ErrorCode.INVALID_REQUEST
+
+    @pytest.mark.parametrize("joined", [False, True], ids=["alone", "joined"])
+    def test_what_is_said_once_durable_waits_for_the_state_of_that_shard(self, ledger: Ledger, joined: bool) -> None:
+        def said(answer: object) -> Pending[object]:
+            operation = once_durable(SECOND, answer)
+            elsewhere = Operation(FIRST, lambda _shard, _turn: Decision(joins=(operation,)))
+            return ledger.runtime.write(elsewhere if joined else operation)
+
+        ledger.runtime.write(put("a", 1, shard=SECOND))
+        refusal = Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "it is gone")
+        answered, refused = said(["answer"]), said(refusal)
+        assert not answered.is_settled
+        assert not refused.is_settled
+        ledger.driver.flush()
+        assert answered.result() == ["answer"]
+        assert refusal_of(refused) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert said(["at once"]).result() == ["at once"]
 
     def test_answers_come_in_the_order_of_the_operations(self, ledger: Ledger) -> None:
         order: list[str] = []

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.decision import AnswerLater, CancelTimer, Decision, Record, Turn
-from group_coordinator.classic.draft import GroupDraft
+from coordinator_runtime.decision import Answer, AnswerLater, CancelTimer, Decision, Record, Turn
 from group_coordinator.classic.rebalance import (
+    GroupDraft,
     after_leaving,
     begin,
     begin_or_go_on,
@@ -40,14 +40,14 @@ from group_coordinator.classic.requests import (
     Synced,
     SyncGroup,
 )
-from group_coordinator.classic.rules import check_protocols, check_sync, has_room, unknown_member
 from group_coordinator.classic.state import (
     ClassicGroup,
     ClassicMember,
     ClassicState,
-    known_subscriptions,
+    generation_subscriptions,
     session_key,
     step,
+    unknown_member,
     with_member,
     with_replaced_member,
 )
@@ -89,9 +89,9 @@ def _join_new_group(shard: GroupShard, turn: Turn, former: Group | None, request
 
 
 def _join_group(draft: GroupDraft, request: JoinGroup, ticket: int) -> Decision:
-    if not has_room(draft.group, request.member_id, draft.config.size_max):
+    if not draft.group.has_room(request.member_id, draft.config.size_max):
         return _put_out(draft, request, ticket)
-    check_protocols(draft.group, request)
+    draft.group.check_protocols(request.protocol_type, request.protocols)
     if not request.member_id:
         return _join_without_id(draft, request, ticket)
     if request.member_id in draft.group.pending_joins:
@@ -230,7 +230,7 @@ def _take_over(draft: GroupDraft, member: ClassicMember, request: JoinGroup, bef
     """The new id takes the old one's part of the assignment, and the generation goes on."""
     if before.pending_syncs and not draft.group.pending_syncs:
         draft.effects.append(sync_timer_cancelled(before))
-    group = draft.group = replace(draft.group, subscribed_topics=known_subscriptions(draft.group))
+    group = draft.group = replace(draft.group, subscriptions=generation_subscriptions(draft.group))
     draft.is_stored = True
     answer = joined(group, member.member_id, has_members=False)
     if not request.supports_skip_assignment:
@@ -250,7 +250,7 @@ def decide_sync(shard: GroupShard, turn: Turn, *, request: SyncGroup, ticket: in
     if isinstance(known, ConsumerGroup):
         return mixed.decide_sync(shard, turn, group=known, request=request, ticket=ticket)
     group = _classic_group(shard, request.group_id, request.member_id)
-    check_sync(group, request)
+    _check_sync(group, request)
     draft = GroupDraft(group, turn, shard.config)
     member = group.members[request.member_id]
     if group.state is ClassicState.PREPARING_REBALANCE:
@@ -274,6 +274,22 @@ def decide_sync(shard: GroupShard, turn: Turn, *, request: SyncGroup, ticket: in
     return draft.decision(_synced(draft.group, draft.group.members[member.member_id]), cause="assignment")
 
 
+def _check_sync(group: ClassicGroup, request: SyncGroup) -> None:
+    """Raises what `ClassicGroup.check_member` and `check_generation` do; INCONSISTENT_GROUP_PROTOCOL where the member
+    thinks that something else was agreed on."""
+    group.check_member(request.member_id, request.instance_id)
+    group.check_generation(request.generation_id)
+    for what, asked, agreed in (
+        ("protocol_type", request.protocol_type, group.protocol_type or None),
+        ("protocol_name", request.protocol_name, group.protocol_name),
+    ):
+        if asked is not None and agreed is not None and asked != agreed:
+            raise Refused(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"group {group.group_id!a} agreed on the {what} {agreed!a}, and not on {asked!a:.120}",
+            )
+
+
 def _hand_out(draft: GroupDraft, assignments: Mapping[str, bytes]) -> None:
     """The generation has its assignment. Who is not in the plan gets nothing."""
     before = draft.group
@@ -291,7 +307,7 @@ def _hand_out(draft: GroupDraft, assignments: Mapping[str, bytes]) -> None:
     )
     draft.is_stored = True
     for member_id, ticket in before.parked_syncs.items():
-        draft.answer(ticket, _synced(group, members[member_id]))
+        draft.effects.append(Answer(ticket, _synced(group, members[member_id])))
         draft.effects.append(session_timer(group, members[member_id]))
     draft.events.append(rebalance_completed(before, draft))
 

@@ -25,21 +25,76 @@ from functools import partial
 from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision, Operation, Turn
-from group_coordinator.classic.draft import GroupDraft
+from coordinator_runtime.decision import Answer, ArmTimer, CancelTimer, Decision, Effect, Operation, Record, Turn
 from group_coordinator.classic.requests import Joined, JoinedMember, JoinRefused
 from group_coordinator.classic.state import (
     ClassicGroup,
+    ClassicGroupChanged,
     ClassicMember,
     ClassicState,
     InitialRebalance,
-    known_subscriptions,
+    generation_subscriptions,
     session_key,
     step,
+    without_members,
 )
-from group_coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
-from group_coordinator.events import LeaveReason, RebalanceCompleted, RebalanceFailed, RebalanceStarted
+from group_coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
+from group_coordinator.effects import GroupNews
+from group_coordinator.events import LeaveReason, MemberLeft, RebalanceCompleted, RebalanceFailed, RebalanceStarted
 from group_coordinator.shard import GroupShard
+
+# The group while one operation works on it
+
+
+class GroupDraft:
+    """What the group will be, and what must happen with it. Lives for one decision; nothing is changed outside."""
+
+    def __init__(self, group: ClassicGroup, turn: Turn, config: GroupConfig) -> None:
+        self.group = group
+        self.now_ms = turn.now_ms
+        self.turn = turn
+        self.config = config
+        self.is_stored = False
+        """The group must survive a restart as it is now; otherwise what is stored still stands."""
+        self.records: list[Record] = []
+        """Those that come before the group's own."""
+        self.effects: list[Effect] = []
+        self.events: list[object] = []
+        self._before = group
+
+    def decision(self, reply: object = None, *, cause: str) -> Decision:
+        """All of it."""
+        records = [*self.records]
+        if self.is_stored or self.group is not self._before or records:
+            changed = ClassicGroupChanged(self.group, is_stored=self.is_stored)
+            records.append(Record(self.group.shard, changed, cause))
+        return Decision(reply, tuple(records), effects=tuple(self.effects), events=tuple(self.events))
+
+    def refuse(self, ticket: int, refusal: Refused) -> None:
+        self.effects.append(Answer(ticket, refusal=refusal))
+
+    def tell_members(self) -> None:
+        """Heartbeats that wait look again."""
+        self.effects.append(GroupNews(self.group.group_id))
+
+    def remove(self, member_ids: list[str], reason: LeaveReason) -> None:
+        """They are members no more, or cannot become it any more; calls of theirs that wait are told so.
+        Heartbeats that wait hear of the rebalance that follows."""
+        group = self.group
+        for member_id in member_ids:
+            self.effects.append(CancelTimer(session_key(group.group_id, member_id)))
+            gone = JoinRefused(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"member {member_id!a:.120} of group {group.group_id!a} was removed ({reason}); join again with an "
+                "empty member id",
+            )
+            for parked in (group.parked_joins, group.parked_syncs):
+                if member_id in parked:
+                    self.refuse(parked[member_id], gone)
+            if member_id in group.members:
+                self.events.append(MemberLeft(group.group_id, group.kind, member_id, reason))
+        self.group = without_members(group, member_ids)
+
 
 # Phases
 
@@ -89,7 +144,7 @@ def _give_up_assignment(draft: GroupDraft) -> None:
 
 def begin_or_go_on(draft: GroupDraft, why: str) -> None:
     """A member joined, or changed in a way that concerns the others."""
-    if draft.group.can_rebalance:
+    if draft.group.state is not ClassicState.PREPARING_REBALANCE:
         begin(draft, why)
     else:
         end_join_phase_if_all_joined(draft)
@@ -98,7 +153,8 @@ def begin_or_go_on(draft: GroupDraft, why: str) -> None:
 def end_join_phase_if_all_joined(draft: GroupDraft) -> None:
     """Nobody who joins or leaves cuts the wait of an initial rebalance short."""
     group = draft.group
-    if not group.can_rebalance and group.initial is None and group.have_all_joined:
+    is_joining = group.state is ClassicState.PREPARING_REBALANCE
+    if is_joining and group.initial is None and group.have_all_joined:
         end_join_phase(draft)
 
 
@@ -110,7 +166,8 @@ def end_join_phase(draft: GroupDraft) -> None:
         for member_id, member in draft.group.members.items()
         if member.instance_id is None and member_id not in draft.group.parked_joins
     ]
-    draft.remove(absent, LeaveReason.REBALANCE)
+    if absent:
+        draft.remove(absent, LeaveReason.REBALANCE)
     group = draft.group
     if not group.members:
         _become_empty(draft)
@@ -138,7 +195,7 @@ def _become_empty(draft: GroupDraft) -> None:
         initial=None,
         rebalance_started_ms=None,
     )
-    draft.group = replace(completed, subscribed_topics=known_subscriptions(completed))
+    draft.group = replace(completed, subscriptions=generation_subscriptions(completed))
     draft.is_stored = True
     draft.events.append(rebalance_completed(group, draft))
 
@@ -160,10 +217,11 @@ def _form_generation(draft: GroupDraft, leader: str) -> None:
         pending_syncs=frozenset(elected.members),
         initial=None,
     )
-    group = draft.group = replace(formed, subscribed_topics=known_subscriptions(formed))
+    group = draft.group = replace(formed, subscriptions=generation_subscriptions(formed))
     for member_id, ticket in tickets.items():
-        draft.answer(ticket, joined(group, member_id, has_members=member_id == leader))
-    draft.effects.extend(session_timer(group, member) for member in group.members.values())
+        draft.effects.append(Answer(ticket, joined(group, member_id, has_members=member_id == leader)))
+    for member in group.members.values():
+        draft.effects.append(session_timer(group, member))
     draft.effects.append(_sync_timer(group))
 
 
@@ -294,7 +352,7 @@ def decide_session_end(shard: GroupShard, turn: Turn, *, group_id: str, member_i
         return Decision()
     draft = GroupDraft(group, turn, shard.config)
     draft.remove([member_id], LeaveReason.SESSION)
-    if not group.can_rebalance:
+    if group.state is ClassicState.PREPARING_REBALANCE:
         if draft.group.have_all_joined:
             end_join_phase(draft)
     elif member is not None:
@@ -306,7 +364,11 @@ def decide_join_phase_end(shard: GroupShard, turn: Turn, *, group_id: str, gener
     """Time is up for those who have not joined. An initial rebalance waits once more if somebody came while it waited,
     as long as the rebalance timeout allows."""
     group = shard.groups.get(group_id)
-    if not isinstance(group, ClassicGroup) or group.can_rebalance or group.generation_id != generation_id:
+    if (
+        not isinstance(group, ClassicGroup)
+        or group.generation_id != generation_id
+        or group.state is not ClassicState.PREPARING_REBALANCE
+    ):
         return Decision()
     draft = GroupDraft(group, turn, shard.config)
     initial = group.initial

@@ -26,7 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from functools import lru_cache
+from typing import Any, ClassVar, Final, NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -85,13 +86,12 @@ class ClassicMember(Struct, frozen=True, kw_only=True):
     is_new: bool = False
     """Its first JoinGroup has not been answered: it cannot send heartbeats yet."""
 
-    @property
-    def protocol_names(self) -> tuple[str, ...]:
-        return tuple(protocol.name for protocol in self.protocols)
-
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Under one protocol; empty where the member does not list it."""
-        return next((protocol.metadata for protocol in self.protocols if protocol.name == protocol_name), b"")
+        """The metadata under one protocol; empty where the member does not list it."""
+        for name, metadata in self.protocols:
+            if name == protocol_name:
+                return metadata
+        return b""
 
 
 class InitialRebalance(Struct, frozen=True):
@@ -112,6 +112,8 @@ UNPLACED: Final = ShardKey(Coordinator.GROUPS, -1)
 class ClassicGroup(Struct, frozen=True, kw_only=True):
     """One group. Implements `group_coordinator.state.Group`. Mappings are never changed, only replaced."""
 
+    kind: ClassVar[GroupKind] = GroupKind.CLASSIC
+
     shard: ShardKey = UNPLACED
     group_id: str
     state: ClassicState = ClassicState.EMPTY
@@ -129,8 +131,9 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
     """Member ids by instance id."""
     supporters: Mapping[str, int] = field(default_factory=dict)
     """How many members list a protocol, by its name."""
-    subscribed_topics: frozenset[str] | None = None
-    """Of the members of the generation; None = nobody can tell."""
+    subscriptions: frozenset[bytes] | None = None
+    """The metadata of the members when the generation was formed, under its protocol; None where they are no
+    subscriptions to topics."""
 
     pending_joins: frozenset[str] = frozenset()
     """Member ids that were handed out with MEMBER_ID_REQUIRED and have not joined yet."""
@@ -143,10 +146,6 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
     initial: InitialRebalance | None = None
     rebalance_started_ms: int | None = None
     """Wall time at which the rebalance under way began; None = none is."""
-
-    @property
-    def kind(self) -> GroupKind:
-        return GroupKind.CLASSIC
 
     @property
     def state_name(self) -> str:
@@ -166,9 +165,9 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
         return self.protocol_type == PROTOCOL_TYPE
 
     @property
-    def can_rebalance(self) -> bool:
-        """No join phase is under way."""
-        return self.state is not ClassicState.PREPARING_REBALANCE
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """The topics that the members of the generation subscribe to; None where nobody can tell."""
+        return None if self.subscriptions is None else _topics_of(self.subscriptions)
 
     @property
     def have_all_joined(self) -> bool:
@@ -184,27 +183,34 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
         """A call of the member waits on the server, which proves that it lives."""
         return member_id in self.parked_joins or member_id in self.parked_syncs
 
-    def supports(self, protocol_type: str, protocol_names: Iterable[str]) -> bool:
-        """May somebody join with these protocols? Source: spec groups 2.4.4."""
-        if self.state is ClassicState.EMPTY:
-            return bool(protocol_type) and any(True for _name in protocol_names)
-        member_count = len(self.members)
-        return protocol_type == self.protocol_type and any(
-            self.supporters.get(name, 0) == member_count for name in protocol_names
-        )
+    def has_room(self, member_id: str, size_max: int) -> bool:
+        """May this one join, as far as the size of the group goes? While a generation is formed those count that have
+        joined it, so the last to come are put out; ids that were only given away never count (spec groups 2.4.3)."""
+        match self.state:
+            case ClassicState.EMPTY:
+                return True
+            case ClassicState.PREPARING_REBALANCE:
+                return member_id in self.parked_joins or len(self.parked_joins) < size_max
+            case ClassicState.COMPLETING_REBALANCE | ClassicState.STABLE:
+                return member_id in self.members or len(self.members) < size_max
+
+    def common_protocols(self) -> dict[str, int]:
+        """The protocols that all members list, each with 0."""
+        return {name: 0 for name, count in self.supporters.items() if count == len(self.members)}
 
     def elect_protocol(self) -> str:
         """The protocol that most members prefer among those that all list; at a tie the leader's preferred one.
 
-        Source: spec groups 2.4.4. The group has members, and `supports` made sure that they have one in common."""
-        member_count = len(self.members)
-        candidates = {name for name, count in self.supporters.items() if count == member_count}
-        votes = dict.fromkeys(candidates, 0)
+        Source: spec groups 2.4.4. The group has members, and `check_protocols` made sure that they have one in
+        common."""
+        votes = self.common_protocols()
         for member in self.members.values():
-            votes[next(name for name, _metadata in member.protocols if name in candidates)] += 1
+            for name, _metadata in member.protocols:
+                if name in votes:
+                    votes[name] += 1
+                    break
         leader = self.members.get(self.leader or "") or next(iter(self.members.values()))
-        ranks = {name: rank for rank, name in enumerate(leader.protocol_names)}
-        return min(candidates, key=lambda name: (-votes[name], ranks[name]))
+        return max(leader.protocols, key=lambda protocol: votes.get(protocol.name, 0)).name
 
     # Checks. Each raises Refused and changes nothing.
 
@@ -224,9 +230,23 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
                     "another instance id",
                 )
         if member_id not in self.members:
+            raise unknown_member(self.group_id, member_id)
+
+    def check_protocols(self, protocol_type: str, protocols: Sequence[ClassicProtocol]) -> None:
+        """Raises INCONSISTENT_GROUP_PROTOCOL unless who joins has the group's type, and one protocol that all list
+        (spec groups 2.4.4)."""
+        if self.state is ClassicState.EMPTY:
+            if not protocol_type or not protocols:
+                message = "a member needs a protocol_type and at least one protocol"
+                raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
+            return
+        common = self.common_protocols()
+        if protocol_type != self.protocol_type or common.keys().isdisjoint(name for name, _metadata in protocols):
+            names = [protocol.name for protocol in protocols]
             raise Refused(
-                ErrorCode.UNKNOWN_MEMBER_ID,
-                f"group {self.group_id!a} has no member {member_id!a:.120}; join again with an empty member id",
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+                f"group {self.group_id!a} is of type {self.protocol_type!a}, and its members have in common "
+                f"{sorted(common)!a:.200}; {protocol_type!a:.80} with {names!a:.200} does not go with that",
             )
 
     def check_generation(self, generation_id: int) -> None:
@@ -310,7 +330,7 @@ def rebuilt_group(bare: ClassicGroup, members: Sequence[ClassicMember]) -> Class
     """The group with these members and no rebalance under way: Stable, or Empty without members."""
     supporters: dict[str, int] = {}
     for member in members:
-        for name in member.protocol_names:
+        for name, _metadata in member.protocols:
             supporters[name] = supporters.get(name, 0) + 1
     group = replace(
         bare,
@@ -319,7 +339,7 @@ def rebuilt_group(bare: ClassicGroup, members: Sequence[ClassicMember]) -> Class
         static_members={member.instance_id: member.member_id for member in members if member.instance_id is not None},
         supporters=supporters,
     )
-    return replace(group, subscribed_topics=known_subscriptions(group))
+    return replace(group, subscriptions=generation_subscriptions(group))
 
 
 def step(group: ClassicGroup, to: ClassicState, now_ms: int, **changes: Any) -> ClassicGroup:  # noqa: ANN401  for replace
@@ -338,7 +358,7 @@ def with_member(group: ClassicGroup, member: ClassicMember) -> ClassicGroup:
         group,
         members={**group.members, member.member_id: member},
         static_members=static_members,
-        supporters=_recounted(group, before.protocol_names if before else (), member.protocol_names),
+        supporters=_recounted(group, before.protocols if before else (), member.protocols),
         pending_joins=group.pending_joins - {member.member_id},
     )
 
@@ -352,7 +372,7 @@ def without_members(group: ClassicGroup, member_ids: Iterable[str]) -> ClassicGr
         member = members.pop(member_id)
         if member.instance_id is not None:
             del static_members[member.instance_id]
-        for name in member.protocol_names:
+        for name, _metadata in member.protocols:
             supporters[name] -= 1
     return replace(
         group,
@@ -377,7 +397,7 @@ def with_replaced_member(group: ClassicGroup, old_id: str, member: ClassicMember
         group,
         members=members,
         static_members={**group.static_members, member.instance_id: member.member_id},
-        supporters=_recounted(group, before.protocol_names, member.protocol_names),
+        supporters=_recounted(group, before.protocols, member.protocols),
         leader=member.member_id if group.leader == old_id else group.leader,
         parked_joins={key: ticket for key, ticket in group.parked_joins.items() if key != old_id},
         parked_syncs={key: ticket for key, ticket in group.parked_syncs.items() if key != old_id},
@@ -385,13 +405,19 @@ def with_replaced_member(group: ClassicGroup, old_id: str, member: ClassicMember
     )
 
 
-def known_subscriptions(group: ClassicGroup) -> frozenset[str] | None:
-    """The topics that the members of the generation subscribe to; None where nobody can tell."""
+def generation_subscriptions(group: ClassicGroup) -> frozenset[bytes] | None:
+    """What the members of a new generation subscribe to, as `ClassicGroup.subscriptions` keeps it. Most members of a
+    group say the same, byte for byte."""
     if not group.uses_consumer_protocol:
         return None
+    return frozenset([member.metadata(group.protocol_name) for member in group.members.values()])
+
+
+@lru_cache(maxsize=64)
+def _topics_of(subscriptions: frozenset[bytes]) -> frozenset[str] | None:
+    """Read when somebody asks, which is seldom; then for every offset of the group."""
     topics: set[str] = set()
-    # Most members of a group say the same, byte for byte.
-    for metadata in {member.metadata(group.protocol_name) for member in group.members.values()}:
+    for metadata in subscriptions:
         try:
             topics |= subscribed_topics(metadata)
         except Refused:
@@ -401,13 +427,25 @@ def known_subscriptions(group: ClassicGroup) -> frozenset[str] | None:
     return frozenset(topics)
 
 
-def _recounted(group: ClassicGroup, before: tuple[str, ...], after: tuple[str, ...]) -> Mapping[str, int]:
+def unknown_member(group_id: str, member_id: str) -> Refused:
+    """The refusal for who is no member."""
+    return Refused(
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        f"group {group_id!a} has no member {member_id!a:.120}; join again with an empty member id",
+    )
+
+
+def _recounted(
+    group: ClassicGroup, before: tuple[ClassicProtocol, ...], after: tuple[ClassicProtocol, ...]
+) -> Mapping[str, int]:
     """Supporters, after a member that listed some protocols lists others."""
     if before == after:
         return group.supporters
     supporters = dict(group.supporters)
-    for name in before:
-        supporters[name] -= 1
-    for name in after:
+    for name, _metadata in after:
         supporters[name] = supporters.get(name, 0) + 1
-    return {name: count for name, count in supporters.items() if count}
+    for name, _metadata in before:
+        supporters[name] -= 1
+        if not supporters[name]:
+            del supporters[name]
+    return supporters

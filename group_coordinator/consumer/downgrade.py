@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE
 from coordinator_runtime.decision import CancelTimer, Decision, Operation, Record, Turn
-from group_coordinator.classic.draft import GroupDraft
-from group_coordinator.classic.rebalance import begin, session_timer
+from group_coordinator.classic.rebalance import GroupDraft, begin, session_timer
 from group_coordinator.classic.state import ClassicGroup, ClassicMember, rebuilt_group
 from group_coordinator.consumer.assigning import the_group
 from group_coordinator.consumer.embedded import encoded_share

@@ -201,7 +201,7 @@ class Churn:
         assert group.pending_syncs <= members.keys()
         assert not group.pending_joins & members.keys()
         assert (group.leader in members) if members else (group.leader is None)
-        counts = {name for each in members.values() for name in each.protocol_names}
+        counts = {name for each in members.values() for name, _metadata in each.protocols}
         assert counts == group.supporters.keys()
         assert not group.parked_joins or group.state is ClassicState.PREPARING_REBALANCE
         assert not group.parked_syncs or group.state is ClassicState.COMPLETING_REBALANCE

@@ -12,8 +12,6 @@ from coordinator_protocol.errors import Refused
 from coordinator_runtime.decision import ArmTimer
 from coordinator_runtime.requests import Committer
 from group_coordinator.classic.part import CLASSIC
-from group_coordinator.classic.requests import JoinGroup
-from group_coordinator.classic.rules import check_protocols, has_room
 from group_coordinator.classic.state import (
     LEGAL_STEPS,
     ClassicGroup,
@@ -74,7 +72,7 @@ A, B = member("a"), member("b")
 def test_a_group_of_two_has_room_for(state: ClassicState, parked: list[str], asking: str, *, has_it: bool) -> None:
     parked_joins = {member_id: number for number, member_id in enumerate(parked)}
     full = replace(group(A, B, state=state), parked_joins=parked_joins)
-    assert has_room(full, asking, 2) == has_it
+    assert full.has_room(asking, 2) == has_it
 
 
 @pytest.mark.parametrize(
@@ -97,17 +95,9 @@ def test_who_joins_must_go_with_the_others(
     there = group(
         *(member(f"m{number}", *listed) for number, listed in enumerate(members)), state=STABLE if members else EMPTY
     )
-    request = JoinGroup(
-        group_id="g",
-        member_id="",
-        session_timeout_ms=1,
-        rebalance_timeout_ms=1,
-        protocol_type=protocol_type,
-        protocols=tuple(ClassicProtocol(name, b"") for name in names),
-    )
     expected: Any = nullcontext() if is_accepted else pytest.raises(Refused, match="INCONSISTENT_GROUP_PROTOCOL")
     with expected:
-        check_protocols(there, request)
+        there.check_protocols(protocol_type, [ClassicProtocol(name, b"") for name in names])
 
 
 @pytest.mark.parametrize(

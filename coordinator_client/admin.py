@@ -11,6 +11,7 @@ from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client.connection import Connection, connection_to
 from coordinator_client.errors import Rejected, refused_here, rejected
+from coordinator_client.first_contact import GIVE_UP_MS
 from coordinator_client.group_admin import GroupCalls
 from coordinator_client.methods import (
     CREATE_TOPICS,
@@ -20,6 +21,7 @@ from coordinator_client.methods import (
     LIST_TRANSACTIONS,
 )
 from coordinator_client.retrying_call import Deadlines
+from coordinator_client.times import duration_ms
 from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_protocol.names import check_topic_name, check_transactional_id
 
@@ -97,11 +99,15 @@ class Admin(GroupCalls):
         *,
         client_id: str = "",
         deadline_ms: int = DEADLINE_MS,
-        wait: bool | float = False,
+        wait_ms: int | None = GIVE_UP_MS,
     ) -> None:
-        """`client_id` and `wait` as for `Connection`, and only where it is made here."""
-        connection, self._is_own = connection_to(endpoint, client_id=client_id or "admin", wait=wait)
-        super().__init__(connection, Deadlines(total_ms=deadline_ms))
+        """Remember where the server is; nothing is opened.
+
+        `deadline_ms` is how long each call may take. `client_id` and `wait_ms` are those of `Connection`, and count
+        only where the connection is made here. Raises: Rejected, Misconfigured or TypeError for a wrong one.
+        """
+        connection, self._is_own = connection_to(endpoint, client_id=client_id or "admin", wait_ms=wait_ms)
+        super().__init__(connection, Deadlines(total_ms=duration_ms("deadline_ms", deadline_ms)))
 
     def __enter__(self) -> Self:
         return self
@@ -240,6 +246,8 @@ class Admin(GroupCalls):
 
         Raises: Rejected (INVALID_REGULAR_EXPRESSION; INVALID_REQUEST for a state that does not exist).
         """
+        if older_than_ms is not None:
+            duration_ms("older_than_ms", older_than_ms)
         request = txn.ListTransactionsRequest(
             header=self._connection.header(),
             state_filters=states,

@@ -31,7 +31,7 @@ from coordinator_client.errors import (
     corrupt,
     failure,
     misconfigured,
-    rejected,
+    wrong_argument,
 )
 from coordinator_client.fetch_ahead import FetchAhead
 from coordinator_client.fetch_reply import FetchReply, PartitionReply, Payload, WireBatch
@@ -39,6 +39,7 @@ from coordinator_client.methods import DESCRIBE_TOPICS, FETCH, LIST_OFFSETS
 from coordinator_client.retrying_call import PAUSE_MS_MAX, Deadlines
 from coordinator_client.rows import Row
 from coordinator_client.state import TopicPartitionCount
+from coordinator_client.times import check_durations
 from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 from coordinator_protocol.limits import MEBI
@@ -102,8 +103,9 @@ class FetchOptions:
     def __post_init__(self) -> None:
         isolation_level(self.isolation)
         check_on_corrupt_batch(self.on_corrupt_batch)
-        if min(self.max_bytes, self.wait_ms, self.patience_ms) < 1:
-            raise rejected(ErrorCode.INVALID_REQUEST, f"max_bytes, wait_ms and patience_ms must be positive: {self}")
+        check_durations(self, wrong_argument)
+        if self.max_bytes < 1:
+            raise wrong_argument("max_bytes", self.max_bytes, "must be positive")
 
 
 class FetchedBatch(Struct, frozen=True, kw_only=True):
@@ -455,9 +457,7 @@ def isolation_level(isolation: str) -> IsolationLevel.ValueType:
     """Return the wire's number for a name. Raises: Rejected (INVALID_REQUEST)."""
     found = _ISOLATION_LEVELS.get(isolation)
     if found is None:
-        raise rejected(
-            ErrorCode.INVALID_REQUEST, f"isolation is {isolation!r} and must be one of {', '.join(_ISOLATION_LEVELS)}"
-        )
+        raise wrong_argument("isolation", isolation, f"must be one of {', '.join(_ISOLATION_LEVELS)}")
     return found
 
 

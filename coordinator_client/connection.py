@@ -17,7 +17,7 @@ from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.channels import open_best_channel, open_grpc_channel
 from coordinator_client.clock import Clock, SystemClock
 from coordinator_client.errors import Loss, TransactionError, Verdict, misconfigured, refused_here, rejected
-from coordinator_client.first_contact import ContactFirst, FirstContact, Look, patience_ms_of
+from coordinator_client.first_contact import GIVE_UP_MS, ContactFirst, FirstContact, Look
 from coordinator_client.grpc_library import note_use
 from coordinator_client.log import Answers
 from coordinator_client.loops import Loop, background_loop
@@ -27,6 +27,7 @@ from coordinator_client.random_source import RandomSource, SystemRandomSource
 from coordinator_client.retrying_call import Deadlines, RetryingCall
 from coordinator_client.server_look import look_at
 from coordinator_client.session_transport import SessionTransport
+from coordinator_client.times import duration_ms
 from coordinator_client.transport import GRPC_SESSION, SESSION, TARGET_SCHEMES, UNARY, Transport, check_transport
 from coordinator_client.unary_transport import UnaryTransport
 from coordinator_protocol.errors import ErrorCode, Refused
@@ -63,20 +64,19 @@ class Connection:
         *,
         client_id: str = "",
         transport: str = SESSION,
-        wait: bool | float = False,
+        wait_ms: int | None = GIVE_UP_MS,
         **surroundings: Unpack[Surroundings],
     ) -> None:
         """Remember where the server is; nothing is opened.
 
         `endpoint` is HOST:PORT, [IPv6]:PORT or a gRPC target such as unix:PATH. `client_id` shows up in the server's
         history. `transport`: `session` (default), one stream for all producers and consumers of this process, which
-        costs a fraction, by the compiled transport where that is installed; `grpc_session`, the same by grpc.aio in
-        any case; or `unary`, a call for each request, which a server without sessions gets anyway.
-        `wait`: what a client does that was never connected to its server. False (default): its calls raise Unreachable
-        within two seconds. True: they wait for the server until their own deadlines. A number: for this many seconds
-        after the first of them began to look, and until their deadlines at most. A client that was connected once
-        always tries until the deadline.
-        Raises: Rejected or Misconfigured where one of them cannot be right.
+        costs a fraction, by the compiled transport where that is installed; `grpc_session`, the same by grpc.aio in any
+        case; or `unary`, a call for each request, which a server without sessions gets anyway. `wait_ms`: how long a
+        client that was never connected looks for its server before its calls raise Unreachable. Default 1,500. It is
+        counted from when the first of them began to look, and a call never takes longer than its own deadline. None: as
+        long as each call may take. A client that was connected once always tries until the deadline. Raises: Rejected,
+        Misconfigured or TypeError where one of them cannot be right.
         """
         _check_endpoint(endpoint)
         check_transport(transport)
@@ -94,7 +94,9 @@ class Connection:
         """Where consumers run; None = blocking ones in the loop thread of this process, others in their own loop."""
         self._transport_name = transport
         self._open_transport = surroundings.get("open_transport")
-        self._contact = self._no_contact(surroundings.get("look"), patience_ms_of(wait))
+        self._contact = self._no_contact(
+            surroundings.get("look"), None if wait_ms is None else duration_ms("wait_ms", wait_ms)
+        )
         self._transports: dict[Callable[[], Loop], Transport] = {}
         self._stood_aside: list[ContactFirst] = []
         self._opened_by = 0
@@ -241,12 +243,12 @@ def client_id_for(kind: str, name: str | None) -> str:
 
 
 def connection_to(
-    server: str | Connection, *, client_id: str = "", transport: str = SESSION, wait: bool | float = False
+    server: str | Connection, *, client_id: str = "", transport: str = SESSION, wait_ms: int | None = GIVE_UP_MS
 ) -> tuple[Connection, bool]:
     """Return a connection to the server, and whether it was made here and so must be closed here."""
     if isinstance(server, Connection):
         return server, False
-    return Connection(server, client_id=client_id, transport=transport, wait=wait), True
+    return Connection(server, client_id=client_id, transport=transport, wait_ms=wait_ms), True
 
 
 def _check_endpoint(endpoint: str) -> None:

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator_client.errors import CorruptBatch, misconfigured
-from coordinator_protocol.errors import ErrorCode
+from coordinator_client.errors import CorruptBatch, wrong_setting
 
 RAISE: Final = "raise"
 SKIP: Final = "skip"
@@ -47,6 +46,4 @@ class Skipped:
 def check_on_corrupt_batch(value: str) -> None:
     """Raises: Misconfigured where it is none of the values there are."""
     if value not in ON_CORRUPT_BATCH:
-        raise misconfigured(
-            ErrorCode.INVALID_CONFIG, f"on_corrupt_batch is {value!r} and must be one of {', '.join(ON_CORRUPT_BATCH)}"
-        )
+        raise wrong_setting("on_corrupt_batch", value, f"must be one of {', '.join(ON_CORRUPT_BATCH)}")

@@ -134,9 +134,10 @@ class Retriable(TransactionError):
 
 
 class Unreachable(Retriable):
-    """This client was never connected to the server, so nothing was sent. A client made with `wait` waits instead."""
+    """This client was never connected to the server, so nothing was sent. A client made with a longer
+    `wait_ms` waits for its server."""
 
-    action = "Start the server or correct the address, then try again; a client made with wait= waits for its server."
+    action = "Start the server or correct the address, then try again; a client with a longer wait_ms= waits for it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +276,16 @@ def rejected(code: ErrorCode, reason: str) -> Rejected:
 def corrupt(reason: str) -> Rejected:
     """Return the exception for stored bytes that are not what was written."""
     return rejected(ErrorCode.CORRUPT_MESSAGE, reason)
+
+
+def wrong_setting(name: str, found: object, rule: str) -> Misconfigured:
+    """Return the exception for a setting with an impossible value."""
+    return misconfigured(ErrorCode.INVALID_CONFIG, f"{name} is {found!r} and {rule}")
+
+
+def wrong_argument(name: str, found: object, rule: str) -> Rejected:
+    """Return the exception for an argument with an impossible value."""
+    return rejected(ErrorCode.INVALID_REQUEST, f"{name} is {found!r} and {rule}")
 
 
 def misconfigured(code: ErrorCode, reason: str) -> Misconfigured:

@@ -3,25 +3,23 @@ words, and certainly nothing was done.
 
 A client that was connected once knows that there is a server, and tries until its deadline. One that never was knows
 nothing: the address may be wrong, the server may not run, another program may listen there. So before its first request
-it connects, greets as HTTP/2 does, and looks at what answers. Unless it was told to `wait`, it gives up after
-`GIVE_UP_MS`. One connection more per client is the price; gRPC by itself does not say what is wrong, nor whether a
-request was sent before it went wrong.
+it connects, greets as HTTP/2 does, and looks at what answers. It gives up after `wait_ms`, by default `GIVE_UP_MS`. One
+connection more per client is the price; gRPC by itself does not say what is wrong, nor whether a request was sent
+before it went wrong.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol
 
 from coordinator_client.clock import Clock
-from coordinator_client.errors import Loss, TransactionError, misconfigured
+from coordinator_client.errors import Loss
 from coordinator_client.log import Answers
 from coordinator_client.loops import Loop
 from coordinator_client.methods import ReplyT, RequestT, Rpc
 from coordinator_client.transport import Call, Transport
-from coordinator_protocol.errors import ErrorCode
 
 GIVE_UP_MS: Final = 1_500
 """How long a client that does not wait looks for a server it has never reached: a refused connection is tried again
@@ -46,24 +44,6 @@ class Look(Protocol):
     def soon(self, loop: Loop, timeout_ms: int, on_done: Callable[[str | None], None]) -> None:
         """The same without waiting: `on_done` is called on the loop."""
         ...
-
-
-def patience_ms_of(wait: bool | float) -> int | None:
-    """Return how long a call of a client that was never connected looks for a server; None = as long as the call may
-    take. Raises: Misconfigured."""
-    if wait is True:
-        return None
-    if wait is False:
-        return GIVE_UP_MS
-    if not isinstance(wait, int | float) or not math.isfinite(wait) or wait < 0:
-        raise _wrong_wait(wait)
-    return round(wait * 1_000)
-
-
-def _wrong_wait(wait: object) -> TransactionError:
-    return misconfigured(
-        ErrorCode.INVALID_CONFIG, f"wait is {wait!r} and must be True, False, or seconds to wait for the server"
-    )
 
 
 class FirstContact:

@@ -14,6 +14,7 @@ from enum import StrEnum
 from coordinator_client.consumer.state import TopicPartition
 from coordinator_client.errors import rejected
 from coordinator_client.group_state import PartitionPositions, PlannedOffset
+from coordinator_client.times import timestamp_ms
 from coordinator_protocol.errors import ErrorCode
 
 
@@ -42,8 +43,10 @@ class OffsetReset:
     number: int = 0
 
     def __post_init__(self) -> None:
-        """Raises: Rejected for an offset or time that is negative."""
-        if self.to in (ResetTo.OFFSET, ResetTo.TIME) and self.number < 0:
+        """Raises: Rejected for an offset or a time that is negative; TypeError for a time that is no whole number."""
+        if self.to is ResetTo.TIME:
+            timestamp_ms("number", self.number)
+        if self.to is ResetTo.OFFSET and self.number < 0:
             raise rejected(ErrorCode.INVALID_REQUEST, f"the {self.to} to reset to is {self.number}, and below 0")
 
 

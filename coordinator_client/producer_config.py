@@ -7,9 +7,11 @@ from typing import TypedDict
 
 from coordinator_client.batching import BatchFormat
 from coordinator_client.encodings import ENCODING_NAMES
-from coordinator_client.errors import TransactionError, misconfigured, refused_here
+from coordinator_client.errors import TransactionError, misconfigured, refused_here, wrong_setting
+from coordinator_client.first_contact import GIVE_UP_MS
 from coordinator_client.retrying_call import Deadlines
 from coordinator_client.sending import CorePlan
+from coordinator_client.times import check_durations
 from coordinator_client.transport import MESSAGE_BYTES_MAX, SESSION, check_transport
 from coordinator_protocol.batch import Encoding
 from coordinator_protocol.compression import COMPRESSION_NAMES
@@ -17,8 +19,6 @@ from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_protocol.limits import KIBI, MEBI
 from coordinator_protocol.names import check_transactional_id
 
-_TIMEOUT_MS_MAX = 2**31 - 1
-"""The field of the request holds no more."""
 BATCH_BYTES_MIN = 4 * KIBI
 BATCH_BYTES_MAX = MESSAGE_BYTES_MAX - 64 * KIBI
 """What fits into a message with the names around it. How much of that a server takes, it says itself."""
@@ -40,7 +40,7 @@ class ProducerOptions(TypedDict, total=False):
     transact_bytes: int
     client_id: str
     transport: str
-    wait: bool | float
+    wait_ms: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +97,9 @@ class ProducerConfig:
     """`session` (default): over the one stream of this process; `grpc_session`: the same, never by the compiled
     transport; `unary`: a call for each request. Only where the producer makes its own connection (see `Connection`)."""
 
-    wait: bool | float = False
-    """Whether, or for how many seconds, a producer that was never connected waits for the server. False (default): it
-    raises Unreachable within two seconds. Only where the producer makes its own connection (see `Connection`)."""
+    wait_ms: int | None = GIVE_UP_MS
+    """How long a producer that was never connected looks for the server before it raises Unreachable. Default 1,500.
+    None: as long as each call may take. Only where the producer makes its own connection (see `Connection`)."""
 
     def __post_init__(self) -> None:
         if self.transactional_id is not None:
@@ -107,9 +107,9 @@ class ProducerConfig:
                 check_transactional_id(self.transactional_id)
             except Refused as why:
                 raise refused_here(why, Method.INIT_PRODUCER_ID) from None
-        self._check_times()
+        check_durations(self, _refused, may_be_zero=("wait_ms",))
         if self.encoding not in ENCODING_NAMES:
-            raise _wrong("encoding", self.encoding, f"must be one of {', '.join(ENCODING_NAMES)}")
+            raise wrong_setting("encoding", self.encoding, f"must be one of {', '.join(ENCODING_NAMES)}")
         if self.compression not in COMPRESSION_NAMES:
             raise misconfigured(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
@@ -117,11 +117,11 @@ class ProducerConfig:
             )
         if not BATCH_BYTES_MIN <= self.batch_bytes <= BATCH_BYTES_MAX:
             between = f"must be between {BATCH_BYTES_MIN} and {BATCH_BYTES_MAX}"
-            raise _wrong("batch_bytes", self.batch_bytes, between)
+            raise wrong_setting("batch_bytes", self.batch_bytes, between)
         if self.buffer_bytes < self.batch_bytes:
-            raise _wrong("buffer_bytes", self.buffer_bytes, f"must be at least batch_bytes, {self.batch_bytes}")
+            raise wrong_setting("buffer_bytes", self.buffer_bytes, f"must be at least batch_bytes, {self.batch_bytes}")
         if not 0 <= self.transact_bytes <= TRANSACT_BYTES_MAX:
-            raise _wrong("transact_bytes", self.transact_bytes, f"must be between 0 and {TRANSACT_BYTES_MAX}")
+            raise wrong_setting("transact_bytes", self.transact_bytes, f"must be between 0 and {TRANSACT_BYTES_MAX}")
         check_transport(self.transport)
         if ENCODING_NAMES[self.encoding] is Encoding.ARROW_V1:
             # Said here, where the setting is, and not when the first batch is full.
@@ -146,17 +146,8 @@ class ProducerConfig:
             transact_bytes=self.transact_bytes,
         )
 
-    def _check_times(self) -> None:
-        # Only what no server could be told: its own maximum is known to the server alone, which refuses to give an
-        # identity with both numbers in its reason.
-        if not 1 <= self.transaction_timeout_ms <= _TIMEOUT_MS_MAX:
-            raise misconfigured(
-                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
-                f"transaction_timeout_ms is {self.transaction_timeout_ms} and must be between 1 and {_TIMEOUT_MS_MAX}",
-            )
-        if self.delivery_timeout_ms < 1:
-            raise _wrong("delivery_timeout_ms", self.delivery_timeout_ms, "must be positive")
 
-
-def _wrong(name: str, found: object, rule: str) -> TransactionError:
-    return misconfigured(ErrorCode.INVALID_CONFIG, f"{name} is {found!r} and {rule}")
+def _refused(name: str, found: object, rule: str) -> TransactionError:
+    if name == "transaction_timeout_ms":
+        return misconfigured(ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"{name} is {found} and {rule}")
+    return wrong_setting(name, found, rule)

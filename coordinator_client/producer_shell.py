@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Unpack
+from typing import Unpack
 
 from coordinator_client.connection import Connection, client_id_for, connection_to
 from coordinator_client.errors import Loss, refused_here, rejected
@@ -14,11 +14,10 @@ from coordinator_client.producer_core import ProducerCore
 from coordinator_client.rows import Headers, Row
 from coordinator_client.rules import unconfirmed_abort
 from coordinator_client.state import Identity, ProducerStatus
+from coordinator_client.times import timestamp_ms as check_timestamp_ms
 from coordinator_client.transport import Call
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_topic_name
-
-_TIMESTAMP_MS_MAX: Final = 2**63 - 1
 
 
 class ProducerShell:
@@ -27,7 +26,7 @@ class ProducerShell:
     def __init__(self, endpoint: str | Connection, **options: Unpack[ProducerOptions]) -> None:
         config = ProducerConfig(**options)
         self._connection, self._is_own = connection_to(
-            endpoint, client_id=config.client_id, transport=config.transport, wait=config.wait
+            endpoint, client_id=config.client_id, transport=config.transport, wait_ms=config.wait_ms
         )
         self._clock = self._connection.clock
         self._delivery_timeout_ms = config.delivery_timeout_ms
@@ -73,11 +72,8 @@ class ProducerShell:
             raise _not_bytes("key", key)
         if timestamp_ms is None:
             timestamp_ms = self._clock.wall_ms()
-        elif not 0 <= timestamp_ms <= _TIMESTAMP_MS_MAX:
-            raise rejected(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"timestamp_ms is {timestamp_ms} and must be Unix milliseconds from 0 to {_TIMESTAMP_MS_MAX}",
-            )
+        else:
+            check_timestamp_ms("timestamp_ms", timestamp_ms)
         return key, value, timestamp_ms, _checked_headers(headers) if headers else ()
 
     def _learn(self, topic: str) -> None:

@@ -18,10 +18,12 @@ from coordinator_client.batch_reader import (
 )
 from coordinator_client.connection import Connection, connection_to
 from coordinator_client.corrupt import RAISE, Skipped, check_on_corrupt_batch
-from coordinator_client.errors import refused_here, rejected
+from coordinator_client.errors import refused_here, rejected, wrong_argument
+from coordinator_client.first_contact import GIVE_UP_MS
 from coordinator_client.retrying_call import Deadlines
 from coordinator_client.rows import Headers
 from coordinator_client.state import TopicPartitionCount
+from coordinator_client.times import check_durations
 from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_protocol.marker import Marker
 from coordinator_protocol.names import check_topic_name
@@ -57,7 +59,7 @@ class ReadOptions(TypedDict, total=False):
     raw: bool
     on_corrupt_batch: str
     patience_ms: int
-    wait: bool | float
+    wait_ms: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,14 +94,15 @@ class ReadPlan:
     patience_ms: int = 60_000
     """How long the server may be out of reach before `Retriable` is raised, once it was reached."""
 
-    wait: bool | float = False
-    """Whether, or for how many seconds, a read that was never connected waits for the server. False (default): it
-    raises Unreachable within two seconds. Only where `read` makes its own connection (see `Connection`)."""
+    wait_ms: int | None = GIVE_UP_MS
+    """How long a read that was never connected looks for the server before it raises Unreachable. Default 1,500. None:
+    as long as each call may take. Only where `read` makes its own connection (see `Connection`)."""
 
     def __post_init__(self) -> None:
         for name, position in (("start", self.start), ("end", self.end)):
             _check_position(name, position)
         check_on_corrupt_batch(self.on_corrupt_batch)
+        check_durations(self, wrong_argument, may_be_zero=("wait_ms",))
         if self.end is None and not self.follow:
             raise rejected(ErrorCode.INVALID_REQUEST, "a read without an end never stops: say so with follow=True")
         if self.end == EARLIEST:
@@ -139,7 +142,7 @@ def read(topic: str, endpoint: str | Connection, **options: Unpack[ReadOptions])
     """Return the records of a topic: each partition in the order of its offsets, partitions in turns.
 
     Options by name: `isolation`, `partitions`, `start`, `end`, `follow`, `raw`, `on_corrupt_batch`, `patience_ms`,
-    `wait` (see `ReadPlan`). Without `follow` the end is taken once, so the iteration ends even while others write. A
+    `wait_ms` (see `ReadPlan`). Without `follow` the end is taken once, so the iteration ends even while others write. A
     connection made here is closed with the iterator.
 
     Raises: Rejected at the call for wrong arguments, and while iterating for a topic or offset that does not exist,
@@ -151,7 +154,7 @@ def read(topic: str, endpoint: str | Connection, **options: Unpack[ReadOptions])
         check_topic_name(topic)
     except Refused as why:
         raise refused_here(why, Method.FETCH) from None
-    connection, is_own = connection_to(endpoint, wait=plan.wait)
+    connection, is_own = connection_to(endpoint, wait_ms=plan.wait_ms)
     skipped = Skipped()
 
     def records() -> Iterator[ReadRecord]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from coordinator_client.errors import Loss, misconfigured
+from coordinator_client.errors import Loss, wrong_setting
 from coordinator_client.methods import ReplyT, RequestT, Rpc
-from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.limits import MEBI
 
 SESSION: Final = "session"
@@ -75,6 +74,4 @@ class Transport(Protocol):
 def check_transport(name: str) -> None:
     """Raises: Misconfigured where there is no such way."""
     if name not in TRANSPORTS:
-        raise misconfigured(
-            ErrorCode.INVALID_CONFIG, f"transport is {name!r} and must be one of {', '.join(TRANSPORTS)}"
-        )
+        raise wrong_setting("transport", name, f"must be one of {', '.join(TRANSPORTS)}")

@@ -109,16 +109,16 @@ def copy(options: argparse.Namespace) -> int:
             enable_auto_commit=False,
             max_poll_records=options.batch,
             # A copier may be started while the server is down, and waits for it.
-            wait=True,
+            wait_ms=None,
         ) as consumer,
         Producer(
-            options.server, transactional_id=options.name, transaction_timeout_ms=options.timeout_ms, wait=True
+            options.server, transactional_id=options.name, transaction_timeout_ms=options.timeout_ms, wait_ms=None
         ) as producer,
     ):
         # First of all: what an earlier process of this name left open is aborted now, and it can write no more.
         producer.init()
         consumer.subscribe([options.source])
-        while (batch := consumer.poll(IDLE_MS)) or options.follow or not has_read_all(consumer):
+        while (batch := consumer.poll(timeout_ms=IDLE_MS)) or options.follow or not has_read_all(consumer):
             if not batch:
                 continue
             try:

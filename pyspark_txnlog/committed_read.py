@@ -98,7 +98,7 @@ def run_job(
 
 
 def _plan(options: ReadOptions) -> tuple[list[OffsetRange], dict[tuple[str, int], tuple[int, int]]]:
-    with Connection(options.endpoint, client_id=CLIENT_ID, wait=True) as connection:
+    with Connection(options.endpoint, client_id=CLIENT_ID, wait_ms=None) as connection:
         planned = plan_read(connection, options)
         names = tuple(dict.fromkeys(found.topic for found in planned))
         # Asked after the ends were taken: the positions of a partition only grow.

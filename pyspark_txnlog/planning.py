@@ -41,7 +41,7 @@ def shared_connection(endpoint: str) -> Connection:
     """
     key = (os.getpid(), endpoint)
     if key not in _CONNECTIONS:
-        _CONNECTIONS[key] = Connection(endpoint, client_id=CLIENT_ID, wait=True)
+        _CONNECTIONS[key] = Connection(endpoint, client_id=CLIENT_ID, wait_ms=None)
     return _CONNECTIONS[key]
 
 

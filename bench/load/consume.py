@@ -61,7 +61,7 @@ def by_polls(load: Load, connection: Connection) -> int:
         consumer.assign(partitions)
         count = value_bytes = 0
         while any(consumer.position(partition) < ends[partition] for partition in partitions):
-            for record in consumer.poll(_POLL_MS, max_records=_POLLED_RECORDS_MAX):
+            for record in consumer.poll(timeout_ms=_POLL_MS, max_records=_POLLED_RECORDS_MAX):
                 count += 1
                 value_bytes += len(record.value or b"")
     if value_bytes != count * load.value_bytes:

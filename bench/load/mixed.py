@@ -119,7 +119,7 @@ class _Mixed:
         with Consumer(self._endpoint, group_id="mixed", auto_offset_reset="earliest") as consumer:
             consumer.subscribe([SMALL, BULK])
             while not self.over.is_set():
-                consumer.poll(_POLL_MS)
+                consumer.poll(timeout_ms=_POLL_MS)
 
     def _read_again(self) -> None:
         while not self.over.is_set():

@@ -6,34 +6,24 @@ import contextlib
 from collections.abc import Collection, Iterator
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Final, Self, TypeVar, Unpack
+from typing import Never, Self, TypeVar, Unpack
 
 from coordinator_client.batch_reader import EARLIEST_MS, LATEST_MS
 from coordinator_client.connection import Connection
 from coordinator_client.consumer.config import ConsumerOptions
 from coordinator_client.consumer.engine import Engine
-from coordinator_client.consumer.future import Future
 from coordinator_client.consumer.handover import UserCall
 from coordinator_client.consumer.listener import RebalanceListener
 from coordinator_client.consumer.polled import ConsumerRecords, Unread
-from coordinator_client.consumer.questions import (
-    Offsets,
-    Partitions,
-    ask_committed,
-    ask_offsets,
-    checked_offsets,
-    checked_partitions,
-)
-from coordinator_client.consumer.shell import ConsumerShell
+from coordinator_client.consumer.questions import Offsets, Partitions
+from coordinator_client.consumer.shell import POLL_TIMEOUT_MS, Begun, ConsumerShell
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 from coordinator_client.errors import Retriable, TransactionError
 from coordinator_client.loops import background_loop
-from coordinator_client.patience import CUT_OFF_CLOSE_MS, Patience, timed_out
+from coordinator_client.patience import CUT_OFF_CLOSE_MS, timed_out
 from coordinator_client.reader import ReadRecord
 
 T = TypeVar("T")
-
-POLL_TIMEOUT_MS: Final = 1_000
 
 
 class Consumer(ConsumerShell):
@@ -110,10 +100,12 @@ class Consumer(ConsumerShell):
 
         Commits first, where that is automatic. Raises: Retriable at the deadline; what the listener raised.
         """
-        self._leave(self._config.default_timeout_ms if timeout_ms is None else timeout_ms, commits=True)
+        self._finish(self._begin_leave(self._patience(timeout_ms), commits=True))
         self._raise_failure()
 
-    def poll(self, timeout_ms: int = POLL_TIMEOUT_MS, *, max_records: int | None = None) -> ConsumerRecords:
+    def poll(
+        self, *unnamed: Never, timeout_ms: int = POLL_TIMEOUT_MS, max_records: int | None = None
+    ) -> ConsumerRecords:
         """Return the next records, at most `max_records` (default: `max_poll_records`); none when `timeout_ms` is over.
 
         A poll says that everything before it was processed: partitions are given up here, and only here, and automatic
@@ -121,10 +113,8 @@ class Consumer(ConsumerShell):
         Raises: Fenced (a newer process has its `group_instance_id`), Misconfigured, Rejected (an offset that does not
         exist, where `auto_offset_reset` is none; damaged bytes); what the listener raised.
         """
-        self._give_back()
+        until_ms, records_max = self._begin_poll(unnamed, timeout_ms, max_records)
         engine = self._engine
-        until_ms = engine.now_ms + timeout_ms
-        records_max = self._config.max_poll_records if max_records is None else max(1, max_records)
         is_first = True
         try:
             while True:
@@ -154,12 +144,7 @@ class Consumer(ConsumerShell):
         Raises: CommitFailed, RebalanceInProgress; Retriable or OutcomeUnknown at the deadline; Rejected, Misconfigured,
         Fenced.
         """
-        checked = None if offsets is None else checked_offsets(offsets)
-        self._give_back()
-        patience = self._deadline(timeout_ms)
-        with self._engine.turn() as core:
-            future = core.commit(checked, patience.ends_ms)
-        self._finish(future, "commit", patience)
+        self._finish(self._begin_commit(offsets, timeout_ms))
 
     def committed(
         self, partitions: Partitions, *, timeout_ms: int | None = None
@@ -169,41 +154,32 @@ class Consumer(ConsumerShell):
         An offset that waits for the outcome of its transaction is waited for. Raises: Retriable at the deadline;
         Rejected without a group, or for partitions that do not exist.
         """
-        checked = checked_partitions(partitions)
-        patience = self._deadline(timeout_ms)
-        with self._engine.turn() as core:
-            future = ask_committed(core, checked, now_ms=self._engine.now_ms, timeout_ms=patience.limit_ms)
-        return self._finish(future, "committed", patience)
+        return self._finish(self._ask_committed(partitions, timeout_ms))
 
     def position(self, partition: tuple[str, int], *, timeout_ms: int | None = None) -> int:
         """Return the offset of the next record that this consumer returns of a partition.
 
         Raises: Rejected where it is not assigned; Retriable where the position is not known by the deadline.
         """
-        self._give_back()
-        patience = self._deadline(timeout_ms)
-        with self._engine.turn() as core:
-            future = core.position(TopicPartition(*partition))
-        return self._finish(future, "position", patience)
+        return self._finish(self._ask_position(partition, timeout_ms))
 
     def beginning_offsets(self, partitions: Partitions, *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
         """Return the offset of the first record of each partition. Raises: Rejected, Retriable at the deadline."""
-        return self._offsets(dict.fromkeys(checked_partitions(partitions), EARLIEST_MS), timeout_ms)
+        return self._finish(self._ask_ends(partitions, EARLIEST_MS, timeout_ms))
 
     def end_offsets(self, partitions: Partitions, *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
         """Return the offset behind the last record of each partition: in `read_committed` the last stable offset.
 
         Raises: Rejected, Retriable at the deadline.
         """
-        return self._offsets(dict.fromkeys(checked_partitions(partitions), LATEST_MS), timeout_ms)
+        return self._finish(self._ask_ends(partitions, LATEST_MS, timeout_ms))
 
     def offsets_for_times(
         self, times_ms: dict[tuple[str, int], int], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, int | None]:
         """Return for each partition the first offset of a batch with a timestamp of at least this many Unix
         milliseconds; None where no record is that new. Raises: Rejected, Retriable at the deadline."""
-        asked = {name: times_ms[name] for name in checked_partitions(times_ms)}
-        found = self._offsets(asked, timeout_ms)
+        found = self._finish(self._ask_times(times_ms, timeout_ms))
         return {name: offset if offset >= 0 else None for name, offset in found.items()}
 
     def close(self, *, timeout_ms: int | None = None) -> None:
@@ -217,53 +193,30 @@ class Consumer(ConsumerShell):
         self._raise_failure()
 
     def _close(self, timeout_ms: int | None, *, commits: bool) -> None:
-        timeout_ms = self._config.close_timeout_ms if timeout_ms is None else timeout_ms
+        patience = self._patience(timeout_ms, self._config.close_timeout_ms, cut_off_ms=CUT_OFF_CLOSE_MS)
         try:
-            if not self.is_closed and timeout_ms > 0 and not self._connection.is_of_a_parent:
-                self._give_back()
+            if not self.is_closed and patience.limit_ms > 0 and not self._connection.is_of_a_parent:
                 with contextlib.suppress(Retriable):
-                    self._leave(timeout_ms, commits=commits, cut_off_ms=CUT_OFF_CLOSE_MS)
+                    self._finish(self._begin_leave(patience, commits=commits))
         finally:
             self._engine.stop()
             if self._is_own:
                 self._connection.close()
 
-    def _leave(self, timeout_ms: int, *, commits: bool, cut_off_ms: int | None = None) -> None:
-        self._give_back()
-        now_ms = self._engine.now_ms
-        with self._engine.turn() as core:
-            future = core.leave(now_ms, until_ms=now_ms + timeout_ms, commits=commits)
-        patience = Patience(now_ms + timeout_ms, timeout_ms, cut_off_ms)
-        self._finish(future, "leaving the group", patience, with_rebalance=True)
-
-    def _raise_failure(self) -> None:
-        failure = self._core.take_failure()
-        if failure is not None:
-            raise failure
-
-    def _offsets(self, times_ms: dict[TopicPartition, int], timeout_ms: int | None) -> dict[TopicPartition, int]:
-        patience = self._deadline(timeout_ms)
-        with self._engine.turn() as core:
-            future = ask_offsets(core, times_ms, now_ms=self._engine.now_ms, timeout_ms=patience.limit_ms)
-        return self._finish(future, "asking for offsets", patience)
-
-    def _deadline(self, timeout_ms: int | None) -> Patience:
-        limit_ms = self._config.default_timeout_ms if timeout_ms is None else timeout_ms
-        return Patience(self._engine.now_ms + limit_ms, limit_ms)
-
-    def _finish(self, future: Future[T], what: str, patience: Patience, *, with_rebalance: bool = False) -> T:
-        """Wait for the future, making the calls that fall due meanwhile."""
+    def _finish(self, begun: Begun[T]) -> T:
+        """Wait for the result, making the calls that fall due meanwhile."""
+        patience = begun.patience
         while True:
             with self._engine.turn() as core:
                 until_ms = patience.until_ms(self._engine.now_ms, is_cut_off=core.is_cut_off)
-                call = core.take_call(commits_only=not with_rebalance)
-                is_settled = future.is_settled
+                call = core.take_call(commits_only=not begun.with_rebalance)
+                is_settled = begun.future.is_settled
             if call is not None:
                 self._make(call)
             elif is_settled:
-                return future.result()
+                return begun.future.result()
             elif not self._wait(until_ms):
-                raise timed_out(what, patience.limit_ms)
+                raise timed_out(begun.what, patience.limit_ms)
 
     def _make(self, call: UserCall) -> None:
         error: Exception | None = None
@@ -286,8 +239,3 @@ class Consumer(ConsumerShell):
     def _wake(self) -> None:
         if self._inbox.empty():
             self._inbox.put(None)
-
-    def _end_poll(self) -> None:
-        if not self._connection.is_of_a_parent and not self.is_closed:
-            with self._engine.turn() as core:
-                core.end_poll(self._engine.now_ms)

@@ -8,10 +8,12 @@ from typing import Final, TypedDict
 
 from coordinator_client.batch_reader import isolation_level
 from coordinator_client.corrupt import RAISE, check_on_corrupt_batch
-from coordinator_client.errors import TransactionError, misconfigured, refused_here
+from coordinator_client.errors import refused_here, wrong_setting
+from coordinator_client.first_contact import GIVE_UP_MS
+from coordinator_client.times import check_durations
 from coordinator_client.transport import MESSAGE_BYTES_MAX
 from coordinator_protocol.assignors.classic import Assignor
-from coordinator_protocol.errors import ErrorCode, Method, Refused
+from coordinator_protocol.errors import Method, Refused
 from coordinator_protocol.limits import MEBI
 from coordinator_protocol.names import check_group_id
 
@@ -48,7 +50,7 @@ class ConsumerOptions(TypedDict, total=False):
     on_corrupt_batch: str
     close_timeout_ms: int
     client_id: str
-    wait: bool | float
+    wait_ms: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,10 +147,10 @@ class ConsumerConfig:
     """Name of the program in the server's lists and logs. Default: the connection's; without one `consumer-` and the
     group id, as Kafka's clients do."""
 
-    wait: bool | float = False
-    """Whether, or for how many seconds, a consumer that was never connected waits for the server. False (default):
-    `poll` raises Unreachable within two seconds; it may be called again. Only where the consumer makes its own
-    connection (see `Connection`)."""
+    wait_ms: int | None = GIVE_UP_MS
+    """How long a consumer that was never connected looks for the server before `poll` raises Unreachable; it may be
+    called again. Default 1,500. None: as long as each call may take. Only where the consumer makes its own connection
+    (see `Connection`)."""
 
     def __post_init__(self) -> None:
         isolation_level(self.isolation)
@@ -156,19 +158,18 @@ class ConsumerConfig:
         self._check_group()
         _check_choice("group_protocol", self.group_protocol, GROUP_PROTOCOLS)
         _check_choice("auto_offset_reset", self.auto_offset_reset, RESETS)
-        for name in _POSITIVE:
+        check_durations(self, wrong_setting, may_be_zero=("heartbeat_wait_ms", "wait_ms"))
+        for name in ("max_poll_records", "fetch_bytes", "buffer_bytes"):
             if getattr(self, name) < 1:
-                raise wrong(name, getattr(self, name), "must be positive")
-        if self.heartbeat_wait_ms < 0:
-            raise wrong("heartbeat_wait_ms", self.heartbeat_wait_ms, "must be 0 (Kafka's timing) or positive")
+                raise wrong_setting(name, getattr(self, name), "must be positive")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
-            raise wrong(
+            raise wrong_setting(
                 "heartbeat_interval_ms",
                 self.heartbeat_interval_ms,
                 f"must be below session_timeout_ms, {self.session_timeout_ms}, or the group takes this member for dead",
             )
         if self.fetch_bytes > MESSAGE_BYTES_MAX // 2:
-            raise wrong("fetch_bytes", self.fetch_bytes, f"must be at most {MESSAGE_BYTES_MAX // 2}")
+            raise wrong_setting("fetch_bytes", self.fetch_bytes, f"must be at most {MESSAGE_BYTES_MAX // 2}")
 
     def _check_group(self) -> None:
         if self.group_id is not None:
@@ -177,32 +178,13 @@ class ConsumerConfig:
             except Refused as why:
                 raise refused_here(why, Method.JOIN_GROUP) from None
         elif self.group_instance_id is not None:
-            raise wrong("group_instance_id", self.group_instance_id, "needs a group_id: it names a member of a group")
+            raise wrong_setting(
+                "group_instance_id", self.group_instance_id, "needs a group_id: it names a member of a group"
+            )
         if self.group_instance_id is not None and not self.group_instance_id.strip():
-            raise wrong("group_instance_id", self.group_instance_id, "is blank; give it a name or leave it out")
-
-
-_POSITIVE: Final = (
-    "auto_commit_interval_ms",
-    "max_poll_records",
-    "max_poll_interval_ms",
-    "session_timeout_ms",
-    "heartbeat_interval_ms",
-    "metadata_max_age_ms",
-    "fetch_bytes",
-    "fetch_wait_ms",
-    "buffer_bytes",
-    "request_timeout_ms",
-    "default_timeout_ms",
-    "close_timeout_ms",
-)
-
-
-def wrong(name: str, found: object, rule: str) -> TransactionError:
-    """Return the failure of a setting that cannot be."""
-    return misconfigured(ErrorCode.INVALID_CONFIG, f"{name} is {found!r} and {rule}")
+            raise wrong_setting("group_instance_id", self.group_instance_id, "is blank; give it a name or leave it out")
 
 
 def _check_choice(name: str, found: str, allowed: tuple[str, ...]) -> None:
     if found not in allowed:
-        raise wrong(name, found, f"must be one of {', '.join(allowed)}")
+        raise wrong_setting(name, found, f"must be one of {', '.join(allowed)}")

@@ -3,23 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Unpack
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar, Unpack
 
 from coordinator_client.connection import Connection, client_id_for, connection_to
 from coordinator_client.consumer.config import EARLIEST, LATEST, ConsumerConfig, ConsumerOptions
 from coordinator_client.consumer.core import CommitCallback, ConsumerCore
 from coordinator_client.consumer.engine import Engine
 from coordinator_client.consumer.fetching import SEEK_BEHIND
+from coordinator_client.consumer.future import Future
 from coordinator_client.consumer.handover import Listener
 from coordinator_client.consumer.membership import Subscription
 from coordinator_client.consumer.owned import Slice
 from coordinator_client.consumer.polled import ConsumerRecords, Unread, decoded
-from coordinator_client.consumer.questions import Offsets, Partitions, check_topic, checked_offsets, checked_partitions
-from coordinator_client.consumer.state import GroupMetadata, TopicPartition
+from coordinator_client.consumer.questions import (
+    Offsets,
+    Partitions,
+    ask_committed,
+    ask_offsets,
+    check_topic,
+    checked_offsets,
+    checked_partitions,
+)
+from coordinator_client.consumer.state import GroupMetadata, OffsetAndMetadata, TopicPartition
 from coordinator_client.corrupt import SKIP, Skipped
 from coordinator_client.errors import failure, rejected
+from coordinator_client.patience import Patience
+from coordinator_client.times import duration_ms, timestamp_ms
 from coordinator_client.transaction_offsets import TransactionOffsets
 from coordinator_protocol.errors import ErrorClass, ErrorCode
+
+T = TypeVar("T")
+
+POLL_TIMEOUT_MS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Begun(Generic[T]):
+    """A call of the application that was begun: what it waits for, and for how long."""
+
+    future: Future[T]
+    what: str
+    """Its name, for messages."""
+    patience: Patience
+    with_rebalance: bool = False
+    """Whether the listener may be called meanwhile."""
 
 
 class ConsumerShell:
@@ -28,7 +56,7 @@ class ConsumerShell:
     def __init__(self, endpoint: str | Connection, **options: Unpack[ConsumerOptions]) -> None:
         self._config = ConsumerConfig(**options)
         self._connection, self._is_own = connection_to(
-            endpoint, client_id=self._config.client_id, wait=self._config.wait
+            endpoint, client_id=self._config.client_id, wait_ms=self._config.wait_ms
         )
         client_id = self._connection.client_id or client_id_for("consumer", self._config.group_id)
         self._core = ConsumerCore(self._config, client_id=client_id, random_source=self._connection.random_source)
@@ -146,6 +174,79 @@ class ConsumerShell:
                 for name in offsets:
                     core.assignment.get(name)
             return TransactionOffsets(core.membership.standing(), offsets, core.assignment.topic_ids())
+
+    def _patience(
+        self, timeout_ms: int | None, default_ms: int | None = None, *, cut_off_ms: int | None = None
+    ) -> Patience:
+        """Return how long a call waits that was given `timeout_ms`. Raises: TypeError, Rejected."""
+        limit_ms = self._config.default_timeout_ms if default_ms is None else default_ms
+        if timeout_ms is not None:
+            limit_ms = duration_ms("timeout_ms", timeout_ms)
+        return Patience(self._engine.now_ms + limit_ms, limit_ms, cut_off_ms)
+
+    def _begin_poll(self, unnamed: tuple[object, ...], timeout_ms: int, max_records: int | None) -> tuple[int, int]:
+        """Return when the poll ends, and how many records it may return. Raises: TypeError, Rejected."""
+        if unnamed:
+            raise TypeError("poll takes milliseconds by name: for one second write poll(timeout_ms=1000)")
+        until_ms = self._engine.now_ms + duration_ms("timeout_ms", timeout_ms)
+        self._give_back()
+        return until_ms, self._config.max_poll_records if max_records is None else max(1, max_records)
+
+    def _end_poll(self) -> None:
+        if not self._connection.is_of_a_parent and not self.is_closed:
+            with self._engine.turn() as core:
+                core.end_poll(self._engine.now_ms)
+
+    def _begin_commit(self, offsets: Offsets | None, timeout_ms: int | None) -> Begun[None]:
+        checked = None if offsets is None else checked_offsets(offsets)
+        patience = self._patience(timeout_ms)
+        self._give_back()
+        with self._engine.turn() as core:
+            return Begun(core.commit(checked, patience.ends_ms), "commit", patience)
+
+    def _begin_leave(self, patience: Patience, *, commits: bool) -> Begun[None]:
+        self._give_back()
+        with self._engine.turn() as core:
+            future = core.leave(self._engine.now_ms, until_ms=patience.ends_ms, commits=commits)
+        return Begun(future, "leaving the group", patience, with_rebalance=True)
+
+    def _ask_committed(
+        self, partitions: Partitions, timeout_ms: int | None
+    ) -> Begun[dict[TopicPartition, OffsetAndMetadata | None]]:
+        checked, patience = checked_partitions(partitions), self._patience(timeout_ms)
+        with self._engine.turn() as core:
+            future = ask_committed(core, checked, now_ms=self._engine.now_ms, timeout_ms=patience.limit_ms)
+        return Begun(future, "committed", patience)
+
+    def _ask_position(self, partition: tuple[str, int], timeout_ms: int | None) -> Begun[int]:
+        patience = self._patience(timeout_ms)
+        self._give_back()
+        with self._engine.turn() as core:
+            return Begun(core.position(TopicPartition(*partition)), "position", patience)
+
+    def _ask_ends(
+        self, partitions: Partitions, which_ms: int, timeout_ms: int | None
+    ) -> Begun[dict[TopicPartition, int]]:
+        return self._ask_offsets(dict.fromkeys(checked_partitions(partitions), which_ms), timeout_ms)
+
+    def _ask_times(
+        self, times_ms: dict[tuple[str, int], int], timeout_ms: int | None
+    ) -> Begun[dict[TopicPartition, int]]:
+        asked = {name: timestamp_ms("times_ms", times_ms[name]) for name in checked_partitions(times_ms)}
+        return self._ask_offsets(asked, timeout_ms)
+
+    def _ask_offsets(
+        self, times_ms: dict[TopicPartition, int], timeout_ms: int | None
+    ) -> Begun[dict[TopicPartition, int]]:
+        patience = self._patience(timeout_ms)
+        with self._engine.turn() as core:
+            future = ask_offsets(core, times_ms, now_ms=self._engine.now_ms, timeout_ms=patience.limit_ms)
+        return Begun(future, "asking for offsets", patience)
+
+    def _raise_failure(self) -> None:
+        failed = self._core.take_failure()
+        if failed is not None:
+            raise failed
 
     def _subscribe(self, topics: Collection[str], pattern: str | None, listener: Listener | None) -> None:
         if isinstance(topics, str):

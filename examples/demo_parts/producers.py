@@ -80,7 +80,7 @@ def _producer(assignment: Assignment) -> Producer:
         encoding="arrow",
         client_id="demo",
         # A successor may start while the server is dead.
-        wait=True,
+        wait_ms=None,
     )
 
 

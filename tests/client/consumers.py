@@ -91,7 +91,7 @@ def poll_all(consumer: Consumer, count: int) -> list[bytes | None]:
     """Poll until this many records came."""
     found: list[bytes | None] = []
     while len(found) < count:
-        batch = consumer.poll(10_000)
+        batch = consumer.poll(timeout_ms=10_000)
         assert batch, f"{found} came, and then nothing"
         found += values(batch)
     return found

@@ -30,7 +30,7 @@ def test_it_reads_commits_and_leaves(room: Room) -> None:
     async def use() -> None:
         async with member(room) as consumer:
             assert values(await consumer.poll()) == [b"a", b"b"]
-            assert not await consumer.poll(1_000)
+            assert not await consumer.poll(timeout_ms=1_000)
             assert await consumer.position(T0) == 2
             assert await consumer.end_offsets([T0]) == {T0: 2}
             assert await consumer.beginning_offsets([T0]) == {T0: 0}
@@ -62,7 +62,7 @@ class TestWhatCannotBeRead:
             async with member(room) as consumer:
                 assert values(await consumer.poll()) == [b"a"]
                 with pytest.raises(CorruptBatch, match=r"t-0 at offset 1: .*seek\(\) behind") as caught:
-                    await consumer.poll(10_000)
+                    await consumer.poll(timeout_ms=10_000)
                 error = caught.value
                 assert (error.topic, error.partition, error.offset, error.next_offset) == ("t", 0, 1, 3)
                 assert await consumer.position(T0) == 1
@@ -76,7 +76,7 @@ class TestWhatCannotBeRead:
         async def use() -> list[bytes | None]:
             seen: list[bytes | None] = []
             async with member(room, on_corrupt_batch="skip") as consumer:
-                while batch := await consumer.poll(1_000):
+                while batch := await consumer.poll(timeout_ms=1_000):
                     seen += values(batch)
                 assert (consumer.skipped.batches, consumer.skipped.offsets) == (1, 2)
                 assert await consumer.position(T0) == 4
@@ -128,12 +128,12 @@ def test_its_listener_is_awaited_and_may_ask(room: Room) -> None:
         listener.consumer = consumer = member(room, listener, enable_auto_commit=False)
         assert values(await consumer.poll()) == [b"c"]
         room.group.give()
-        await consumer.poll(1_000)
+        await consumer.poll(timeout_ms=1_000)
         assert room.group.offsets == {T0: 3}
         room.group.give(0)
-        assert values(await consumer.poll(100)) == [b"c"]
+        assert values(await consumer.poll(timeout_ms=100)) == [b"c"]
         room.group.remove()
-        assert values(await consumer.poll(1_000)) == [b"c"]
+        assert values(await consumer.poll(timeout_ms=1_000)) == [b"c"]
         await consumer.close()
 
     room.world.run(use())
@@ -148,7 +148,7 @@ def test_callbacks_may_be_coroutines(room: Room) -> None:
 
     async def use() -> None:
         async with member(room, enable_auto_commit=False) as consumer:
-            await consumer.poll(100)
+            await consumer.poll(timeout_ms=100)
 
             async def callback(offsets, error) -> None:
                 told.append((offsets, error))
@@ -165,7 +165,7 @@ def test_a_poll_that_is_cancelled_loses_nothing(room: Room) -> None:
 
     async def use() -> None:
         async with member(room) as consumer:
-            waiting = asyncio.create_task(consumer.poll(60_000))
+            waiting = asyncio.create_task(consumer.poll(timeout_ms=60_000))
             for _ in range(3):
                 await asyncio.sleep(0)
             waiting.cancel()
@@ -182,7 +182,7 @@ def test_a_server_that_is_away_does_not_keep_it_from_closing(room: Room) -> None
 
     async def use() -> None:
         consumer = member(room)
-        await consumer.poll(100)
+        await consumer.poll(timeout_ms=100)
         room.world.weather = lambda _: Fault.LOST_REQUEST
         await consumer.close(timeout_ms=2_000)
 

@@ -28,7 +28,7 @@ def test_a_member_reads_what_its_group_gives_it(room: Room) -> None:
     assert poll_all(consumer, 2) == [b"0", b"2"]
     assert consumer.assignment() == {T0, T2}
     assert consumer.subscription() == {"t"}
-    assert not consumer.poll(1_000)
+    assert not consumer.poll(timeout_ms=1_000)
 
 
 def test_partitions_given_by_hand_need_no_group(room: Room) -> None:
@@ -64,10 +64,10 @@ def test_without_a_committed_offset_it_begins_where_it_is_told(room: Room, reset
     room.topic.append(0, b"old")
     room.group.give(0)
     consumer = room.member(auto_offset_reset=reset)
-    seen = values(consumer.poll(1_000))
+    seen = values(consumer.poll(timeout_ms=1_000))
     consumer.position(T0)
     room.topic.append(0, b"new")
-    assert seen + values(consumer.poll(1_000)) == found
+    assert seen + values(consumer.poll(timeout_ms=1_000)) == found
 
 
 def test_without_a_committed_offset_it_may_refuse(room: Room) -> None:
@@ -97,8 +97,8 @@ def test_an_offset_that_waits_for_its_transaction_is_waited_for(room: Room) -> N
     room.group.offsets[T0] = 1
     room.group.unstable.add(T0)
     consumer = room.member()
-    assert values(consumer.poll(1_000)) == [b"c"]
-    assert not consumer.poll(10_000)
+    assert values(consumer.poll(timeout_ms=1_000)) == [b"c"]
+    assert not consumer.poll(timeout_ms=10_000)
     room.group.unstable.clear()
     assert poll_all(consumer, 1) == [b"b"]
     assert all(request.require_stable for request in room.world.requests(Method.OFFSET_FETCH))
@@ -112,8 +112,8 @@ def test_open_and_aborted_transactions_are_not_shown(room: Room) -> None:
     room.topic.partitions[0].last_stable_offset = 3
     room.group.give(0)
     consumer = room.member()
-    assert values(consumer.poll(1_000)) == [b"committed"]
-    assert not consumer.poll(1_000)
+    assert values(consumer.poll(timeout_ms=1_000)) == [b"committed"]
+    assert not consumer.poll(timeout_ms=1_000)
 
 
 def test_the_position_goes_on_behind_what_is_hidden(room: Room) -> None:
@@ -158,7 +158,7 @@ def test_what_was_fetched_survives_a_pause_and_not_a_seek(room: Room) -> None:
     assert values(consumer.poll(max_records=1)) == [b"a"]
     consumer.pause([T0])
     assert consumer.paused() == {T0}
-    assert not consumer.poll(2_000)
+    assert not consumer.poll(timeout_ms=2_000)
     consumer.resume([T0])
     assert values(consumer.poll(max_records=1)) == [b"b"]
     assert {part.fetch_offset for sent in room.world.requests(Method.FETCH) for part in sent.partitions} == {0, 3}
@@ -316,7 +316,7 @@ def test_a_restart_of_the_server_is_not_noticed(room: Room) -> None:
 def test_a_server_that_stays_away_makes_polls_empty_and_questions_late(room: Room) -> None:
     room.world.weather = lambda _: Fault.LOST_REQUEST
     consumer = room.member()
-    assert not consumer.poll(60_000)
+    assert not consumer.poll(timeout_ms=60_000)
     with pytest.raises(Retriable):
         consumer.end_offsets([T0], timeout_ms=2_000)
     before_ms = room.world.now_ms
@@ -340,7 +340,7 @@ def test_a_with_that_ends_by_an_exception_commits_nothing_and_leaves(room: Room)
 def test_a_fork_is_told_that_it_is_one(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     room.group.give(0)
     consumer = room.member()
-    consumer.poll(10)
+    consumer.poll(timeout_ms=10)
     monkeypatch.setattr(THIS_PROCESS, "process_id", -1)
     with pytest.raises(Misconfigured, match="is used by its fork"):
         consumer.poll()
@@ -360,7 +360,7 @@ def test_a_failure_that_the_group_has_is_told_by_every_poll(room: Room) -> None:
     consumer.unsubscribe()
     room.group.give(0)
     consumer.subscribe(["t"])
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     assert consumer.assignment() == {T0}
 
 

@@ -64,7 +64,7 @@ def poll_until_shared(*members: Consumer, partitions: int = 4) -> list[bytes | N
     read: list[bytes | None] = []
     for _ in range(STEPS_MAX):
         for each in members:
-            read += values(each.poll(STEP_MS))
+            read += values(each.poll(timeout_ms=STEP_MS))
         parts = [each.assignment() for each in members]
         if all(parts) and sum(map(len, parts)) == len(frozenset().union(*parts)) == partitions:
             return read
@@ -105,7 +105,9 @@ def test_a_group_of_both_protocols_shares_a_topic(shared: ServerProcess, topic: 
         async with AsyncConsumer(shared.address, group_id=topic, auto_offset_reset="earliest") as new:
             new.subscribe([topic])
             for _ in range(STEPS_MAX):
-                read += values(await asyncio.to_thread(old.poll, STEP_MS)) + values(await new.poll(STEP_MS))
+                read += values(await asyncio.to_thread(old.poll, timeout_ms=STEP_MS)) + values(
+                    await new.poll(timeout_ms=STEP_MS)
+                )
                 if len(read) == 20 and len(new.assignment()) == len(old.assignment()) == 2:
                     return read
         raise AssertionError(f"only {len(read)} records came")
@@ -132,7 +134,7 @@ def test_only_what_was_committed_is_read_by_default(shared: ServerProcess, topic
                 txn.send(topic, b"committed", partition=0)
                 txn.flush()
                 assert poll_all(dirty, 2) == [b"aborted", b"committed"]
-                assert not consumer.poll(1_000)
+                assert not consumer.poll(timeout_ms=1_000)
                 assert consumer.assignment()
             assert poll_all(consumer, 1) == [b"committed"]
 
@@ -169,7 +171,7 @@ def test_a_successor_waits_for_the_outcome_of_its_offsets(
             txn.flush()
             first.close()
             successor = member(shared, topic, protocol, enable_auto_commit=False)
-            assert not successor.poll(1_000)
+            assert not successor.poll(timeout_ms=1_000)
             assert len(successor.assignment()) == 4
             if outcome is Outcome.ABORT:
                 txn.abort()
@@ -193,7 +195,7 @@ def test_the_offsets_of_a_member_that_was_replaced_abort_its_transaction(
             with pytest.raises(Abortable), producer.transaction() as txn:
                 txn.send(topic, b"twice")
                 txn.commit_offsets(late, None)
-            assert not successor.poll(300)
+            assert not successor.poll(timeout_ms=300)
             assert successor.committed([(topic, 0)]) == {(topic, 0): None}
 
 
@@ -263,11 +265,11 @@ from coordinator_client import Consumer, Misconfigured
 address, topic = sys.argv[1:]
 with Consumer(address, group_id=topic, auto_offset_reset="earliest") as consumer:
     consumer.subscribe([topic])
-    values = [record.value for record in consumer.poll(10_000)]
+    values = [record.value for record in consumer.poll(timeout_ms=10_000)]
     before = consumer.group_metadata()
     if not (child := os.fork()):
         try:
-            consumer.poll(0)
+            consumer.poll(timeout_ms=0)
         except Misconfigured as why:
             print(f"child: {type(why).__name__} {why}", flush=True)
         # As a fork does that ends in order: what it inherited is closed too, and must not leave the group.
@@ -275,7 +277,7 @@ with Consumer(address, group_id=topic, auto_offset_reset="earliest") as consumer
         os._exit(0)
     os.waitpid(child, 0)
     while len(values) < 4:
-        values += [record.value for record in consumer.poll(10_000)]
+        values += [record.value for record in consumer.poll(timeout_ms=10_000)]
     consumer.commit()
     assert consumer.group_metadata() == before
     print("parent:", sorted(values))

@@ -45,7 +45,7 @@ def test_the_leader_assigns_for_everybody(room: ClassicRoom) -> None:
     room.world.server.topics["u"] = 2
     room.group.others = [other("m-2", "t"), other("m-3", "u", "unknown")]
     consumer = room.member(partition_assignors=["roundrobin"])
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     assert room.group.sent_plan == {"m-1": [T0, T2], "m-2": [T1], "m-3": [("u", 0), ("u", 1)]}
 
 
@@ -67,7 +67,7 @@ def test_an_eager_member_gives_everything_up_before_it_joins_again(room: Classic
     room.group.rebalance()
     room.world.pause(50)
     assert len(joins(room)) == 2
-    consumer.poll(1_000)
+    consumer.poll(timeout_ms=1_000)
     assert diary.told == [("assigned", [0, 1, 2]), ("revoked", [0, 1, 2]), ("assigned", [1])]
     assert room.group.offsets[T0] == 1
     assert decode_subscription(joins(room)[-1].protocols[0].metadata).owned == {}
@@ -77,15 +77,15 @@ def test_a_cooperative_member_goes_on_reading_while_it_joins(room: ClassicRoom) 
     diary = Diary()
     room.group.leader, room.group.plan = "m-9", [0, 1]
     consumer = room.cooperative(diary)
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     room.topic.append(0, b"a")
     room.world.pause(10)
     room.world.fault(Method.JOIN_GROUP, Fault.LOST_REQUEST)
     room.group.plan = [0, 2]
     room.group.rebalance()
     room.world.pause(20)
-    assert values(consumer.poll(100)) == [b"a"]
-    consumer.poll(2_000)
+    assert values(consumer.poll(timeout_ms=100)) == [b"a"]
+    consumer.poll(timeout_ms=2_000)
     assert diary.told == [("assigned", [0, 1]), ("revoked", [1]), ("assigned", [2]), ("assigned", [])]
     said = decode_subscription(joins(room)[-1].protocols[0].metadata)
     assert (said.owned, said.generation) == ({"t": (0, 2)}, 2)
@@ -93,7 +93,7 @@ def test_a_cooperative_member_goes_on_reading_while_it_joins(room: ClassicRoom) 
 
 def test_heartbeats_go_on_and_wait_for_news(room: ClassicRoom) -> None:
     consumer = room.member(heartbeat_interval_ms=3_000)
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     room.world.pause(30_000)
     beats = room.world.requests(Method.HEARTBEAT)
     assert len(beats) in (10, 11)
@@ -106,11 +106,11 @@ def test_heartbeats_go_on_and_wait_for_news(room: ClassicRoom) -> None:
 
 def test_kafkas_timing_is_a_setting(room: ClassicRoom) -> None:
     consumer = room.member(heartbeat_wait_ms=0, heartbeat_interval_ms=3_000)
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     room.group.rebalance()
-    consumer.poll(1_000)
+    consumer.poll(timeout_ms=1_000)
     assert len(joins(room)) == 2
-    consumer.poll(3_000)
+    consumer.poll(timeout_ms=3_000)
     assert len(joins(room)) == 3
 
 
@@ -125,7 +125,7 @@ def test_a_member_that_the_group_does_not_know_loses_all_and_joins_again(
     consumer = room.member(diary)
     reply = group.HeartbeatResponse() if method is Method.HEARTBEAT else group.SyncGroupResponse()
     room.world.answer(method, refuse(reply, method, code))
-    consumer.poll(10_000)
+    consumer.poll(timeout_ms=10_000)
     assert consumer.assignment() == {T0, T1, T2}
     if method is Method.HEARTBEAT:
         assert diary.told == [("assigned", [0, 1, 2]), ("lost", [0, 1, 2]), ("assigned", [0, 1, 2])]
@@ -135,14 +135,14 @@ def test_a_member_that_the_group_does_not_know_loses_all_and_joins_again(
 def test_new_partitions_and_topics_that_match_are_noticed(room: ClassicRoom) -> None:
     consumer = room.consumer(metadata_max_age_ms=10_000)
     consumer.subscribe(pattern="t|u.*")
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     assert consumer.assignment() == {T0, T1, T2}
     room.world.server.topics["u1"] = 1
     room.world.server.topics["__system"] = 1
-    consumer.poll(11_000)
+    consumer.poll(timeout_ms=11_000)
     assert ("u1", 0) in consumer.assignment()
     room.world.server.topics["u1"] = 2
-    consumer.poll(11_000)
+    consumer.poll(timeout_ms=11_000)
     assert consumer.assignment() == {T0, T1, T2, ("u1", 0), ("u1", 1)}
 
 
@@ -151,16 +151,16 @@ def test_a_wrong_pattern_is_refused_at_once(room: ClassicRoom) -> None:
     with pytest.raises(Rejected, match="INVALID_REGULAR_EXPRESSION"):
         consumer.subscribe(pattern="(")
     consumer.subscribe(["t"])
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     assert len(consumer.assignment()) == 3
 
 
 def test_a_change_of_the_subscription_begins_a_rebalance(room: ClassicRoom) -> None:
     room.world.server.topics["u"] = 1
     consumer = room.cooperative()
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     consumer.subscribe(["u"])
-    consumer.poll(1_000)
+    consumer.poll(timeout_ms=1_000)
     assert consumer.assignment() == {("u", 0)}
 
 
@@ -169,26 +169,26 @@ def test_an_assignment_for_an_older_subscription_is_not_applied(room: ClassicRoo
     room.world.server.topics["u"] = 1
     consumer = room.consumer()
     consumer.subscribe(["u"])
-    consumer.poll(20)
+    consumer.poll(timeout_ms=20)
     assert consumer.assignment() == frozenset()
     room.group.plan = None
-    consumer.poll(1_000)
+    consumer.poll(timeout_ms=1_000)
     assert consumer.assignment() == {("u", 0)}
 
 
 def test_an_application_that_does_not_poll_leaves(room: ClassicRoom) -> None:
     diary = Diary()
     consumer = room.member(diary, max_poll_interval_ms=10_000)
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     room.world.pause(11_000)
     assert (room.group.member_id, consumer.assignment()) == ("", frozenset())
-    consumer.poll(1_000)
+    consumer.poll(timeout_ms=1_000)
     assert diary.told == [("assigned", [0, 1, 2]), ("lost", [0, 1, 2]), ("assigned", [0, 1, 2])]
 
 
 def test_a_static_application_that_does_not_poll_only_falls_silent(room: ClassicRoom) -> None:
     consumer = room.member(max_poll_interval_ms=10_000, group_instance_id="i")
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     room.world.pause(11_000)
     beats = len(room.world.requests(Method.HEARTBEAT))
     room.world.pause(30_000)
@@ -199,7 +199,7 @@ def test_a_static_application_that_does_not_poll_only_falls_silent(room: Classic
 def test_an_assignor_that_forgets_a_member_is_told(room: ClassicRoom) -> None:
     room.group.leader = "m-9"
     with pytest.raises(Misconfigured, match="has no part for this member"):
-        room.member().poll(100)
+        room.member().poll(timeout_ms=100)
 
 
 @pytest.mark.parametrize(
@@ -224,5 +224,5 @@ def test_an_assignor_of_somebodys_own_is_used(room: ClassicRoom) -> None:
             return CLASSIC_ASSIGNORS["range"].assign(members, topics)
 
     consumer = room.member(partition_assignors=[Own()])
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     assert len(consumer.assignment()) == 3

@@ -70,7 +70,7 @@ def test_commits_that_do_not_wait_are_sent_one_after_the_other(room: Room) -> No
     for offset in (1, 2, 3):
         consumer.commit_async({T0: offset}, lambda offsets, error: told.append((offsets[T0].offset, error)))
     assert len(committed(room)) == 1
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     assert committed(room) == [{0: 1}, {0: 2}, {0: 3}]
     assert told == [(1, None), (2, None), (3, None)]
 
@@ -80,7 +80,7 @@ def test_a_commit_that_does_not_wait_is_tried_once(room: Room) -> None:
     told = []
     room.world.fault(Method.OFFSET_COMMIT, Fault.LOST_REQUEST)
     consumer.commit_async({T0: 1}, lambda _, error: told.append(error))
-    consumer.poll(5_000)
+    consumer.poll(timeout_ms=5_000)
     assert len(committed(room)) == 1
     assert isinstance(told[0], OutcomeUnknown)
     assert "Commit again" in str(told[0])
@@ -94,7 +94,7 @@ def test_an_exception_of_a_callback_is_raised_by_poll(room: Room) -> None:
 
     consumer.commit_async({T0: 1}, callback)
     with pytest.raises(ZeroDivisionError):
-        consumer.poll(100)
+        consumer.poll(timeout_ms=100)
 
 
 def test_a_commit_that_waits_is_tried_until_its_deadline(room: Room) -> None:
@@ -140,12 +140,12 @@ def test_what_earlier_polls_returned_is_committed_by_itself(room: Room) -> None:
     room.topic.append(0, b"c")
     room.world.pause(10_000)
     assert committed(room) == []
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     assert committed(room) == [{0: 2}]
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     assert committed(room) == [{0: 2}]
     room.world.pause(3_000)
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     assert committed(room) == [{0: 2}, {0: 3}]
 
 
@@ -153,11 +153,11 @@ def test_an_automatic_commit_that_fails_is_tried_again_soon(room: Room) -> None:
     consumer = reading(room, enable_auto_commit=True)
     room.world.answer(Method.OFFSET_COMMIT, commit_answer(ErrorCode.NOT_COORDINATOR))
     room.world.pause(5_000)
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     assert room.group.offsets == {}
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     assert room.group.offsets == {}
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     assert room.group.offsets == {T0: 2}
 
 

@@ -26,7 +26,7 @@ def beat_answer(room: Room, code: ErrorCode):
 def test_a_join_says_everything_and_an_ordinary_heartbeat_nothing(room: Room) -> None:
     room.group.give(0)
     consumer = room.member(group_instance_id="i", rack_id="r", server_assignor="range", max_poll_interval_ms=7_000)
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     join, acknowledgement, beat = room.beats()
     assert (join.member_epoch, join.rebalance_timeout_ms, join.instance_id, join.rack_id) == (0, 7_000, "i", "r")
     assert (list(join.subscribed_topic_names.names), join.server_assignor, room.owned_in(join)) == (["t"], "range", [])
@@ -39,7 +39,7 @@ def test_a_join_says_everything_and_an_ordinary_heartbeat_nothing(room: Room) ->
 def test_heartbeats_go_on_whatever_the_application_does(room: Room) -> None:
     room.group.give(0)
     consumer = room.member()
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     before = len(room.beats())
     room.world.pause(60_000)
     assert len(room.beats()) - before == 60_000 // INTERVAL_MS
@@ -48,21 +48,21 @@ def test_heartbeats_go_on_whatever_the_application_does(room: Room) -> None:
 def test_news_arrive_while_the_heartbeat_waits(room: Room) -> None:
     room.group.give(0)
     consumer = room.member()
-    consumer.poll(1_000)
+    consumer.poll(timeout_ms=1_000)
     room.group.give(0, 1)
     began_ms = room.world.now_ms
     while len(consumer.assignment()) < 2:
-        consumer.poll(1)
+        consumer.poll(timeout_ms=1)
     assert room.world.now_ms - began_ms < 10
 
 
 def test_kafkas_timing_is_a_setting(room: Room) -> None:
     room.group.give(0)
     consumer = room.member(heartbeat_wait_ms=0)
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     room.group.give(0, 1)
     assert len(consumer.assignment()) == 1
-    consumer.poll(INTERVAL_MS)
+    consumer.poll(timeout_ms=INTERVAL_MS)
     assert len(consumer.assignment()) == 2
     assert {beat.max_wait_ms for beat in room.beats()} == {0}
 
@@ -75,7 +75,7 @@ def test_a_server_that_does_not_hold_heartbeats_is_not_asked_in_a_circle(room: R
     room.world.server.handle(Method.CONSUMER_GROUP_HEARTBEAT, at_once)
     room.group.give(0)
     consumer = room.member()
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     room.world.pause(60_000)
     assert len(room.beats()) < 25
 
@@ -90,7 +90,7 @@ def test_partitions_are_given_up_in_poll_only(room: Room) -> None:
     room.world.pause(100_000)
     assert consumer.assignment() == {T0, T1}
     consumer.commit()
-    assert not consumer.poll(1_000)
+    assert not consumer.poll(timeout_ms=1_000)
     assert diary.told == [("assigned", [0, 1]), ("revoked", [0]), ("assigned", [])]
     assert consumer.assignment() == {T1}
 
@@ -104,7 +104,7 @@ def test_records_of_a_revoked_partition_are_never_handed_out(room: Room, has_lis
     consumer.poll(max_records=1)
     room.group.give(1)
     room.world.pause(1_000)
-    seen = {record.partition for _ in range(12) for record in consumer.poll(100, max_records=1)}
+    seen = {record.partition for _ in range(12) for record in consumer.poll(timeout_ms=100, max_records=1)}
     assert seen == {1}
 
 
@@ -116,7 +116,7 @@ def test_what_was_polled_is_committed_before_a_partition_goes(room: Room) -> Non
     room.group.give()
     room.world.pause(50)
     assert room.group.offsets == {}
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     assert room.group.offsets == {T0: 1}
 
 
@@ -137,7 +137,7 @@ def test_the_listener_may_commit_what_is_revoked_and_choose_where_to_begin(room:
     listener.consumer = room.member(listener, enable_auto_commit=False)
     assert poll_all(listener.consumer, 1) == [b"b"]
     room.group.give()
-    listener.consumer.poll(100)
+    listener.consumer.poll(timeout_ms=100)
     assert room.group.offsets == {T0: 77}
 
 
@@ -145,13 +145,13 @@ def test_a_newer_target_is_taken_after_the_one_under_way(room: Room) -> None:
     diary = Diary()
     room.group.give(0, 1)
     consumer = room.member(diary)
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     room.group.give(1)
     room.world.pause(50)
     room.group.give(1, 2)
     room.world.pause(50)
     room.group.give(2)
-    consumer.poll(1_000)
+    consumer.poll(timeout_ms=1_000)
     assert consumer.assignment() == {T2}
     assert room.group.owned == {2}
     assert [told for told in diary.told if told[0] == "revoked"] == [("revoked", [0]), ("revoked", [1])]
@@ -173,7 +173,7 @@ def test_a_removed_member_is_told_and_comes_back(room: Room) -> None:
 def test_without_a_listener_a_removed_member_comes_back_by_itself(room: Room) -> None:
     room.group.give(0)
     consumer = room.member()
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     room.group.remove()
     room.world.pause(100)
     assert consumer.assignment() == {T0}
@@ -188,9 +188,9 @@ def test_lost_calls_revoked_unless_it_is_overridden(room: Room) -> None:
 
     room.group.give(0)
     consumer = room.member(Plain())
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     room.group.remove()
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     assert told == [[T0]]
 
 
@@ -213,21 +213,21 @@ def test_an_application_that_does_not_poll_leaves_and_comes_back_with_its_next_p
 def test_a_long_poll_is_no_silence(room: Room) -> None:
     room.group.give(0)
     consumer = room.member(max_poll_interval_ms=5_000)
-    consumer.poll(20_000)
+    consumer.poll(timeout_ms=20_000)
     assert consumer.assignment() == {T0}
 
 
 def test_a_change_of_the_subscription_is_told_at_once(room: Room) -> None:
     room.group.give(0)
     consumer = room.member()
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     before = len(room.beats())
     consumer.subscribe(["t"], pattern="u.*")
-    consumer.poll(10)
+    consumer.poll(timeout_ms=10)
     told = room.beats()[before]
     assert (list(told.subscribed_topic_names.names), told.subscribed_topic_regex) == (["t"], "u.*")
     consumer.subscribe(["t"])
-    consumer.poll(10)
+    consumer.poll(timeout_ms=10)
     assert any(beat.HasField("subscribed_topic_regex") and not beat.subscribed_topic_regex for beat in room.beats())
 
 
@@ -243,14 +243,14 @@ def test_leaving_tells_the_listener_and_the_group(room: Room) -> None:
     consumer.assign([T1])
     consumer.unsubscribe()
     consumer.subscribe(["t"])
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     assert consumer.assignment() == {T0}
 
 
 def test_a_static_member_only_goes_for_a_moment(room: Room) -> None:
     room.group.give(0)
     consumer = room.member(group_instance_id="i")
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     consumer.close()
     assert room.beats()[-1].member_epoch == -2
 
@@ -258,7 +258,7 @@ def test_a_static_member_only_goes_for_a_moment(room: Room) -> None:
 def test_a_lost_leave_is_sent_again(room: Room) -> None:
     room.group.give(0)
     consumer = room.member()
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     room.world.fault(Method.CONSUMER_GROUP_HEARTBEAT, Fault.LOST_REQUEST, Fault.LOST_REPLY)
     consumer.close()
     assert room.group.member_id == ""
@@ -269,7 +269,7 @@ def test_an_instance_id_that_is_not_free_yet_is_waited_for(room: Room) -> None:
     room.world.answer(Method.CONSUMER_GROUP_HEARTBEAT, *[unreleased] * 5)
     room.group.give(0)
     consumer = room.member(group_instance_id="i")
-    consumer.poll(10_000)
+    consumer.poll(timeout_ms=10_000)
     assert consumer.assignment() == {T0}
 
 
@@ -277,12 +277,12 @@ def test_a_fenced_instance_stops_and_is_told_why(room: Room) -> None:
     diary = Diary()
     room.group.give(0)
     consumer = room.member(diary, group_instance_id="i")
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     room.world.answer(Method.CONSUMER_GROUP_HEARTBEAT, beat_answer(room, ErrorCode.FENCED_INSTANCE_ID))
     room.group.give(0, 1)
     for _ in range(2):
         with pytest.raises(Fenced, match="a newer one holds its group_instance_id"):
-            consumer.poll(10_000)
+            consumer.poll(timeout_ms=10_000)
     before = len(room.beats())
     room.world.pause(60_000)
     assert len(room.beats()) == before
@@ -293,14 +293,14 @@ def test_exceptions_of_the_listener_stop_nothing_and_the_first_is_raised(room: R
     first, second = ValueError("revoked"), ValueError("assigned")
     room.group.give(0)
     consumer = room.member(diary := Diary())
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     diary.raises = {"revoked": first, "assigned": second}
     room.group.give(1)
     with pytest.raises(ValueError, match="revoked"):
-        consumer.poll(1_000)
+        consumer.poll(timeout_ms=1_000)
     assert consumer.assignment() == {T1}
     assert [word for word, _ in diary.told] == ["assigned", "revoked", "assigned"]
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
 
 
 def test_a_topic_that_was_created_again_is_another_one(room: Room) -> None:
@@ -316,5 +316,5 @@ def test_a_topic_that_was_created_again_is_another_one(room: Room) -> None:
     room.group.epoch = 9
     room.world.answer(Method.CONSUMER_GROUP_HEARTBEAT, again)
     room.world.pause(INTERVAL_MS)
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     assert diary.told[1:3] == [("revoked", [0]), ("assigned", [0])]

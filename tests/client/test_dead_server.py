@@ -76,7 +76,7 @@ def use_admin(connection: Connection) -> None:
 def use_consumer(connection: Connection) -> None:
     with Consumer(connection, group_id="g") as consumer:
         consumer.subscribe(["t"])
-        consumer.poll(100_000)
+        consumer.poll(timeout_ms=100_000)
 
 
 def use_read(connection: Connection) -> None:
@@ -115,7 +115,7 @@ def test_a_client_that_waits_finds_the_server_that_comes_later(tmp_path: Path, t
     ended: SimpleQueue[object] = SimpleQueue()
 
     def client() -> None:
-        with Producer(server.address, transactional_id="p", transport=transport, wait=True) as producer:
+        with Producer(server.address, transactional_id="p", transport=transport, wait_ms=None) as producer:
             producer.init()
             ended.put(producer.identity)
 
@@ -156,10 +156,10 @@ def test_a_consumer_says_that_its_server_is_gone_and_closes_all_the_same(
         consumer = Consumer(server.address, group_id="g", group_protocol=group_protocol)
         consumer.subscribe(["t", "ordres"])
         while not consumer.assignment():
-            consumer.poll(100)
+            consumer.poll(timeout_ms=100)
         server.kill()
         while len(caplog.messages) < 2:
-            assert not consumer.poll(100)
+            assert not consumer.poll(timeout_ms=100)
         # Without a bound it would be the half minute that a server has for an answer.
         consumer.close(timeout_ms=3_600_000)
     absent, gone = caplog.messages

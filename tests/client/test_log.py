@@ -50,7 +50,7 @@ def said(caplog: pytest.LogCaptureFixture) -> Callable[[], list[tuple[str, str]]
 def poll_for(world: World, consumer: Consumer, span_ms: int) -> None:
     end_ms = world.now_ms + span_ms
     while world.now_ms < end_ms:
-        assert not consumer.poll(10_000)
+        assert not consumer.poll(timeout_ms=10_000)
 
 
 def test_the_library_adds_no_handler_but_the_one_that_does_nothing() -> None:
@@ -106,7 +106,7 @@ def test_an_asyncio_consumer_tells_it_too(said) -> None:
     async def work() -> None:
         async with AsyncConsumer(room.world.connection(), group_id="g") as consumer:
             consumer.subscribe(["ordres"])
-            assert not await consumer.poll(5_000)
+            assert not await consumer.poll(timeout_ms=5_000)
 
     room.world.run(work())
     ((_, text),) = said()
@@ -171,12 +171,12 @@ def test_a_single_retry_that_the_server_asked_for_is_not_worth_a_line(
 
 
 def test_who_waits_for_a_first_connection_is_told(world: World, said) -> None:
-    Admin(world.connection(look=FakeLook(world, up_at_ms=20_000), wait=True)).create_topic("a")
+    Admin(world.connection(look=FakeLook(world, up_at_ms=20_000), wait_ms=None)).create_topic("a")
     assert said() == [
         ("WARNING", "no server answers at fake:1 (Connection refused); waiting for it"),
         ("INFO", "the server at fake:1 answers now"),
     ]
-    with Consumer(world.connection(look=FakeLook(world), wait=True), group_id="g") as consumer:
+    with Consumer(world.connection(look=FakeLook(world), wait_ms=None), group_id="g") as consumer:
         consumer.subscribe(["t"])
         poll_for(world, consumer, LONG_MS)
     assert [level for level, _ in said()] == ["WARNING"]
@@ -205,7 +205,7 @@ def test_what_is_refused_for_long_is_told_with_the_reason(said) -> None:
     world.server.answer = answer  # type: ignore[assignment, method-assign]
     consumer = room.member()
     poll_for(world, consumer, 4_000)
-    consumer.poll(0)
+    consumer.poll(timeout_ms=0)
     poll_for(world, consumer, 50_000)
     ((level, text),) = said()
     assert level == "WARNING"
@@ -245,7 +245,7 @@ def test_a_close_takes_a_second_once_the_server_does_not_answer(room_type: type[
     room = room_type()
     room.topic.append(0, b"x")
     consumer = room.member()
-    while not consumer.poll(1_000) and isinstance(room, ClassicRoom):
+    while not consumer.poll(timeout_ms=1_000) and isinstance(room, ClassicRoom):
         pass
     room.world.weather = lambda _: Fault.LOST_REQUEST
     if is_known:
@@ -261,7 +261,7 @@ def test_a_close_that_gets_no_answer_at_all_takes_as_long_as_is_set(close_timeou
     room = Room()
     room.group.give(0)
     consumer = room.member(close_timeout_ms=close_timeout_ms)
-    consumer.poll(1_000)
+    consumer.poll(timeout_ms=1_000)
     room.world.weather = lambda _: Fault.SILENT
     started_ms = room.world.now_ms
     consumer.close()
@@ -274,7 +274,7 @@ def test_a_close_in_asyncio_takes_as_short() -> None:
     async def work() -> int:
         consumer = AsyncConsumer(room.world.connection(), group_id="g")
         consumer.subscribe(["t"])
-        await consumer.poll(1_000)
+        await consumer.poll(timeout_ms=1_000)
         room.world.weather = lambda _: Fault.LOST_REQUEST
         started_ms = room.world.now_ms
         await consumer.close()
@@ -336,5 +336,5 @@ def test_a_plain_producer_does_not_give_its_records_up_so_soon(world: World) -> 
 
 
 def test_no_time_to_close_is_no_setting() -> None:
-    with pytest.raises(Misconfigured, match="close_timeout_ms is 0 and must be positive"):
+    with pytest.raises(Misconfigured, match="close_timeout_ms is 0 and must be between 1 and 2147483647 milliseconds"):
         Room().consumer(close_timeout_ms=0)

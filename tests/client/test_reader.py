@@ -229,7 +229,7 @@ def test_an_offset_beyond_the_end_is_named(world: World, topic: FakeLog) -> None
         ({"start": {0: -1}}, "start has offsets below 0"),
         ({"end": "earliest"}, "is empty"),
         ({"end": None}, "say so with follow=True"),
-        ({"patience_ms": 0}, "must be positive"),
+        ({"patience_ms": 0}, "patience_ms is 0 and must be between 1 and"),
     ],
 )
 def test_a_wrong_option_is_refused_at_the_call(world: World, options, message: str) -> None:

@@ -328,7 +328,7 @@ def test_a_stream_that_breaks_costs_a_consumer_neither_its_place_nor_a_record(we
     room.group.give(0)
     room.channel.foresee(*[Weather.NONE] * message, weather)
     consumer = room.member(enable_auto_commit=False)
-    assert values(consumer.poll(100_000)) == [b"a", b"b"]
+    assert values(consumer.poll(timeout_ms=100_000)) == [b"a", b"b"]
     consumer.commit()
     assert room.group.offsets == {T0: 2}
     consumer.close()

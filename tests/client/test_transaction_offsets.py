@@ -153,9 +153,9 @@ def test_a_batch_of_partitions_that_moved_on_is_not_committed(room: TransactionR
     room.group.give()
     room.world.pause(100)
     copy(producer, consumer, batch)
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     room.group.give(0)
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     with pytest.raises(Abortable, match="t-0 was taken from this consumer since the batch was polled"):
         copy(producer, consumer, batch)
     assert ended(room.world)[0]
@@ -176,7 +176,7 @@ def test_a_listener_may_commit_the_transaction_when_partitions_go(room: Transact
     batch = consumer.poll()
     room.group.give()
     room.world.pause(100)
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     assert ended(room.world) == [True]
 
 
@@ -185,7 +185,7 @@ def test_a_consumer_that_commits_by_itself_is_refused(room: TransactionRoom) -> 
     with pytest.raises(Rejected, match="make it with enable_auto_commit=False"):
         copy(producer, consumer, consumer.poll())
     with pytest.raises(Rejected, match="the transaction is over"):
-        producer.transaction().commit_offsets(consumer, consumer.poll(1))
+        producer.transaction().commit_offsets(consumer, consumer.poll(timeout_ms=1))
 
 
 def test_a_classic_member_names_its_generation() -> None:
@@ -200,12 +200,12 @@ def test_a_classic_member_names_its_generation() -> None:
 def test_a_rebalance_under_way_does_not_abort_what_is_still_held() -> None:
     room = ClassicRoom()
     consumer = room.cooperative(enable_auto_commit=False)
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     room.world.fault(Method.JOIN_GROUP, Fault.SILENT)
     room.group.rebalance()
     room.world.pause(10)
-    consumer.poll(10)
+    consumer.poll(timeout_ms=10)
     room.topic.append(0, b"a")
-    offsets = consumer.transaction_offsets(consumer.poll(1_000))
+    offsets = consumer.transaction_offsets(consumer.poll(timeout_ms=1_000))
     assert room.world.requests(Method.JOIN_GROUP)[-1].member_id == "m-1"
     assert (offsets.metadata.generation, offsets.offsets) == (1, {T0: (1, "")})

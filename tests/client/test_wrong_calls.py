@@ -22,7 +22,7 @@ from tests.client.world import World
             "transaction_timeout_ms is 2147483648 and must be between 1 and",
         ),
         ({"transaction_timeout_ms": 0}, Misconfigured, "INVALID_TRANSACTION_TIMEOUT"),
-        ({"delivery_timeout_ms": 0}, Misconfigured, "must be positive"),
+        ({"delivery_timeout_ms": 0}, Misconfigured, "must be between 1 and"),
         ({"encoding": "avro"}, Misconfigured, "encoding is 'avro' and must be one of records, arrow"),
         (
             {"compression": "brotli"},

@@ -61,7 +61,7 @@ def ordinary(directory: Path) -> Iterator[ServerProcess]:
         consumer = Consumer(server.address, group_id="billing", auto_offset_reset="earliest", enable_auto_commit=False)
         with consumer:
             consumer.subscribe(["orders"])
-            assert consumer.poll(int(DEADLINE_SECONDS * 1_000))
+            assert consumer.poll(timeout_ms=int(DEADLINE_SECONDS * 1_000))
             consumer.commit()
         channel = stack.enter_context(grpc.insecure_channel(server.address))
         silent = ProducerByWire(channel, "shop-1")

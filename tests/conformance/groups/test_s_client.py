@@ -51,7 +51,7 @@ def test_the_member_id_is_kept_over_every_disconnect() -> None:
     room.world.fault(Method.JOIN_GROUP, Fault.NONE, Fault.LOST_REPLY)
     room.world.answer(Method.SYNC_GROUP, DISCONNECTED)
     consumer = room.member()
-    consumer.poll(10_000)
+    consumer.poll(timeout_ms=10_000)
     assert [join.member_id for join in joins(room)] == ["", "m-1", "m-1", "m-1"]
     assert consumer.assignment() == {T0, T1, T2}
 
@@ -68,7 +68,7 @@ def test_a_join_may_take_as_long_as_the_rebalance(rebalance_ms: int, call_ms: in
         return start(rpc, request, timeout_ms=timeout_ms, on_done=on_done)
 
     room.world.start = note  # type: ignore[method-assign]  # the fake network is watched
-    room.member(max_poll_interval_ms=rebalance_ms, request_timeout_ms=30_000).poll(100)
+    room.member(max_poll_interval_ms=rebalance_ms, request_timeout_ms=30_000).poll(timeout_ms=100)
     assert timeouts[Method.JOIN_GROUP] == call_ms
     assert joins(room)[0].rebalance_timeout_ms == rebalance_ms
 
@@ -80,7 +80,7 @@ def test_a_full_group_is_fatal() -> None:
     consumer = room.member()
     for _ in range(2):
         with pytest.raises(Misconfigured, match="GROUP_MAX_SIZE_REACHED"):
-            consumer.poll(10_000)
+            consumer.poll(timeout_ms=10_000)
     assert len(joins(room)) == 1
 
 
@@ -90,9 +90,9 @@ def test_a_heartbeat_that_tells_of_a_rebalance_under_way_changes_nothing() -> No
     room.group.leader, room.group.plan = "m-9", [0]
     consumer = room.member(heartbeat_interval_ms=1_000)
     room.world.fault(Method.SYNC_GROUP, Fault.SILENT)
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     room.group.is_rebalancing = True
-    consumer.poll(3_500)
+    consumer.poll(timeout_ms=3_500)
     # Between the answers to JoinGroup and SyncGroup heartbeats run, and do not make the member join again.
     assert len(beats(room)) == 3
     assert len(joins(room)) == 2
@@ -106,7 +106,7 @@ def test_a_fenced_instance_is_told_and_does_not_try_again(method: Method) -> Non
     consumer = room.member(group_instance_id="i")
     for _ in range(2):
         with pytest.raises(Fenced, match="FENCED_INSTANCE_ID"):
-            consumer.poll(10_000)
+            consumer.poll(timeout_ms=10_000)
     sent = len(room.world.requests(method))
     room.world.pause(60_000)
     assert len(room.world.requests(method)) == sent == 1
@@ -117,7 +117,7 @@ def test_a_fenced_instance_is_told_and_does_not_try_again(method: Method) -> Non
 def test_only_a_dynamic_member_says_that_it_leaves(instance_id: str | None) -> None:
     room = ClassicRoom()
     with room.member(group_instance_id=instance_id) as consumer:
-        consumer.poll(100)
+        consumer.poll(timeout_ms=100)
     assert len(room.world.requests(Method.LEAVE_GROUP)) == (1 if instance_id is None else 0)
 
 
@@ -141,7 +141,7 @@ def test_a_commit_before_a_rebalance_is_tried_and_does_not_stop_it(answers: list
     room.world.pause(10)
     before, began_ms = len(joins(room)), room.world.now_ms
     while len(joins(room)) == before:
-        consumer.poll(100)
+        consumer.poll(timeout_ms=100)
     assert room.world.now_ms - began_ms <= joins_after_ms
     assert room.world.now_ms - began_ms >= joins_after_ms - 1_000
     assert (T0 in room.group.offsets) == (joins_after_ms == 1_000)
@@ -161,10 +161,10 @@ def test_what_the_assignment_takes_away_is_revoked_before_the_next_join() -> Non
     room, diary = ClassicRoom(), Diary()
     room.group.leader, room.group.plan = "m-9", [0, 1]
     consumer = room.cooperative(diary)
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     room.group.plan = [0]
     room.group.rebalance()
-    consumer.poll(1_000)
+    consumer.poll(timeout_ms=1_000)
     assert diary.told[:2] == [("assigned", [0, 1]), ("revoked", [1])]
     owned = [decode_subscription(join.protocols[0].metadata).owned for join in joins(room)[1:]]
     assert owned == [{}, {"t": (0, 1)}, {"t": (0,)}]
@@ -174,7 +174,7 @@ def test_what_the_assignment_takes_away_is_revoked_before_the_next_join() -> Non
     room.group.others = [group.JoinGroupMember(member_id="m-2", metadata=other)]
     consumer = room.member(partition_assignors=[_Hasty()])
     with pytest.raises(Misconfigured, match=r"'hasty'.*gives away what other members still own \(t-0\)"):
-        consumer.poll(100)
+        consumer.poll(timeout_ms=100)
     assert Method.SYNC_GROUP not in room.world.methods()
 
 
@@ -183,11 +183,11 @@ def test_a_leader_that_may_skip_the_assignment_only_watches() -> None:
     room = ClassicRoom()
     room.group.skip_assignment, room.group.plan = True, [0]
     consumer = room.member(group_instance_id="i", metadata_max_age_ms=10_000)
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     (sync,) = room.world.requests(Method.SYNC_GROUP)
     assert (len(sync.assignments), consumer.assignment()) == (0, {T0})
     room.world.server.topics["t"] = 4
-    consumer.poll(11_000)
+    consumer.poll(timeout_ms=11_000)
     assert len(joins(room)) == 2
 
 
@@ -196,12 +196,12 @@ def test_of_several_exceptions_the_first_is_raised_and_the_assignment_stands() -
     room, diary = ClassicRoom(), Diary()
     room.group.leader, room.group.plan = "m-9", [0]
     consumer = room.cooperative(diary)
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     diary.raises = {"revoked": ValueError("first"), "assigned": ValueError("second")}
     room.group.plan = [1]
     room.group.rebalance()
     with pytest.raises(ValueError, match="first"):
-        consumer.poll(1_000)
+        consumer.poll(timeout_ms=1_000)
     assert diary.told[1:3] == [("revoked", [0]), ("assigned", [1])]
     assert consumer.assignment() == {T1}
 
@@ -221,23 +221,23 @@ def test_a_refused_commit_says_what_became_of_the_member(
 ) -> None:
     room = ClassicRoom()
     consumer = room.cooperative(enable_auto_commit=False)
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     before = len(joins(room))
     if not has_moved_on:
         room.world.answer(Method.OFFSET_COMMIT, refused(Method.OFFSET_COMMIT, code))
         with pytest.raises(kind):
             consumer.commit({T0: 1})
-        consumer.poll(1_000)
+        consumer.poll(timeout_ms=1_000)
         assert [join.member_id for join in joins(room)[before:]] == next_joins
         return
     errors: list[TransactionError | None] = []
     room.world.fault(Method.OFFSET_COMMIT, Fault.SILENT)
     consumer.commit_async({T0: 1}, lambda _, error: errors.append(error))
     room.group.rebalance()
-    consumer.poll(1_000)
+    consumer.poll(timeout_ms=1_000)
     late = next(iter(room.world.late))
     late(refused(Method.OFFSET_COMMIT, code))
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     assert [type(error) for error in errors] == [RebalanceInProgress]
     assert {join.member_id for join in joins(room)[before:]} == {"m-1"}
 
@@ -247,7 +247,7 @@ def test_a_commit_that_waits_comes_after_those_that_do_not() -> None:
     room = Room()
     room.group.give(0)
     consumer = room.member(enable_auto_commit=False)
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     told: list[int] = []
     for offset in (1, 2):
         consumer.commit_async({T0: offset}, lambda offsets, _: told.append(offsets[T0].offset))
@@ -264,12 +264,12 @@ def test_after_a_lost_answer_the_heartbeat_says_everything() -> None:
     room = Room()
     room.group.give(0)
     consumer = room.member()
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     before = len(room.beats())
     room.world.fault(Method.CONSUMER_GROUP_HEARTBEAT, Fault.LOST_REPLY)
     room.world.pause(5_000)
     room.group.give(0, 1)
-    consumer.poll(1_000)
+    consumer.poll(timeout_ms=1_000)
     full = room.beats()[before + 1]
     assert full.HasField("rebalance_timeout_ms")
     assert list(full.subscribed_topic_names.names) == ["t"]
@@ -288,7 +288,7 @@ def test_a_partition_is_committed_then_revoked_then_given_back() -> None:
     poll_all(consumer, 1)
     sent = len(room.world.sent)
     room.group.give(1)
-    consumer.poll(1_000)
+    consumer.poll(timeout_ms=1_000)
     for method, request in room.world.sent[sent:]:
         if method is Method.OFFSET_COMMIT:
             order.insert(0, "committed")
@@ -304,11 +304,11 @@ def test_a_fenced_member_tells_what_is_lost_and_joins_under_the_same_id(code: Er
     room, diary = Room(), Diary()
     room.group.give(0)
     consumer = room.member(diary)
-    consumer.poll(100)
+    consumer.poll(timeout_ms=100)
     before = len(room.beats())
     room.world.answer(Method.CONSUMER_GROUP_HEARTBEAT, refused(Method.CONSUMER_GROUP_HEARTBEAT, code))
     room.group.give(0)
-    consumer.poll(10_000)
+    consumer.poll(timeout_ms=10_000)
     assert diary.told == [("assigned", [0]), ("lost", [0]), ("assigned", [0])]
     rejoin = next(beat for beat in room.beats()[before:] if beat.member_epoch == 0)
     assert rejoin.member_id == room.beats()[0].member_id

@@ -233,15 +233,16 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
             raise unknown_member(self.group_id, member_id)
 
     def check_protocols(self, protocol_type: str, protocols: Sequence[ClassicProtocol]) -> None:
-        """Raises INCONSISTENT_GROUP_PROTOCOL unless who joins has the group's type, and one protocol that all list
-        (spec groups 2.4.4)."""
+        """Raises INCONSISTENT_GROUP_PROTOCOL unless who joins has the group's type, and one protocol that all members
+        list, if there are any yet (spec groups 2.4.4)."""
         if self.state is ClassicState.EMPTY:
             if not protocol_type or not protocols:
                 message = "a member needs a protocol_type and at least one protocol"
                 raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
             return
         common = self.common_protocols()
-        if protocol_type != self.protocol_type or common.keys().isdisjoint(name for name, _metadata in protocols):
+        has_common = not self.members or any(name in common for name, _metadata in protocols)
+        if not protocols or not has_common or protocol_type != self.protocol_type:
             names = [protocol.name for protocol in protocols]
             raise Refused(
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,

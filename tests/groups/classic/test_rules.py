@@ -100,6 +100,14 @@ def test_who_joins_must_go_with_the_others(
         there.check_protocols(protocol_type, [ClassicProtocol(name, b"") for name in names])
 
 
+@pytest.mark.parametrize(("names", "is_accepted"), [(("range",), True), ((), False)])
+def test_a_rebalance_that_everybody_left_takes_any_protocol(names: tuple[str, ...], *, is_accepted: bool) -> None:
+    """Members may be gone while ids that were given away keep the join phase open."""
+    expected: Any = nullcontext() if is_accepted else pytest.raises(Refused, match="INCONSISTENT_GROUP_PROTOCOL")
+    with expected:
+        group(state=PREPARING).check_protocols("consumer", [ClassicProtocol(name, b"") for name in names])
+
+
 @pytest.mark.parametrize(
     ("lists", "leader", "elected"),
     [

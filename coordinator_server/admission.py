@@ -41,8 +41,8 @@ class AdmissionLimits:
     """Calls of group members that wait for each other; and as many again that wait for news."""
 
 
-class _Room:
-    """Calls of one kind that have no answer yet."""
+class Room:
+    """How many calls of one kind have no answer yet."""
 
     __slots__ = ("calls", "what")
 
@@ -53,16 +53,16 @@ class _Room:
 
 
 class Admission:
-    """Counts calls that have no answer yet. Reads that are answered at once never count."""
+    """Says where a call counts that has no answer yet. Reads that are answered at once never count."""
 
     __slots__ = ("_long_polls", "_member_waits", "_news_waits", "_parked_calls", "_places", "_work")
 
     def __init__(self, limits: AdmissionLimits, parked_calls: Callable[[], int]) -> None:
         self._parked_calls = parked_calls
-        self._work = _Room("calls are in work")
-        self._long_polls = _Room("readers wait for records")
-        self._news_waits = _Room("members of groups wait for news")
-        self._member_waits = _Room("members of groups wait for each other")
+        self._work = Room("calls are in work")
+        self._long_polls = Room("readers wait for records")
+        self._news_waits = Room("members of groups wait for news")
+        self._member_waits = Room("members of groups wait for each other")
         in_work_max, reserved = limits.calls_in_work_max, limits.reserved_calls
         self._places = {
             **dict.fromkeys(Method, (self._work, in_work_max)),
@@ -79,29 +79,19 @@ class Admission:
         return self._work.calls - self._parked_calls()
 
     @property
-    def long_polls(self) -> int:
-        return self._long_polls.calls
-
-    @property
     def group_waits(self) -> int:
         """Calls of group members that have no answer yet."""
         return self._news_waits.calls + self._member_waits.calls
 
-    def check(self, method: Method) -> None:
-        """Return only if a call of this method may begin. Raises Refused THROTTLING_QUOTA_EXCEEDED."""
+    def room_for(self, method: Method) -> Room:
+        """The room that a call of this method takes from when it begins to when it is answered: whoever lets it in
+        counts it there. Raises Refused THROTTLING_QUOTA_EXCEEDED."""
         room, calls_max = self._places[method]
         if room.calls >= calls_max:
             number = self.calls_in_work if room is self._work else room.calls
             if number >= calls_max:
                 raise _refusal(number, room.what)
-
-    def enter(self, method: Method) -> None:
-        """A call began and has no answer yet; `leave` must follow."""
-        self._places[method][0].calls += 1
-
-    def leave(self, method: Method) -> None:
-        """The call was answered."""
-        self._places[method][0].calls -= 1
+        return room
 
 
 def _refusal(number: int, what: str) -> Refused:

@@ -61,7 +61,6 @@ class EventObserver:
     ) -> None:
         self._transactions = transactions
         self._log_numbers = log
-        self._groups = groups
         self._clock = clock
         self._catalog = catalog
         self._is_debug = logging.getLogger("transactions").isEnabledFor(logging.DEBUG)
@@ -75,12 +74,13 @@ class EventObserver:
             ProducersExpired: self._producers_expired,
             MarkerFromOutside: self._marker_from_outside,
             HangingTransactionAborted: self._hanging_aborted,
+            **groups.tellers,
         }
-        """By the type of the event; what is not here happened to a group. A list: what a Transact did to partitions."""
+        """Who is told of an event, by its type. A list: what a Transact did to partitions."""
 
     def __call__(self, event: object, turn: Turn) -> None:
         try:
-            self._tellers.get(type(event), self._groups)(event, turn)
+            self._tellers[type(event)](event, turn)
         except Exception as defect:  # noqa: BLE001  a wrong number or a missing line is no reason to stop the server
             _log.error("defect", told=type(event).__name__, exc_info=defect)
 

@@ -15,7 +15,7 @@ import structlog
 
 from coordinator_runtime.decision import Turn
 from coordinator_server.metrics.groups import GroupNumbers
-from group_coordinator.committed.events import OffsetsDeleted, OffsetsExpired
+from group_coordinator.committed.events import OffsetsCommitted, OffsetsDeleted, OffsetsExpired, OffsetsSettled
 from group_coordinator.consumer.events import GroupConverted, TargetComputed, TargetFailed
 from group_coordinator.events import (
     GroupCreated,
@@ -51,12 +51,16 @@ class GroupObserver:
 
     def __init__(self, numbers: GroupNumbers) -> None:
         self._numbers = numbers
+        self.tellers: Mapping[type, Callable[[Any, Turn], None]] = {
+            **dict.fromkeys(_LINES, self._count_and_log),
+            OffsetsCommitted: numbers.committed,
+            OffsetsSettled: numbers.settled,
+        }
+        """Who is told of an event, by its type."""
 
-    def __call__(self, event: object, turn: Turn) -> None:
+    def _count_and_log(self, event: object, turn: Turn) -> None:
         self._numbers.count(event)
-        log = _LINES.get(type(event))
-        if log is not None:
-            log(event, turn)
+        _LINES[type(event)](event, turn)
 
 
 def _member_joined(event: MemberJoined, turn: Turn) -> None:

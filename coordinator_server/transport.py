@@ -24,7 +24,7 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Ref
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext
-from coordinator_server.admission import Admission
+from coordinator_server.admission import Admission, Room
 from coordinator_server.answer_bytes import LARGE_ANSWERS
 from coordinator_server.fair_reads import FairReads
 from coordinator_server.wire.edge import call_context, error_response
@@ -121,7 +121,8 @@ class Dispatcher:
         self._serve_functions: dict[Method, Callable[[Any, CallContext], Pending[Any]]] = {}
         self._admission = admission
         self._message_bytes_max = message_bytes_max
-        self._unanswered: dict[Pending[Message], Method] = {}
+        self._unanswered: dict[Pending[Message], tuple[Method, Room]] = {}
+        """The calls without an answer, and the room that each takes."""
         self._gate = Gate.LOADING
 
     def open(self, servicers: Iterable[object]) -> None:
@@ -145,7 +146,7 @@ class Dispatcher:
 
     def calls_in_flight(self) -> Mapping[Method, int]:
         """The same by method."""
-        return Counter(self._unanswered.values())
+        return Counter(method for method, _room in self._unanswered.values())
 
     def answer_unanswered(self, error: CoordinatorError | None = None) -> None:
         """Answer every call that still waits (parked, long polls): with the error, or with what the closed gate says.
@@ -175,45 +176,35 @@ class Dispatcher:
         return reply
 
     def _begin(self, codec: Codec, body: bytes, call: CallContext, reply: Pending[bytes], began_us: int) -> None:
+        method = codec.method
         if reply.is_cancelled:
             error = TransportError(CallStatus.CANCELLED, "the caller gave up")
-            self._end_unanswered(codec.method, reply, error, began_us)
+            self._end_unanswered(method, reply, error, began_us)
             return
         try:
-            pending = self._serve(codec, body, call)
+            if self._gate is not _SERVING:
+                raise Refused(*self._gate.value)
+            room = self._admission.room_for(method)
+            if codec.reads_much:
+                self._room.check(call.connection)
+            request: Any = codec.request_type.FromString(body)
+            pending = self._serve_functions[method](request, call_context(request.header, call, method))
         except Exception as error:  # noqa: BLE001  refusals and defects are told apart in `_reply`
-            pending = failed(error)
+            refusal = _undecodable(codec, body, error) if isinstance(error, DecodeError) else error
+            self._reply(codec, reply, began_us, failed(refusal))
+            return
         if pending.is_settled:
             self._reply(codec, reply, began_us, pending)
             return
         reply.on_cancel(pending.cancel)
-        self._admission.enter(codec.method)
-        self._unanswered[pending] = codec.method
-        pending.on_settled(partial(self._leave, codec, reply, began_us))
-
-    def _serve(self, codec: Codec, body: bytes, call: CallContext) -> Pending[Message]:
-        if self._gate is not _SERVING:
-            raise Refused(*self._gate.value)
-        method = codec.method
-        self._admission.check(method)
-        if codec.reads_much:
-            self._room.check(call.connection)
-        try:
-            request: Any = codec.request_type.FromString(body)
-        except DecodeError as error:
-            raise TransportError(
-                CallStatus.INVALID_ARGUMENT,
-                f"{len(body)} bytes were sent that are no {codec.request_type.DESCRIPTOR.full_name}: {error}",
-            ) from error
-        pending: Pending[Message] = self._serve_functions[method](request, call_context(request.header, call, method))
-        return pending
-
-    def _leave(self, codec: Codec, reply: Pending[bytes], began_us: int, settled: Pending[Message]) -> None:
-        self._admission.leave(codec.method)
-        del self._unanswered[settled]
-        self._reply(codec, reply, began_us, settled)
+        room.calls += 1
+        self._unanswered[pending] = method, room
+        pending.on_settled(partial(self._reply, codec, reply, began_us))
 
     def _reply(self, codec: Codec, reply: Pending[bytes], began_us: int, settled: Pending[Message]) -> None:
+        waited = self._unanswered.pop(settled, None)
+        if waited is not None:
+            waited[1].calls -= 1
         try:
             try:
                 response = settled.result()
@@ -240,6 +231,13 @@ class Dispatcher:
     def _end_unanswered(self, method: Method, reply: Pending[bytes], error: TransportError, began_us: int) -> None:
         self.on_unanswered(method, self._clock.monotonic_us() - began_us, error.status)
         reply.fail(error)
+
+
+def _undecodable(codec: Codec, body: bytes, error: DecodeError) -> TransportError:
+    return TransportError(
+        CallStatus.INVALID_ARGUMENT,
+        f"{len(body)} bytes were sent that are no {codec.request_type.DESCRIPTOR.full_name}: {error}",
+    )
 
 
 def _too_large(codec: Codec, body: bytes, bytes_max: int) -> TransportError:

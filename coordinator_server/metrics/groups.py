@@ -12,7 +12,7 @@ from typing import Any, Final
 from coordinator_protocol.assignors.values import MemberSpec, Shares, TopicSpec
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.clock import Clock
-from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.decision import Coordinator, Turn
 from coordinator_runtime.runtime import Runtime
 from coordinator_server.metrics.instruments import (
     AGES_SECONDS,
@@ -76,14 +76,18 @@ class GroupNumbers:
         for assignor, place in product(SERVER_ASSIGNORS, ("loop", "worker")):
             self._assignments[assignor, place] = Distribution(SECONDS, US)
 
+    def committed(self, event: OffsetsCommitted, _turn: Turn) -> None:
+        """Offsets are durable, those of a transaction until that ends."""
+        self._commits["transactional" if event.is_transactional else "plain"] += event.offset_count
+
+    def settled(self, event: OffsetsSettled, _turn: Turn) -> None:
+        """The offsets of a transaction that has ended are committed or dropped."""
+        self._settled[event.outcome] += event.offset_count
+        self._markers[event.outcome] += 1
+
     def count(self, event: object) -> None:
-        """Something is durable. Events that are none of ours are passed over."""
+        """Anything else is durable."""
         match event:
-            case OffsetsCommitted(_, offset_count, is_transactional):
-                self._commits["transactional" if is_transactional else "plain"] += offset_count
-            case OffsetsSettled(_, offset_count, outcome):
-                self._settled[outcome] += offset_count
-                self._markers[outcome] += 1
             case OffsetsExpired(_, offset_count):
                 self._offsets_expired += offset_count
             case OffsetsDeleted(_, offset_count):

@@ -159,7 +159,8 @@ def test_a_target_is_told_to_who_looks_closer(room: ObservedGroups, lines: Lines
 
 def test_a_target_that_cannot_be_computed_is_an_error(lines: Lines) -> None:
     lines.text()
-    GroupObserver(GroupNumbers())(TargetFailed("g", 3, "mine", "it failed"), Turn(now_ms=0))
+    tell = GroupObserver(GroupNumbers()).tellers[TargetFailed]
+    tell(TargetFailed("g", 3, "mine", "it failed"), Turn(now_ms=0))
     (failed,) = told(lines)
     assert failed == {
         "event": "assignment_failed",

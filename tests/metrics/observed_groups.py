@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from coordinator_protocol.errors import ErrorCode
+from coordinator_runtime.decision import Turn
 from coordinator_server.group_events import GroupObserver
 from coordinator_server.metrics.groups import GroupNumbers, group_gauges
 from coordinator_server.metrics.instruments import Histogram
@@ -25,7 +26,13 @@ class ObservedGroups(OffsetRoom):
     def _start(self) -> None:
         super()._start()
         self.numbers = GroupNumbers()
-        self.inside.runtime.on_event = GroupObserver(self.numbers)
+        tellers = GroupObserver(self.numbers).tellers
+
+        def observe(event: object, turn: Turn) -> None:
+            if type(event) in tellers:
+                tellers[type(event)](event, turn)
+
+        self.inside.runtime.on_event = observe
 
     def reconfigured(self, **config: Any) -> None:
         """The process is started anew, with other settings."""

@@ -173,45 +173,47 @@ def test_parked_calls_are_not_in_work() -> None:
     parked = 0
     admission = Admission(LIMITS, lambda: parked)
     for _ in range(2):
-        admission.enter(Method.INIT_PRODUCER_ID)
+        admission.room_for(Method.INIT_PRODUCER_ID).calls += 1
     with pytest.raises(Refused):
-        admission.check(Method.INIT_PRODUCER_ID)
+        admission.room_for(Method.INIT_PRODUCER_ID)
     parked = 1
-    admission.check(Method.INIT_PRODUCER_ID)
+    admission.room_for(Method.INIT_PRODUCER_ID)
     assert admission.calls_in_work == 1
 
 
 def test_long_polls_have_a_bound_of_their_own() -> None:
     admission = Admission(LIMITS, lambda: 0)
-    admission.enter(Method.FETCH)
+    room = admission.room_for(Method.FETCH)
+    room.calls += 1
     with pytest.raises(Refused, match="1 readers wait for records"):
-        admission.check(Method.FETCH)
+        admission.room_for(Method.FETCH)
     assert admission.calls_in_work == 0
-    admission.leave(Method.FETCH)
-    admission.check(Method.FETCH)
+    room.calls -= 1
+    admission.room_for(Method.FETCH)
 
 
 @pytest.mark.parametrize("method", [Method.HEARTBEAT, Method.CONSUMER_GROUP_HEARTBEAT])
 def test_heartbeats_that_wait_for_news_have_a_bound_of_their_own(method: Method) -> None:
     admission = Admission(AdmissionLimits(group_waits_max=1), lambda: 0)
-    admission.enter(Method.HEARTBEAT)
+    room = admission.room_for(Method.HEARTBEAT)
+    room.calls += 1
     with pytest.raises(Refused, match="1 members of groups wait for news"):
-        admission.check(method)
-    admission.check(Method.JOIN_GROUP)
-    admission.leave(Method.HEARTBEAT)
-    admission.check(method)
+        admission.room_for(method)
+    admission.room_for(Method.JOIN_GROUP)
+    room.calls -= 1
+    admission.room_for(method)
     assert (admission.calls_in_work, admission.group_waits) == (0, 0)
 
 
 @pytest.mark.parametrize("method", [Method.JOIN_GROUP, Method.SYNC_GROUP])
 def test_members_come_in_where_no_more_of_them_may_wait(method: Method) -> None:
     admission = Admission(AdmissionLimits(group_waits_max=2, reserved_calls=1), lambda: 0)
-    for _ in range(2):
-        admission.enter(Method.JOIN_GROUP)
-    admission.check(method)
-    admission.check(Method.HEARTBEAT)
-    admission.enter(Method.SYNC_GROUP)
+    room = admission.room_for(Method.JOIN_GROUP)
+    room.calls += 2
+    admission.room_for(method)
+    admission.room_for(Method.HEARTBEAT)
+    room.calls += 1
     with pytest.raises(Refused, match="3 members of groups wait for each other"):
-        admission.check(method)
-    admission.leave(Method.JOIN_GROUP)
-    admission.check(method)
+        admission.room_for(method)
+    room.calls -= 1
+    admission.room_for(method)

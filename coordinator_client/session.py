@@ -23,7 +23,7 @@ from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.errors import Loss
 from coordinator_client.methods import Reply, Request, Rpc
 
-OPERATION_BYTES: Final = 64
+CALL_OVERHEAD_BYTES_MAX: Final = 64
 """Upper bound of what a call takes in a message besides its request."""
 
 SENT_ALONE: Final = -1
@@ -100,17 +100,17 @@ class SessionCall:
 
 
 class Session:
-    """The operations of one process at one server, and the stream that carries them, if there is one."""
+    """The calls of one process at one server, and the stream that carries them, if there is one."""
 
     def __init__(self) -> None:
         self._unsent: deque[SessionCall] = deque()
         self._unanswered: dict[int, SessionCall] = {}
         self._oversized: list[SessionCall] = []
-        self._answers: deque[tuple[SessionCall, session_pb2.OperationResult]] = deque()
+        self._answers: deque[tuple[SessionCall, session_pb2.SessionAnswer]] = deque()
         self._cancelled: list[int] = []
         self._last_id = 0
         self._has_begun = False
-        self._operations_max = 0
+        self._calls_max = 0
         self._message_bytes_max = 0
         self.is_draining = False
         """The server goes: it answers what it has, and takes no more."""
@@ -118,11 +118,11 @@ class Session:
     @property
     def is_greeted(self) -> bool:
         """Whether the server has answered on this stream."""
-        return self._operations_max > 0
+        return self._calls_max > 0
 
     @property
     def under_way(self) -> int:
-        """How many operations were sent and are not reported."""
+        """How many calls were sent and are not reported."""
         return len(self._unanswered) + len(self._answers)
 
     @property
@@ -151,18 +151,18 @@ class Session:
             self._has_begun = True
             # Every call says itself whose it is.
             return session_pb2.SessionRequest(header=RequestHeader()).SerializeToString()
-        room = 0 if self.is_draining else self._operations_max - len(self._unanswered)
+        room = 0 if self.is_draining else self._calls_max - len(self._unanswered)
         if not self._cancelled and (not self._unsent or room <= 0):
             return None
         request = session_pb2.SessionRequest(cancels=self._cancelled)
         self._cancelled.clear()
-        add, unsent, size = request.operations.add, self._unsent, 0
+        add, unsent, size = request.calls.add, self._unsent, 0
         while unsent and room > 0:
             call = unsent[0]
             if call.on_done is None:
                 unsent.popleft()
                 continue
-            call_bytes = len(call.body) + OPERATION_BYTES
+            call_bytes = len(call.body) + CALL_OVERHEAD_BYTES_MAX
             if call_bytes > self._message_bytes_max:
                 self._oversized.append(unsent.popleft())
                 continue
@@ -196,12 +196,12 @@ class Session:
         except DecodeError as error:
             raise ValueError(f"{len(body)} bytes came that are no SessionResponse: {error}") from error
         if response.HasField("hello"):
-            self._operations_max = max(1, response.hello.operations_in_flight_max)
+            self._calls_max = max(1, response.hello.calls_in_flight_max)
             self._message_bytes_max = response.hello.message_bytes_max
         if response.is_draining:
             self.is_draining = True
             self._lose_unsent(_DRAINING)
-        for result in response.results:
+        for result in response.answers:
             call = self._unanswered.pop(result.correlation_id, None)
             if call is not None:
                 self._answers.append((call, result))
@@ -219,7 +219,7 @@ class Session:
         """The stream is gone: report everything that waits, sent or not. The next one begins anew."""
         is_about_caller = not self.is_greeted and loss.status in _ABOUT_THE_CALLER
         self._has_begun = self.is_draining = False
-        self._operations_max = self._message_bytes_max = 0
+        self._calls_max = self._message_bytes_max = 0
         self._cancelled.clear()
         self.report(len(self._answers))
         sent, self._unanswered = self._unanswered, {}
@@ -249,7 +249,7 @@ class Session:
             call.report(loss)
 
 
-def _answer_in(call: SessionCall, result: session_pb2.OperationResult) -> Reply | Loss:
+def _answer_in(call: SessionCall, result: session_pb2.SessionAnswer) -> Reply | Loss:
     if result.status:
         return Loss(status_name(result.status), result.status_message)
     try:

@@ -1,7 +1,7 @@
-"""The session stream: many operations in one message, many answers in one message back.
+"""The session stream: many calls in one message, many answers in one message back.
 
 A message of a stream costs as much as a unary call, whatever is in it (lab performance 3). So a session takes the
-operations of a message one after the other, in the order sent, through the same handler as unary calls, and gathers the
+calls of a message one after the other, in the order sent, through the same handler as unary calls, and gathers the
 answers that come while the last message is being written. It knows no network: an adapter hands bytes in and takes
 bytes out.
 
@@ -44,7 +44,7 @@ STATUS_NUMBERS: Final = {
 class SessionLimits:
     """Bounds of one stream."""
 
-    operations_in_flight_max: int = 4_096
+    calls_in_flight_max: int = 4_096
     message_bytes_max: int = MEBI
     """Largest message in; a message out may be larger only if one answer is."""
 
@@ -57,17 +57,17 @@ class Session:
         self,
         handler: Handler,
         clock: Clock,
-        call: CallContext,
+        context: CallContext,
         limits: SessionLimits,
         room: AnswerRoom = BOUNDLESS_ROOM,
     ) -> None:
         self._handler = handler
         self._room = room
         self._clock = clock
-        self._call = call
+        self._context = context
         self._limits = limits
         self._unanswered: dict[int, Pending[bytes]] = {}
-        self._results: deque[tuple[int, bytes, TransportError | None]] = deque()
+        self._answers: deque[tuple[int, bytes, TransportError | None]] = deque()
         """Correlation id, answer, and why there is none."""
         self._held_bytes = 0
         """Of answers that count in `room`: they wait here, or the adapter has not reported them as taken."""
@@ -83,12 +83,12 @@ class Session:
 
     @property
     def has_room(self) -> bool:
-        """Whether more may be read. Not while as many operations as allowed wait for their answer, or answers for the
+        """Whether more may be read. Not while as many calls as allowed wait for their answer, or answers for the
         network: then the client is held back by the flow control of the transport."""
-        return len(self._unanswered) + len(self._results) < self._limits.operations_in_flight_max
+        return len(self._unanswered) + len(self._answers) < self._limits.calls_in_flight_max
 
     def receive(self, body: bytes) -> None:
-        """Begin the operations of one message.
+        """Begin the calls of one message.
 
         Raises TransportError for what is no message, and for a correlation id that is in use: then nobody could tell
         the answers apart, and the stream must end."""
@@ -100,26 +100,26 @@ class Session:
             ) from error
         if not self._has_begun:
             self._has_begun = True
-            self._call = replace(self._call, client_id=request.header.client_id)
+            self._context = replace(self._context, client_id=request.header.client_id)
         now_ms = self._clock.monotonic_ms()
-        for operation in request.operations:
-            self._begin(operation, now_ms)
+        for call in request.calls:
+            self._begin(call, now_ms)
         for correlation_id in request.cancels:
             pending = self._unanswered.get(correlation_id)
             if pending is not None:
                 pending.cancel()
 
-    def _begin(self, operation: session_pb2.Operation, now_ms: int) -> None:
-        correlation_id = operation.correlation_id
+    def _begin(self, call: session_pb2.SessionCall, now_ms: int) -> None:
+        correlation_id = call.correlation_id
         if correlation_id in self._unanswered:
             raise TransportError(
                 CallStatus.INVALID_ARGUMENT,
-                f"correlation id {correlation_id} belongs to an operation that is not answered yet; choose another",
+                f"correlation id {correlation_id} belongs to a call that is not answered yet; choose another",
             )
-        call, timeout_ms = self._call, operation.timeout_ms
+        context, timeout_ms = self._context, call.timeout_ms
         if timeout_ms > 0:
-            call = replace(call, deadline_ms=now_ms + timeout_ms)
-        pending = self._handler(operation.method, operation.body, call)
+            context = replace(context, deadline_ms=now_ms + timeout_ms)
+        pending = self._handler(call.method, call.body, context)
         if pending.is_settled:
             self._answer(correlation_id, pending)
         else:
@@ -133,12 +133,12 @@ class Session:
         try:
             body = settled.result()
         except TransportError as error:
-            self._results.append((correlation_id, b"", error))
+            self._answers.append((correlation_id, b"", error))
         else:
-            self._results.append((correlation_id, body, None))
+            self._answers.append((correlation_id, body, None))
             if len(body) >= COUNTED_BYTES_MIN:
                 self._held_bytes += len(body)
-                self._room.hold(self._call.connection, len(body))
+                self._room.hold(self._context.connection, len(body))
         self.on_outgoing()
 
     def half_close(self) -> None:
@@ -154,7 +154,7 @@ class Session:
     @property
     def is_finished(self) -> bool:
         """Whether everything was said that will ever be said."""
-        return self._is_ending and not self._says_draining and not self._unanswered and not self._results
+        return self._is_ending and not self._says_draining and not self._unanswered and not self._answers
 
     def take(self) -> bytes | None:
         """The next message for the client; None if there is nothing to say. Report its `leaving_bytes` to `taken` once
@@ -163,22 +163,22 @@ class Session:
         self._says_draining = False
         if not self._is_greeted:
             self._is_greeted = True
-            response.hello.operations_in_flight_max = self._limits.operations_in_flight_max
+            response.hello.calls_in_flight_max = self._limits.calls_in_flight_max
             response.hello.message_bytes_max = self._limits.message_bytes_max
         had_room, size, size_max = self.has_room, 0, self._limits.message_bytes_max
         self.leaving_bytes = 0
-        results, add = self._results, response.results.add
-        while results and (size == 0 or size + len(results[0][1]) <= size_max):
-            correlation_id, body, error = results.popleft()
+        answers, add = self._answers, response.answers.add
+        while answers and (size == 0 or size + len(answers[0][1]) <= size_max):
+            correlation_id, body, error = answers.popleft()
             size += len(body)
             if len(body) >= COUNTED_BYTES_MIN:
                 self.leaving_bytes += len(body)
-            result = add()
-            result.correlation_id = correlation_id
+            answer = add()
+            answer.correlation_id = correlation_id
             if error is None:
-                result.body = body
+                answer.body = body
             else:
-                result.status, result.status_message = STATUS_NUMBERS[error.status], error.message
+                answer.status, answer.status_message = STATUS_NUMBERS[error.status], error.message
         if not had_room and self.has_room:
             self.on_room()
         body = response.SerializeToString()
@@ -188,7 +188,7 @@ class Session:
         """So many of the bytes that left need no memory any more."""
         if size_bytes and not self._is_closed:
             self._held_bytes -= size_bytes
-            self._room.release(self._call.connection, size_bytes)
+            self._room.release(self._context.connection, size_bytes)
 
     def close(self) -> None:
         """The stream is gone: nobody waits any more. What was staged goes on. Idempotent."""
@@ -197,4 +197,4 @@ class Session:
         for pending in list(self._unanswered.values()):
             pending.cancel()
         self._unanswered.clear()
-        self._results.clear()
+        self._answers.clear()

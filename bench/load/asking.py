@@ -29,7 +29,7 @@ _SERVICES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 _MESSAGE_BYTES_MAX: Final = MEBI - 64 * KIBI
-"""The server takes 1 MiB; what frames the operations fits into the rest."""
+"""The server takes 1 MiB; what frames the calls fits into the rest."""
 
 
 class Asker(Protocol):
@@ -60,7 +60,7 @@ class SessionAsker:
         stub: SessionServiceAsyncStub = SessionServiceStub(channel)
         self._stream = stub.Session()
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
-        self._outgoing: deque[session.Operation] = deque()
+        self._outgoing: deque[session.SessionCall] = deque()
         self._has_outgoing = asyncio.Event()
         self._count = 0
         # Kept, because a task that nobody holds may be collected.
@@ -69,7 +69,7 @@ class SessionAsker:
     def ask(self, method: str, body: bytes) -> Awaitable[bytes]:
         self._count += 1
         answer = self._waiting[self._count] = asyncio.get_running_loop().create_future()
-        self._outgoing.append(session.Operation(correlation_id=self._count, method=method, body=body))
+        self._outgoing.append(session.SessionCall(correlation_id=self._count, method=method, body=body))
         self._has_outgoing.set()
         return answer
 
@@ -78,9 +78,9 @@ class SessionAsker:
             await self._has_outgoing.wait()
             self._has_outgoing.clear()
             while self._outgoing:
-                await self._stream.write(session.SessionRequest(operations=self._next_message()))
+                await self._stream.write(session.SessionRequest(calls=self._next_message()))
 
-    def _next_message(self) -> list[session.Operation]:
+    def _next_message(self) -> list[session.SessionCall]:
         message, size = [self._outgoing.popleft()], 0
         while self._outgoing:
             size += len(message[-1].body)
@@ -92,17 +92,17 @@ class SessionAsker:
     async def _read(self) -> None:
         try:
             async for response in self._stream:
-                for result in response.results:
-                    self._settle(result)
+                for answered in response.answers:
+                    self._settle(answered)
         finally:
             for answer in self._waiting.values():
                 answer.set_exception(Refusal("the session ended"))
 
-    def _settle(self, result: session.OperationResult) -> None:
-        answer = self._waiting.pop(result.correlation_id)
+    def _settle(self, answered: session.SessionAnswer) -> None:
+        answer = self._waiting.pop(answered.correlation_id)
         if answer.done():
             return
-        if result.status:
-            answer.set_exception(Refusal(f"status {result.status}: {result.status_message}"))
+        if answered.status:
+            answer.set_exception(Refusal(f"status {answered.status}: {answered.status_message}"))
         else:
-            answer.set_result(result.body)
+            answer.set_result(answered.body)

@@ -24,13 +24,13 @@ class Weather(Enum):
     LOST_MESSAGE = auto()
     """The stream breaks before the message arrives."""
     HALF = auto()
-    """The stream breaks when the first half of the operations was carried out; nobody is answered."""
+    """The stream breaks when the first half of the calls was carried out; nobody is answered."""
     LOST_ANSWERS = auto()
     """Everything is carried out, and the stream breaks before it is answered."""
     LATE = auto()
     """The stream breaks at once, and the message is carried out long after."""
     REVERSED = auto()
-    """Answered one by one, the last operation first."""
+    """Answered one by one, the last call first."""
     SILENT = auto()
     """Carried out and never answered, on a stream that stays open."""
 
@@ -73,35 +73,35 @@ class FakeStream:
             self.is_greeted = True
             self.channel.greet(self)
         else:
-            self.channel.messages.append([operation.method for operation in message.operations])
+            self.channel.messages.append([call.method for call in message.calls])
             self.channel.sizes.append(len(body))
             self.channel.cancels += message.cancels
             self._carry(message)
         self.wake()
 
     def _carry(self, message: session_pb2.SessionRequest) -> None:
-        after, operations = self.channel.world.call_after, list(message.operations)
+        after, calls = self.channel.world.call_after, list(message.calls)
         match self.channel.weather():
             case Weather.NONE:
-                after(WAY_MS, lambda: self._serve(operations))
+                after(WAY_MS, lambda: self._serve(calls))
             case Weather.LOST_MESSAGE:
                 after(WAY_MS, self.end)
             case Weather.HALF:
-                half = operations[: (len(operations) + 1) // 2]
+                half = calls[: (len(calls) + 1) // 2]
                 after(WAY_MS, lambda: (self.channel.carry_out(half), self.end()))
             case Weather.LOST_ANSWERS:
-                after(WAY_MS, lambda: (self.channel.carry_out(operations), self.end()))
+                after(WAY_MS, lambda: (self.channel.carry_out(calls), self.end()))
             case Weather.LATE:
                 after(WAY_MS, self.end)
-                after(LATE_MS, lambda: self.channel.carry_out(operations))
+                after(LATE_MS, lambda: self.channel.carry_out(calls))
             case Weather.REVERSED:
-                after(WAY_MS, lambda: [self.say(results=[each]) for each in self.channel.carry_out(operations)[::-1]])
+                after(WAY_MS, lambda: [self.say(answers=[each]) for each in self.channel.carry_out(calls)[::-1]])
             case Weather.SILENT:
-                after(WAY_MS, lambda: self.channel.carry_out(operations))
+                after(WAY_MS, lambda: self.channel.carry_out(calls))
 
-    def _serve(self, operations: list[session_pb2.Operation]) -> None:
+    def _serve(self, calls: list[session_pb2.SessionCall]) -> None:
         if self.is_open:
-            self.say(results=self.channel.carry_out(operations))
+            self.say(answers=self.channel.carry_out(calls))
 
 
 class FakeChannel:
@@ -114,7 +114,7 @@ class FakeChannel:
         """The methods in each message, without the first one of a stream, which only opens it."""
         self.sizes: list[int] = []
         self.cancels: list[int] = []
-        self.limits = session_pb2.SessionHello(operations_in_flight_max=100, message_bytes_max=1 << 20)
+        self.limits = session_pb2.SessionHello(calls_in_flight_max=100, message_bytes_max=1 << 20)
         self.refusal: Loss | None = None
         """How the server refuses streams; None = it takes them."""
         self.weather: Callable[[], Weather] = lambda: Weather.NONE
@@ -139,30 +139,30 @@ class FakeChannel:
         else:
             self.world.call_after(WAY_MS, lambda: stream.end(refusal))
 
-    def carry_out(self, operations: list[session_pb2.Operation]) -> list[session_pb2.OperationResult]:
+    def carry_out(self, calls: list[session_pb2.SessionCall]) -> list[session_pb2.SessionAnswer]:
         results = []
-        for operation in operations:
-            rpc = RPCS[operation.method]
-            request = rpc.request_type.FromString(operation.body)
+        for call in calls:
+            rpc = RPCS[call.method]
+            request = rpc.request_type.FromString(call.body)
             self.world.sent.append((rpc.method, request))
             answer = self.world.server.answer(rpc.method, request)
             if isinstance(answer, Held):
-                self._answer_later(operation, answer)
+                self._answer_later(call, answer)
             else:
-                results.append(self._result(operation, answer))
+                results.append(self._result(call, answer))
         return results
 
-    def _answer_later(self, operation: session_pb2.Operation, held: Held) -> None:
+    def _answer_later(self, call: session_pb2.SessionCall, held: Held) -> None:
         """On the stream that is open now; if that breaks, nobody is told."""
         stream = self.streams[-1]
-        held.on_answer(lambda later: stream.say(results=[self._result(operation, later)]))
+        held.on_answer(lambda later: stream.say(answers=[self._result(call, later)]))
 
-    def _result(self, operation: session_pb2.Operation, answer: Any) -> session_pb2.OperationResult:
+    def _result(self, call: session_pb2.SessionCall, answer: Any) -> session_pb2.SessionAnswer:
         if isinstance(answer, Loss):
-            return session_pb2.OperationResult(
-                correlation_id=operation.correlation_id, status=13, status_message=answer.detail
+            return session_pb2.SessionAnswer(
+                correlation_id=call.correlation_id, status=13, status_message=answer.detail
             )
-        return session_pb2.OperationResult(correlation_id=operation.correlation_id, body=answer.SerializeToString())
+        return session_pb2.SessionAnswer(correlation_id=call.correlation_id, body=answer.SerializeToString())
 
     def call(self, rpc: Any, request: Any, *, timeout_ms: int, on_done: Callable[[Any], None]) -> FakeCall:
         self.calls.append(str(rpc.method))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client import Producer
 from coordinator_client.batching import Accumulator, BatchFormat, SealedBatch
-from coordinator_client.session import OPERATION_BYTES
+from coordinator_client.session import CALL_OVERHEAD_BYTES_MAX
 from coordinator_client.state import Identity, TopicPartitionCount
 from coordinator_protocol.batch import HEADER_BYTES, Compression, Encoding
 from coordinator_protocol.errors import Method
@@ -113,7 +113,7 @@ def test_a_request_fits_into_a_message_of_a_session() -> None:
     while batches := take(waiting):
         requests.append(sum(batch.message.ByteSize() for batch in batches))
     assert len(requests) == 4
-    assert max(requests) < Limits().session_message_bytes_max - OPERATION_BYTES
+    assert max(requests) < Limits().session_message_bytes_max - CALL_OVERHEAD_BYTES_MAX
 
 
 def test_sequences_begin_again_with_a_new_identity() -> None:

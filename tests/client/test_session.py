@@ -44,7 +44,7 @@ class Asked:
 
 
 def names(world: SessionWorld) -> list[int]:
-    """How many operations each message had."""
+    """How many calls each message had."""
     return [len(message) for message in world.channel.messages]
 
 
@@ -76,17 +76,17 @@ def test_answers_find_their_way_in_any_order(world: SessionWorld) -> None:
     assert [each.answer.producer_id for each in asked] == ids
 
 
-@pytest.mark.parametrize("operations", [2, 16, 2 * ANSWERS_PER_TURN])
+@pytest.mark.parametrize("calls", [2, 16, 2 * ANSWERS_PER_TURN])
 def test_answers_are_reported_in_turns_so_that_what_follows_from_the_first_is_sent_meanwhile(
-    world: SessionWorld, operations: int
+    world: SessionWorld, calls: int
 ) -> None:
-    asked = [Asked(world) for _ in range(operations)]
+    asked = [Asked(world) for _ in range(calls)]
     follow_up: list[Asked] = []
     asked[0].call.on_done = lambda _: follow_up.append(Asked(world))  # type: ignore[attr-defined]
     seen: list[int] = []
     asked[-1].call.on_done = lambda _: seen.append(len(world.channel.messages))  # type: ignore[attr-defined]
     world.settle()
-    assert names(world) == [operations, 1]
+    assert names(world) == [calls, 1]
     assert follow_up[0].answer.producer_id
     assert seen == [2], "what followed from the first answer was under way when the last was reported"
 
@@ -111,7 +111,7 @@ class _Ordered(list[Any]):
 
 
 def test_no_more_is_under_way_than_the_server_wants(world: SessionWorld) -> None:
-    world.channel.limits.operations_in_flight_max = 2
+    world.channel.limits.calls_in_flight_max = 2
     asked = [Asked(world) for _ in range(5)]
     world.settle()
     assert names(world) == [2, 2, 1]
@@ -119,7 +119,7 @@ def test_no_more_is_under_way_than_the_server_wants(world: SessionWorld) -> None
 
 
 def test_a_full_window_holds_the_next_message_back_until_an_answer_comes(world: SessionWorld) -> None:
-    world.channel.limits.operations_in_flight_max = 1
+    world.channel.limits.calls_in_flight_max = 1
     world.channel.foresee(Weather.SILENT)
     first, second = Asked(world, timeout_ms=5_000), Asked(world, timeout_ms=60_000)
     world.pause(4_000)
@@ -192,7 +192,7 @@ def test_what_nobody_wants_any_more_is_taken_back(world: SessionWorld) -> None:
 
 @pytest.mark.parametrize("weather", [Weather.LOST_MESSAGE, Weather.HALF, Weather.LOST_ANSWERS, Weather.LATE])
 def test_a_broken_stream_tells_what_was_sent_from_what_was_not(world: SessionWorld, weather: Weather) -> None:
-    world.channel.limits.operations_in_flight_max = 2
+    world.channel.limits.calls_in_flight_max = 2
     world.channel.foresee(weather)
     asked = [Asked(world) for _ in range(3)]
     world.settle()
@@ -240,7 +240,7 @@ def test_an_answer_that_cannot_be_read_is_a_loss(world: SessionWorld) -> None:
     world.channel.foresee(Weather.SILENT)
     asked = Asked(world)
     world.pause(2)
-    world.channel.streams[0].say(results=[session_pb2.OperationResult(correlation_id=1, body=b"\xff\xff")])
+    world.channel.streams[0].say(answers=[session_pb2.SessionAnswer(correlation_id=1, body=b"\xff\xff")])
     world.settle()
     assert asked.answer.status == "INTERNAL"
 
@@ -288,7 +288,7 @@ def test_a_closed_session_reports_what_waits(world: SessionWorld) -> None:
 
 @pytest.mark.parametrize("weather", [weather for weather in Weather if weather is not Weather.NONE])
 @pytest.mark.parametrize("message", range(4))
-def test_a_stream_that_breaks_in_any_operation_costs_time_and_nothing_else(
+def test_a_stream_that_breaks_in_any_call_costs_time_and_nothing_else(
     world: SessionWorld, weather: Weather, message: int
 ) -> None:
     """Init, produce and end; the deadline is far away."""

@@ -157,8 +157,8 @@ async def test_answers_of_a_session_count_until_their_client_has_read_them() -> 
     async with answering() as server:
         with RawPeer(server.port) as peer:
             peer.send(frame(HEADERS, END_HEADERS, 1, request_headers(SESSION_METHOD)))
-            operations = [session_pb2.Operation(correlation_id=each, method="Unary") for each in range(40)]
-            request = session_pb2.SessionRequest(operations=operations)
+            calls = [session_pb2.SessionCall(correlation_id=each, method="Unary") for each in range(40)]
+            request = session_pb2.SessionRequest(calls=calls)
             peer.send(frame(DATA, 0, 1, message(request.SerializeToString())))
             await until(lambda: server.answers.held_bytes == 40 * MEBI)
             peer.open_window()
@@ -174,8 +174,8 @@ async def test_a_session_that_is_cut_holds_nothing() -> None:
     async with answering() as server:
         with RawPeer(server.port) as peer:
             peer.send(frame(HEADERS, END_HEADERS, 1, request_headers(SESSION_METHOD)))
-            operations = [session_pb2.Operation(correlation_id=each, method="Unary") for each in range(40)]
-            peer.send(frame(DATA, 0, 1, message(session_pb2.SessionRequest(operations=operations).SerializeToString())))
+            calls = [session_pb2.SessionCall(correlation_id=each, method="Unary") for each in range(40)]
+            peer.send(frame(DATA, 0, 1, message(session_pb2.SessionRequest(calls=calls).SerializeToString())))
             await until(lambda: server.answers.held_bytes == 40 * MEBI)
         await until(lambda: server.answers.held_bytes == 0)
 
@@ -233,8 +233,8 @@ def test_a_stream_that_has_sent_much_goes_on_once_the_network_has_taken_it() -> 
     session = Session(lambda _method, body, _call: settled(body), SystemClock(), call, SessionLimits(), answers)
     stream = SessionStream(session, network)
     for number in range(1, 4):
-        operations = [session_pb2.Operation(correlation_id=each, method="Unary", body=ANSWER) for each in (1, 2)]
-        stream.message(session_pb2.SessionRequest(operations=operations).SerializeToString())
+        calls = [session_pb2.SessionCall(correlation_id=each, method="Unary", body=ANSWER) for each in (1, 2)]
+        stream.message(session_pb2.SessionRequest(calls=calls).SerializeToString())
         stream.turn()
         # One is as much as may be ahead; the other waits for it.
         assert (answers.held_bytes, network.wanting_room) == (2 * MEBI, 2 * number - 1)
@@ -250,8 +250,8 @@ def test_a_stream_that_is_gone_gives_back_what_it_held() -> None:
     call = CallContext(connection="a")
     session = Session(lambda _method, body, _call: settled(body), SystemClock(), call, SessionLimits(), answers)
     stream = SessionStream(session, Network())
-    operations = [session_pb2.Operation(correlation_id=each, method="Unary", body=ANSWER) for each in (1, 2)]
-    stream.message(session_pb2.SessionRequest(operations=operations).SerializeToString())
+    calls = [session_pb2.SessionCall(correlation_id=each, method="Unary", body=ANSWER) for each in (1, 2)]
+    stream.message(session_pb2.SessionRequest(calls=calls).SerializeToString())
     stream.turn()
     assert answers.held_bytes == 2 * MEBI
     stream.gone()
@@ -312,10 +312,10 @@ async def test_a_session_that_reads_nothing_holds_no_more_than_it_may() -> None:
         fetch = await filled(server)
         answers = server.parts.answers
         body = fetch.SerializeToString()
-        operations = [session_pb2.Operation(correlation_id=n, method="Fetch", body=body) for n in range(500)]
+        calls = [session_pb2.SessionCall(correlation_id=n, method="Fetch", body=body) for n in range(500)]
         with RawPeer(server.address.port) as peer:
             peer.send(frame(HEADERS, END_HEADERS, 1, request_headers(SESSION_METHOD)))
-            peer.send(frame(DATA, 0, 1, message(session_pb2.SessionRequest(operations=operations).SerializeToString())))
+            peer.send(frame(DATA, 0, 1, message(session_pb2.SessionRequest(calls=calls).SerializeToString())))
             await until(lambda: answers.refused["connection"] > 400)
             assert answers.held_bytes <= 9 * MEBI
 
@@ -360,10 +360,10 @@ async def test_an_ordinary_session_leaves_nothing_behind() -> None:
         body = (await filled(server)).SerializeToString()
         stream = session_pb2_grpc.SessionServiceStub(server.channel).Session()
         for number in range(60):
-            operation = session_pb2.Operation(correlation_id=number, method="Fetch", body=body)
-            await stream.write(session_pb2.SessionRequest(operations=[operation]))
+            call = session_pb2.SessionCall(correlation_id=number, method="Fetch", body=body)
+            await stream.write(session_pb2.SessionRequest(calls=[call]))
         found = 0
         while found < 60:
-            found += len((await stream.read()).results)
+            found += len((await stream.read()).answers)
         await until(lambda: server.parts.answers.held_bytes == 0)
         stream.cancel()

@@ -29,7 +29,7 @@ async def server() -> AsyncIterator[InProcessServer]:
 
 
 class Session:
-    """Operations that are sent one after the other, without waiting, and answered in any order."""
+    """Calls that are sent one after the other, without waiting, and answered in any order."""
 
     def __init__(self, server: InProcessServer) -> None:
         stub = session_pb2_grpc.SessionServiceStub(server.channel)
@@ -43,13 +43,13 @@ class Session:
             module = log_pb2 if hasattr(log_pb2, f"{name}Response") else transaction_pb2
             number = len(self._sent) + 1
             self._sent[number] = getattr(module, f"{name}Response")
-            message.operations.add(correlation_id=number, method=name, body=request.SerializeToString())
+            message.calls.add(correlation_id=number, method=name, body=request.SerializeToString())
         await self._stream.write(message)
 
     async def answers(self, count: int) -> dict[int, object]:
         found: dict[int, object] = {}
         while len(found) < count:
-            for result in (await self._stream.read()).results:
+            for result in (await self._stream.read()).answers:
                 assert result.status == 0, result
                 found[result.correlation_id] = self._sent[result.correlation_id].FromString(result.body)
         return found

@@ -1,4 +1,4 @@
-"""The session stream: operations in, answers out, without a network; and the same over a real port."""
+"""The session stream: calls in, answers out, without a network; and the same over a real port."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coordinator_server.transports import TransportName
 from tests.harness.manual_clock import ManualClock
 from tests.server.test_grpc_transport import Served, serve
 
-Operation = session_pb2.Operation
+Call = session_pb2.SessionCall
 Response = session_pb2.SessionResponse
 
 
@@ -42,8 +42,8 @@ class Room:
         self.waiting[body] = pending
         return pending
 
-    def send(self, *operations: session_pb2.Operation, cancels: tuple[int, ...] = (), client_id: str = "") -> None:
-        request = session_pb2.SessionRequest(operations=operations, cancels=cancels)
+    def send(self, *calls: session_pb2.SessionCall, cancels: tuple[int, ...] = (), client_id: str = "") -> None:
+        request = session_pb2.SessionRequest(calls=calls, cancels=cancels)
         if client_id:
             request.header.client_id = client_id
         self.session.receive(request.SerializeToString())
@@ -52,28 +52,28 @@ class Room:
         """By correlation id, everything that there is to take now."""
         found = {}
         while (body := self.session.take()) is not None:
-            found.update({result.correlation_id: result.body for result in Response.FromString(body).results})
+            found.update({result.correlation_id: result.body for result in Response.FromString(body).answers})
         return found
 
 
-def operation(correlation_id: int, body: bytes, method: str = "later", timeout_ms: int = 0) -> session_pb2.Operation:
-    return Operation(correlation_id=correlation_id, method=method, body=body, timeout_ms=timeout_ms)
+def call(correlation_id: int, body: bytes, method: str = "later", timeout_ms: int = 0) -> session_pb2.SessionCall:
+    return Call(correlation_id=correlation_id, method=method, body=body, timeout_ms=timeout_ms)
 
 
 def test_the_first_answer_greets_with_the_limits() -> None:
-    room = Room(SessionLimits(operations_in_flight_max=7, message_bytes_max=1000))
-    room.send(operation(1, b"a", "now"))
+    room = Room(SessionLimits(calls_in_flight_max=7, message_bytes_max=1000))
+    room.send(call(1, b"a", "now"))
     body = room.session.take()
     assert body is not None
     response = Response.FromString(body)
-    assert response.hello == session_pb2.SessionHello(operations_in_flight_max=7, message_bytes_max=1000)
-    assert [(result.correlation_id, result.body) for result in response.results] == [(1, b"A")]
+    assert response.hello == session_pb2.SessionHello(calls_in_flight_max=7, message_bytes_max=1000)
+    assert [(result.correlation_id, result.body) for result in response.answers] == [(1, b"A")]
     assert room.session.take() is None
 
 
-def test_operations_begin_in_the_order_sent_and_are_answered_as_they_are_done() -> None:
+def test_calls_begin_in_the_order_sent_and_are_answered_as_they_are_done() -> None:
     room = Room()
-    room.send(operation(1, b"a"), operation(2, b"b"), operation(3, b"c", "now"))
+    room.send(call(1, b"a"), call(2, b"b"), call(3, b"c", "now"))
     assert [body for _, body, _ in room.calls] == [b"a", b"b", b"c"]
     assert room.answers() == {3: b"C"}
     room.waiting[b"b"].succeed(b"done b")
@@ -83,7 +83,7 @@ def test_operations_begin_in_the_order_sent_and_are_answered_as_they_are_done() 
 
 def test_who_calls_and_for_how_long_reaches_the_handler() -> None:
     room = Room()
-    room.send(operation(1, b"a", timeout_ms=500), operation(2, b"b"), client_id="loader")
+    room.send(call(1, b"a", timeout_ms=500), call(2, b"b"), client_id="loader")
     (_, _, first), (_, _, second) = room.calls
     assert (first.host, first.client_id, second.client_id) == ("10.0.0.1", "loader", "loader")
     assert first.deadline_ms == room.clock.monotonic_ms() + 500
@@ -92,16 +92,16 @@ def test_who_calls_and_for_how_long_reaches_the_handler() -> None:
 
 def test_a_status_comes_in_place_of_a_body() -> None:
     room = Room()
-    room.send(operation(1, b"a", "unknown"))
+    room.send(call(1, b"a", "unknown"))
     body = room.session.take()
     assert body is not None
-    (result,) = Response.FromString(body).results
+    (result,) = Response.FromString(body).answers
     assert (result.status, result.status_message) == (grpc.StatusCode.UNIMPLEMENTED.value[0], "no such method")
 
 
-def test_a_cancelled_operation_is_dropped_if_it_still_can_be() -> None:
+def test_a_cancelled_call_is_dropped_if_it_still_can_be() -> None:
     room = Room()
-    room.send(operation(1, b"a"), operation(2, b"b"))
+    room.send(call(1, b"a"), call(2, b"b"))
     room.send(cancels=(1, 99))
     assert room.cancelled == [b"a"]
     room.waiting[b"a"].fail(TransportError(CallStatus.CANCELLED, "the caller gave up"))
@@ -111,11 +111,11 @@ def test_a_cancelled_operation_is_dropped_if_it_still_can_be() -> None:
 
 def test_a_correlation_id_in_use_ends_the_stream() -> None:
     room = Room()
-    room.send(operation(1, b"a"))
+    room.send(call(1, b"a"))
     with pytest.raises(TransportError, match="correlation id 1"):
-        room.send(operation(1, b"b"))
+        room.send(call(1, b"b"))
     room.waiting[b"a"].succeed(b"done")
-    room.send(operation(1, b"c", "now"))
+    room.send(call(1, b"c", "now"))
 
 
 def test_garbage_ends_the_stream() -> None:
@@ -125,10 +125,10 @@ def test_garbage_ends_the_stream() -> None:
 
 
 def test_a_client_with_too_much_under_way_is_not_read_until_it_is_answered() -> None:
-    room = Room(SessionLimits(operations_in_flight_max=2))
+    room = Room(SessionLimits(calls_in_flight_max=2))
     told = []
     room.session.on_room = lambda: told.append("room")
-    room.send(operation(1, b"a"), operation(2, b"b"))
+    room.send(call(1, b"a"), call(2, b"b"))
     assert not room.session.has_room
     room.waiting[b"a"].succeed(b"done")
     assert not room.session.has_room, "its answer is not taken yet"
@@ -139,16 +139,16 @@ def test_a_client_with_too_much_under_way_is_not_read_until_it_is_answered() -> 
 
 def test_answers_are_spread_over_messages_of_the_largest_size() -> None:
     room = Room(SessionLimits(message_bytes_max=10))
-    room.send(*(operation(number, b"seven 7", "now") for number in range(3)), operation(9, b"x" * 50, "now"))
+    room.send(*(call(number, b"seven 7", "now") for number in range(3)), call(9, b"x" * 50, "now"))
     sizes = []
     while (body := room.session.take()) is not None:
-        sizes.append([len(result.body) for result in Response.FromString(body).results])
+        sizes.append([len(result.body) for result in Response.FromString(body).answers])
     assert sizes == [[7], [7], [7], [50]]
 
 
 def test_a_lost_stream_drops_what_waits_and_says_nothing_more() -> None:
     room = Room()
-    room.send(operation(1, b"a"), operation(2, b"b"))
+    room.send(call(1, b"a"), call(2, b"b"))
     room.answers()
     room.session.close()
     assert room.cancelled == [b"a", b"b"]
@@ -158,7 +158,7 @@ def test_a_lost_stream_drops_what_waits_and_says_nothing_more() -> None:
 
 def test_a_server_that_stops_says_so_and_ends_once_everything_is_answered() -> None:
     room = Room()
-    room.send(operation(1, b"a"))
+    room.send(call(1, b"a"))
     room.answers()
     room.session.announce_stop()
     body = room.session.take()
@@ -184,16 +184,16 @@ def find(key: str) -> bytes:
     return transaction_pb2.FindCoordinatorRequest(keys=[key]).SerializeToString()
 
 
-async def test_operations_go_there_and_back(served: Served) -> None:
+async def test_calls_go_there_and_back(served: Served) -> None:
     stream = session_pb2_grpc.SessionServiceStub(served.channel).Session()
     request = session_pb2.SessionRequest(
-        operations=[operation(number, find(f"k{number}"), "FindCoordinator") for number in range(5)]
+        calls=[call(number, find(f"k{number}"), "FindCoordinator") for number in range(5)]
     )
     request.header.client_id = "loader"
     await stream.write(request)
-    results: list[session_pb2.OperationResult] = []
+    results: list[session_pb2.SessionAnswer] = []
     while len(results) < 5:
-        results.extend((await stream.read()).results)
+        results.extend((await stream.read()).answers)
     keys = [transaction_pb2.FindCoordinatorResponse.FromString(result.body).coordinators[0].key for result in results]
     assert keys == [f"k{number}" for number in range(5)]
     assert {(context.host, context.client_id) for context in served.servicer.contexts} == {("127.0.0.1", "loader")}
@@ -202,10 +202,10 @@ async def test_operations_go_there_and_back(served: Served) -> None:
     assert await stream.code() is grpc.StatusCode.OK
 
 
-async def test_a_client_that_goes_away_drops_its_operations(served: Served) -> None:
+async def test_a_client_that_goes_away_drops_its_calls(served: Served) -> None:
     stream = session_pb2_grpc.SessionServiceStub(served.channel).Session()
     end = transaction_pb2.EndTxnRequest(transactional_id="a").SerializeToString()
-    await stream.write(session_pb2.SessionRequest(operations=[operation(1, end, "EndTxn")]))
+    await stream.write(session_pb2.SessionRequest(calls=[call(1, end, "EndTxn")]))
     await served.end_txn_arrived()
     stream.cancel()
     await served.servicer.cancelled.wait()
@@ -223,12 +223,12 @@ async def test_a_broken_rule_ends_the_stream_with_its_reason(served: Served) -> 
 async def test_a_server_that_stops_ends_its_sessions(served: Served) -> None:
     stream = session_pb2_grpc.SessionServiceStub(served.channel).Session()
     end = transaction_pb2.EndTxnRequest(transactional_id="a").SerializeToString()
-    await stream.write(session_pb2.SessionRequest(operations=[operation(1, end, "EndTxn")]))
+    await stream.write(session_pb2.SessionRequest(calls=[call(1, end, "EndTxn")]))
     await served.end_txn_arrived()
     assert (await stream.read()).HasField("hello")
     await served.transport.announce_stop()
     assert (await stream.read()).is_draining
     served.servicer.waiting[0].succeed(transaction_pb2.EndTxnResponse(csn=7))
-    (result,) = (await stream.read()).results
+    (result,) = (await stream.read()).answers
     assert transaction_pb2.EndTxnResponse.FromString(result.body).csn == 7
     assert await stream.read() == aio.EOF

@@ -1,4 +1,4 @@
-"""Transact over a real port, as a unary call and as an operation of a session."""
+"""Transact over a real port, as a unary call and as a call of a session."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ async def send(request: pytest.FixtureRequest, server: InProcessServer) -> Async
 
     async def operate(transact: transaction_pb2.TransactRequest) -> transaction_pb2.TransactResponse:
         number = next(numbers)
-        operation = session_pb2.Operation(correlation_id=number, method="Transact", body=transact.SerializeToString())
-        await stream.write(session_pb2.SessionRequest(operations=[operation]))
+        call = session_pb2.SessionCall(correlation_id=number, method="Transact", body=transact.SerializeToString())
+        await stream.write(session_pb2.SessionRequest(calls=[call]))
         while True:
-            for result in (await stream.read()).results:
+            for result in (await stream.read()).answers:
                 assert (result.correlation_id, result.status) == (number, 0), result
                 return transaction_pb2.TransactResponse.FromString(result.body)
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from coordinator_api.v1 import common_pb2 as coordinator__api_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n coordinator_api/v1/session.proto\x12\x12\x63oordinator_api.v1\x1a\x1f\x63oordinator_api/v1/common.proto\"\x87\x01\n\x0eSessionRequest\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordinator_api.v1.RequestHeader\x12\x31\n\noperations\x18\x02 \x03(\x0b\x32\x1d.coordinator_api.v1.Operation\x12\x0f\n\x07\x63\x61ncels\x18\x03 \x03(\x04\"U\n\tOperation\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\"\x8d\x01\n\x0fSessionResponse\x12/\n\x05hello\x18\x01 \x01(\x0b\x32 .coordinator_api.v1.SessionHello\x12\x34\n\x07results\x18\x02 \x03(\x0b\x32#.coordinator_api.v1.OperationResult\x12\x13\n\x0bis_draining\x18\x03 \x01(\x08\"K\n\x0cSessionHello\x12 \n\x18operations_in_flight_max\x18\x01 \x01(\x05\x12\x19\n\x11message_bytes_max\x18\x02 \x01(\x05\"_\n\x0fOperationResult\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\x12\x0e\n\x06status\x18\x03 \x01(\x05\x12\x16\n\x0estatus_message\x18\x04 \x01(\t2h\n\x0eSessionService\x12V\n\x07Session\x12\".coordinator_api.v1.SessionRequest\x1a#.coordinator_api.v1.SessionResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n coordinator_api/v1/session.proto\x12\x12\x63oordinator_api.v1\x1a\x1f\x63oordinator_api/v1/common.proto\"\x84\x01\n\x0eSessionRequest\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.coordinator_api.v1.RequestHeader\x12.\n\x05\x63\x61lls\x18\x02 \x03(\x0b\x32\x1f.coordinator_api.v1.SessionCall\x12\x0f\n\x07\x63\x61ncels\x18\x03 \x03(\x04\"W\n\x0bSessionCall\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\"\x8b\x01\n\x0fSessionResponse\x12/\n\x05hello\x18\x01 \x01(\x0b\x32 .coordinator_api.v1.SessionHello\x12\x32\n\x07\x61nswers\x18\x02 \x03(\x0b\x32!.coordinator_api.v1.SessionAnswer\x12\x13\n\x0bis_draining\x18\x03 \x01(\x08\"F\n\x0cSessionHello\x12\x1b\n\x13\x63\x61lls_in_flight_max\x18\x01 \x01(\x05\x12\x19\n\x11message_bytes_max\x18\x02 \x01(\x05\"]\n\rSessionAnswer\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\x12\x0e\n\x06status\x18\x03 \x01(\x05\x12\x16\n\x0estatus_message\x18\x04 \x01(\t2h\n\x0eSessionService\x12V\n\x07Session\x12\".coordinator_api.v1.SessionRequest\x1a#.coordinator_api.v1.SessionResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,15 +33,15 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'coordinator_api.v1.session_
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SESSIONREQUEST']._serialized_start=90
-  _globals['_SESSIONREQUEST']._serialized_end=225
-  _globals['_OPERATION']._serialized_start=227
-  _globals['_OPERATION']._serialized_end=312
-  _globals['_SESSIONRESPONSE']._serialized_start=315
-  _globals['_SESSIONRESPONSE']._serialized_end=456
-  _globals['_SESSIONHELLO']._serialized_start=458
-  _globals['_SESSIONHELLO']._serialized_end=533
-  _globals['_OPERATIONRESULT']._serialized_start=535
-  _globals['_OPERATIONRESULT']._serialized_end=630
-  _globals['_SESSIONSERVICE']._serialized_start=632
-  _globals['_SESSIONSERVICE']._serialized_end=736
+  _globals['_SESSIONREQUEST']._serialized_end=222
+  _globals['_SESSIONCALL']._serialized_start=224
+  _globals['_SESSIONCALL']._serialized_end=311
+  _globals['_SESSIONRESPONSE']._serialized_start=314
+  _globals['_SESSIONRESPONSE']._serialized_end=453
+  _globals['_SESSIONHELLO']._serialized_start=455
+  _globals['_SESSIONHELLO']._serialized_end=525
+  _globals['_SESSIONANSWER']._serialized_start=527
+  _globals['_SESSIONANSWER']._serialized_end=620
+  _globals['_SESSIONSERVICE']._serialized_start=622
+  _globals['_SESSIONSERVICE']._serialized_end=726
 # @@protoc_insertion_point(module_scope)

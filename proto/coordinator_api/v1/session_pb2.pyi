@@ -24,39 +24,41 @@ class SessionRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HEADER_FIELD_NUMBER: _builtins.int
-    OPERATIONS_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
     CANCELS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader:
-        """In the first message only: client_id holds for every operation whose own header has none."""
+        """In the first message only: client_id holds for every call whose own header has none."""
 
     @_builtins.property
-    def operations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Operation]:
+    def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionCall]:
         """May be in the first message already. All of a message together: at most SessionHello.message_bytes_max."""
 
     @_builtins.property
     def cancels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Operations whose answers are not wanted any more, by correlation id. They are answered all the same, CANCELLED if
-        they could still be dropped.
+        """Calls whose answers are not wanted any more, by correlation id. They are answered all the same, CANCELLED if they
+        could still be dropped.
         """
 
     def __init__(
         self,
         *,
         header: _common_pb2.RequestHeader | None = ...,
-        operations: _abc.Iterable[Global___Operation] | None = ...,
+        calls: _abc.Iterable[Global___SessionCall] | None = ...,
         cancels: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancels", b"cancels", "header", b"header", "operations", b"operations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "cancels", b"cancels", "header", b"header"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SessionRequest: _TypeAlias = SessionRequest  # noqa: Y015
 
 @_typing.final
-class Operation(_message.Message):
+class SessionCall(_message.Message):
+    """One call of a unary method, carried by the stream."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CORRELATION_ID_FIELD_NUMBER: _builtins.int
@@ -64,7 +66,7 @@ class Operation(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     BODY_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
-    """Comes back with the answer. The client's own choice, different among operations that are not answered."""
+    """Comes back with the answer. The client's own choice, different among calls that are not answered."""
     method: _builtins.str
     """Name of a unary method, e.g. "EndTxn"."""
     timeout_ms: _builtins.int
@@ -85,33 +87,33 @@ class Operation(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Operation: _TypeAlias = Operation  # noqa: Y015
+Global___SessionCall: _TypeAlias = SessionCall  # noqa: Y015
 
 @_typing.final
 class SessionResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HELLO_FIELD_NUMBER: _builtins.int
-    RESULTS_FIELD_NUMBER: _builtins.int
+    ANSWERS_FIELD_NUMBER: _builtins.int
     IS_DRAINING_FIELD_NUMBER: _builtins.int
     is_draining: _builtins.bool
-    """The server is shutting down: no new operations are taken, answers still come."""
+    """The server is shutting down: no new calls are taken, answers still come."""
     @_builtins.property
     def hello(self) -> Global___SessionHello:
         """In the first message only."""
 
     @_builtins.property
-    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___OperationResult]: ...
+    def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionAnswer]: ...
     def __init__(
         self,
         *,
         hello: Global___SessionHello | None = ...,
-        results: _abc.Iterable[Global___OperationResult] | None = ...,
+        answers: _abc.Iterable[Global___SessionAnswer] | None = ...,
         is_draining: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello", "is_draining", b"is_draining", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "hello", b"hello", "is_draining", b"is_draining"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -121,28 +123,30 @@ Global___SessionResponse: _TypeAlias = SessionResponse  # noqa: Y015
 class SessionHello(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    OPERATIONS_IN_FLIGHT_MAX_FIELD_NUMBER: _builtins.int
+    CALLS_IN_FLIGHT_MAX_FIELD_NUMBER: _builtins.int
     MESSAGE_BYTES_MAX_FIELD_NUMBER: _builtins.int
-    operations_in_flight_max: _builtins.int
-    """Operations that may be unanswered at a time. With more, the server stops reading until some are answered."""
+    calls_in_flight_max: _builtins.int
+    """Calls that may be unanswered at a time. With more, the server stops reading until some are answered."""
     message_bytes_max: _builtins.int
     """Largest message that the server takes."""
     def __init__(
         self,
         *,
-        operations_in_flight_max: _builtins.int = ...,
+        calls_in_flight_max: _builtins.int = ...,
         message_bytes_max: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message_bytes_max", b"message_bytes_max", "operations_in_flight_max", b"operations_in_flight_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls_in_flight_max", b"calls_in_flight_max", "message_bytes_max", b"message_bytes_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SessionHello: _TypeAlias = SessionHello  # noqa: Y015
 
 @_typing.final
-class OperationResult(_message.Message):
+class SessionAnswer(_message.Message):
+    """The answer to one call."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CORRELATION_ID_FIELD_NUMBER: _builtins.int
@@ -169,4 +173,4 @@ class OperationResult(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___OperationResult: _TypeAlias = OperationResult  # noqa: Y015
+Global___SessionAnswer: _TypeAlias = SessionAnswer  # noqa: Y015

@@ -130,9 +130,9 @@ async def _produce(server: Server, asked: Load, topic: str, calls: int) -> None:
 def _batch(asked: Load) -> log_pb2.RecordBatch:
     # What compresses like text: half of each value is the same in all records.
     half = asked.record_bytes // 2
-    chance = Random(5)
+    rng = Random(5)
     records = [
-        log_pb2.Record(value=b"v" * half + chance.randbytes(asked.record_bytes - half)) for _ in range(asked.records)
+        log_pb2.Record(value=b"v" * half + rng.randbytes(asked.record_bytes - half)) for _ in range(asked.records)
     ]
     payload = pack(log_pb2.Records(records=records).SerializeToString(), asked.compression)
     return log_pb2.RecordBatch(

@@ -1,4 +1,4 @@
-"""The one door to chance: everybody else takes ids and tokens as arguments."""
+"""The only module that draws random numbers: everybody else takes ids and tokens as arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TOKEN_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz0123456789"
 # Kafka gives these two to things of its own; a topic or member that had one would be taken for them.
 _RESERVED_UUIDS: Final = (bytes(UUID_BYTES), (1).to_bytes(UUID_BYTES, "big"))
 
-_chance: Final = random.SystemRandom()
+_random: Final = random.SystemRandom()
 
 
 def new_uuid() -> bytes:
@@ -52,4 +52,4 @@ def uuid_bytes(text: str) -> bytes:
 def random_token(length: int) -> str:
     """A name part nobody can guess, of lower-case letters and digits: 5 bits for each of `length` characters."""
     assert length > 0, "an empty token names nothing"
-    return "".join(_chance.choices(_TOKEN_ALPHABET, k=length))
+    return "".join(_random.choices(_TOKEN_ALPHABET, k=length))

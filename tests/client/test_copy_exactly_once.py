@@ -137,13 +137,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 def test_copiers_that_are_killed_again_and_again_copy_every_flight_once(
     server: ServerProcess, protocol: str, tmp_path: Path
 ) -> None:
-    copy, chance = Copy(server, f"killed-{protocol}"), random.Random(20_131)
+    copy, rng = Copy(server, f"killed-{protocol}"), random.Random(20_131)
     flights = copy.load(1, FLIGHTS + 1)
     with Copiers(copy, protocol, tmp_path) as copiers:
         for kill in range(1, KILLS + 1):
             # When to kill is decided by how far the copy is, or by a moment of start-up; never by a length of time.
-            copiers.wait_for_more(chance.randrange(1, 200), looks_max=chance.randrange(1, 200))
-            copiers.kill_and_restart(chance.randrange(2))
+            copiers.wait_for_more(rng.randrange(1, 200), looks_max=rng.randrange(1, 200))
+            copiers.kill_and_restart(rng.randrange(2))
             if kill in KILLS_OF_SERVER:
                 server.kill()
                 server.start()

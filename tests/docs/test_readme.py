@@ -109,10 +109,10 @@ def test_the_terminal_session_is_a_real_one(told: str, tmp_path: Path) -> None:
         if line.startswith("$ "):
             command = line.removeprefix("$ ")
             seen += line + run(["bash", "-c", f"exec 2>&1; {command}"], told, tmp_path)
-    assert without_chance(seen) == without_chance(session.text)
+    assert without_what_varies(seen) == without_what_varies(session.text)
 
 
-def without_chance(text: str) -> str:
+def without_what_varies(text: str) -> str:
     """The session without what differs from run to run: times, ids, and numbers that count what was done before."""
     text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z", "TIME", text)
     text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID", text)

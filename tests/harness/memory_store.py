@@ -155,7 +155,7 @@ class HeldSync:
 
 
 class MemoryStore:
-    """The store port in memory. Starts no thread, draws no chance; two threads may use it, as the port says."""
+    """The store port in memory. Starts no thread, draws no random number; two threads may use it, as the port says."""
 
     def __init__(self) -> None:
         self._families = [_SortedFamily(family) for family in Family]

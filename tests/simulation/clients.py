@@ -39,7 +39,7 @@ class Instance:
     """How often it ends a transaction with a Transact that brings something along."""
 
     def __init__(
-        self, name: str, transactional_id: str, version: int, *, chance: Random, history: History, numbers: Numbers
+        self, name: str, transactional_id: str, version: int, *, rng: Random, history: History, numbers: Numbers
     ) -> None:
         self.name = name
         self.transactional_id = transactional_id
@@ -48,7 +48,7 @@ class Instance:
         self.waiting: Op | None = None
         self.is_dead = False
         """Fenced: a correct client stops here. A zombie does not."""
-        self._chance = chance
+        self._rng = rng
         self._history = history
         self._numbers = numbers
         self._transaction = 0
@@ -74,9 +74,9 @@ class Instance:
             return self._init(now)
         if not self._transaction:
             self._begin()
-        if not self._must_abort and self.version == 2 and self._chance.random() < self.transact_share:
+        if not self._must_abort and self.version == 2 and self._rng.random() < self.transact_share:
             return self._transact_what_is_left(partitions, now)
-        if self._must_abort or (self._steps_left <= 0 and self._chance.random() < 0.2):
+        if self._must_abort or (self._steps_left <= 0 and self._rng.random() < 0.2):
             return self._end("abort", now)
         if self._steps_left <= 0:
             return self._end("commit" if self._has_work else "abort", now)
@@ -86,7 +86,7 @@ class Instance:
     def _begin(self) -> None:
         self._numbers.transactions += 1
         self._transaction = self._numbers.transactions
-        self._steps_left = self._chance.randrange(1, 5)
+        self._steps_left = self._rng.randrange(1, 5)
         self._has_work = False
         self._has_asked = False
         self._added.clear()
@@ -95,10 +95,10 @@ class Instance:
 
     def _work(self, partitions: list[str], now: int) -> Op:
         self._has_asked = True
-        partition = self._chance.choice(partitions)
-        if self._chance.random() < 0.15:
+        partition = self._rng.choice(partitions)
+        if self._rng.random() < 0.15:
             return self._offset(now)
-        if partition not in self._added and (self.version == 1 or self._chance.random() < 0.2):
+        if partition not in self._added and (self.version == 1 or self._rng.random() < 0.2):
             return self._op("add", now, partition=partition)
         self._asked.add(partition)
         return self._produce(partition, now)
@@ -109,15 +109,15 @@ class Instance:
 
     def _group(self) -> str:
         """One that all commit to, or one that nobody else will ever touch."""
-        return SHARED_GROUP if self._chance.random() < 0.5 else f"group-{self._transaction}"
+        return SHARED_GROUP if self._rng.random() < 0.5 else f"group-{self._transaction}"
 
     def _produce(self, partition: str, now: int) -> Op:
         values = []
-        for _ in range(self._chance.randrange(1, 4)):
+        for _ in range(self._rng.randrange(1, 4)):
             self._numbers.values += 1
             values.append(f"v{self._numbers.values}")
         sequence = self._sequences.get(partition, 0)
-        is_out_of_order = self._chance.random() < 0.05
+        is_out_of_order = self._rng.random() < 0.05
         return self._op(
             "produce",
             now,
@@ -129,7 +129,7 @@ class Instance:
 
     def _init(self, now: int) -> Op:
         self._numbers.requests += 1
-        names_itself = self._chance.random() < 0.9
+        names_itself = self._rng.random() < 0.9
         return self._op(
             "init",
             now,
@@ -142,15 +142,15 @@ class Instance:
             # Version 1 must not end what it never opened.
             self._finish()
             return None
-        claims = outcome == "commit" and self._chance.random() < 0.3
+        claims = outcome == "commit" and self._rng.random() < 0.3
         return self._op("end", now, outcome=outcome, last_sequences=tuple(self._written.items()) if claims else ())
 
     def _transact_what_is_left(self, partitions: list[str], now: int) -> Op:
         """End the transaction whatever is left to do, and bring one or several batches, and perhaps an offset."""
-        count = self._chance.randrange(1, len(partitions) + 1)
-        batches = [self._produce(partition, now) for partition in self._chance.sample(partitions, count)]
-        parts = [*batches, self._offset(now)] if self._chance.random() < 0.3 else batches
-        return self._transact("abort" if self._chance.random() < 0.15 else "commit", parts, now)
+        count = self._rng.randrange(1, len(partitions) + 1)
+        batches = [self._produce(partition, now) for partition in self._rng.sample(partitions, count)]
+        parts = [*batches, self._offset(now)] if self._rng.random() < 0.3 else batches
+        return self._transact("abort" if self._rng.random() < 0.15 else "commit", parts, now)
 
     def _transact(self, outcome: str, parts: list[Op], now: int) -> Op:
         self._numbers.requests += 1
@@ -162,18 +162,18 @@ class Instance:
     def _zombie_request(self, partitions: list[str], now: int) -> Op | None:
         if self.identity is None:
             return None
-        match self._chance.randrange(5):
+        match self._rng.randrange(5):
             case 0:
-                return self._produce(self._chance.choice(partitions), now)
+                return self._produce(self._rng.choice(partitions), now)
             case 4:
                 self._numbers.values += 1
                 return self._op(
-                    "plain", now, partition=self._chance.choice(partitions), values=(f"v{self._numbers.values}",)
+                    "plain", now, partition=self._rng.choice(partitions), values=(f"v{self._numbers.values}",)
                 )
             case 1:
-                return self._op("end", now, outcome=self._chance.choice(("commit", "abort")))
+                return self._op("end", now, outcome=self._rng.choice(("commit", "abort")))
             case 2:
-                return self._op("add", now, partition=self._chance.choice(partitions))
+                return self._op("add", now, partition=self._rng.choice(partitions))
             case _:
                 return self._op("init", now, expected=self.identity)
 
@@ -285,7 +285,7 @@ class Instance:
     def _may_recover(self, op: Op) -> bool:
         """After KIP-360, with the identity held: after a timeout of version 1, or where nothing was open."""
         nothing_open = op.result == "INVALID_TXN_STATE" and op.outcome == "abort" and self.version == 1
-        return nothing_open or (op.result == "PRODUCER_FENCED" and self._chance.random() < 0.3)
+        return nothing_open or (op.result == "PRODUCER_FENCED" and self._rng.random() < 0.3)
 
     def _become(self, identity: Identity) -> None:
         if identity != self.identity:

@@ -56,11 +56,9 @@ _ROUND_MS: Final = 100
 class Groups:
     """The members of a run. Nobody is there before they gather."""
 
-    def __init__(
-        self, world: World, chance: Random, history: History, numbers: Numbers, now: Callable[[], int]
-    ) -> None:
+    def __init__(self, world: World, rng: Random, history: History, numbers: Numbers, now: Callable[[], int]) -> None:
         self._world = world
-        self._around = Around(self._call, chance, history, numbers, now)
+        self._around = Around(self._call, rng, history, numbers, now)
         self._epochs = (0, 0)
         self._classic: list[ClassicMember] = []
         self._consumers: list[ConsumerMember] = []
@@ -78,9 +76,9 @@ class Groups:
 
     def step(self) -> None:
         """Somebody does something. Groups live by time, so now and then a little of it passes."""
-        if self._around.chance.random() < 0.15:
+        if self._around.rng.random() < 0.15:
             self._world.tick(_ROUND_MS)
-        (member,) = self._around.chance.choices(self.members, [*_RIVALRY, *_RIVALRY])
+        (member,) = self._around.rng.choices(self.members, [*_RIVALRY, *_RIVALRY])
         member.act()
         self.check()
 

@@ -58,7 +58,7 @@ class Around:
     """What all members of a run share."""
 
     call: Callable[[Message], Pending[Any]]
-    chance: Random
+    rng: Random
     history: History
     numbers: Numbers
     now: Callable[[], int]
@@ -82,7 +82,7 @@ class Member(ABC):
         """Generation, or member epoch; 0 = no member."""
         self.waiting: Pending[Any] | None = None
         self._around = around
-        self._chance = around.chance
+        self._rng = around.rng
         self._asked = 0
 
     @property
@@ -93,13 +93,13 @@ class Member(ABC):
     def act(self) -> None:
         """Do the next thing."""
         if self.waiting is not None:
-            if self._chance.random() < 0.05:
+            if self._rng.random() < 0.05:
                 self.give_up()
         elif self.epoch == 0 or not self.is_at_rest:
             self.go_on()
         else:
             actions = [self.go_on, self.wait, self.commit, self.leave, self.die]
-            self._chance.choices(actions, [12, 4, 12, 1, 1])[0]()
+            self._rng.choices(actions, [12, 4, 12, 1, 1])[0]()
 
     @abstractmethod
     def go_on(self) -> None:
@@ -182,7 +182,7 @@ class Member(ABC):
             self.on_moved_on(code)
 
     def on_gone(self, code: ErrorCode) -> None:
-        self.start_over(keeps_id=self._chance.random() < 0.5)
+        self.start_over(keeps_id=self._rng.random() < 0.5)
 
     def on_moved_on(self, code: ErrorCode) -> None:
         self.start_over(keeps_id=True)
@@ -196,7 +196,7 @@ class Member(ABC):
             if number != self._asked:
                 return
             self.waiting = None
-            if not self._around.is_calm and self._chance.random() < 0.1:
+            if not self._around.is_calm and self._rng.random() < 0.1:
                 self.on_lost()
                 return
             try:
@@ -233,8 +233,8 @@ class ClassicMember(Member):
 
     def commit(self) -> None:
         """Now and then as what it was before."""
-        if self._past and self._chance.random() < 0.3:
-            self._commit_as(*self._chance.choice(self._past), lambda _code: None)
+        if self._past and self._rng.random() < 0.3:
+            self._commit_as(*self._rng.choice(self._past), lambda _code: None)
         else:
             super().commit()
 
@@ -368,7 +368,7 @@ class ConsumerMember(Member):
 
     def leave(self) -> None:
         """For good; a static member perhaps only for a moment."""
-        is_back_soon = self.instance_id is not None and self._chance.random() < 0.7
+        is_back_soon = self.instance_id is not None and self._rng.random() < 0.7
         request = self._request(-2 if is_back_soon else -1)
         self._ask(request, lambda _response: None)
         self.start_over()
@@ -376,8 +376,8 @@ class ConsumerMember(Member):
     def commit(self) -> None:
         """Now and then as somebody who is no member any more."""
         outcasts = sorted(self._around.told.outcasts)
-        if outcasts and self._chance.random() < 0.3:
-            self._commit_as(self._chance.choice(outcasts), self.epoch, lambda _code: None)
+        if outcasts and self._rng.random() < 0.3:
+            self._commit_as(self._rng.choice(outcasts), self.epoch, lambda _code: None)
         else:
             super().commit()
 

@@ -41,24 +41,24 @@ class Options:
 
     @classmethod
     def of(cls, seed: int) -> Options:
-        chance = Random(f"options {seed}")
+        rng = Random(f"options {seed}")
         return cls(
             seed=seed,
-            two_phase=chance.choice(list(TwoPhase)),
-            epoch_max=chance.choice((2, 3, 4, 6, EPOCH_MAX)),
-            transactional_ids=chance.choice((1, 2, 3)),
-            partitions=chance.choice((1, 2, 3)),
-            steps=chance.choice((150, 300, 600)),
-            crash_weight=chance.choice((0.0, 0.5, 2.0)),
-            tick_weight=chance.choice((0.5, 3.0)),
-            flush_weight=chance.choice((4.0, 15.0)),
-            version_1_share=chance.choice((0.0, 0.0, 0.3)),
-            parked_calls_max=chance.choice((0, 2, 10_000)),
-            group_bytes_max=chance.choice((1, 1 << 20)),
-            has_passing_topic=chance.random() < 0.3,
-            participant_ids=chance.choice((0, 0, 1, 2)),
-            producer_expiration_ms=chance.choice((PRODUCER_EXPIRATION_MS, PRODUCER_EXPIRATION_MS, 500, 3_000)),
-            shard_weight=chance.choice((0.0, 0.0, 0.5, 3.0)),
-            member_weight=chance.choice((0.0, 0.0, 40.0)),
-            transact_share=chance.choice((0.0, 0.2, 0.7)),
+            two_phase=rng.choice(list(TwoPhase)),
+            epoch_max=rng.choice((2, 3, 4, 6, EPOCH_MAX)),
+            transactional_ids=rng.choice((1, 2, 3)),
+            partitions=rng.choice((1, 2, 3)),
+            steps=rng.choice((150, 300, 600)),
+            crash_weight=rng.choice((0.0, 0.5, 2.0)),
+            tick_weight=rng.choice((0.5, 3.0)),
+            flush_weight=rng.choice((4.0, 15.0)),
+            version_1_share=rng.choice((0.0, 0.0, 0.3)),
+            parked_calls_max=rng.choice((0, 2, 10_000)),
+            group_bytes_max=rng.choice((1, 1 << 20)),
+            has_passing_topic=rng.random() < 0.3,
+            participant_ids=rng.choice((0, 0, 1, 2)),
+            producer_expiration_ms=rng.choice((PRODUCER_EXPIRATION_MS, PRODUCER_EXPIRATION_MS, 500, 3_000)),
+            shard_weight=rng.choice((0.0, 0.0, 0.5, 3.0)),
+            member_weight=rng.choice((0.0, 0.0, 40.0)),
+            transact_share=rng.choice((0.0, 0.2, 0.7)),
         )

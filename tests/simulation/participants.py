@@ -29,9 +29,9 @@ class Participant(Instance):
     """One process that takes part in decisions of the manager."""
 
     def __init__(
-        self, name: str, transactional_id: str, *, manager: Manager, chance: Random, history: History, numbers: Numbers
+        self, name: str, transactional_id: str, *, manager: Manager, rng: Random, history: History, numbers: Numbers
     ) -> None:
-        super().__init__(name, transactional_id, 2, chance=chance, history=history, numbers=numbers)
+        super().__init__(name, transactional_id, 2, rng=rng, history=history, numbers=numbers)
         self._manager = manager
         self._kept: Identity | None = None
         self._is_prepared = False
@@ -45,7 +45,7 @@ class Participant(Instance):
         if self._must_recover:
             self.is_dead = True
         if self.is_dead:
-            return None if self.identity is None else self._produce(self._chance.choice(partitions), now)
+            return None if self.identity is None else self._produce(self._rng.choice(partitions), now)
         if self.identity is None:
             op = self._init(now)
             op.keeps = True
@@ -66,12 +66,12 @@ class Participant(Instance):
             return self._carry_out(self._manager.settle(token, "abort"), now)
         if not self._is_prepared:
             return self._op("prepare", now)
-        wanted = "commit" if self._chance.random() < 0.8 else "abort"
+        wanted = "commit" if self._rng.random() < 0.8 else "abort"
         return self._carry_out(self._manager.settle(token, wanted), now)
 
     def _carry_out(self, outcome: str, now: int) -> Op:
         """EndTxn, or a Transact that brings nothing: to what is prepared or kept nothing can be added."""
-        if self._chance.random() < self.transact_share:
+        if self._rng.random() < self.transact_share:
             return self._transact(outcome, [], now)
         return self._op("end", now, outcome=outcome)
 

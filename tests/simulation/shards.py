@@ -11,11 +11,11 @@ _RETRY_MS_MAX = 2_000
 """After this time everybody has tried again who waited for a shard."""
 
 
-def move_one(world: World, chance: Random) -> None:
+def move_one(world: World, rng: Random) -> None:
     """Unload a shard, or load it: for the first time, or over one that serves."""
     loader = world.inside.driver.loader
-    key = chance.choice(_movable(world))
-    if chance.random() < 0.5:
+    key = rng.choice(_movable(world))
+    if rng.random() < 0.5:
         loader.unload(key)
     else:
         loader.load(key)

@@ -55,7 +55,7 @@ class Simulation:
         self.options = options
         self._disk_fails = shelf is None
         """Only the memory store fails when told to."""
-        self._chance = Random(options.seed)
+        self._rng = Random(options.seed)
         self.world = World(
             WorldOptions(
                 two_phase=options.two_phase,
@@ -86,7 +86,7 @@ class Simulation:
         self.world.create_topic("t", options.partitions)
         if options.has_passing_topic:
             self.world.create_topic("passing", 1)
-        self._members = Groups(self.world, self._chance, self.history, self._numbers, lambda: self._now)
+        self._members = Groups(self.world, self._rng, self.history, self._numbers, lambda: self._now)
         if options.member_weight:
             self._members.gather()
 
@@ -99,7 +99,7 @@ class Simulation:
         actions = [action for _, action in events]
         for _ in range(self.options.steps):
             self._now += 1
-            self._chance.choices(actions, weights)[0]()
+            self._rng.choices(actions, weights)[0]()
         self._calm_down()
         return self.history
 
@@ -126,7 +126,7 @@ class Simulation:
             (self.options.tick_weight, self._tick),
             (self.options.crash_weight, self._crash),
             (self.options.crash_weight / 4 if self._disk_fails else 0, self._fail_disk),
-            (self.options.shard_weight, lambda: shards.move_one(self.world, self._chance)),
+            (self.options.shard_weight, lambda: shards.move_one(self.world, self._rng)),
             (2 * self.options.shard_weight, lambda: shards.go_on(self.world)),
             (self.options.member_weight, self._members.step),
         ]
@@ -135,7 +135,7 @@ class Simulation:
 
     def _deliver(self) -> None:
         if self._wire:
-            self._hand_over(self._wire.pop(self._chance.randrange(len(self._wire))))
+            self._hand_over(self._wire.pop(self._rng.randrange(len(self._wire))))
         else:
             self._client_step()
 
@@ -154,7 +154,7 @@ class Simulation:
             answer = _answer_of(op, settled, self._now)
             if isinstance(answer, Answer):
                 op.answers.append(answer)
-            is_lost = not self._is_calm and self._chance.random() < 0.1
+            is_lost = not self._is_calm and self._rng.random() < 0.1
             if not message.is_copy and not is_lost and op.completed_at is None:
                 _receive(op, answer)
                 op.completed_at = self._now
@@ -170,12 +170,12 @@ class Simulation:
             client_id=op.instance,
             request_id=op.request_id,
             client_txn_version=op.version,
-            immediate_51=self._chance.random() < 0.15,
-            deadline_ms=world.clock.monotonic_ms() + 300 if self._chance.random() < 0.2 else None,
+            immediate_51=self._rng.random() < 0.15,
+            deadline_ms=world.clock.monotonic_ms() + 300 if self._rng.random() < 0.2 else None,
         )
         if op.kind == "init":
             expected = None if op.expected is None else Identity(*op.expected)
-            timeout_ms = self._chance.choice(_TIMEOUTS_MS)
+            timeout_ms = self._rng.choice(_TIMEOUTS_MS)
             if op.keeps:
                 return world.recover(op.transactional_id, context, enable_2pc=True, keep_prepared=True)
             return world.init(op.transactional_id, context, timeout_ms=timeout_ms, expected=expected)
@@ -210,7 +210,7 @@ class Simulation:
         if not self._answers:
             self._deliver()
             return
-        op = self._answers.pop(self._chance.randrange(len(self._answers)))
+        op = self._answers.pop(self._rng.randrange(len(self._answers)))
         (instance,) = (each for each in self._instances if each.name == op.instance)
         if instance.waiting is not op:
             return
@@ -228,7 +228,7 @@ class Simulation:
         """A client has waited long enough and repeats its request; the first copy may still arrive."""
         waiting = [each for each in self._instances if each.waiting is not None]
         if waiting:
-            op = self._chance.choice(waiting).waiting
+            op = self._rng.choice(waiting).waiting
             assert op is not None
             if op.completed_at is None and not any(message.op is op for message in self._wire):
                 self._wire.append(_Message(op))
@@ -236,44 +236,44 @@ class Simulation:
     def _copy(self) -> None:
         known = [message for message in self._wire if message.op.version == 2]
         if known:
-            self._wire.append(_Message(self._chance.choice(known).op, is_copy=True))
+            self._wire.append(_Message(self._rng.choice(known).op, is_copy=True))
 
     def _lose(self) -> None:
         if self._wire:
-            self._wire.pop(self._chance.randrange(len(self._wire)))
+            self._wire.pop(self._rng.randrange(len(self._wire)))
 
     def _cancel(self) -> None:
         if self._calls:
-            self._chance.choice(self._calls).cancel()
+            self._rng.choice(self._calls).cancel()
         self._calls = [call for call in self._calls if not call.is_settled]
 
     # Clients
 
     def _new_instance(self, transactional_id: str) -> Instance:
         name = f"c{len(self._instances)}"
-        known: dict[str, Any] = {"chance": self._chance, "history": self.history, "numbers": self._numbers}
+        known: dict[str, Any] = {"rng": self._rng, "history": self.history, "numbers": self._numbers}
         instance: Instance
         if transactional_id in self.history.participants:
             instance = Participant(name, transactional_id, manager=self._manager, **known)
         else:
-            version = 1 if self._chance.random() < self.options.version_1_share else 2
+            version = 1 if self._rng.random() < self.options.version_1_share else 2
             instance = Instance(name, transactional_id, version, **known)
         instance.transact_share = self.options.transact_share
         self._instances.append(instance)
         return instance
 
     def _start_rival(self) -> None:
-        self._new_instance(self._chance.choice(self._ids))
+        self._new_instance(self._rng.choice(self._ids))
 
     def _client_step(self) -> None:
         idle = [each for each in self._instances if each.waiting is None]
         if idle:
-            op = self._chance.choice(idle).next_request(self._targets, self._now)
+            op = self._rng.choice(idle).next_request(self._targets, self._now)
             if op is not None:
                 self._wire.append(_Message(op))
 
     def _give_up(self) -> None:
-        self._chance.choice(self._instances).give_up()
+        self._rng.choice(self._instances).give_up()
 
     # The server
 
@@ -284,19 +284,19 @@ class Simulation:
         self.world.flush(1)
 
     def _tick(self) -> None:
-        self.world.tick(self._chance.choice((1, 50, 400, 1_500)))
+        self.world.tick(self._rng.choice((1, 50, 400, 1_500)))
 
     def _step_wall_clock(self) -> None:
-        self.world.clock.step_wall(self._chance.choice((-5_000, 5_000)))
+        self.world.clock.step_wall(self._rng.choice((-5_000, 5_000)))
 
     def _crash(self) -> None:
         self.world.check_replay()
-        kept_groups = self._chance.randrange(self.world.undurable_groups + 1)
-        self.world.crash(kept_groups=kept_groups, down_ms=self._chance.choice((0, 700)))
+        kept_groups = self._rng.randrange(self.world.undurable_groups + 1)
+        self.world.crash(kept_groups=kept_groups, down_ms=self._rng.choice((0, 700)))
         self._on_restarted()
 
     def _delete_or_create(self) -> None:
-        if self._chance.random() < 0.5:
+        if self._rng.random() < 0.5:
             self.world.delete_topic("passing")
         else:
             topics = self.world.inside.topics
@@ -304,7 +304,7 @@ class Simulation:
 
     def _fail_disk(self) -> None:
         self.world.check_replay()
-        self.world.fail_disk(kept_groups=self._chance.randrange(self.world.undurable_groups + 1))
+        self.world.fail_disk(kept_groups=self._rng.randrange(self.world.undurable_groups + 1))
         self._on_restarted()
 
     def _on_restarted(self) -> None:
@@ -317,11 +317,11 @@ class Simulation:
             self._send_late_marker()
 
     def _send_late_marker(self) -> None:
-        partition = self._chance.choice(self._partitions)
+        partition = self._rng.choice(self._partitions)
         reading = self.world.read(partition, is_raw=True)
         markers = [entry for entry in reading.entries if entry.marker is not None]
         if markers:
-            self.world.send_marker(partition, _marker_of(self._chance.choice(markers)))
+            self.world.send_marker(partition, _marker_of(self._rng.choice(markers)))
         for marker in map(_marker_of, markers):
             for group in self._groups():
                 # The worst of them: those that look like the marker of what waits there now.
@@ -337,8 +337,8 @@ class Simulation:
             self._read_one()
 
     def _read_one(self) -> None:
-        partition = self._chance.choice(self._partitions)
-        match self._chance.randrange(4):
+        partition = self._rng.choice(self._partitions)
+        match self._rng.randrange(4):
             case 0:
                 self._note_read(partition, "uncommitted", 0)
             case 1:
@@ -377,7 +377,7 @@ class Simulation:
 
     def _commit_plainly(self) -> None:
         """Somebody without a transaction moves the group that all share."""
-        partition = self._chance.choice([*self._targets, "t-0"])
+        partition = self._rng.choice([*self._targets, "t-0"])
         if partition != "t-0":
             # Nobody reads this one; its topic may be deleted under it.
             self.world.inside.groups.commit(SHARED_GROUP, self._now, partition=partition)
@@ -396,7 +396,7 @@ class Simulation:
         self.world.inside.groups.commit(commit.group, commit.offset).on_settled(acknowledged)
 
     def _read_offset(self) -> None:
-        group, is_stable = self._chance.choice(self._groups()), self._chance.random() < 0.5
+        group, is_stable = self._rng.choice(self._groups()), self._rng.random() < 0.5
         invoked_at, life = self._now, self.world.lives
 
         def answered(settled: Pending[int]) -> None:
@@ -413,8 +413,8 @@ class Simulation:
     def _calm_down(self) -> None:
         self._is_calm = True
         while self._wire:
-            message = self._wire.pop(self._chance.randrange(len(self._wire)))
-            if self._chance.random() < 0.5:
+            message = self._wire.pop(self._rng.randrange(len(self._wire)))
+            if self._rng.random() < 0.5:
                 self._hand_over(message)
                 self.world.settle()
         shards.bring_all_back(self.world)

@@ -1,4 +1,4 @@
-"""The doors to time and chance, and the clock of the tests beside the real one."""
+"""The two modules that read a clock or draw random numbers, and the clock of the tests beside the real one."""
 
 from __future__ import annotations
 

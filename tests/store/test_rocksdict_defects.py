@@ -62,7 +62,7 @@ def test_the_lower_bound_still_sets_the_upper_one(database: Rdict) -> None:
 
 
 def test_the_upper_bound_is_still_lost_with_its_owners(database: Rdict) -> None:
-    """What lies where the bound was is chance, now and then the bound itself: so it is tried more than once."""
+    """What lies where the bound was is random, now and then the bound itself: so it is tried more than once."""
 
     def rows_seen() -> int:
         def bounded() -> RdictIter:

@@ -50,7 +50,7 @@ class Schedule:
     """The room, the clients and what was seen."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.room = ConsumerRoom(RoomOptions(topics={"foo": 7, "bar": 3, "zar": 1}))
         self.clients = [self._new_client(number) for number in range(_MEMBERS)]
         self.last = "nothing"
@@ -74,8 +74,8 @@ class Schedule:
             "silence": 1,
             "restart": 1,
         }
-        kind = self.chance.choices([*kinds], [*kinds.values()])[0]
-        client = self.chance.choice(self.clients)
+        kind = self.rng.choices([*kinds], [*kinds.values()])[0]
+        client = self.rng.choice(self.clients)
         self.last = f"{kind} of {client.consumer.member_id}"
         getattr(self, f"_{kind}")(client)
 
@@ -85,7 +85,7 @@ class Schedule:
         if client.is_member:
             return
         client.owned = frozenset()
-        client.topics = self.chance.choice(_TOPICS)
+        client.topics = self.rng.choice(_TOPICS)
         self._hear(client, client.consumer.joins(*client.topics))
 
     def _beat(self, client: Client) -> None:
@@ -116,13 +116,13 @@ class Schedule:
 
     def _subscribe(self, client: Client) -> None:
         if client.is_member:
-            client.topics = self.chance.choice(_TOPICS)
+            client.topics = self.rng.choice(_TOPICS)
             client.must_say_all = True
             self._beat(client)
 
     def _silence(self, client: Client) -> None:
         """Nobody is heard for a while; some sessions end."""
-        self.room.tick(self.chance.choice((1_000, 9_000, 20_000)))
+        self.room.tick(self.rng.choice((1_000, 9_000, 20_000)))
 
     def _restart(self, client: Client) -> None:
         self.room.restart()

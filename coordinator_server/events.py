@@ -7,7 +7,7 @@ state change only at debug. Observers are told once it is durable, and can chang
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import structlog
@@ -61,12 +61,13 @@ class EventObserver:
     ) -> None:
         self._transactions = transactions
         self._log_numbers = log
+        log.partition = catalog.by_ordinal
         self._clock = clock
         self._catalog = catalog
         self._is_debug = logging.getLogger("transactions").isEnabledFor(logging.DEBUG)
         self._tellers: dict[type, Callable[[Any, Turn], None]] = {
-            PartitionGrew: self._grew,
-            list: self._all_grew,
+            PartitionGrew: log.grew,
+            list: log.all_grew,
             TransactionStepped: self._stepped,
             TransactionRanThrough: self._ran_through,
             TransactionExpired: self._expired,
@@ -83,12 +84,6 @@ class EventObserver:
             self._tellers[type(event)](event, turn)
         except Exception as defect:  # noqa: BLE001  a wrong number or a missing line is no reason to stop the server
             _log.error("defect", told=type(event).__name__, exc_info=defect)
-
-    def _grew(self, event: PartitionGrew, _turn: Turn) -> None:
-        self._log_numbers.grew((event,), self._catalog)
-
-    def _all_grew(self, events: Sequence[PartitionGrew], _turn: Turn) -> None:
-        self._log_numbers.grew(events, self._catalog)
 
     def _stepped(self, event: TransactionStepped, turn: Turn) -> None:
         now_ms = self._clock.wall_ms()

@@ -7,13 +7,13 @@ how many those are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from coordinator_protocol.marker import Outcome
-from coordinator_runtime.ports import TopicCatalog
+from coordinator_runtime.ports import PartitionRef
 from coordinator_runtime.runtime import Runtime
 from coordinator_server.metrics.instruments import MS, Labels
 from coordinator_server.metrics.samples import Sample, Snapshot, single
@@ -41,6 +41,8 @@ class LogNumbers:
     the numbers do not grow with every topic that ever was."""
 
     def __init__(self) -> None:
+        self.partition: Callable[[int], PartitionRef | None] = lambda _ordinal: None
+        """Finds a partition by its ordinal; set once there is a catalog (`TopicCatalog.by_ordinal`)."""
         self._appended: dict[str, _Appended] = {}
         """By topic."""
         self._appended_to: dict[int, _Appended] = {}
@@ -52,22 +54,26 @@ class LogNumbers:
         self._damaged: dict[Labels, int] = {}
         """Places by topic and family."""
 
-    def grew(self, events: Iterable[PartitionGrew], catalog: TopicCatalog) -> None:
-        """Batches, a marker, or both are durable in each of these."""
-        for event in events:
-            appended = self._appended_to.get(event.ordinal) or self._appended_first(event.ordinal, catalog)
-            if appended is None:
-                continue
-            appended.records += event.record_count
-            appended.bytes += event.size_bytes
-            outcome = event.outcome
-            if outcome is not None:
-                appended.markers += 1
-                appended.marker_bytes += event.marker_bytes
-                self._markers[outcome] += 1
+    def grew(self, event: PartitionGrew, _turn: object = None) -> None:
+        """A batch, a marker, or both are durable in a partition."""
+        appended = self._appended_to.get(event.ordinal) or self._appended_first(event.ordinal)
+        if appended is None:
+            return
+        appended.records += event.record_count
+        appended.bytes += event.size_bytes
+        outcome = event.outcome
+        if outcome is not None:
+            appended.markers += 1
+            appended.marker_bytes += event.marker_bytes
+            self._markers[outcome] += 1
 
-    def _appended_first(self, ordinal: int, catalog: TopicCatalog) -> _Appended | None:
-        ref = catalog.by_ordinal(ordinal)
+    def all_grew(self, events: Iterable[PartitionGrew], _turn: object = None) -> None:
+        """The same of what a Transact did to partitions."""
+        for event in events:
+            self.grew(event)
+
+    def _appended_first(self, ordinal: int) -> _Appended | None:
+        ref = self.partition(ordinal)
         if ref is None:
             return None  # Deleted a moment after, and about to be forgotten.
         appended = self._appended_to[ordinal] = self._appended.setdefault(ref.topic, _Appended())

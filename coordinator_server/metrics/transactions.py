@@ -67,22 +67,19 @@ class TransactionNumbers:
     def load(self, transactions: Iterable[Transaction]) -> None:
         """These were in the store."""
         for transaction in transactions:
-            self._enter(transaction)
+            self._move(None, transaction)
 
     def unload(self, transactions: Iterable[Transaction]) -> None:
         """These are not known here any more. All their steps were told before."""
         for transaction in transactions:
-            self._leave(transaction)
+            self._move(transaction, None)
 
     def stepped(self, event: TransactionStepped, now_ms: int) -> None:
         """A step is durable. `now_ms` is the wall time at which that is known."""
         before, after = event.before, event.after
         state = after.state
-        if before is None:
-            self._enter(after)
-        elif before.state is not state:
-            self._leave(before)
-            self._enter(after)
+        if before is None or before.state is not state:
+            self._move(before, after)
         if state is _ONGOING:
             self._went_on(after)
             return
@@ -98,8 +95,7 @@ class TransactionNumbers:
     def ran_through(self, event: TransactionRanThrough, now_ms: int) -> None:
         """The same of several steps at once: what is seen of the states in between is over already."""
         before, prepared, after = event.before, event.prepared, event.after
-        self._leave(before)
-        self._enter(after)
+        self._move(before, after)
         if before.producer_id != after.producer_id:
             self._rotations += 1
         self._prepared(event.opened, prepared)
@@ -107,7 +103,7 @@ class TransactionNumbers:
 
     def expired(self, event: TransactionExpired) -> None:
         """An id that nobody used was forgotten."""
-        self._leave(event.before)
+        self._move(event.before, None)
         self._expired += 1
 
     def met_defect(self, defect: BaseException) -> None:
@@ -139,24 +135,25 @@ class TransactionNumbers:
             "txn_coordinator_invalid_transitions_total": dict(self._illegal_steps),
         }
 
-    def _enter(self, transaction: Transaction) -> None:
-        state = transaction.state
-        self._by_state[state] += 1
-        if state is _ONGOING:
-            self._open_since_ms[transaction.transactional_id] = transaction.start_ms
-            if transaction.prepared_ms is not None:
-                self._awaited_since_ms[transaction.transactional_id] = transaction.prepared_ms
-        elif state in PREPARED:
-            self._prepared_since_ms[transaction.transactional_id] = transaction.last_update_ms
-
-    def _leave(self, transaction: Transaction) -> None:
-        state = transaction.state
-        self._by_state[state] -= 1
-        if state is _ONGOING:
-            del self._open_since_ms[transaction.transactional_id]
-            self._awaited_since_ms.pop(transaction.transactional_id, None)
-        elif state in PREPARED:
-            del self._prepared_since_ms[transaction.transactional_id]
+    def _move(self, before: Transaction | None, after: Transaction | None) -> None:
+        """An id is in another state. None: it was not known before, or is not any more."""
+        if before is not None:
+            state = before.state
+            self._by_state[state] -= 1
+            if state is _ONGOING:
+                del self._open_since_ms[before.transactional_id]
+                self._awaited_since_ms.pop(before.transactional_id, None)
+            elif state in PREPARED:
+                del self._prepared_since_ms[before.transactional_id]
+        if after is not None:
+            state = after.state
+            self._by_state[state] += 1
+            if state is _ONGOING:
+                self._open_since_ms[after.transactional_id] = after.start_ms
+                if after.prepared_ms is not None:
+                    self._awaited_since_ms[after.transactional_id] = after.prepared_ms
+            elif state in PREPARED:
+                self._prepared_since_ms[after.transactional_id] = after.last_update_ms
 
     def _initialised(self, before: Transaction | None, after: Transaction) -> None:
         if after.cause != "admin":

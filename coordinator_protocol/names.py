@@ -6,11 +6,13 @@ Source: design 6 (limits, reserved names); spec transactions 2.2; Kafka's `Topic
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
 
 ID_BYTES_MAX: Final = 1_000
+TOPIC_ID_BYTES: Final = 16
 TOPIC_NAME_LENGTH_MAX: Final = 249
 RESERVED_PREFIX: Final = "__"
 
@@ -70,6 +72,52 @@ def check_topic_name(text: str, *, reserved_allowed: bool = False) -> None:
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"{_shown(text)} is reserved: names that start with {RESERVED_PREFIX} belong to the system; choose another",
         )
+
+
+def check_topic(name: str, topic_id: bytes) -> None:
+    """Return only if a request may name a topic like this: by name, by id or by both. Whether there is one, or could be
+    one of this name, is another question.
+
+    Raises: Refused (INVALID_REQUEST) for no name at all, or a topic id of a wrong length.
+    """
+    if topic_id and len(topic_id) != TOPIC_ID_BYTES:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"the topic_id of {_shown(name)} has {len(topic_id)} bytes: send {TOPIC_ID_BYTES} bytes, or none",
+        )
+    if not name and not topic_id:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, "something is named without a topic: give the topic's name, its topic_id or both"
+        )
+
+
+def check_partition(topic: str, topic_id: bytes, partition: int) -> None:
+    """Return only if a request may name a partition like this.
+
+    Raises: Refused (INVALID_REQUEST) as `check_topic`, and for a negative number.
+    """
+    check_topic(topic, topic_id)
+    if partition < 0:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"partition {partition} of topic {_shown(topic)}: partition numbers start at 0"
+        )
+
+
+def check_partitions(names: Iterable[tuple[str, bytes, int]]) -> None:
+    """Return only if a request may name these partitions, each by topic, topic id and number.
+
+    Raises: Refused (INVALID_REQUEST) as `check_partition`, and for a partition that is named twice.
+    """
+    seen: set[tuple[str, bytes, int]] = set()
+    for name in names:
+        check_partition(*name)
+        if name in seen:
+            topic, _, partition = name
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"partition {partition} of topic {_shown(topic)} is named twice; name it once",
+            )
+        seen.add(name)
 
 
 def _check_id(what: str, text: str, code: ErrorCode) -> None:

@@ -12,36 +12,32 @@ Source: spec log-and-runtime 2.1 and 2.3; KIP-98, KIP-392 (long poll of Kafka).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import ShardKey
 from coordinator_runtime.pending import Pending, settled
-from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, Connection, PartitionName
+from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, Connection
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreUnreadable
 from partition_log.batches import LogDamaged
-from partition_log.catalog.directory import TopicDirectory
+from partition_log.catalog.directory import unresolved
 from partition_log.catalog.state import PlacedPartition
 from partition_log.damage import DamageWatch
 from partition_log.events import RecordsRead
 from partition_log.reading import Budget, PartitionRead
-from partition_log.requests import FetchItem, FetchRequest, FetchResult
+from partition_log.requests import Fetch, FetchResult
 from partition_log.shard import LogShard
 from partition_log.state import EndedTransaction, PartitionHead
-
-Place = Callable[[PartitionName], PlacedPartition]
-"""Finds a partition that the caller may read. Raises Refused."""
 
 
 class _Position:
     """One partition of a fetch: where it stands."""
 
-    __slots__ = ("error", "head", "name", "next_offset", "placed", "read")
+    __slots__ = ("error", "head", "next_offset", "placed", "read")
 
-    def __init__(self, name: PartitionName, placed: PlacedPartition, read: PartitionRead) -> None:
-        self.name = name
+    def __init__(self, placed: PlacedPartition, read: PartitionRead) -> None:
         self.placed = placed
         self.read = read
         self.head: PartitionHead | None = None
@@ -64,9 +60,9 @@ class _Position:
             except (LogDamaged, StoreUnreadable) as damage:
                 self.met(damage, watch)
         if self.error is not None or head is None:
-            return FetchResult(self.name, self.next_offset, head, error=self.error)
+            return FetchResult(self.placed.name, self.next_offset, head, error=self.error)
         return FetchResult(
-            self.name,
+            self.placed.name,
             read.next_offset,
             head,
             tuple(read.batches),
@@ -81,7 +77,7 @@ class _Fetch:
 
     __slots__ = ("budget", "connection", "held_bytes", "key", "positions", "refused", "reply", "request")
 
-    def __init__(self, request: FetchRequest, key: int, connection: Connection) -> None:
+    def __init__(self, request: Fetch, key: int, connection: Connection) -> None:
         self.request = request
         self.connection = connection
         self.held_bytes = 0
@@ -107,12 +103,6 @@ class _Fetch:
     def found_bytes(self) -> int:
         return sum(position.read.visible_bytes for position in self.positions)
 
-    def results(self, watch: DamageWatch) -> list[FetchResult]:
-        results = [position.result(watch) for position in self.positions]
-        for place, result in self.refused:
-            results.insert(place, result)
-        return results
-
 
 @dataclass(slots=True)
 class _Watch:
@@ -125,10 +115,9 @@ class _Watch:
 class Fetcher:
     """All fetches of a server, those that wait among them."""
 
-    def __init__(self, runtime: Runtime, store: Store, directory: TopicDirectory) -> None:
+    def __init__(self, runtime: Runtime, store: Store) -> None:
         self._runtime = runtime
         self._store = store
-        self._directory = directory
         self._watches: dict[ShardKey, dict[int, _Watch]] = {}
         self._fetch_count = 0
         self.damage = DamageWatch()
@@ -141,33 +130,35 @@ class Fetcher:
         """Told what reading cost, in bytes that take as long (`Budget.work_bytes`)."""
         runtime.on_durable_change(self._wake)
 
-    def fetch(self, request: FetchRequest, place: Place, connection: Connection = "") -> Pending[list[FetchResult]]:
-        """One result per item, in the order asked. See the module for when the answer comes. The Pending may be
-        refused, THROTTLING_QUOTA_EXCEEDED, where there is no room for more when it is woken."""
+    def fetch(
+        self, request: Fetch, found: Sequence[PlacedPartition | Refused], connection: Connection = ""
+    ) -> Pending[list[FetchResult]]:
+        """One result per item, in the order asked, from the partitions that were found for them. See the module for
+        when the answer comes.
+
+        Raises Refused INVALID_REQUEST for negative numbers. The Pending may be refused, THROTTLING_QUOTA_EXCEEDED,
+        where there is no room for more when it is woken."""
+        _check(request)
         self._fetch_count += 1
         fetch = _Fetch(request, self._fetch_count, connection)
-        for index, item in enumerate(request.items):
-            try:
-                fetch.positions.append(self._position(request, item, place(item.name)))
-            except Refused as refusal:
-                fetch.refused.append((index, FetchResult(item.name, item.fetch_offset, error=refusal)))
+        for index, (item, placed) in enumerate(zip(request.items, found, strict=True)):
+            if isinstance(placed, Refused):
+                fetch.refused.append((index, FetchResult(item.name, item.fetch_offset, error=placed)))
+                continue
+            read = PartitionRead(
+                self._store,
+                placed.ref.ordinal,
+                fetch_offset=item.fetch_offset,
+                end_offset=item.end_offset,
+                bytes_max=item.partition_bytes_max or request.bytes_max,
+                visibility=(request.isolation, request.is_raw),
+            )
+            fetch.positions.append(_Position(placed, read))
         self._advance(fetch)
         if fetch.is_satisfied():
             return settled(self._results(fetch))
         self._wait(fetch)
         return fetch.reply
-
-    def _position(self, request: FetchRequest, item: FetchItem, placed: PlacedPartition) -> _Position:
-        ref = placed.ref
-        read = PartitionRead(
-            self._store,
-            ref.ordinal,
-            fetch_offset=item.fetch_offset,
-            end_offset=item.end_offset,
-            bytes_max=item.partition_bytes_max or request.bytes_max,
-            visibility=(request.isolation, request.is_raw),
-        )
-        return _Position(PartitionName(ref.topic, ref.topic_id, ref.partition), placed, read)
 
     def _advance(self, fetch: _Fetch) -> None:
         """Read on wherever there is something new."""
@@ -187,7 +178,7 @@ class Fetcher:
         ordinal = position.placed.ref.ordinal
         head = shard.durable_head(ordinal)
         if head is None:
-            raise self._directory.refuse_unresolved(position.name.topic)
+            raise unresolved(position.placed.ref.topic)
         if head is position.head or not shard.is_readable(ordinal):
             # Rows may be gone that the durable head still counts: wait for the deletion to be durable too.
             position.head = position.head or head
@@ -275,13 +266,31 @@ class Fetcher:
                     del self._watches[key]
 
     def _results(self, fetch: _Fetch) -> list[FetchResult]:
-        results = fetch.results(self.damage)
-        for result in results:
+        results: list[FetchResult] = []
+        for position in fetch.positions:
+            result = position.result(self.damage)
+            results.append(result)
             if result.error is None:
-                served = sum(header.record_count for header, _encoded in result.batches)
+                served = 0
+                for header, _encoded in result.batches:
+                    served += header.record_count
                 hidden = result.aborted_records_hidden, result.control_records_hidden
                 self.on_read(RecordsRead(result.name.topic, fetch.request.isolation, served, *hidden))
+        for index, result in fetch.refused:
+            results.insert(index, result)
         return results
+
+
+def _check(request: Fetch) -> None:
+    numbers = [
+        ("max_wait_ms", request.wait_ms_max),
+        ("min_bytes", request.bytes_min),
+        ("max_bytes", request.bytes_max),
+    ]
+    numbers.extend(("partition_max_bytes", item.partition_bytes_max) for item in request.items)
+    for name, number in numbers:
+        if number < 0:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is {number} and must not be negative")
 
 
 def _out_of_range(offset: int, head: PartitionHead) -> Refused:

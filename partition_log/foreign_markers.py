@@ -9,11 +9,13 @@ Source: spec transactions 2.7, with the acceptance by csn of design 6.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_protocol.marker import Marker
+from coordinator_protocol.names import check_partitions
 from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, Turn, once_durable
 from coordinator_runtime.pending import Pending, all_of
@@ -26,16 +28,20 @@ WRITES_MAX = 10_000
 """Markers times partitions in one request: as many as one transaction has."""
 
 
-@dataclass(frozen=True, slots=True)
-class MarkerRequest:
+class DecidedMarker(Struct, frozen=True):
     """One marker for several partitions."""
 
     marker: Marker
-    names: tuple[PartitionName, ...]
+    names: Sequence[PartitionName]
 
 
-@dataclass(frozen=True, slots=True)
-class MarkerResult:
+class WriteTxnMarkers(Struct, frozen=True):
+    """Markers to be written."""
+
+    markers: Sequence[DecidedMarker]
+
+
+class MarkerResult(Struct, frozen=True):
     """What became of one marker in one partition."""
 
     name: PartitionName
@@ -53,30 +59,30 @@ class ForeignMarkers:
         self._guard = guard
         self._authorizer = authorizer
 
-    def write(
-        self, requests: Sequence[MarkerRequest], context: CallContext
-    ) -> Pending[list[tuple[int, list[MarkerResult]]]]:
+    def write(self, command: WriteTxnMarkers, context: CallContext) -> Pending[list[tuple[int, list[MarkerResult]]]]:
         """Write every marker to every partition that it names, each by itself. Results by producer id, in the order in
         which these were first named; durable when answered.
 
         Raises Refused: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST."""
         require(self._authorizer, context, Permission.CLUSTER_ACTION, ResourceType.CLUSTER, "transaction markers")
-        count = sum(len(request.names) for request in requests)
+        markers = command.markers
+        count = sum(len(each.names) for each in markers)
         if count > WRITES_MAX:
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
                 f"the request writes {count} markers and at most {WRITES_MAX} are allowed; split it",
             )
-        for request in requests:
-            _check(request.marker)
+        for each in markers:
+            _check(each.marker)
+            check_partitions(each.names)
         written = [
-            (request.marker.producer_id, self._write(name, request.marker, context))
-            for request in requests
-            for name in request.names
+            (each.marker.producer_id, self._write(name, each.marker, context))
+            for each in markers
+            for name in each.names
         ]
 
         def merge(results: list[MarkerResult]) -> list[tuple[int, list[MarkerResult]]]:
-            merged: dict[int, list[MarkerResult]] = {request.marker.producer_id: [] for request in requests}
+            merged: dict[int, list[MarkerResult]] = {each.marker.producer_id: [] for each in markers}
             for (producer_id, _pending), result in zip(written, results, strict=True):
                 merged[producer_id].append(result)
             return list(merged.items())

@@ -14,9 +14,8 @@ from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import Shared
 from partition_log import rules
 from partition_log.events import PartitionGrew
-from partition_log.partition_state import Partition
+from partition_log.partition_state import Append, Partition
 from partition_log.records import TransactionEnded
-from partition_log.requests import Append
 from partition_log.rules import AppendVerdict, MarkerVerdict, end_of
 from partition_log.state import (
     EndedTransaction,

@@ -6,7 +6,10 @@ own, the producers and their open transactions, is in a `Partition`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
+
+from msgspec import Struct
 
 from coordinator_protocol.batch import (
     NO_PRODUCER_ID,
@@ -16,6 +19,7 @@ from coordinator_protocol.batch import (
     pack_base_offset,
 )
 from coordinator_protocol.marker import Marker, Outcome
+from coordinator_runtime.decision import Operation
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
 from partition_log.events import PartitionGrew
@@ -32,6 +36,27 @@ from partition_log.state import (
 
 # Module-level alias: enum attribute lookup is slow on CPython 3.11.
 _ABORT: Final = Outcome.ABORT
+
+
+class Append(Struct, frozen=True):
+    """A client's batch on its way into a partition; its shape has been checked."""
+
+    ordinal: int
+    header: BatchHeader
+    offsetless: OffsetlessBatch
+    admission: Callable[[], Operation] | None = None
+    """Makes the operation that refuses unless the partition is, or now becomes, part of the batch's transaction. Needed
+    for transactional batches."""
+    is_admitted: bool = False
+
+
+class Appended(Struct, frozen=True):
+    """Reply to an append: the batch is in the log, durable."""
+
+    base_offset: int
+    log_start_offset: int
+    is_duplicate: bool = False
+    """It had been there before; nothing was written."""
 
 
 class Partition:
@@ -118,14 +143,14 @@ class PartitionDraft:
         self._marker_bytes = 0
         self._ended: EndedTransaction | None = None
 
-    def append(self, batch: BatchHeader, offsetless: OffsetlessBatch) -> None:
+    def append(self, append: Append) -> None:
         """Put a client's batch at the end of the log. It is of the draft's producer, and comes before the marker."""
-        head, base_offset = self._head, self.end_offset
+        head, batch, base_offset = self._head, append.header, self.end_offset
         if batch.producer_id != NO_PRODUCER_ID:
             self.entry = rules.entry_after_append(
                 self.entry, batch, base_offset=base_offset, now_ms=self._now_ms, forgotten_csn=head.forgotten.csn
             )
-        rest_of_header, payload = offsetless
+        rest_of_header, payload = append.offsetless
         encoded = pack_base_offset(base_offset) + rest_of_header + payload
         self.end_offset = base_offset + batch.record_count
         self._batches.append((self.end_offset - 1, encoded))

@@ -1,22 +1,30 @@
-"""What the log service is asked and what it answers, as values without a wire format.
+"""The commands that the services of the log take, named as the RPCs are, and the values that they give.
 
-An item that was refused carries its error and nothing else that means anything, unless its class says so.
+A result that is a refusal carries its error and nothing else that means anything, unless its class says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from msgspec import Struct
 
-from coordinator_protocol.batch import BatchHeader, OffsetlessBatch
+from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import CoordinatorError
-from coordinator_runtime.decision import Operation
 from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.requests import ClientBatch
+from partition_log.catalog.rules import NewTopic
 from partition_log.catalog.state import PayloadValidation
 from partition_log.counting import NOTHING_COUNTED, Counted
 from partition_log.state import EndedTransaction, Isolation, PartitionHead, ProducerEntry
+
+
+class CreateTopics(Struct, frozen=True):
+    """Topics to be created."""
+
+    topics: Sequence[NewTopic]
+    validate_only: bool = False
+    """Check only; create nothing."""
 
 
 class TopicName(Struct, frozen=True):
@@ -24,6 +32,18 @@ class TopicName(Struct, frozen=True):
 
     name: str
     topic_id: bytes = b""
+
+
+class DeleteTopics(Struct, frozen=True):
+    """Topics to be deleted with their records."""
+
+    topics: Sequence[TopicName]
+
+
+class DescribeTopics(Struct, frozen=True):
+    """Topics to be described; none: all of them."""
+
+    topics: Sequence[TopicName] = ()
 
 
 class TopicResult(Struct, frozen=True):
@@ -45,32 +65,12 @@ class TopicDescription(Struct, frozen=True):
     error: CoordinatorError | None = None
 
 
-class Append(Struct, frozen=True):
-    """A client's batch on its way into a partition; its shape has been checked."""
-
-    ordinal: int
-    header: BatchHeader
-    offsetless: OffsetlessBatch
-    admission: Callable[[], Operation] | None = None
-    """Makes the operation that refuses unless the partition is, or now becomes, part of the batch's transaction. Needed
-    for transactional batches."""
-    is_admitted: bool = False
-
-
-class Appended(Struct, frozen=True):
-    """Reply to an append: the batch is in the log, durable."""
-
-    base_offset: int
-    log_start_offset: int
-    is_duplicate: bool = False
-    """It had been there before; nothing was written."""
-
-
-class ProduceRequest(Struct, frozen=True):
-    """Batches of one call."""
+class Produce(Struct, frozen=True):
+    """Batches to be appended, one per partition."""
 
     transactional_id: str | None
-    items: tuple[ClientBatch, ...]
+    """Named by transactional batches, and by no others."""
+    batches: Sequence[ClientBatch]
 
 
 class ProduceResult(Struct, frozen=True):
@@ -96,10 +96,10 @@ class FetchItem(Struct, frozen=True):
     """0: as much as the whole answer may have."""
 
 
-class FetchRequest(Struct, frozen=True):
+class Fetch(Struct, frozen=True):
     """What a reader wants, and how long it waits for it."""
 
-    items: tuple[FetchItem, ...]
+    items: Sequence[FetchItem]
     isolation: Isolation = Isolation.READ_COMMITTED
     wait_ms_max: int = 0
     bytes_min: int = 1
@@ -136,6 +136,13 @@ class OffsetQuery(Struct, frozen=True):
     """LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, or Unix milliseconds."""
 
 
+class ListOffsets(Struct, frozen=True):
+    """Positions asked for; all are taken at the same moment."""
+
+    queries: Sequence[OffsetQuery]
+    isolation: Isolation = Isolation.READ_COMMITTED
+
+
 class OffsetResult(Struct, frozen=True):
     """A position. -1 for both numbers: no record is that new."""
 
@@ -152,6 +159,12 @@ class CountQuery(Struct, frozen=True):
     start_offset: int
 
 
+class CountRecords(Struct, frozen=True):
+    """Counts asked for; all are taken at the same moment."""
+
+    queries: Sequence[CountQuery]
+
+
 class CountResult(Struct, frozen=True):
     """Records from an offset on, as far as one call counts, and the positions under which they were counted."""
 
@@ -159,6 +172,12 @@ class CountResult(Struct, frozen=True):
     counted: Counted = NOTHING_COUNTED
     head: PartitionHead | None = None
     error: CoordinatorError | None = None
+
+
+class DescribeProducers(Struct, frozen=True):
+    """Partitions whose producers are asked for."""
+
+    names: Sequence[PartitionName]
 
 
 class ProducersDescription(Struct, frozen=True):

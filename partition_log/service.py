@@ -3,22 +3,45 @@
 Names are resolved in the live catalog, because a partition may be written as soon as its creation is staged: its
 records become durable after it. Reads then look at durable state only. A refusal because of a name waits until the
 catalog is durable as it is now: "there is no such topic" may rest on a deletion that a crash would take back.
+
+Every batch of a Produce is appended or refused by itself. A transactional batch and the membership of its partition in
+the transaction are one operation: the coordinator is asked inside it, so nothing can come in between and no record can
+be left in a transaction that nobody ends (KIP-890). A plain batch, which is in none, must come from no producer at all
+or from one without a transactional id: a partition may never have heard that a producer is fenced, and only in a
+transaction is the coordinator asked.
+
+Source: spec log-and-runtime 1.2 to 1.4; spec transactions 2.9.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.names import check_topic_name
+from msgspec import Struct
+
+from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader, OffsetlessBatch
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
+from coordinator_protocol.names import check_partition, check_partitions, check_transactional_id
+from coordinator_protocol.producer_ids import is_plain
 from coordinator_runtime.authorization import require
-from coordinator_runtime.decision import CATALOG_KEY, once_durable
-from coordinator_runtime.pending import Pending, settled
+from coordinator_runtime.checks import write_checked
+from coordinator_runtime.decision import (
+    CATALOG_KEY,
+    CheckInTheWay,
+    Decision,
+    Operation,
+    ProducerInTheWay,
+    TransactionInTheWay,
+    Turn,
+    once_durable,
+)
+from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import (
     Authorizer,
     CallContext,
+    Membership,
     PartitionName,
     Permission,
     ResourceType,
@@ -28,29 +51,50 @@ from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreUnreadable
 from partition_log.batch_checks import BatchChecks
 from partition_log.batches import LogDamaged
-from partition_log.catalog.directory import TopicDirectory
+from partition_log.catalog.directory import TopicDirectory, unresolved
 from partition_log.catalog.state import PlacedPartition
 from partition_log.counting import count_records
 from partition_log.fetch import Fetcher
-from partition_log.produce import Appender
+from partition_log.partition_state import Append, Appended
 from partition_log.reading import Budget, find_by_time
 from partition_log.requests import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     CountQuery,
+    CountRecords,
     CountResult,
-    FetchRequest,
+    DescribeProducers,
+    Fetch,
     FetchResult,
+    ListOffsets,
     OffsetQuery,
     OffsetResult,
-    ProduceRequest,
+    Produce,
     ProduceResult,
     ProducersDescription,
 )
 from partition_log.shard import LogShard
-from partition_log.state import Isolation, PartitionHead
+from partition_log.state import NO_OFFSET, Isolation, PartitionHead
 
-ResultT = TypeVar("ResultT")
+ResultT = TypeVar("ResultT", ProduceResult, FetchResult, OffsetResult, CountResult, ProducersDescription)
+
+# Module-level aliases: enum attribute lookup is slow on CPython 3.11.
+_READ: Final = Permission.READ
+_WRITE: Final = Permission.WRITE
+_DESCRIBE: Final = Permission.DESCRIBE
+_TOPIC: Final = ResourceType.TOPIC
+
+
+class _Accepted(Struct, frozen=True):
+    """A batch that is good in itself, and where it goes."""
+
+    index: int
+    """Its place in the request."""
+    placed: PlacedPartition
+    header: BatchHeader
+    offsetless: OffsetlessBatch
+    check: Pending[None] | None
+    """The check of its payload, while that is under way; its error is the batch's refusal."""
 
 
 class LogService:
@@ -69,47 +113,173 @@ class LogService:
         self._runtime = runtime
         self._store = store
         self._directory = directory
+        self._verifier = verifier
         self._authorizer = authorizer
-        self._appender = Appender(runtime, verifier, checks)
-        self.fetcher = Fetcher(runtime, store, directory)
+        self._checks = checks
+        self.fetcher = Fetcher(runtime, store)
 
-    def produce(self, request: ProduceRequest, context: CallContext) -> Pending[list[ProduceResult]]:
-        """Append batches; one result per batch, durable when answered. The first batch that opens its transaction in a
-        partition takes all partitions of the request into the transaction, also that of a batch that is
-        then refused by itself. Raises Refused as `Appender.produce`, and TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
-        transactional_id = request.transactional_id
+    def produce(self, command: Produce, context: CallContext) -> Pending[list[ProduceResult]]:
+        """Append batches; one result per batch, in the order sent, durable when answered. The first batch that opens
+        its transaction in a partition takes all partitions of the request into the transaction, also that of a batch
+        that is then refused by itself.
+
+        Raises Refused for the whole request, nothing appended: TRANSACTIONAL_ID_AUTHORIZATION_FAILED; INVALID_REQUEST
+        (a partition that is no partition's name, transactional batches without an id, others with one);
+        INVALID_PRODUCER_ID_MAPPING (transactional batches of several producers)."""
+        if command.transactional_id is not None:
+            require(self._authorizer, context, _WRITE, ResourceType.TRANSACTIONAL_ID, command.transactional_id)
+        _check_transaction(command)
+        found: list[PlacedPartition | Refused] = []
+        batch_counts: dict[int, int] = {}
+        for batch in command.batches:
+            placed = self._find(_WRITE, context, batch.name)
+            found.append(placed)
+            if not isinstance(placed, Refused):
+                batch_counts[placed.ref.ordinal] = batch_counts.get(placed.ref.ordinal, 0) + 1
+        refused: dict[int, ProduceResult] = {}
+        by_producer: dict[int, list[_Accepted]] = {}
+        for index, (batch, placed) in enumerate(zip(command.batches, found, strict=True)):
+            if isinstance(placed, Refused):
+                refused[index] = ProduceResult(batch.name, error=placed)
+                continue
+            try:
+                if batch_counts[placed.ref.ordinal] > 1:
+                    raise _several_batches()
+                header = batch.header
+                if isinstance(header, Refused):
+                    raise header
+                offsetless, check = self._checks.take(
+                    header, batch.payload, crc=batch.crc, validates_payload=placed.validates_payload
+                )
+            except Refused as refusal:
+                refused[index] = ProduceResult(placed.name, error=refusal)
+            else:
+                accepted = _Accepted(index, placed, header, offsetless, check)
+                by_producer.setdefault(header.producer_id, []).append(accepted)
+        parts = [self._append(batches, command.transactional_id, context) for batches in by_producer.values()]
+        if len(parts) == 1 and not refused:
+            return parts[0]
+        written = all_of(parts).map(partial(_in_order, by_producer.values(), refused))
+        if any(isinstance(placed, Refused) for placed in found):
+            return written.then(self._when_catalog_durable)
+        return written
+
+    def _append(
+        self, batches: Sequence[_Accepted], transactional_id: str | None, context: CallContext
+    ) -> Pending[list[ProduceResult]]:
+        """Append the batches of one producer, each by itself, in one operation that nothing overtakes which the same
+        producer sends later."""
+        served = self._runtime.table.served
+        shard = batches[0].placed.shard
+        # The partitions that serve. The first batch that is not in the transaction takes all of them into it, because
+        # that is one record of the coordinator and not one for each.
+        ordinals: set[int] = set()
+        for batch in reversed(batches):
+            if batch.placed.shard in served:
+                shard = batch.placed.shard
+                ordinals.add(batch.placed.ref.ordinal)
+        attempts: list[Operation] = []
+        checks: list[Pending[None]] = []
+        for batch in batches:
+            admission = self._admission(batch, transactional_id, ordinals, context)
+            append = Append(batch.placed.ref.ordinal, batch.header, batch.offsetless, admission)
+            attempts.append(Operation(batch.placed.shard, partial(_decide, append, batch.check)))
+            if batch.check is not None:
+                checks.append(batch.check.recover(_refused_by_itself))
+        together = Decision(attempts=tuple(attempts), combine=partial(self._results, batches))
+        operation = Operation(shard, lambda _shard, _turn: together)
+        park_key = self._park_key(batches, transactional_id, is_checked=not checks)
+        written: Pending[list[ProduceResult]]
+        if checks:
+            written = write_checked(self._runtime, operation, context, check=all_of(checks), park_key=park_key)
+        else:
+            written = self._runtime.write(operation, context, park_key=park_key)
+        return written.recover(lambda error: self._results(batches, [_answerable(error)] * len(batches)))
+
+    def _admission(
+        self, batch: _Accepted, transactional_id: str | None, ordinals: set[int], context: CallContext
+    ) -> Callable[[], Operation] | None:
+        """Makes the operation by which the coordinator admits a batch; None for a batch that nobody is asked about."""
+        header, ordinal = batch.header, batch.placed.ref.ordinal
+        if transactional_id is None:
+            if header.producer_id == NO_PRODUCER_ID or is_plain(header.producer_id):
+                return None
+            return partial(self._verifier.check_plain, header.producer_id)
+        membership = Membership(transactional_id, header.producer_id, header.producer_epoch)
+        if context.client_txn_version == 1:
+            return partial(self._verifier.verify, membership, ordinal)
+        # Its own partition is always among them: the call may wait, and be carried out when that one serves again.
+        return partial(self._verifier.add, membership, frozenset({*ordinals, ordinal}))
+
+    def _park_key(
+        self, batches: Sequence[_Accepted], transactional_id: str | None, *, is_checked: bool
+    ) -> Hashable | None:
+        """The queue in which batches of one producer wait for their check or behind others; None: nothing is in their
+        way. Batches of no producer have no order that anybody could rely on."""
         if transactional_id is not None:
-            require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-        return self._appender.produce(request, context, place=partial(self._place, Permission.WRITE, context))
+            return TransactionInTheWay(transactional_id)
+        producer_id = batches[0].header.producer_id
+        key = ProducerInTheWay(producer_id)
+        if is_checked and (producer_id == NO_PRODUCER_ID or not self._runtime.has_parked(key)):
+            return None
+        return key if producer_id != NO_PRODUCER_ID else CheckInTheWay(id(batches))
 
-    def fetch(self, request: FetchRequest, context: CallContext) -> Pending[list[FetchResult]]:
-        """Read batches; one result per partition. Waits as long as the request says. May be refused as
-        `Fetcher.fetch`."""
-        place = partial(self._place, Permission.READ, context)
-        found = self.fetcher.fetch(request, place, context.connection)
-        return found.then(lambda results: self._when_catalog_durable(results, [result.error for result in results]))
+    def _results(
+        self, batches: Sequence[_Accepted], replies: Sequence[Appended | CoordinatorError]
+    ) -> list[ProduceResult]:
+        results = []
+        for batch, reply in zip(batches, replies, strict=True):
+            name = batch.placed.name
+            if isinstance(reply, Appended):
+                results.append(ProduceResult(name, reply.base_offset, reply.log_start_offset, reply.is_duplicate))
+            elif reply.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                results.append(ProduceResult(name, base_offset=NO_OFFSET, is_duplicate=True, error=reply))
+            elif reply.code is ErrorCode.UNKNOWN_PRODUCER_ID:
+                shard: LogShard | None = self._runtime.table.find(batch.placed.shard)
+                head = None if shard is None else shard.durable_head(batch.placed.ref.ordinal)
+                log_start_offset = 0 if head is None else head.log_start_offset
+                results.append(ProduceResult(name, log_start_offset=log_start_offset, error=reply))
+            else:
+                results.append(ProduceResult(name, error=reply))
+        return results
 
-    def list_offsets(
-        self, queries: Sequence[OffsetQuery], isolation: Isolation, context: CallContext
-    ) -> Pending[list[OffsetResult]]:
-        """Positions by end or time, all of the same moment."""
-        results = [self._find_offset(query, isolation, context) for query in queries]
-        return self._when_catalog_durable(results, [result.error for result in results])
+    def fetch(self, command: Fetch, context: CallContext) -> Pending[list[FetchResult]]:
+        """Read batches; one result per partition, in the order asked. Waits as long as the request says.
+
+        Raises Refused INVALID_REQUEST for what is no partition's name, and as `Fetcher.fetch`; the Pending may be
+        refused likewise."""
+        found: list[PlacedPartition | Refused] = []
+        is_any_refused = False
+        for item in command.items:
+            placed = self._find(_READ, context, item.name)
+            is_any_refused |= isinstance(placed, Refused)
+            found.append(placed)
+        fetched = self.fetcher.fetch(command, found, context.connection)
+        return fetched.then(self._when_catalog_durable) if is_any_refused else fetched
+
+    def list_offsets(self, command: ListOffsets, context: CallContext) -> Pending[list[OffsetResult]]:
+        """Positions by end or time, all of the same moment.
+
+        Raises Refused INVALID_REQUEST for what is no partition's name."""
+        results = [self._find_offset(query, command.isolation, context) for query in command.queries]
+        return self._when_catalog_durable(results)
 
     def _find_offset(self, query: OffsetQuery, isolation: Isolation, context: CallContext) -> OffsetResult:
+        found = self._find_readable(_DESCRIBE, context, query.name)
+        if isinstance(found, Refused):
+            return OffsetResult(query.name, error=found)
+        placed, head = found
         try:
-            placed = self._place(Permission.DESCRIBE, context, query.name)
-            head = self._readable_head(placed)
-            ref = placed.ref
-            try:
-                offset, timestamp_ms = self._position(ref.ordinal, head, query.timestamp_ms, isolation.bound(head))
-            except (LogDamaged, StoreUnreadable) as damage:
-                raise self.fetcher.damage.met(ref, damage) from damage
+            offset, timestamp_ms = self._position(
+                placed.ref.ordinal, head, query.timestamp_ms, bound=isolation.bound(head)
+            )
         except Refused as refusal:
             return OffsetResult(query.name, error=refusal)
-        return OffsetResult(PartitionName(ref.topic, ref.topic_id, ref.partition), offset, timestamp_ms)
+        except (LogDamaged, StoreUnreadable) as damage:
+            return OffsetResult(query.name, error=self.fetcher.damage.met(placed.ref, damage))
+        return OffsetResult(placed.name, offset, timestamp_ms)
 
-    def _position(self, ordinal: int, head: PartitionHead, timestamp_ms: int, bound: int) -> tuple[int, int]:
+    def _position(self, ordinal: int, head: PartitionHead, timestamp_ms: int, *, bound: int) -> tuple[int, int]:
         if timestamp_ms == LATEST_TIMESTAMP:
             return bound, -1
         if timestamp_ms == EARLIEST_TIMESTAMP:
@@ -121,62 +291,145 @@ class LogService:
             )
         return find_by_time(self._store, ordinal, head, bound=bound, timestamp_ms=timestamp_ms)
 
-    def count_records(self, queries: Sequence[CountQuery], context: CallContext) -> Pending[list[CountResult]]:
+    def count_records(self, command: CountRecords, context: CallContext) -> Pending[list[CountResult]]:
         """How many records lie from each offset on, all counted at the same moment, and not more than one call may
-        read: where a count ends before the high watermark, the caller goes on from there."""
+        read: where a count ends before the high watermark, the caller goes on from there.
+
+        Raises Refused INVALID_REQUEST for a negative offset, and for what is no partition's name."""
+        for query in command.queries:
+            if query.start_offset < 0:
+                raise Refused(
+                    ErrorCode.INVALID_REQUEST, f"start_offset is {query.start_offset} and must not be negative"
+                )
         budget = Budget(visible_bytes=0)
-        results = [self._count_records(query, budget, context) for query in queries]
+        results = [self._count_records(query, budget, context) for query in command.queries]
         self.fetcher.on_work(budget.work_bytes)
-        return self._when_catalog_durable(results, [result.error for result in results])
+        return self._when_catalog_durable(results)
 
     def _count_records(self, query: CountQuery, budget: Budget, context: CallContext) -> CountResult:
+        found = self._find_readable(_DESCRIBE, context, query.name)
+        if isinstance(found, Refused):
+            return CountResult(query.name, error=found)
+        placed, head = found
         try:
-            placed = self._place(Permission.DESCRIBE, context, query.name)
-            head = self._readable_head(placed)
-            ref = placed.ref
-            try:
-                counted = count_records(self._store, ref.ordinal, head, query.start_offset, budget)
-            except (LogDamaged, StoreUnreadable) as damage:
-                raise self.fetcher.damage.met(ref, damage) from damage
-        except Refused as refusal:
-            return CountResult(query.name, error=refusal)
-        return CountResult(PartitionName(ref.topic, ref.topic_id, ref.partition), counted, head)
+            counted = count_records(self._store, placed.ref.ordinal, head, query.start_offset, budget)
+        except (LogDamaged, StoreUnreadable) as damage:
+            return CountResult(query.name, error=self.fetcher.damage.met(placed.ref, damage))
+        return CountResult(placed.name, counted, head)
 
     def describe_producers(
-        self, names: Sequence[PartitionName], context: CallContext
+        self, command: DescribeProducers, context: CallContext
     ) -> Pending[list[ProducersDescription]]:
-        """The producers that partitions remember, from durable state, in the order asked."""
-        described = [self._describe_producers(name, context) for name in names]
-        return self._when_catalog_durable(described, [each.error for each in described])
+        """The producers that partitions remember, from durable state, in the order asked.
+
+        Raises Refused INVALID_REQUEST for what is no partition's name, and for a partition that is named twice."""
+        check_partitions(command.names)
+        results = [self._describe_producers(name, context) for name in command.names]
+        return self._when_catalog_durable(results)
 
     def _describe_producers(self, name: PartitionName, context: CallContext) -> ProducersDescription:
-        try:
-            if name.topic:
-                check_topic_name(name.topic)
-            placed = self._place(Permission.READ, context, name)
-            self._readable_head(placed)
-        except Refused as refusal:
-            return ProducersDescription(name, error=refusal)
+        found = self._find_readable(_READ, context, name)
+        if isinstance(found, Refused):
+            return ProducersDescription(name, error=found)
+        placed, _head = found
         shard: LogShard = self._runtime.shard(placed.shard)
         return ProducersDescription(name, tuple(shard.durable_producers(placed.ref.ordinal)))
 
-    def _place(self, permission: Permission, context: CallContext, name: PartitionName) -> PlacedPartition:
-        # Asked by name first, so that who may not see a topic does not learn whether it exists.
-        if name.topic:
-            require(self._authorizer, context, permission, ResourceType.TOPIC, name.topic)
-        placed = self._directory.place(*name)
-        if not name.topic:
-            require(self._authorizer, context, permission, ResourceType.TOPIC, placed.ref.topic)
-        return placed
+    def _find(self, permission: Permission, context: CallContext, name: PartitionName) -> PlacedPartition | Refused:
+        """The partition of this name, for a caller who may do this with it; or why there is none for him.
 
-    def _readable_head(self, placed: PlacedPartition) -> PartitionHead:
-        shard: LogShard = self._runtime.shard(placed.shard)
+        Raises Refused INVALID_REQUEST for what is no partition's name: that refuses the whole request."""
+        placed = self._directory.shard.find(*name)
+        topic = name.topic
+        if placed is None:
+            check_partition(*name)
+        elif not topic:
+            topic = placed.ref.topic
+        try:
+            # Asked before whether it exists, so that who may not see a topic does not learn that.
+            if topic:
+                require(self._authorizer, context, permission, _TOPIC, topic)
+        except Refused as refusal:
+            return refusal
+        return self._directory.refusal(*name) if placed is None else placed
+
+    def _find_readable(
+        self, permission: Permission, context: CallContext, name: PartitionName
+    ) -> tuple[PlacedPartition, PartitionHead] | Refused:
+        """The same for a read at once, with the durable positions."""
+        placed = self._find(permission, context, name)
+        if isinstance(placed, Refused):
+            return placed
+        try:
+            shard: LogShard = self._runtime.shard(placed.shard)
+        except Refused as refusal:
+            return refusal
         head = shard.durable_head(placed.ref.ordinal)
-        if head is None:
-            raise self._directory.refuse_unresolved(placed.ref.topic)
-        return head
+        return unresolved(placed.ref.topic) if head is None else (placed, head)
 
-    def _when_catalog_durable(self, results: list[ResultT], errors: Sequence[object]) -> Pending[list[ResultT]]:
-        if not any(errors):
+    def _when_catalog_durable(self, results: list[ResultT]) -> Pending[list[ResultT]]:
+        """The results; if one of them is an error, which may rest on the catalog, not before that is on disk."""
+        if not any(result.error for result in results):
             return settled(results)
         return self._runtime.write(once_durable(CATALOG_KEY, results), is_urgent=True)
+
+
+def _check_transaction(command: Produce) -> None:
+    transactional_id = command.transactional_id
+    if transactional_id is not None:
+        check_transactional_id(transactional_id)
+    producer_ids = set()
+    for batch in command.batches:
+        header = batch.header
+        if isinstance(header, Refused):
+            continue
+        if header.is_transactional is not (transactional_id is not None):
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                "a batch is transactional and the request names no transactional_id: name it"
+                if header.is_transactional
+                else "the request names a transactional_id and a batch is not transactional, so the transaction would "
+                "not cover it: mark it, or send it without the id",
+            )
+        producer_ids.add(header.producer_id)
+    if transactional_id is not None and len(producer_ids) > 1:
+        raise Refused(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            f"one request carries transactional batches of {len(producer_ids)} producers; a transactional id has one",
+        )
+
+
+def _several_batches() -> Refused:
+    return Refused(
+        ErrorCode.INVALID_REQUEST, "the request has several batches for this partition, none was appended: send one"
+    )
+
+
+def _decide(append: Append, check: Pending[None] | None, shard: LogShard, turn: Turn) -> Decision:
+    if check is not None:
+        check.result()
+    return shard.decide_append(append, turn)
+
+
+def _refused_by_itself(_error: Exception) -> None:
+    """A payload that cannot be read is its own batch's affair, and is told there."""
+
+
+def _answerable(error: Exception) -> CoordinatorError:
+    """The error as part of a result. A defect stays the error of the reply; the dispatcher logs it."""
+    if not isinstance(error, CoordinatorError):
+        raise error
+    return error
+
+
+def _in_order(
+    groups: Iterable[Sequence[_Accepted]],
+    refused: Mapping[int, ProduceResult],
+    parts: Iterable[Sequence[ProduceResult]],
+) -> list[ProduceResult]:
+    """The results of all batches in the order of the request, from those that were refused before and those of each
+    group."""
+    by_index = dict(refused)
+    for batches, results in zip(groups, parts, strict=True):
+        by_index.update(zip((batch.index for batch in batches), results, strict=True))
+    return [by_index[index] for index in range(len(by_index))]

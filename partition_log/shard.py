@@ -20,7 +20,7 @@ from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
 from partition_log.events import MarkerFromOutside, ProducersExpired
 from partition_log.growth import grow
-from partition_log.partition_state import Partition, PartitionDraft
+from partition_log.partition_state import Append, Appended, Partition, PartitionDraft
 from partition_log.records import (
     BatchesAppended,
     LogRecord,
@@ -32,8 +32,6 @@ from partition_log.records import (
     ProducersForgotten,
     TransactionEnded,
 )
-from partition_log.requests import Append as Append
-from partition_log.requests import Appended as Appended
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.state import (
     EMPTY_HEAD,
@@ -129,7 +127,7 @@ class LogShard:
                 # It is asked all the same, because its refusal comes first.
                 return Decision(joins=(*joins, once_durable(self.key, refusal)))
         if verdict is _APPEND:
-            draft.append(batch, append.offsetless)
+            draft.append(append)
             record, grew = draft.record()
             reply = Appended(head.log_end_offset, log_start_offset)
             return Decision(reply, (Record(self.key, record),), joins, events=(grew,))
@@ -146,7 +144,7 @@ class LogShard:
                 draft.entry, append.header, is_admitted=True, log_start_offset=head.log_start_offset
             )
             if verdict is _APPEND:
-                draft.append(append.header, append.offsetless)
+                draft.append(append)
         entry = draft.entry
         if entry is None or entry.open_transaction is None:
             raise rules.outside_of_transaction()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import Limits
+from coordinator_protocol.names import check_topic, check_topic_name
 from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, Turn
 from coordinator_runtime.pending import Pending, all_of, settled
@@ -23,7 +24,14 @@ from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.rules import NewTopic, check_new_topic, repeated_names
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import Topic
-from partition_log.requests import TopicDescription, TopicName, TopicResult
+from partition_log.requests import (
+    CreateTopics,
+    DeleteTopics,
+    DescribeTopics,
+    TopicDescription,
+    TopicName,
+    TopicResult,
+)
 from partition_log.shard import LogShard
 
 
@@ -62,12 +70,12 @@ class TopicService:
         self._limits = limits
         self._new_topic_id = new_topic_id
 
-    def create_topics(
-        self, topics: Sequence[NewTopic], context: CallContext, *, validate_only: bool
-    ) -> Pending[list[TopicResult]]:
+    def create_topics(self, command: CreateTopics, context: CallContext) -> Pending[list[TopicResult]]:
         """Create topics, each with all its partitions or not at all; durable when answered."""
-        repeated = repeated_names(topics)
-        return all_of([self._create(topic, repeated, context, validate_only=validate_only) for topic in topics])
+        repeated = repeated_names(command.topics)
+        return all_of(
+            [self._create(topic, repeated, context, validate_only=command.validate_only) for topic in command.topics]
+        )
 
     def _create(
         self, topic: NewTopic, repeated: frozenset[str], context: CallContext, *, validate_only: bool
@@ -91,17 +99,20 @@ class TopicService:
             lambda error: TopicResult(topic.name, error=_answerable(error))
         )
 
-    def delete_topics(self, topics: Sequence[TopicName], context: CallContext) -> Pending[list[TopicResult]]:
+    def delete_topics(self, command: DeleteTopics, context: CallContext) -> Pending[list[TopicResult]]:
         """Delete topics with their records, after aborting every open transaction that touches them, and with the
-        offsets that groups have in them; durable when answered."""
-        return all_of([self._delete(topic, context) for topic in topics])
+        offsets that groups have in them; durable when answered.
+
+        Raises Refused INVALID_REQUEST for what names no topic at all."""
+        for topic in command.topics:
+            check_topic(topic.name, topic.topic_id)
+        return all_of([self._delete(topic, context) for topic in command.topics])
 
     def _delete(self, wanted: TopicName, context: CallContext) -> Pending[TopicResult]:
         name, topic_id = wanted.name, wanted.topic_id
 
         def decide(catalog: CatalogShard, _turn: Turn) -> Decision:
-            found = catalog.topic(name, topic_id)
-            require(self._authorizer, context, Permission.DELETE, ResourceType.TOPIC, found.name)
+            found = self._find(Permission.DELETE, context, wanted, catalog.topic)
             return catalog.decide_delete(found.name, found.topic_id, self._users.let_go)
 
         deleted: Pending[Topic] = self._runtime.write(Operation(CATALOG_KEY, decide), context)
@@ -109,10 +120,14 @@ class TopicService:
             lambda topic: TopicResult(topic.name, topic.topic_id, len(topic.partition_ordinals))
         ).recover(lambda error: TopicResult(name, topic_id, error=_answerable(error)))
 
-    def describe_topics(self, topics: Sequence[TopicName], context: CallContext) -> list[TopicDescription]:
-        """Topics with their durable positions; all that the caller may see, by name, if none is named."""
-        if topics:
-            return [self._describe(topic, context) for topic in topics]
+    def describe_topics(self, command: DescribeTopics, context: CallContext) -> list[TopicDescription]:
+        """Topics with their durable positions; all that the caller may see, by name, if none is named.
+
+        Raises Refused INVALID_REQUEST for what names no topic at all."""
+        for topic in command.topics:
+            check_topic(topic.name, topic.topic_id)
+        if command.topics:
+            return [self._describe(topic, context) for topic in command.topics]
         return [
             self._describe(TopicName(topic.name, topic.topic_id), context)
             for topic in self._directory.shard.durable_topics()
@@ -121,11 +136,23 @@ class TopicService:
 
     def _describe(self, wanted: TopicName, context: CallContext) -> TopicDescription:
         try:
-            topic = self._directory.shard.durable_topic(wanted.name, wanted.topic_id)
-            require(self._authorizer, context, Permission.DESCRIBE, ResourceType.TOPIC, topic.name)
-            return self._description(topic)
+            find = self._directory.shard.durable_topic
+            return self._description(self._find(Permission.DESCRIBE, context, wanted, find))
         except Refused as refusal:
             return TopicDescription(wanted.name, wanted.topic_id, error=refusal)
+
+    def _find(
+        self, permission: Permission, context: CallContext, wanted: TopicName, find: Callable[[str, bytes], Topic]
+    ) -> Topic:
+        """The topic, for a caller who may do this with it. Raises Refused, also for a name that no topic can have."""
+        # By name before whether it exists, so that who may not see a topic does not learn that.
+        if wanted.name:
+            require(self._authorizer, context, permission, ResourceType.TOPIC, wanted.name)
+            check_topic_name(wanted.name)
+        topic = find(wanted.name, wanted.topic_id)
+        if not wanted.name:
+            require(self._authorizer, context, permission, ResourceType.TOPIC, topic.name)
+        return topic
 
     def _description(self, topic: Topic) -> TopicDescription:
         heads = []

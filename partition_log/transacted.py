@@ -19,6 +19,7 @@ from coordinator_protocol.batch import (
 )
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
+from coordinator_protocol.names import check_partition, check_topic_name
 from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, ShardKey, Shared, Turn, once_durable
 from coordinator_runtime.pending import Pending, all_of
@@ -39,7 +40,8 @@ from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.state import PlacedPartition
 from partition_log.damage import DamageWatch
-from partition_log.shard import Append, LogShard
+from partition_log.partition_state import Append
+from partition_log.shard import LogShard
 
 _OFFSET_END = 2**64 - 1
 _WRITING = (Permission.WRITE, ResourceType.TOPIC)
@@ -158,15 +160,14 @@ class TransactedBatches:
         return NO_OFFSET
 
     def _why_nowhere(self, name: PartitionName, context: CallContext) -> Refused:
-        """Not raised at once: the answer to a repetition has room for a partition that is gone."""
-        # Who may not see a topic does not learn whether it exists.
+        """Not raised at once: the answer to a repetition has room for a partition that is gone. Raises Refused for a
+        name that no partition ever had, and for a topic that the caller may not write."""
+        check_partition(*name)
+        # Asked before whether it exists, so that who may not see a topic does not learn that.
         if name.topic:
             require(self._authorizer, context, *_WRITING, name.topic)
-        try:
-            self._directory.place(*name)
-        except Refused as refusal:
-            return _of_partition(name, refusal)
-        raise AssertionError("a partition that was not found was placed")
+            check_topic_name(name.topic)
+        return _of_partition(name, self._directory.refusal(*name))
 
     def _append(
         self, batch: ClientBatch, placed: PlacedPartition, membership: Membership

@@ -21,12 +21,11 @@ from google.protobuf.message import Message
 
 from coordinator_api.v1 import common_pb2
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused, class_of
-from coordinator_protocol.names import check_client_id
+from coordinator_protocol.names import check_client_id, check_partition, check_partitions
 from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import CallContext, PartitionName, PartitionRef
 
 REQUEST_ID_BYTES: Final = 16
-TOPIC_ID_BYTES: Final = 16
 CLIENT_TXN_VERSIONS: Final = (1, 2)
 CLIENT_TXN_VERSION_DEFAULT: Final = 2
 
@@ -107,40 +106,21 @@ def set_error(message: Message, method: Method, error: CoordinatorError) -> None
 
 
 def partition_name(topic: str, topic_id: bytes, partition: int) -> PartitionName:
-    """One partition from the three fields that name it everywhere on the wire.
-
-    Raises Refused: INVALID_REQUEST for no name at all, a topic id of a wrong length, or a negative number."""
-    if topic_id and len(topic_id) != TOPIC_ID_BYTES:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST,
-            f"the topic_id of {topic!a:.80} has {len(topic_id)} bytes: send {TOPIC_ID_BYTES} bytes, or none",
-        )
-    if not topic and not topic_id:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, "a partition is named without a topic: give its name, its topic_id or both"
-        )
-    if partition < 0:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, f"partition {partition} of topic {topic!a:.80}: partition numbers start at 0"
-        )
+    """One partition from the three fields that name it everywhere on the wire. Raises Refused as `check_partition`."""
+    check_partition(topic, topic_id, partition)
     return PartitionName(topic, topic_id, partition)
 
 
 def partition_names(topics: Iterable[common_pb2.TopicPartitions]) -> list[PartitionName]:
-    """All partitions of a request, in the order named.
+    """All partitions of a request, in the order named. Raises Refused as `check_partitions`."""
+    names = unchecked_names(topics)
+    check_partitions(names)
+    return names
 
-    Raises Refused as `partition_name`, and INVALID_REQUEST for a partition that is named twice."""
-    names: dict[PartitionName, None] = {}
-    for named in topics:
-        for partition in named.partitions:
-            name = partition_name(named.topic, named.topic_id, partition)
-            if name in names:
-                raise Refused(
-                    ErrorCode.INVALID_REQUEST,
-                    f"partition {partition} of topic {named.topic!a:.80} is named twice; name it once",
-                )
-            names[name] = None
-    return list(names)
+
+def unchecked_names(topics: Iterable[common_pb2.TopicPartitions]) -> list[PartitionName]:
+    """All partitions of a request, in the order named, for a service that checks them."""
+    return [PartitionName(each.topic, each.topic_id, number) for each in topics for number in each.partitions]
 
 
 def topic_partitions(partitions: Sequence[PartitionRef]) -> list[common_pb2.TopicPartitions]:

@@ -9,7 +9,7 @@ from typing import Final
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.hashing import shard_of
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Decision, Operation, Record, ShardKey, Turn
-from coordinator_runtime.ports import PartitionRef
+from coordinator_runtime.ports import PartitionName, PartitionRef
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log.catalog.records import CatalogRecord, OrdinalsAllocated, TopicCreated, TopicDeleted
 from partition_log.catalog.rules import NewTopic
@@ -133,8 +133,9 @@ class CatalogShard:
                 validates_payload = topic.validate_payload is PayloadValidation.FULL
                 for partition, ordinal in enumerate(topic.partition_ordinals):
                     ref = PartitionRef(topic.name, topic.topic_id, partition, ordinal)
+                    name = PartitionName(topic.name, topic.topic_id, partition)
                     shard = self.log_shard(topic.name, partition)
-                    self._placed.put(ordinal, PlacedPartition(ref, shard, validates_payload))
+                    self._placed.put(ordinal, PlacedPartition(ref, name, shard, validates_payload))
             case TopicDeleted(name):
                 deleted = self._topics.get(name)
                 assert deleted is not None, "only a topic that exists is deleted"

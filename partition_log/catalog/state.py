@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from coordinator_runtime.decision import ShardKey
-from coordinator_runtime.ports import PartitionRef
+from coordinator_runtime.ports import PartitionName, PartitionRef
 
 ORDINAL_MAX: Final = 2**32 - 2
 """Ordinals are 32 bits in every stored key, and the one after the last must still fit as the end of a range."""
@@ -38,5 +38,7 @@ class PlacedPartition(Struct, frozen=True):
     """A partition and the shard that holds its log."""
 
     ref: PartitionRef
+    name: PartitionName
+    """By topic and topic id, as answers name it."""
     shard: ShardKey
     validates_payload: bool = True

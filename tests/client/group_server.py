@@ -19,7 +19,7 @@ from coordinator_runtime.ports import ALLOW_ALL, CallContext, PartitionName
 from coordinator_server.wire.edge import answer, call_context
 from coordinator_server.wire.log.servicer import LogServicer
 from partition_log.foreign_markers import ForeignMarkers
-from partition_log.requests import ProduceRequest
+from partition_log.requests import Produce
 from tests.groups.committed.room import OffsetRoom, Producer
 from tests.log.log_room import NOBODY, Batch
 from tests.log.log_room import Producer as Writer
@@ -81,7 +81,7 @@ class AdministeredRoom(OffsetRoom):
     def _produce(self, name: str, batch: Batch, transactional_id: str | None) -> None:
         topic, partition = place(name)
         item = batch.item(PartitionName(topic, b"", partition))
-        sent: Pending[Any] = self.inside.log.produce(ProduceRequest(transactional_id, (item,)), CallContext())
+        sent: Pending[Any] = self.inside.log.produce(Produce(transactional_id, (item,)), CallContext())
         self.settle()
         (result,) = sent.result()
         assert result.error is None, result.error

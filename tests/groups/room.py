@@ -27,6 +27,7 @@ from group_coordinator.loading import GroupRouter
 from group_coordinator.part import GroupPart
 from group_coordinator.registry import PARTS
 from partition_log.catalog.rules import NewTopic
+from partition_log.requests import CreateTopics
 from tests.harness.group_wire import GroupWire
 from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
@@ -164,6 +165,6 @@ class GroupRoom:
 
     def create_topic(self, name: str, partition_count: int) -> None:
         self.inside.topics.create_topics(
-            [NewTopic(name, partition_count, UNREADABLE_PAYLOADS)], CallContext(), validate_only=False
+            CreateTopics([NewTopic(name, partition_count, UNREADABLE_PAYLOADS)]), CallContext()
         )
         self.settle()

@@ -31,9 +31,12 @@ from group_coordinator.loading import GroupRouter
 from partition_log.catalog.rules import NewTopic
 from partition_log.open_transactions import PartitionTransactions
 from partition_log.requests import (
+    CreateTopics,
+    DeleteTopics,
+    DescribeProducers,
+    Fetch,
     FetchItem,
-    FetchRequest,
-    ProduceRequest,
+    Produce,
     ProduceResult,
     TopicName,
     TopicResult,
@@ -290,12 +293,14 @@ class World:
     def create_topic(self, name: str, partition_count: int) -> TopicResult:
         """Make a topic, durable when this returns."""
         topic = NewTopic(name, partition_count, UNREADABLE_PAYLOADS)
-        created = self.inside.topics.create_topics([topic], ANYBODY, validate_only=False)
+        created = self.inside.topics.create_topics(CreateTopics([topic]), ANYBODY)
         self.settle()
         return created.result()[0]
 
     def delete_topic(self, name: str) -> Pending[TopicResult]:
-        return self.inside.topics.delete_topics([TopicName(name)], ANYBODY).map(lambda results: results[0])
+        return self.inside.topics.delete_topics(DeleteTopics([TopicName(name)]), ANYBODY).map(
+            lambda results: results[0]
+        )
 
     def init(
         self,
@@ -386,7 +391,7 @@ class World:
             is_transactional=transactional_id is not None,
         )
         item = ClientBatch(partition_name(partition), header, " ".join(values).encode(), None)
-        request = ProduceRequest(transactional_id, (item,))
+        request = Produce(transactional_id, (item,))
         return called(lambda: self.inside.log.produce(request, context).map(lambda results: results[0]))
 
     def end(
@@ -442,7 +447,7 @@ class World:
     ) -> Reading:
         """What a reader gets at this moment, from durable state. Raises Refused."""
         item = FetchItem(partition_name(partition), fetch_offset)
-        request = FetchRequest((item,), isolation, is_raw=is_raw)
+        request = Fetch((item,), isolation, is_raw=is_raw)
         reply = self.inside.log.fetch(request, ANYBODY)
         if not reply.is_settled:
             # A refusal that rests on an undurable change of the catalog; nothing else makes a read wait.
@@ -465,7 +470,9 @@ class World:
 
     def remembered(self, partition: str) -> Sequence[tuple[int, ProducerEntry]]:
         """What DescribeProducers tells: producer ids and entries. Raises Refused."""
-        (described,) = self.inside.log.describe_producers([partition_name(partition)], ANYBODY).result()
+        (described,) = self.inside.log.describe_producers(
+            DescribeProducers([partition_name(partition)]), ANYBODY
+        ).result()
         if described.error is not None:
             raise described.error
         return described.producers

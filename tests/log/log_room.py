@@ -26,12 +26,14 @@ from partition_log.loading import catalog_kind, partitions_kind
 from partition_log.markers import PartitionMarkers
 from partition_log.reading import Budget
 from partition_log.requests import (
+    CreateTopics,
+    Fetch,
     FetchItem,
-    FetchRequest,
     FetchResult,
+    ListOffsets,
     OffsetQuery,
     OffsetResult,
-    ProduceRequest,
+    Produce,
     ProduceResult,
 )
 from partition_log.service import LogService
@@ -177,7 +179,7 @@ class LogRoom:
         self, name: str = TOPIC, partition_count: int = 1, config: Mapping[str, str] = UNREADABLE_PAYLOADS
     ) -> bytes:
         """A topic that is durable; returns its id. By default it takes payloads that only stand for records."""
-        created = self.topics.create_topics([NewTopic(name, partition_count, config)], CONTEXT, validate_only=False)
+        created = self.topics.create_topics(CreateTopics([NewTopic(name, partition_count, config)]), CONTEXT)
         self.flush()
         (result,) = created.result()
         assert result.error is None, result.error
@@ -193,7 +195,7 @@ class LogRoom:
     ) -> Pending[list[ProduceResult]]:
         """Produce one batch; nothing is flushed."""
         item = batch.item(PartitionName(topic, b"", partition))
-        return self.log.produce(ProduceRequest(batch.producer.transactional_id, (item,)), context)
+        return self.log.produce(Produce(batch.producer.transactional_id, (item,)), context)
 
     def append(
         self, batch: Batch, *, partition: int = 0, topic: str = TOPIC, context: CallContext = CONTEXT
@@ -263,14 +265,14 @@ class LogRoom:
         return producers.get(producer_id)
 
     def fetch(
-        self, request: FetchRequest | None = None, *, context: CallContext = CONTEXT, **fields: Any
+        self, request: Fetch | None = None, *, context: CallContext = CONTEXT, **fields: Any
     ) -> Pending[list[FetchResult]]:
-        """Fetch what the fields of FetchItem and FetchRequest say; by default partition 0 from offset 0, at once."""
+        """Fetch what the fields of FetchItem and Fetch say; by default partition 0 from offset 0, at once."""
         if request is None:
             item_fields = {key: fields.pop(key) for key in ("end_offset", "partition_bytes_max") if key in fields}
             name = PartitionName(fields.pop("topic", TOPIC), b"", fields.pop("partition", 0))
             item = FetchItem(name, fields.pop("fetch_offset", 0), **item_fields)
-            request = FetchRequest((item,), **fields)
+            request = Fetch((item,), **fields)
         return self.log.fetch(request, context)
 
     def read(self, **fields: Any) -> FetchResult:
@@ -304,7 +306,7 @@ class LogRoom:
         self, timestamp_ms: int, isolation: Isolation = COMMITTED, partitions: Sequence[int] = (0,), topic: str = TOPIC
     ) -> list[OffsetResult]:
         queries = [OffsetQuery(PartitionName(topic, b"", partition), timestamp_ms) for partition in partitions]
-        return self.log.list_offsets(queries, isolation, CONTEXT).result()
+        return self.log.list_offsets(ListOffsets(queries, isolation), CONTEXT).result()
 
     def state(self) -> dict[Any, Any]:
         """Everything the shards hold, as it is on disk, to be compared."""

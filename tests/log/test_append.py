@@ -8,7 +8,7 @@ import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused, UnknownOutcome
 from coordinator_runtime.ports import CallContext, PartitionName
-from partition_log.requests import ProduceRequest, ProduceResult
+from partition_log.requests import Produce, ProduceResult
 from tests.log.log_room import (
     ABORT,
     COMMIT,
@@ -29,7 +29,7 @@ TX = transactional()
 
 def produce(room: LogRoom, *batches: tuple[int, Batch], transactional_id: str | None = None) -> list[ProduceResult]:
     items = tuple(batch.item(PartitionName(TOPIC, b"", partition)) for partition, batch in batches)
-    sent = room.log.produce(ProduceRequest(transactional_id, items), CONTEXT)
+    sent = room.log.produce(Produce(transactional_id, items), CONTEXT)
     room.flush()
     return sent.result()
 
@@ -151,7 +151,7 @@ def test_a_partition_named_twice_gets_nothing(room: LogRoom) -> None:
 def test_one_partition_by_name_and_by_id_is_named_twice(room: LogRoom) -> None:
     topic_id = room.directory.resolve(TOPIC, b"", 0).topic_id
     items = (Batch().item(PartitionName(TOPIC, b"", 0)), Batch().item(PartitionName("", topic_id, 0)))
-    sent = room.log.produce(ProduceRequest(None, items), CONTEXT)
+    sent = room.log.produce(Produce(None, items), CONTEXT)
     assert [code(result) for result in sent.result()] == [ErrorCode.INVALID_REQUEST] * 2
 
 
@@ -249,7 +249,7 @@ def test_a_late_batch_after_an_abort_is_fenced_and_opens_nothing(room: LogRoom) 
 def refused_whole(room: LogRoom, *batches: Batch, transactional_id: str | None) -> ErrorCode:
     items = tuple(batch.item(PartitionName(TOPIC, b"", place)) for place, batch in enumerate(batches))
     with pytest.raises(Refused) as refused:
-        room.log.produce(ProduceRequest(transactional_id, items), CONTEXT)
+        room.log.produce(Produce(transactional_id, items), CONTEXT)
     assert room.head(0).log_end_offset == 0
     return refused.value.code
 

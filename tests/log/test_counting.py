@@ -14,7 +14,7 @@ from coordinator_runtime.store import CommitGroup, Family
 from partition_log import codec
 from partition_log.counting import Counted, count_records
 from partition_log.reading import BATCHES_READ_MAX, SEEK_COST_BATCHES, Budget
-from partition_log.requests import CountQuery, CountResult
+from partition_log.requests import CountQuery, CountRecords, CountResult
 from partition_log.state import Isolation, PartitionConfig
 from partition_log.unread import oldest_unread_ms
 from tests.log.log_room import ABORT, COMMIT, CONTEXT, TOPIC, Batch, LogRoom, code, transactional
@@ -185,7 +185,7 @@ def test_counts_survive_a_restart() -> None:
 
 
 def asked(room: LogRoom, *queries: CountQuery) -> list[CountResult]:
-    return room.log.count_records(queries, CONTEXT).result()
+    return room.log.count_records(CountRecords(queries), CONTEXT).result()
 
 
 def test_one_call_counts_many_partitions_under_their_positions() -> None:
@@ -228,7 +228,9 @@ def test_a_call_that_asks_for_much_is_told_where_to_go_on() -> None:
 def test_a_partition_that_is_not_there_is_refused_for_itself() -> None:
     room = LogRoom()
     room.create()
-    answer = room.log.count_records([CountQuery(ORDERS_0._replace(partition=9), 0), CountQuery(ORDERS_0, 0)], CONTEXT)
+    answer = room.log.count_records(
+        CountRecords([CountQuery(ORDERS_0._replace(partition=9), 0), CountQuery(ORDERS_0, 0)]), CONTEXT
+    )
     room.flush()
     assert [code(result) for result in answer.result()] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]
 

@@ -9,7 +9,7 @@ from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.store import Family
 from partition_log import codec
 from partition_log.batches import LogDamaged, batches
-from partition_log.requests import CountQuery, CountResult, FetchItem, FetchRequest
+from partition_log.requests import CountQuery, CountRecords, CountResult, Fetch, FetchItem
 from tests.harness.memory_store import Damage, MemoryStore
 from tests.log.log_room import (
     ABORT,
@@ -140,7 +140,7 @@ def test_other_partitions_of_the_same_fetch_are_served(room: LogRoom) -> None:
         room.append(Batch(), partition=partition, topic="two")
     assert isinstance(room.store, MemoryStore)
     room.store.damage(Family.LOG, codec.log_key(room.ordinal(0, "two"), 0), Damage.VALUE)
-    request = FetchRequest(tuple(FetchItem(PartitionName("two", b"", partition), 0) for partition in (0, 1)))
+    request = Fetch(tuple(FetchItem(PartitionName("two", b"", partition), 0) for partition in (0, 1)))
     damaged, healthy = room.fetch(request).result()
     assert (code(damaged), damaged.next_offset) == (ErrorCode.CORRUPT_MESSAGE, 1)
     assert (code(healthy), offsets_of(healthy)) == (ErrorCode.NONE, [0])
@@ -221,7 +221,9 @@ def test_a_search_by_time_that_meets_damage_is_refused_and_others_are_answered(f
 
 
 def count(room: LogRoom, start_offset: int) -> CountResult:
-    return room.log.count_records([CountQuery(PartitionName(TOPIC, b"", 0), start_offset)], CONTEXT).result()[0]
+    return room.log.count_records(
+        CountRecords([CountQuery(PartitionName(TOPIC, b"", 0), start_offset)]), CONTEXT
+    ).result()[0]
 
 
 @pytest.mark.parametrize("damage", [Damage.VALUE, Damage.BLOCK, Damage.LOST])

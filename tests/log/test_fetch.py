@@ -11,7 +11,7 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.store import CommitGroup, Family
 from partition_log import codec, reading
-from partition_log.requests import FetchItem, FetchRequest
+from partition_log.requests import Fetch, FetchItem
 from tests.log.log_room import (
     ABORT,
     COMMIT,
@@ -71,7 +71,7 @@ def test_an_offset_between_the_last_stable_one_and_the_end_is_in_range_and_empty
 def test_an_unknown_partition_is_refused_alone(room: LogRoom) -> None:
     room.append(Batch())
     items = tuple(FetchItem(PartitionName(TOPIC, b"", partition), 0) for partition in (5, 0))
-    missing, found = room.log.fetch(FetchRequest(items, wait_ms_max=1_000), CONTEXT).result()
+    missing, found = room.log.fetch(Fetch(items, wait_ms_max=1_000), CONTEXT).result()
     assert (code(missing), offsets_of(found)) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [0])
 
 
@@ -212,7 +212,7 @@ def test_the_limit_of_a_partition_leaves_room_for_the_others(room: LogRoom) -> N
         for _ in range(5):
             room.append(Batch(payload=b"x" * 1_000), partition=partition)
     items = tuple(FetchItem(PartitionName(TOPIC, b"", partition), 0, partition_bytes_max=2_500) for partition in (0, 1))
-    first, second = room.fetch(FetchRequest(items)).result()
+    first, second = room.fetch(Fetch(items)).result()
     assert (offsets_of(first), offsets_of(second)) == ([0, 1], [0, 1])
 
 
@@ -220,7 +220,7 @@ def test_the_limit_of_the_answer_is_shared_by_its_partitions(room: LogRoom) -> N
     for partition in (0, 1):
         room.append(Batch(payload=b"x" * 1_000), partition=partition)
     items = tuple(FetchItem(PartitionName(TOPIC, b"", partition), 0) for partition in (0, 1))
-    first, second = room.fetch(FetchRequest(items, bytes_max=1_500)).result()
+    first, second = room.fetch(Fetch(items, bytes_max=1_500)).result()
     assert (offsets_of(first), offsets_of(second), second.next_offset) == ([0], [], 0)
 
 
@@ -255,7 +255,7 @@ def test_a_partition_that_the_work_did_not_reach_is_answered_where_it_was(
         for _ in range(6):
             room.append(Batch(), partition=partition)
     items = tuple(FetchItem(PartitionName(TOPIC, b"", partition), 0) for partition in (0, 1))
-    first, second = room.fetch(FetchRequest(items, wait_ms_max=1_000)).result()
+    first, second = room.fetch(Fetch(items, wait_ms_max=1_000)).result()
     assert (offsets_of(first), second.next_offset, second.error) == ([0, 1, 2, 3], 0, None)
 
 
@@ -290,5 +290,5 @@ def test_damage_in_one_partition_leaves_the_others_readable(room: LogRoom) -> No
     room.append(Batch(), partition=1)
     overwrite(room, 0, b"")
     items = tuple(FetchItem(PartitionName(TOPIC, b"", partition), 0) for partition in (0, 1))
-    bad, good = room.fetch(FetchRequest(items)).result()
+    bad, good = room.fetch(Fetch(items)).result()
     assert (code(bad), offsets_of(good)) == (ErrorCode.CORRUPT_MESSAGE, [0])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coordinator_runtime.rocks import RocksStore, open_store
-from partition_log.requests import TopicName
+from partition_log.requests import DeleteTopics, DescribeTopics, TopicName
 from partition_log.state import PartitionConfig
 from tests.log.log_room import (
     ABORT,
@@ -101,12 +101,12 @@ def test_a_page_that_the_disk_erased_is_left_out_and_everything_behind_it_is_rea
 def test_a_deleted_topic_is_gone_and_its_neighbour_is_not(path: Path, store: RocksStore) -> None:
     room = LogRoom(store)
     write_history(room)
-    room.topics.delete_topics([TopicName(TOPIC)], CONTEXT)
+    room.topics.delete_topics(DeleteTopics([TopicName(TOPIC)]), CONTEXT)
     room.flush()
     store.close()
     again = LogRoom(open_store(path, shard_count=SHARD_COUNT))
     try:
-        assert [topic.name for topic in again.topics.describe_topics([], CONTEXT)] == ["other"]
+        assert [topic.name for topic in again.topics.describe_topics(DescribeTopics(), CONTEXT)] == ["other"]
         assert offsets_of(again.read(topic="other")) == [0, 1, 2, 3]
     finally:
         again.store.close()

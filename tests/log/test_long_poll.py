@@ -10,7 +10,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.store import StoreFailed
 from coordinator_server.answer_bytes import AnswerBytes, AnswerLimits
-from partition_log.requests import FetchItem, FetchRequest, TopicName
+from partition_log.requests import DeleteTopics, Fetch, FetchItem, TopicName
 from tests.harness.memory_store import MemoryStore
 from tests.log.log_room import (
     ABORT,
@@ -118,7 +118,7 @@ def test_a_range_that_was_passed_completely_is_reported_although_nothing_in_it_i
 
 def test_a_reader_of_several_partitions_wakes_for_any(room: LogRoom) -> None:
     items = tuple(FetchItem(PartitionName(TOPIC, b"", partition), 0) for partition in (0, 1))
-    waiting = room.fetch(FetchRequest(items, wait_ms_max=WAIT_MS))
+    waiting = room.fetch(Fetch(items, wait_ms_max=WAIT_MS))
     room.append(Batch(), partition=1)
     first, second = waiting.result()
     assert (offsets_of(first), offsets_of(second)) == ([], [0])
@@ -127,7 +127,7 @@ def test_a_reader_of_several_partitions_wakes_for_any(room: LogRoom) -> None:
 
 def test_a_partition_named_twice_is_waited_for_once(room: LogRoom) -> None:
     items = (FetchItem(PartitionName(TOPIC, b"", 0), 0),) * 2
-    waiting = room.fetch(FetchRequest(items, wait_ms_max=WAIT_MS))
+    waiting = room.fetch(Fetch(items, wait_ms_max=WAIT_MS))
     room.append(Batch())
     assert [offsets_of(result) for result in waiting.result()] == [[0], [0]]
     assert nobody_waits(room)
@@ -167,7 +167,7 @@ def test_answering_a_reader_may_bring_its_next_fetch(room: LogRoom) -> None:
 
 def test_the_deletion_of_its_topic_ends_a_wait(room: LogRoom) -> None:
     waiting = room.fetch(wait_ms_max=WAIT_MS)
-    room.topics.delete_topics([TopicName(TOPIC)], CONTEXT)
+    room.topics.delete_topics(DeleteTopics([TopicName(TOPIC)]), CONTEXT)
     assert not waiting.is_settled
     room.flush()
     assert code(waiting.result()[0]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -180,7 +180,7 @@ def test_a_deletion_under_way_is_not_read_as_a_gap(room: LogRoom) -> None:
     room.send(Batch())
     room.runtime.seal()
     (with_data,) = room.driver.handed_over
-    room.topics.delete_topics([TopicName(TOPIC)], CONTEXT)
+    room.topics.delete_topics(DeleteTopics([TopicName(TOPIC)]), CONTEXT)
     room.runtime.seal()
     # Both groups are in the store, and only the first one is known to be durable.
     room.store.write(room.driver.handed_over)

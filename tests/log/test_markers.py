@@ -9,7 +9,7 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Outcome, decode_marker_payload
 from coordinator_runtime.store import Family
 from partition_log import codec
-from partition_log.requests import TopicName
+from partition_log.requests import DeleteTopics, TopicName
 from tests.log.log_room import ABORT, COMMIT, CONTEXT, TOPIC, UNCOMMITTED, Batch, LogRoom, code, transactional
 
 TX = transactional()
@@ -124,7 +124,7 @@ def test_a_marker_without_its_disk_leaves_the_transaction_open(room: LogRoom) ->
 def test_a_marker_for_a_partition_that_was_deleted_is_success(room: LogRoom) -> None:
     operation = room.markers.partition_marker(room.ordinal(), room.marker(TX, COMMIT))
     ordinal = room.ordinal()
-    deleted = room.topics.delete_topics([TopicName(TOPIC)], CONTEXT)
+    deleted = room.topics.delete_topics(DeleteTopics([TopicName(TOPIC)]), CONTEXT)
     assert room.perform(operation) is None
     assert deleted.result()[0].error is None
     assert room.perform(room.markers.partition_marker(ordinal, room.marker(TX, COMMIT))) is None

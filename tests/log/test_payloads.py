@@ -28,7 +28,7 @@ from partition_log.batch_checks import (
     UNPACKED_HERE_BYTES_MAX,
     BatchChecks,
 )
-from partition_log.requests import ProduceRequest, ProduceResult
+from partition_log.requests import Produce, ProduceResult
 from tests.harness.workers import HeldWorker
 from tests.log.log_room import COMMIT, CONTEXT, NOBODY, TOPIC, Batch, LogRoom, Producer, code, transactional
 
@@ -242,7 +242,7 @@ class TestWhileACheckIsUnderWay:
             batch_of(producer=Producer(8, 0), sequence=0),
         ]
         items = tuple(batch.item(PartitionName(TOPIC, b"", number)) for number, batch in enumerate(batches))
-        sent = room.log.produce(ProduceRequest(None, items), CONTEXT)
+        sent = room.log.produce(Produce(None, items), CONTEXT)
         room.flush()
         assert room.head(2).log_end_offset == 1, "another producer's batch waits for nobody"
         room.worker.release()

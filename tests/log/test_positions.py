@@ -7,6 +7,7 @@ import pytest
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.store import Family
+from partition_log.requests import DescribeProducers
 from partition_log.state import PartitionConfig
 from tests.log.log_room import ABORT, COMMIT, CONTEXT, TOPIC, UNCOMMITTED, Batch, LogRoom, Producer, code, transactional
 
@@ -117,11 +118,11 @@ def test_producers_are_described_as_they_are_on_disk(room: LogRoom) -> None:
     room.append(Batch(Producer(4), 0))
     room.end(TX, ABORT)
     room.send(Batch(Producer(5), 0))
-    (described,) = room.log.describe_producers([PartitionName(TOPIC, b"", 0)], CONTEXT).result()
+    (described,) = room.log.describe_producers(DescribeProducers([PartitionName(TOPIC, b"", 0)]), CONTEXT).result()
     found = {producer_id: (entry.epoch, entry.last_sequence) for producer_id, entry in described.producers}
     assert found == {3: (0, 0), 4: (0, 0), 7: (1, -1)}
 
 
 def test_producers_of_an_unknown_partition_are_refused(room: LogRoom) -> None:
-    (described,) = room.log.describe_producers([PartitionName("missing", b"", 0)], CONTEXT).result()
+    (described,) = room.log.describe_producers(DescribeProducers([PartitionName("missing", b"", 0)]), CONTEXT).result()
     assert code(described) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

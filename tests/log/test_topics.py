@@ -11,10 +11,15 @@ from coordinator_runtime.store import Family
 from partition_log.catalog.rules import NewTopic
 from partition_log.requests import (
     CountQuery,
+    CountRecords,
+    CreateTopics,
+    DeleteTopics,
+    DescribeTopics,
+    Fetch,
     FetchItem,
-    FetchRequest,
+    ListOffsets,
     OffsetQuery,
-    ProduceRequest,
+    Produce,
     TopicName,
     TopicResult,
 )
@@ -34,13 +39,13 @@ TX = transactional()
 
 
 def create(room: LogRoom, *topics: NewTopic, validate_only: bool = False) -> list[TopicResult]:
-    created = room.topics.create_topics(topics, CONTEXT, validate_only=validate_only)
+    created = room.topics.create_topics(CreateTopics(topics, validate_only=validate_only), CONTEXT)
     room.flush()
     return created.result()
 
 
 def delete(room: LogRoom, *topics: TopicName) -> list[TopicResult]:
-    deleted = room.topics.delete_topics(topics, CONTEXT)
+    deleted = room.topics.delete_topics(DeleteTopics(topics), CONTEXT)
     room.flush()
     return deleted.result()
 
@@ -57,28 +62,28 @@ def test_a_topic_is_created_with_all_its_partitions() -> None:
     room = LogRoom()
     (result,) = create(room, NewTopic("orders", 5))
     assert (result.error, result.partition_count, len(result.topic_id)) == (None, 5, 16)
-    (described,) = room.topics.describe_topics([], CONTEXT)
+    (described,) = room.topics.describe_topics(DescribeTopics(), CONTEXT)
     assert (described.name, described.topic_id, len(described.heads)) == ("orders", result.topic_id, 5)
 
 
 def test_a_topic_is_answered_and_described_once_it_is_durable() -> None:
     room = LogRoom()
-    created = room.topics.create_topics([NewTopic("orders", 1)], CONTEXT, validate_only=False)
+    created = room.topics.create_topics(CreateTopics([NewTopic("orders", 1)]), CONTEXT)
     assert not created.is_settled
-    assert room.topics.describe_topics([], CONTEXT) == []
+    assert room.topics.describe_topics(DescribeTopics(), CONTEXT) == []
     room.flush()
     assert created.is_settled
 
 
 def test_a_topic_may_be_written_as_soon_as_it_is_staged() -> None:
     room = LogRoom()
-    room.topics.create_topics([NewTopic(TOPIC, 1)], CONTEXT, validate_only=False)
+    room.topics.create_topics(CreateTopics([NewTopic(TOPIC, 1)]), CONTEXT)
     assert room.append(Batch()).base_offset == 0
 
 
 def test_a_topic_is_not_read_before_it_is_durable() -> None:
     room = LogRoom()
-    room.topics.create_topics([NewTopic(TOPIC, 1)], CONTEXT, validate_only=False)
+    room.topics.create_topics(CreateTopics([NewTopic(TOPIC, 1)]), CONTEXT)
     found = room.fetch(wait_ms_max=100)
     room.flush()
     assert code(found.result()[0]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -102,7 +107,7 @@ def test_a_topic_is_not_read_before_it_is_durable() -> None:
 def test_what_cannot_be_created_is_refused(topic: NewTopic, expected: ErrorCode) -> None:
     room = LogRoom()
     assert [code(result) for result in create(room, topic)] == [expected]
-    assert room.topics.describe_topics([], CONTEXT) == []
+    assert room.topics.describe_topics(DescribeTopics(), CONTEXT) == []
 
 
 def test_each_topic_is_created_or_refused_by_itself(room: LogRoom) -> None:
@@ -131,7 +136,7 @@ def test_validation_checks_everything_and_creates_nothing(room: LogRoom) -> None
         ErrorCode.INVALID_TOPIC_EXCEPTION,
     ]
     assert (results[0].topic_id, results[0].partition_count) == (b"", 3)
-    assert [topic.name for topic in room.topics.describe_topics([], CONTEXT)] == [TOPIC]
+    assert [topic.name for topic in room.topics.describe_topics(DescribeTopics(), CONTEXT)] == [TOPIC]
 
 
 def test_the_largest_topic_can_be_created_and_survives_a_crash() -> None:
@@ -154,7 +159,7 @@ def test_a_deleted_topic_leaves_no_row(room: LogRoom) -> None:
     assert [code(result) for result in delete(room, TopicName(TOPIC))] == [ErrorCode.NONE]
     assert rows_of(room) == {**before, "PARTITIONS": 1}
     room = room.crash()
-    assert [topic.name for topic in room.topics.describe_topics([], CONTEXT)] == ["kept"]
+    assert [topic.name for topic in room.topics.describe_topics(DescribeTopics(), CONTEXT)] == ["kept"]
 
 
 def test_open_transactions_that_touch_a_topic_are_aborted_before_it_goes(room: LogRoom) -> None:
@@ -171,7 +176,7 @@ def test_open_transactions_that_touch_a_topic_are_aborted_before_it_goes(room: L
 def test_a_deletion_that_is_not_durable_never_happened(room: LogRoom) -> None:
     room.append(Batch(TX, 0, 3))
     state = room.state()
-    room.topics.delete_topics([TopicName(TOPIC)], CONTEXT)
+    room.topics.delete_topics(DeleteTopics([TopicName(TOPIC)]), CONTEXT)
     assert room.crash().state() == state
 
 
@@ -196,8 +201,8 @@ def test_ordinals_are_not_used_again_after_a_crash_either(room: LogRoom) -> None
 
 def test_deletion_and_creation_in_one_flush_keep_the_new_topic(room: LogRoom) -> None:
     room.append(Batch())
-    room.topics.delete_topics([TopicName(TOPIC)], CONTEXT)
-    room.topics.create_topics([NewTopic(TOPIC, 1, UNREADABLE_PAYLOADS)], CONTEXT, validate_only=False)
+    room.topics.delete_topics(DeleteTopics([TopicName(TOPIC)]), CONTEXT)
+    room.topics.create_topics(CreateTopics([NewTopic(TOPIC, 1, UNREADABLE_PAYLOADS)]), CONTEXT)
     room.send(Batch(count=2))
     room.flush()
     assert room.read_all() == [0, 1]
@@ -237,11 +242,11 @@ def test_name_and_id_must_belong_together_everywhere(
     room: LogRoom, ids: dict[str, bytes], name: str, key: str, expected: ErrorCode
 ) -> None:
     partition = PartitionName(name, ids[key], 0)
-    sent = room.log.produce(ProduceRequest(None, (Batch().item(partition),)), CONTEXT)
+    sent = room.log.produce(Produce(None, (Batch().item(partition),)), CONTEXT)
     room.flush()
-    fetched = room.log.fetch(FetchRequest((FetchItem(partition, 0),)), CONTEXT)
-    listed = room.log.list_offsets([OffsetQuery(partition, -1)], COMMITTED, CONTEXT)
-    described = room.topics.describe_topics([TopicName(name, ids[key])], CONTEXT)
+    fetched = room.log.fetch(Fetch((FetchItem(partition, 0),)), CONTEXT)
+    listed = room.log.list_offsets(ListOffsets([OffsetQuery(partition, -1)], COMMITTED), CONTEXT)
+    described = room.topics.describe_topics(DescribeTopics([TopicName(name, ids[key])]), CONTEXT)
     answers = [sent.result()[0], fetched.result()[0], listed.result()[0], described[0]]
     assert [code(answer) for answer in answers] == [expected] * 4
     assert code(delete(room, TopicName(name, ids[key]))[0]) is expected
@@ -250,17 +255,17 @@ def test_name_and_id_must_belong_together_everywhere(
 def test_answers_carry_the_name_and_the_id_whichever_was_asked(room: LogRoom) -> None:
     full = PartitionName(TOPIC, room.directory.resolve(TOPIC, b"", 0).topic_id, 1)
     by_id = PartitionName("", full.topic_id, 1)
-    sent = room.log.produce(ProduceRequest(None, (Batch().item(by_id),)), CONTEXT)
+    sent = room.log.produce(Produce(None, (Batch().item(by_id),)), CONTEXT)
     room.flush()
     assert sent.result()[0].name == full
-    assert room.log.fetch(FetchRequest((FetchItem(by_id, 0),)), CONTEXT).result()[0].name == full
-    assert room.log.list_offsets([OffsetQuery(by_id, -1)], COMMITTED, CONTEXT).result()[0].name == full
+    assert room.log.fetch(Fetch((FetchItem(by_id, 0),)), CONTEXT).result()[0].name == full
+    assert room.log.list_offsets(ListOffsets([OffsetQuery(by_id, -1)], COMMITTED), CONTEXT).result()[0].name == full
 
 
 def test_a_refusal_that_rests_on_a_deletion_waits_for_it(room: LogRoom) -> None:
-    room.topics.delete_topics([TopicName(TOPIC)], CONTEXT)
+    room.topics.delete_topics(DeleteTopics([TopicName(TOPIC)]), CONTEXT)
     sent, fetched = room.send(Batch()), room.fetch()
-    listed = room.log.list_offsets([OffsetQuery(PartitionName(TOPIC, b"", 0), -1)], COMMITTED, CONTEXT)
+    listed = room.log.list_offsets(ListOffsets([OffsetQuery(PartitionName(TOPIC, b"", 0), -1)], COMMITTED), CONTEXT)
     assert not any([sent.is_settled, fetched.is_settled, listed.is_settled])
     room.flush()
     answers = [sent.result()[0], fetched.result()[0], listed.result()[0]]
@@ -293,13 +298,13 @@ def test_every_use_of_a_topic_asks_for_its_permission(room: LogRoom) -> None:
     assert code(guarded.read(topic="secret")) is denied
     assert code(guarded.read(topic="missing")) is denied
     assert code(guarded.offsets(-1, topic="secret")[0]) is denied
-    counted = guarded.log.count_records([CountQuery(PartitionName("secret", b"", 0), 0)], CONTEXT)
+    counted = guarded.log.count_records(CountRecords([CountQuery(PartitionName("secret", b"", 0), 0)]), CONTEXT)
     guarded.flush()
     assert code(counted.result()[0]) is denied
     assert code(create(guarded, NewTopic("mine", 1))[0]) is denied
     assert code(delete(guarded, TopicName(TOPIC))[0]) is denied
-    assert [topic.name for topic in guarded.topics.describe_topics([], CONTEXT)] == [TOPIC]
-    assert code(guarded.topics.describe_topics([TopicName("secret")], CONTEXT)[0]) is denied
+    assert [topic.name for topic in guarded.topics.describe_topics(DescribeTopics(), CONTEXT)] == [TOPIC]
+    assert code(guarded.topics.describe_topics(DescribeTopics([TopicName("secret")]), CONTEXT)[0]) is denied
 
 
 def test_a_transaction_asks_for_the_permission_of_its_id(room: LogRoom) -> None:

@@ -10,7 +10,7 @@ from coordinator_server.group_events import GroupObserver
 from coordinator_server.metrics.groups import GroupNumbers
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
-from partition_log.foreign_markers import MarkerRequest
+from partition_log.foreign_markers import DecidedMarker, WriteTxnMarkers
 from tests.harness.world import partition_name
 from tests.logs.lines import Lines
 from tests.transactions.administered import ADMIN, CLIENT, Administered
@@ -131,7 +131,7 @@ def test_a_marker_from_outside(world: Watched, lines: Lines) -> None:
         csn=1,
     )
     for _ in range(2):
-        written = world.foreign_markers.write([MarkerRequest(marker, (partition_name("t-1"),))], ADMIN)
+        written = world.foreign_markers.write(WriteTxnMarkers([DecidedMarker(marker, (partition_name("t-1"),))]), ADMIN)
         world.settle()
         ((_producer_id, (result,)),) = written.result()
         assert result.error is None

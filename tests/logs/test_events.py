@@ -7,7 +7,7 @@ import pytest
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_server.logs import LogFormat, LogLevel
-from partition_log.requests import TopicName
+from partition_log.requests import DeleteTopics, TopicName
 from partition_log.state import Isolation
 from tests.harness.memory_store import Damage
 from tests.harness.world import WorldOptions
@@ -126,7 +126,7 @@ def test_a_timeout_is_a_line(world: ObservedWorld, lines: Lines) -> None:
 
 def test_the_end_of_topics_and_their_transactions(world: ObservedWorld, lines: Lines) -> None:
     world.opened("billing")
-    world.inside.topics.delete_topics([TopicName(TOPIC)], LOADER)
+    world.inside.topics.delete_topics(DeleteTopics([TopicName(TOPIC)]), LOADER)
     world.settle()
     aborted, deleted = lines.events()
     assert (aborted["event"], aborted["transactional_id"], aborted["cause"]) == (

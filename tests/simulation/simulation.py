@@ -19,7 +19,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import RuntimeLimits
 from partition_log.catalog.rules import NewTopic
-from partition_log.requests import ProduceResult
+from partition_log.requests import CreateTopics, ProduceResult
 from partition_log.state import Isolation
 from tests.harness.shelf import Shelf
 from tests.harness.world import LogEntry, Reading, TransactContents, World, WorldOptions
@@ -300,7 +300,7 @@ class Simulation:
             self.world.delete_topic("passing")
         else:
             topics = self.world.inside.topics
-            topics.create_topics([NewTopic("passing", 1)], CallContext(), validate_only=False)
+            topics.create_topics(CreateTopics([NewTopic("passing", 1)]), CallContext())
 
     def _fail_disk(self) -> None:
         self.world.check_replay()

@@ -11,7 +11,7 @@ from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.ports import AllowAll, CallContext, PartitionName, Permission, ResourceType
 from partition_log import foreign_markers
-from partition_log.foreign_markers import MarkerRequest
+from partition_log.foreign_markers import DecidedMarker, WriteTxnMarkers
 from tests.harness.world import partition_name
 from tests.transactions.administered import ABORT, ADMIN, CLIENT, COMMIT, Administered
 from txn_coordinator.shard import TwoPhase
@@ -48,8 +48,8 @@ class Elsewhere(Administered):
 
     def write(self, *requests: tuple[Marker, tuple[str, ...]]) -> list[tuple[int, list[int]]]:
         """The error numbers by producer id."""
-        asked = [MarkerRequest(marker, tuple(map(partition_name, names))) for marker, names in requests]
-        written = self.foreign_markers.write(asked, ADMIN)
+        asked = [DecidedMarker(marker, tuple(map(partition_name, names))) for marker, names in requests]
+        written = self.foreign_markers.write(WriteTxnMarkers(asked), ADMIN)
         self.settle()
         return [
             (producer_id, [0 if each.error is None else int(each.error.code) for each in results])
@@ -180,8 +180,8 @@ class NoPeers(AllowAll):
 
 def test_only_peers_and_administrators_may() -> None:
     world = Elsewhere(authorizer=NoPeers())
-    request = MarkerRequest(world.marker(), (PartitionName("t", b"", 0),))
+    request = DecidedMarker(world.marker(), (PartitionName("t", b"", 0),))
     for requests in ([], [request]):
         with pytest.raises(Refused) as refusal:
-            world.foreign_markers.write(requests, ADMIN)
+            world.foreign_markers.write(WriteTxnMarkers(requests), ADMIN)
         assert refusal.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED

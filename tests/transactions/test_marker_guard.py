@@ -6,7 +6,7 @@ import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.ports import ALLOW_ALL
-from partition_log.foreign_markers import ForeignMarkers, MarkerRequest
+from partition_log.foreign_markers import DecidedMarker, ForeignMarkers, WriteTxnMarkers
 from tests.conformance.transactions.room import NOW, Room
 from tests.harness.world import partition_name
 from txn_coordinator import rules
@@ -25,7 +25,8 @@ def test_the_coordinator_epoch_of_the_owner_is_the_highest_that_is_taken(ahead: 
     foreign = ForeignMarkers(
         inside.runtime, inside.directory, guard=ProducerOwners(inside.runtime), authorizer=ALLOW_ALL
     )
-    ((_producer_id, (result,)),) = room.told(foreign.write([MarkerRequest(marker, (partition_name("t-0"),))], NOW))
+    command = WriteTxnMarkers([DecidedMarker(marker, (partition_name("t-0"),))])
+    ((_producer_id, (result,)),) = room.told(foreign.write(command, NOW))
     assert (0 if result.error is None else result.error.code) == code
     room.answers_markers(None)
     room.tick(1_000)

@@ -1,4 +1,5 @@
-"""Between the messages of LogService and the values of this package.
+"""Between the messages of LogService and the commands and results of the partition log. What a number or a name may be
+is checked by the services; only what the commands cannot even say is refused here.
 
 What the wire can say and a batch cannot be, is refused for that batch alone: an unknown encoding with
 UNSUPPORTED_FOR_MESSAGE_FORMAT (a newer server may know it), an unknown compression with UNSUPPORTED_COMPRESSION_TYPE, a
@@ -25,17 +26,21 @@ from coordinator_protocol.batch import (
 )
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
 from coordinator_protocol.sequences import NO_SEQUENCE
+from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.requests import ClientBatch
-from coordinator_server.wire.edge import partition_name, set_error
+from coordinator_server.wire.edge import set_error
 from partition_log.catalog.rules import VALIDATE_PAYLOAD, NewTopic
 from partition_log.requests import (
     CountQuery,
+    CountRecords,
     CountResult,
+    CreateTopics,
+    Fetch,
     FetchItem,
-    FetchRequest,
+    ListOffsets,
     OffsetQuery,
     OffsetResult,
-    ProduceRequest,
+    Produce,
     ProduceResult,
     TopicDescription,
     TopicName,
@@ -60,31 +65,26 @@ _KINDS: Final = {
 }
 
 
-def new_topics(message: log_pb2.CreateTopicsRequest) -> list[NewTopic]:
-    """The topics of a request, unchecked."""
-    return [NewTopic(topic.name, topic.partition_count, dict(topic.config)) for topic in message.topics]
+def create_topics(message: log_pb2.CreateTopicsRequest) -> CreateTopics:
+    topics = [NewTopic(topic.name, topic.partition_count, dict(topic.config)) for topic in message.topics]
+    return CreateTopics(topics, message.validate_only)
 
 
 def topic_names(topics: Iterable[log_pb2.TopicName]) -> list[TopicName]:
-    """Raises Refused INVALID_REQUEST for a topic without a name, or with an id of a wrong length."""
-    # A topic is named like any of its partitions.
-    named = (partition_name(topic.name, topic.topic_id, 0) for topic in topics)
-    return [TopicName(name.topic, name.topic_id) for name in named]
+    return [TopicName(topic.name, topic.topic_id) for topic in topics]
 
 
-def produce_request(message: log_pb2.ProduceRequest) -> ProduceRequest:
-    """Raises Refused INVALID_REQUEST for a partition that has no name."""
-    return ProduceRequest(
+def produce(message: log_pb2.ProduceRequest) -> Produce:
+    return Produce(
         message.transactional_id if message.HasField("transactional_id") else None,
-        tuple(client_batch(item) for item in message.batches),
+        tuple(map(client_batch, message.batches)),
     )
 
 
 def client_batch(item: log_pb2.PartitionBatch) -> ClientBatch:
-    """A batch and its partition, unchecked but for what has no value here. Raises Refused INVALID_REQUEST for a
-    partition that has no name."""
+    """A batch and its partition, unchecked but for what has no value here."""
     batch = item.batch
-    name = partition_name(item.topic, item.topic_id, item.partition)
+    name = PartitionName(item.topic, item.topic_id, item.partition)
     is_control, has = batch.is_control, batch.HasField
     kind = _KINDS.get((batch.encoding, batch.compression, batch.timestamp_type, is_control))
     if kind is None:
@@ -125,15 +125,15 @@ def _refusal_of_kind(batch: log_pb2.RecordBatch) -> Refused:
     raise AssertionError("a batch whose numbers are all known was of no kind")
 
 
-def fetch_request(message: log_pb2.FetchRequest) -> FetchRequest:
-    """Raises Refused INVALID_REQUEST for negative numbers, and for a partition that has no name."""
-    numbers = {"max_wait_ms": message.max_wait_ms, "min_bytes": message.min_bytes, "max_bytes": message.max_bytes}
+def fetch(message: log_pb2.FetchRequest) -> Fetch:
+    """Raises Refused INVALID_REQUEST for an unknown isolation level."""
+    items: list[FetchItem] = []
     for item in message.partitions:
-        numbers["partition_max_bytes"] = item.partition_max_bytes
-        _check_not_negative(numbers)
-    _check_not_negative(numbers)
-    return FetchRequest(
-        tuple(_fetch_item(item) for item in message.partitions),
+        name = PartitionName(item.topic, item.topic_id, item.partition)
+        end_offset = item.end_offset if item.HasField("end_offset") else None
+        items.append(FetchItem(name, item.fetch_offset, end_offset, item.partition_max_bytes))
+    return Fetch(
+        tuple(items),
         _isolation(message.isolation_level),
         message.max_wait_ms,
         message.min_bytes or 1,
@@ -142,28 +142,13 @@ def fetch_request(message: log_pb2.FetchRequest) -> FetchRequest:
     )
 
 
-def _fetch_item(item: log_pb2.FetchPartition) -> FetchItem:
-    return FetchItem(
-        partition_name(item.topic, item.topic_id, item.partition),
-        item.fetch_offset,
-        item.end_offset if item.HasField("end_offset") else None,
-        item.partition_max_bytes,
-    )
-
-
-def _check_not_negative(numbers: dict[str, int]) -> None:
-    for name, number in numbers.items():
-        if number < 0:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is {number} and must not be negative")
-
-
-def offset_queries(message: log_pb2.ListOffsetsRequest) -> tuple[list[OffsetQuery], Isolation]:
-    """Raises Refused INVALID_REQUEST for a partition that has no name, or an unknown isolation level."""
+def list_offsets(message: log_pb2.ListOffsetsRequest) -> ListOffsets:
+    """Raises Refused INVALID_REQUEST for an unknown isolation level."""
     queries = [
-        OffsetQuery(partition_name(item.topic, item.topic_id, item.partition), item.timestamp_ms)
+        OffsetQuery(PartitionName(item.topic, item.topic_id, item.partition), item.timestamp_ms)
         for item in message.partitions
     ]
-    return queries, _isolation(message.isolation_level)
+    return ListOffsets(queries, _isolation(message.isolation_level))
 
 
 def _isolation(level: int) -> Isolation:
@@ -248,14 +233,13 @@ def list_offsets_response(results: Sequence[OffsetResult]) -> log_pb2.ListOffset
     return response
 
 
-def count_queries(message: log_pb2.CountRecordsRequest) -> list[CountQuery]:
-    """Raises Refused INVALID_REQUEST for a partition that has no name, or a negative offset."""
-    for item in message.partitions:
-        _check_not_negative({"start_offset": item.start_offset})
-    return [
-        CountQuery(partition_name(item.topic, item.topic_id, item.partition), item.start_offset)
-        for item in message.partitions
-    ]
+def count_records(message: log_pb2.CountRecordsRequest) -> CountRecords:
+    return CountRecords(
+        [
+            CountQuery(PartitionName(item.topic, item.topic_id, item.partition), item.start_offset)
+            for item in message.partitions
+        ]
+    )
 
 
 def count_records_response(results: Sequence[CountResult]) -> log_pb2.CountRecordsResponse:

@@ -1,4 +1,4 @@
-"""Between the messages about markers and producers in LogService and the values of this package."""
+"""Between the messages about markers and producers in LogService and the values of the partition log."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from coordinator_api.v1 import log_pb2
 from coordinator_protocol.errors import Method
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_runtime.ports import PartitionName
-from coordinator_server.wire.edge import partition_names, set_error
-from partition_log.foreign_markers import MarkerRequest, MarkerResult
-from partition_log.requests import ProducersDescription
+from coordinator_server.wire.edge import set_error, unchecked_names
+from partition_log.foreign_markers import DecidedMarker, MarkerResult, WriteTxnMarkers
+from partition_log.requests import DescribeProducers, ProducersDescription
 from partition_log.state import ProducerEntry
 
 
-def marker_requests(message: log_pb2.WriteTxnMarkersRequest) -> list[MarkerRequest]:
-    """Raises Refused INVALID_REQUEST for a partition that has no name, or is named twice for one marker."""
-    return [
-        MarkerRequest(_marker(wanted.producer_id, wanted.marker), tuple(partition_names(wanted.topics)))
-        for wanted in message.markers
-    ]
+def write_txn_markers(message: log_pb2.WriteTxnMarkersRequest) -> WriteTxnMarkers:
+    return WriteTxnMarkers(
+        [
+            DecidedMarker(_marker(wanted.producer_id, wanted.marker), unchecked_names(wanted.topics))
+            for wanted in message.markers
+        ]
+    )
 
 
 def _marker(producer_id: int, message: log_pb2.ControlMarker) -> Marker:
@@ -46,9 +46,8 @@ def markers_response(results: Sequence[tuple[int, Sequence[MarkerResult]]]) -> l
     return response
 
 
-def described_partitions(message: log_pb2.DescribeProducersRequest) -> list[PartitionName]:
-    """Raises Refused INVALID_REQUEST for a partition that has no name, or is named twice."""
-    return partition_names(message.topics)
+def describe_producers(message: log_pb2.DescribeProducersRequest) -> DescribeProducers:
+    return DescribeProducers(unchecked_names(message.topics))
 
 
 def producers_response(described: Sequence[ProducersDescription]) -> log_pb2.DescribeProducersResponse:

@@ -8,6 +8,7 @@ from coordinator_runtime.ports import CallContext
 from coordinator_server.wire.log import edge, marker_edge
 from coordinator_server.wire.log.fetch_edge import FetchAnswer
 from partition_log.foreign_markers import ForeignMarkers
+from partition_log.requests import DeleteTopics, DescribeTopics
 from partition_log.service import LogService
 from partition_log.topics import TopicService
 
@@ -24,45 +25,46 @@ class LogServicer:
     def CreateTopics(
         self, request: log_pb2.CreateTopicsRequest, context: CallContext
     ) -> Pending[log_pb2.CreateTopicsResponse]:
-        created = self._topics.create_topics(edge.new_topics(request), context, validate_only=request.validate_only)
+        created = self._topics.create_topics(edge.create_topics(request), context)
         return created.map(edge.create_topics_response)
 
     def DeleteTopics(
         self, request: log_pb2.DeleteTopicsRequest, context: CallContext
     ) -> Pending[log_pb2.DeleteTopicsResponse]:
-        return self._topics.delete_topics(edge.topic_names(request.topics), context).map(edge.delete_topics_response)
+        return self._topics.delete_topics(DeleteTopics(edge.topic_names(request.topics)), context).map(
+            edge.delete_topics_response
+        )
 
     def DescribeTopics(
         self, request: log_pb2.DescribeTopicsRequest, context: CallContext
     ) -> Pending[log_pb2.DescribeTopicsResponse]:
-        described = self._topics.describe_topics(edge.topic_names(request.topics), context)
+        described = self._topics.describe_topics(DescribeTopics(edge.topic_names(request.topics)), context)
         return settled(edge.describe_topics_response(described))
 
     def Produce(self, request: log_pb2.ProduceRequest, context: CallContext) -> Pending[log_pb2.ProduceResponse]:
-        return self._log.produce(edge.produce_request(request), context).map(edge.produce_response)
+        return self._log.produce(edge.produce(request), context).map(edge.produce_response)
 
     def Fetch(self, request: log_pb2.FetchRequest, context: CallContext) -> Pending[FetchAnswer]:
-        return self._log.fetch(edge.fetch_request(request), context).map(FetchAnswer)
+        return self._log.fetch(edge.fetch(request), context).map(FetchAnswer)
 
     def ListOffsets(
         self, request: log_pb2.ListOffsetsRequest, context: CallContext
     ) -> Pending[log_pb2.ListOffsetsResponse]:
-        queries, isolation = edge.offset_queries(request)
-        return self._log.list_offsets(queries, isolation, context).map(edge.list_offsets_response)
+        return self._log.list_offsets(edge.list_offsets(request), context).map(edge.list_offsets_response)
 
     def CountRecords(
         self, request: log_pb2.CountRecordsRequest, context: CallContext
     ) -> Pending[log_pb2.CountRecordsResponse]:
-        return self._log.count_records(edge.count_queries(request), context).map(edge.count_records_response)
+        return self._log.count_records(edge.count_records(request), context).map(edge.count_records_response)
 
     def WriteTxnMarkers(
         self, request: log_pb2.WriteTxnMarkersRequest, context: CallContext
     ) -> Pending[log_pb2.WriteTxnMarkersResponse]:
-        written = self._markers.write(marker_edge.marker_requests(request), context)
+        written = self._markers.write(marker_edge.write_txn_markers(request), context)
         return written.map(marker_edge.markers_response)
 
     def DescribeProducers(
         self, request: log_pb2.DescribeProducersRequest, context: CallContext
     ) -> Pending[log_pb2.DescribeProducersResponse]:
-        described = self._log.describe_producers(marker_edge.described_partitions(request), context)
+        described = self._log.describe_producers(marker_edge.describe_producers(request), context)
         return described.map(marker_edge.producers_response)

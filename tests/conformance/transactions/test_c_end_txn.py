@@ -8,7 +8,7 @@ from coordinator_api.v1 import transaction_pb2
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.ports import PartitionName
-from partition_log.requests import LATEST_TIMESTAMP, OffsetQuery
+from partition_log.requests import LATEST_TIMESTAMP, ListOffsets, OffsetQuery
 from partition_log.state import Isolation
 from tests.conformance.transactions.cases import both_versions, case, not_drivable
 from tests.conformance.transactions.room import (
@@ -33,7 +33,7 @@ FIRST = Identity(0, 0)
 def offset_at(room: Room, timestamp_ms: int, isolation: Isolation = Isolation.READ_COMMITTED) -> int:
     """Where a reader that asks for this time begins in t-0."""
     query = OffsetQuery(PartitionName("t", b"", 0), timestamp_ms)
-    (found,) = room.inside.log.list_offsets([query], isolation, NOW).result()
+    (found,) = room.inside.log.list_offsets(ListOffsets([query], isolation), NOW).result()
     assert found.error is None
     return int(found.offset)
 

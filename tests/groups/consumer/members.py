@@ -20,7 +20,7 @@ from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from group_coordinator.consumer.group import ConsumerGroup
-from partition_log.requests import TopicName
+from partition_log.requests import DeleteTopics, TopicName
 from tests.groups.room import GroupRoom, RoomOptions
 
 OK = ErrorCode.NONE
@@ -123,7 +123,7 @@ class ConsumerRoom(GroupRoom):
         return {kind: kinds[kind] for kind in TIMERS if kinds.get(kind)}
 
     def delete_topic(self, name: str) -> None:
-        self.inside.topics.delete_topics([TopicName(name, b"")], CallContext())
+        self.inside.topics.delete_topics(DeleteTopics([TopicName(name, b"")]), CallContext())
         self.settle()
 
 

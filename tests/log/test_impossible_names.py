@@ -1,0 +1,187 @@
+"""What cannot be the name of a topic or of a partition is refused by the services themselves, whichever front asks.
+
+What names nothing at all refuses the request; a name that no topic can have is the error of its item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.ports import AllowAll, CallContext, Membership, PartitionName, Permission, ResourceType
+from partition_log.catalog.rules import NewTopic
+from partition_log.foreign_markers import DecidedMarker, WriteTxnMarkers
+from partition_log.requests import (
+    CountQuery,
+    CountRecords,
+    CreateTopics,
+    DeleteTopics,
+    DescribeProducers,
+    DescribeTopics,
+    Fetch,
+    FetchItem,
+    ListOffsets,
+    OffsetQuery,
+    Produce,
+    TopicName,
+)
+from partition_log.transacted import TransactedBatches
+from tests.log.log_room import COMMIT, CONTEXT, TOPIC, Batch, LogRoom, code, transactional
+
+SOME_ID = b"i" * 16
+IMPOSSIBLE_NAMES = ("a\0b", "x" * 250, ".", "..", "__offsets", "a b", "a/b", "\x1b[31m" + "x" * 300)
+NO_NAMES = (("", b"", 0), ("", b"short", 0), (TOPIC, b"short", 0), (TOPIC, b"i" * 17, 0))
+NO_PARTITIONS = (*NO_NAMES, (TOPIC, b"", -1), ("", SOME_ID, -1))
+
+Ask = Callable[[LogRoom, PartitionName], Any]
+"""Asks for a partition, or for the topic alone, and gives the one result. Raises Refused."""
+
+
+def _settled(room: LogRoom, pending: Any) -> Any:
+    room.flush()
+    (result,) = pending.result()
+    return result
+
+
+def _write_marker(room: LogRoom, name: PartitionName) -> Any:
+    command = WriteTxnMarkers([DecidedMarker(room.marker(transactional(), COMMIT, csn=1), [name])])
+    _producer_id, (result,) = _settled(room, room.foreign_markers.write(command, CONTEXT))
+    return result
+
+
+OF_PARTITIONS: dict[str, Ask] = {
+    "Produce": lambda room, name: _settled(room, room.log.produce(Produce(None, [Batch().item(name)]), CONTEXT)),
+    "Fetch": lambda room, name: _settled(room, room.log.fetch(Fetch([FetchItem(name, 0)]), CONTEXT)),
+    "Fetch that waits": lambda room, name: _settled(
+        room, room.log.fetch(Fetch([FetchItem(name, 0)], wait_ms_max=5_000), CONTEXT)
+    ),
+    "ListOffsets": lambda room, name: _settled(
+        room, room.log.list_offsets(ListOffsets([OffsetQuery(name, -1)]), CONTEXT)
+    ),
+    "CountRecords": lambda room, name: _settled(
+        room, room.log.count_records(CountRecords([CountQuery(name, 0)]), CONTEXT)
+    ),
+    "DescribeProducers": lambda room, name: _settled(
+        room, room.log.describe_producers(DescribeProducers([name]), CONTEXT)
+    ),
+    "WriteTxnMarkers": _write_marker,
+}
+OF_TOPICS: dict[str, Ask] = {
+    "DeleteTopics": lambda room, name: _settled(
+        room, room.topics.delete_topics(DeleteTopics([TopicName(*name[:2])]), CONTEXT)
+    ),
+    "DescribeTopics": lambda room, name: room.topics.describe_topics(DescribeTopics([TopicName(*name[:2])]), CONTEXT)[
+        0
+    ],
+}
+CREATE: dict[str, Ask] = {
+    "CreateTopics": lambda room, name: _settled(
+        room, room.topics.create_topics(CreateTopics([NewTopic(name.topic, 1)]), CONTEXT)
+    ),
+}
+EVERY_RPC = OF_PARTITIONS | OF_TOPICS | CREATE
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE_NAMES, ids=ascii)
+@pytest.mark.parametrize("rpc", EVERY_RPC)
+def test_a_name_that_no_topic_can_have_is_refused_precisely(room: LogRoom, rpc: str, name: str) -> None:
+    before = room.store.version()
+    result = EVERY_RPC[rpc](room, PartitionName(name, b"", 0))
+    assert code(result) is ErrorCode.INVALID_TOPIC_EXCEPTION
+    error = result if isinstance(result, Refused) else result.error
+    assert error.message.isascii()
+    assert len(error.message) < 400
+    assert room.store.version() == before
+
+
+def test_a_topic_without_a_name_is_not_created(room: LogRoom) -> None:
+    assert code(CREATE["CreateTopics"](room, PartitionName("", b"", 0))) is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize("name", NO_PARTITIONS, ids=ascii)
+@pytest.mark.parametrize("rpc", OF_PARTITIONS)
+def test_what_names_no_partition_refuses_the_request(room: LogRoom, rpc: str, name: tuple[str, bytes, int]) -> None:
+    _refuses_the_request(room, OF_PARTITIONS[rpc], PartitionName(*name))
+
+
+@pytest.mark.parametrize("name", NO_NAMES, ids=ascii)
+@pytest.mark.parametrize("rpc", OF_TOPICS)
+def test_what_names_no_topic_refuses_the_request(room: LogRoom, rpc: str, name: tuple[str, bytes, int]) -> None:
+    _refuses_the_request(room, OF_TOPICS[rpc], PartitionName(*name))
+
+
+def _refuses_the_request(room: LogRoom, ask: Ask, name: PartitionName) -> None:
+    before = room.store.version()
+    with pytest.raises(Refused) as refusal:
+        ask(room, name)
+    assert refusal.value.code is ErrorCode.INVALID_REQUEST
+    room.flush()
+    assert room.store.version() == before
+
+
+def test_a_good_item_beside_what_names_nothing_is_not_appended(room: LogRoom) -> None:
+    items = [Batch().item(PartitionName(TOPIC, b"", 0)), Batch().item(PartitionName(TOPIC, b"", -1))]
+    with pytest.raises(Refused):
+        room.log.produce(Produce(None, items), CONTEXT)
+    room.flush()
+    assert room.head().log_end_offset == 0
+
+
+@pytest.mark.parametrize("field", ["wait_ms_max", "bytes_min", "bytes_max"])
+def test_a_fetch_with_a_negative_number_is_refused(room: LogRoom, field: str) -> None:
+    with pytest.raises(Refused, match="negative") as refusal:
+        room.fetch(Fetch([FetchItem(PartitionName(TOPIC, b"", 0), 0)], **{field: -1}))
+    assert refusal.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_a_fetch_item_and_a_count_with_a_negative_number_are_refused(room: LogRoom) -> None:
+    name = PartitionName(TOPIC, b"", 0)
+    with pytest.raises(Refused, match="partition_max_bytes is -1"):
+        room.fetch(Fetch([FetchItem(name, 0, partition_bytes_max=-1)]))
+    with pytest.raises(Refused, match="start_offset is -1"):
+        room.log.count_records(CountRecords([CountQuery(name, -1)]), CONTEXT)
+
+
+def test_a_partition_is_named_once_where_order_would_be_lost(room: LogRoom) -> None:
+    names = [PartitionName(TOPIC, b"", 0)] * 2
+    with pytest.raises(Refused, match="named twice"):
+        room.log.describe_producers(DescribeProducers(names), CONTEXT)
+    command = WriteTxnMarkers([DecidedMarker(room.marker(transactional(), COMMIT, csn=1), names)])
+    with pytest.raises(Refused, match="named twice"):
+        room.foreign_markers.write(command, CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        *((PartitionName(name, b"", 0), ErrorCode.INVALID_TOPIC_EXCEPTION) for name in IMPOSSIBLE_NAMES),
+        *((PartitionName(*name), ErrorCode.INVALID_REQUEST) for name in NO_PARTITIONS),
+    ],
+    ids=ascii,
+)
+def test_a_transact_with_such_a_name_is_refused_at_once(
+    room: LogRoom, name: PartitionName, expected: ErrorCode
+) -> None:
+    batches = TransactedBatches(room.store, room.directory, AllowAll(), room.checks, room.log.fetcher.damage)
+    with pytest.raises(Refused) as refusal:
+        batches.place([Batch(transactional(), 0).item(name)], Membership("tx-7", 7, 0), CONTEXT)
+    assert refusal.value.code is expected
+    assert refusal.value.message.isascii()
+    assert len(refusal.value.message) < 400
+
+
+class _Nothing(AllowAll):
+    """Topics are not for this caller."""
+
+    def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool:
+        return resource is not ResourceType.TOPIC
+
+
+@pytest.mark.parametrize("rpc", sorted(EVERY_RPC.keys() - {"WriteTxnMarkers"}))
+def test_who_may_not_see_a_topic_does_not_learn_whether_it_exists(room: LogRoom, rpc: str) -> None:
+    guarded = LogRoom(room.store, room.clock, authorizer=_Nothing())
+    for name in (TOPIC, "missing", "a b"):
+        assert code(EVERY_RPC[rpc](guarded, PartitionName(name, b"", 0))) is ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -45,9 +45,13 @@ def test_every_locked_package_has_a_version_and_a_hash(path: Path) -> None:
         assert "--hash=sha256:" in entry, f"no hash: {entry}"
 
 
-def test_the_dev_lock_holds_what_is_declared() -> None:
-    locked = pins("dev.txt")
-    for requirement in declared("server", "spark", "dev"):
+@pytest.mark.parametrize(
+    ("lock", "extras"),
+    [("dev.txt", ("server", "spark", "dev")), ("server.txt", ("server",)), ("spark.txt", ("server", "spark"))],
+)
+def test_a_lock_holds_what_is_declared(lock: str, extras: tuple[str, ...]) -> None:
+    locked = pins(lock)
+    for requirement in declared(*extras):
         version = locked.get(canonicalize_name(requirement.name))
         assert version is not None, f"{requirement.name} is not locked: run `make lock`"
         assert requirement.specifier.contains(version), f"{requirement} is locked at {version}: run `make lock`"

@@ -128,9 +128,9 @@ class _Told(AsyncRebalanceListener):
         self._mine = owners.partitions.setdefault(member, set())
 
     async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        self._mine |= set(partitions)
+        self._mine.update(partitions)
         await self._owners.tell()
 
     async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        self._mine -= set(partitions)
+        self._mine.difference_update(partitions)
         await self._owners.tell()

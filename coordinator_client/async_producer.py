@@ -52,7 +52,7 @@ class AsyncProducer(ProducerShell):
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         if error is None:
             await self.close()
@@ -329,7 +329,7 @@ class AsyncTransaction:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """Commit on a clean exit, abort otherwise; the exception of the body goes on, a failed abort noted on it.
 

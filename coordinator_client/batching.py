@@ -223,7 +223,7 @@ class Accumulator:
                 stamp=BatchStamp(producer_id, producer_epoch, sequence, batch_format.is_transactional),
             )
             batch = SealedBatch(queue, batch_bytes, identity, sequence, message)
-            # As `add_sequence`, which would be another call for every batch.
+            # Wraps to 0 after SEQUENCE_MAX.
             queue.next_sequence = (sequence + len(rows)) & SEQUENCE_MAX
             queue.in_flight = batch
             taken.append(batch)

@@ -140,7 +140,7 @@ class BatchHeader(Struct, frozen=True, gc=False):
         """Sequence of the last record, or -1 where the batch has none."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
-        # As `add_sequence`, which would be another call for every batch.
+        # Wraps to 0 after SEQUENCE_MAX.
         return (self.base_sequence + self.record_count - 1) & SEQUENCE_MAX
 
     @property
@@ -164,22 +164,12 @@ _FLAGS: Final[Mapping[int, tuple[Compression, TimestampType, bool, bool]]] = {
 }
 
 
-def encode_batch(header: BatchHeader, payload: bytes) -> bytes:
-    """Return the stored form of a batch, checksum included. The header must be valid: see `check_client_batch`."""
-    return with_base_offset(encode_offsetless(header, payload), header.base_offset)
-
-
 def encode_offsetless(header: BatchHeader, payload: bytes) -> OffsetlessBatch:
-    """The same for a batch whose base offset is not known yet."""
+    """Return the stored form of a batch whose base offset is not known yet, checksum included. What `pack_base_offset`
+    returns goes before it. The header must be valid: see `check_client_batch`."""
     covered = _pack_covered(header, header.attributes)
     length = len(payload) + _HEADER_BYTES_COUNTED
     return _UNCOVERED.pack(length, _NO_LEADER_EPOCH, _MAGIC, crc32c_of_both(covered, payload)) + covered, payload
-
-
-def with_base_offset(batch: OffsetlessBatch, base_offset: int) -> bytes:
-    """Return the stored form of a batch at `base_offset`."""
-    rest_of_header, payload = batch
-    return pack_base_offset(base_offset) + rest_of_header + payload
 
 
 def decode_header(buffer: bytes | memoryview) -> BatchHeader:

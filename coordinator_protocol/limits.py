@@ -44,12 +44,6 @@ class Limits:
     message_bytes_max: int = 16 * MEBI
     """One request or reply on the wire."""
 
-    session_message_bytes_max: int = MEBI
-    """One message of a Session stream; bulk produce and fetch have calls of their own."""
-
-    offset_metadata_bytes_max: int = 4096
-    """Free text beside one committed offset; Kafka's `offset.metadata.max.bytes`."""
-
     transaction_max_timeout_ms: int = 900_000
     """Longest transaction timeout a producer may ask for; Kafka's `transaction.max.timeout.ms`. Larger: a dead producer
     keeps the last stable offset, and every committed reader behind it, where it is for that long."""
@@ -73,11 +67,6 @@ class Limits:
                 f"batch_bytes_max is {self.batch_bytes_max} and must be below message_bytes_max, "
                 f"{self.message_bytes_max}: a batch travels inside a message"
             )
-
-    @property
-    def producer_epoch_exhausted(self) -> int:
-        """First epoch that cannot be bumped and handed out again: from here on a new producer id is needed."""
-        return self.producer_epoch_max - 1
 
     def is_exhausted(self, producer_epoch: int) -> bool:
         """Say whether the next initialisation at this epoch needs a new producer id."""

@@ -11,11 +11,6 @@ SEQUENCE_MAX: Final = 2**31 - 1
 NO_SEQUENCE: Final = -1
 
 
-def add_sequence(sequence: int, delta: int) -> int:
-    """Return the sequence `delta` records after `sequence`, wrapping to 0 after `SEQUENCE_MAX`."""
-    return (sequence + delta) & SEQUENCE_MAX
-
-
 def subtract_sequence(sequence: int, delta: int) -> int:
     """Return the sequence `delta` records before `sequence`, wrapping to `SEQUENCE_MAX` before 0."""
     return (sequence - delta) & SEQUENCE_MAX

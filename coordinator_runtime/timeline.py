@@ -152,11 +152,6 @@ class TimelineMap(Generic[K, V]):
         oldest = replaced[0]
         return None if isinstance(oldest, _Absent) else oldest
 
-    def is_durable(self, key: K) -> bool:
-        """True when the live value of the key is the durable one."""
-        self._journal.note()
-        return key not in self._replaced
-
     def durable_items(self) -> Iterator[tuple[K, V]]:
         """All keys and values that are on disk."""
         self._journal.note()

@@ -78,11 +78,6 @@ class Admission:
         """Calls that are staged, or wait for the disk."""
         return self._work.calls - self._parked_calls()
 
-    @property
-    def group_waits(self) -> int:
-        """Calls of group members that have no answer yet."""
-        return self._news_waits.calls + self._member_waits.calls
-
     def room_for(self, method: Method) -> Room:
         """The room that a call of this method takes from when it begins to when it is answered: whoever lets it in
         counts it there. Raises Refused THROTTLING_QUOTA_EXCEEDED."""

@@ -377,7 +377,6 @@ class Config(BaseSettings):
             transaction_max_timeout_ms=self.transaction_max_timeout_ms,
             producer_epoch_max=self.producer_epoch_max,
             fused_participants_max=self.fused_participants_max,
-            offset_metadata_bytes_max=self.offset_metadata_length_max,
         )
 
     def group_config(self) -> GroupConfig:

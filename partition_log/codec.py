@@ -45,7 +45,6 @@ serve such an entry."""
 _ORDINAL: Final = struct.Struct(">I")
 _ORDINAL_AND_NUMBER: Final = struct.Struct(">IQ")
 _TIME_INDEX_KEY: Final = struct.Struct(">IQQ")
-_OUTCOME_PREFIX: Final = struct.Struct(">IB")
 _OUTCOME_KEY: Final = struct.Struct(">IBQQ")
 
 _NUMBER: Final = struct.Struct(">Q")
@@ -101,11 +100,6 @@ def producer_id_of(key: bytes) -> int:
 def time_index_key(ordinal: int, max_timestamp_ms: int, last_offset: int) -> bytes:
     """Key of a stretch of the log. One is added to the timestamp because -1, none, is the smallest one."""
     return _TIME_INDEX_KEY.pack(ordinal, max_timestamp_ms + 1, last_offset)
-
-
-def outcome_prefix(ordinal: int, outcome: Outcome) -> bytes:
-    """Prefix of all transactions of a partition that ended so."""
-    return _OUTCOME_PREFIX.pack(ordinal, outcome)
 
 
 def encode_time_index(entry: TimeIndexEntry) -> bytes:

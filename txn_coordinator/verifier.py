@@ -106,7 +106,7 @@ class _DataPlaneCodes:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, error_type: object, error: BaseException | None, traceback: object) -> None:
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
         if isinstance(error, Refused) and error.code is ErrorCode.PRODUCER_FENCED:
             # Of the same kind: what is outdated there is no rival's here.
             raise type(error)(ErrorCode.INVALID_PRODUCER_EPOCH, error.message) from error

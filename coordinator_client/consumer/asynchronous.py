@@ -46,7 +46,7 @@ class AsyncConsumer(ConsumerShell):
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """Close it. After an exception nothing is committed: what was polled last may not be processed."""
         if error is None:

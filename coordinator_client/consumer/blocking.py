@@ -48,7 +48,7 @@ class Consumer(ConsumerShell):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """Close it. After an exception nothing is committed: what was polled last may not be processed."""
         if error is None:

@@ -141,8 +141,3 @@ class ResolvedRegex(Struct, frozen=True):
     catalog_hash: int
     """Of the names of all topics when it was resolved: the same hash, the same result."""
     resolved_ms: int
-
-
-def share_of(held: Held) -> Share[bytes]:
-    """The partitions without their epochs."""
-    return {topic_id: tuple(sorted(partitions)) for topic_id, partitions in held.items()}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from coordinator_protocol.batch import BatchHeader, Encoding, encode_batch
+from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.rocks import open_store
@@ -21,6 +21,7 @@ from tests.cli.terminal import Terminal
 from tests.harness.memory_store import MemoryStore
 from tests.harness.rocks_shelf import RocksShelf
 from tests.harness.script import Script
+from tests.harness.stored_batches import encode_batch
 from tests.harness.transcript import read_transcript
 from tests.harness.world import World
 from txn_coordinator.codec import CSN_TYPE, TRANSACTION_TYPE, TransactionCodec

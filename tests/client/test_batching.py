@@ -16,7 +16,7 @@ from coordinator_client.state import Identity, TopicPartitionCount
 from coordinator_protocol.batch import HEADER_BYTES, Compression, Encoding
 from coordinator_protocol.errors import Method
 from coordinator_protocol.hashing import partition_for
-from coordinator_protocol.limits import KIBI, MEBI, Limits
+from coordinator_protocol.limits import KIBI, MEBI
 from tests.client.world import World
 
 ME = Identity(1, 0)
@@ -113,7 +113,7 @@ def test_a_request_fits_into_a_message_of_a_session() -> None:
     while batches := take(waiting):
         requests.append(sum(batch.message.ByteSize() for batch in batches))
     assert len(requests) == 4
-    assert max(requests) < Limits().session_message_bytes_max - CALL_OVERHEAD_BYTES_MAX
+    assert max(requests) < MEBI - CALL_OVERHEAD_BYTES_MAX
 
 
 def test_sequences_begin_again_with_a_new_identity() -> None:

@@ -18,16 +18,15 @@ from coordinator_protocol.batch import (
     batch_crc,
     compression_of,
     decode_header,
-    encode_batch,
     encode_offsetless,
     encoding_of,
     payload_of,
     stored_crc,
     verify_batch,
-    with_base_offset,
 )
 from coordinator_protocol.checksum import crc32c
 from coordinator_protocol.errors import ErrorCode, Refused
+from tests.harness.stored_batches import encode_batch, with_base_offset
 
 HEADER = BatchHeader(
     base_offset=0x0102030405060708,

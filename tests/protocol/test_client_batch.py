@@ -17,12 +17,11 @@ from coordinator_protocol.batch import (
     TimestampType,
     batch_crc,
     check_client_batch,
-    encode_batch,
     encode_client_batch,
     verify_batch,
-    with_base_offset,
 )
 from coordinator_protocol.errors import ErrorCode, Refused
+from tests.harness.stored_batches import encode_batch, with_base_offset
 
 PLAIN = BatchHeader(
     base_offset=0, record_count=2, base_timestamp_ms=10, max_timestamp_ms=20, encoding=Encoding.RECORDS_V1

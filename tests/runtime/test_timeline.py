@@ -14,6 +14,12 @@ NUMBERS = st.integers(0, 9)
 Plain = dict[str, int]
 
 
+def has_undurable_change(timeline: TimelineMap[str, int], key: str) -> bool:
+    """Whether the map keeps an older value of the key, which is the durable one."""
+    timeline.durable(key)
+    return key in timeline._replaced
+
+
 class TimelineMachine(RuleBasedStateMachine):
     """Two maps share one journal, as all shards do. `states` holds a full copy after every change since the last
     durable one; its first entry is what is on disk."""
@@ -66,7 +72,7 @@ class TimelineMachine(RuleBasedStateMachine):
         """Loading fills a map nobody has touched yet; here: a key that no undurable change concerns."""
         if any(state[which] is not self.states[0][which] and key in state[which] for state in self.states):
             return
-        if key in self.states[0][which] or not self.maps[which].is_durable(key):
+        if key in self.states[0][which] or has_undurable_change(self.maps[which], key):
             return
         with self.journal.loading():
             self.maps[which].put(key, number)
@@ -94,7 +100,7 @@ class TimelineMachine(RuleBasedStateMachine):
             assert timeline.is_gone <= (not live and not durable)
             for key in "abcd":
                 assert timeline.durable(key) == durable.get(key)
-                if timeline.is_durable(key):
+                if not has_undurable_change(timeline, key):
                     assert live.get(key) == durable.get(key)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from string import ascii_lowercase, digits
+from base64 import urlsafe_b64decode
 
 import pytest
 
 from coordinator_runtime.clock import Clock, SystemClock
-from coordinator_runtime.identity import new_uuid, random_token, uuid_bytes, uuid_text
+from coordinator_runtime.identity import new_uuid, uuid_text
 from tests.harness.manual_clock import ManualClock
 
 YEAR_2020_MS = 1_577_836_800_000
@@ -37,35 +37,10 @@ def test_new_uuids_differ_and_their_text_leads_back() -> None:
         text = uuid_text(value)
         assert len(text) == 22
         assert not text.startswith("-")
-        assert uuid_bytes(text) == value
+        assert urlsafe_b64decode(text + "==") == value
 
 
 def test_uuid_text_is_what_kafka_prints() -> None:
     # Kafka's Uuid.ONE_UUID.
     assert uuid_text((1).to_bytes(16, "big")) == "AAAAAAAAAAAAAAAAAAAAAQ"
-    assert uuid_bytes("AAAAAAAAAAAAAAAAAAAAAQ") == (1).to_bytes(16, "big")
     assert uuid_text(b"\xff" * 16) == "_____________________w"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "AAAAAAAAAAAAAAAAAAAAA",
-        "AAAAAAAAAAAAAAAAAAAAAQ==",
-        "AAAAAAAAAAAAAAAAAAAAAR",
-        "AAAAAAAAAAA AAAAAAAAAQ",
-        "AAAAAAAAAA+AAAAAAAAAAQ",
-        "ÄAAAAAAAAAAAAAAAAAAAAQ",
-        "00000000-0000-0000-0000-000000000001",
-    ],
-)
-def test_what_is_no_uuid_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a UUID"):
-        uuid_bytes(text)
-
-
-def test_tokens_have_the_length_asked_for_and_differ() -> None:
-    made = {random_token(12) for _ in range(1000)}
-    assert len(made) == 1000
-    assert all(len(token) == 12 and set(token) <= set(ascii_lowercase + digits) for token in made)

@@ -302,7 +302,7 @@ def _refuse(_catalog: object, _turn: object) -> Decision:
 
 
 def test_the_rotation_keeps_both_ids_apart() -> None:
-    current = replace(transaction(TransactionState.EMPTY), producer_epoch=LIMITS.producer_epoch_exhausted)
+    current = replace(transaction(TransactionState.EMPTY), producer_epoch=LIMITS.producer_epoch_max - 1)
     shard = shard_with(current, two_phase=TwoPhase.FUSED)
     decision = shard.decide_transact(transact(current.identity, Outcome.ABORT, partitions=(1,)), TURN)
     (record,) = (each.value for each in decision.records if isinstance(each.value, TransactionChanged))

@@ -27,7 +27,7 @@ FRESH_PRODUCER_ID = 1_000
 NOW_MS = 50_000
 TURN = Turn(now_ms=NOW_MS)
 LIMITS = Limits(producer_epoch_max=20)
-EXHAUSTED = LIMITS.producer_epoch_exhausted
+EXHAUSTED = LIMITS.producer_epoch_max - 1
 
 
 class NoMarkers:

@@ -378,19 +378,6 @@ def _step(step: Step) -> transaction_pb2.TransactionStep:
     return told
 
 
-def partitions_visible_to(
-    partitions: frozenset[int], context: CallContext, catalog: TopicCatalog, authorizer: Authorizer
-) -> frozenset[int]:
-    """The partitions without those of topics that the caller may not know of (spec transactions 2.8)."""
-    named = {ordinal: found.topic for ordinal in partitions if (found := catalog.by_ordinal(ordinal)) is not None}
-    hidden = {
-        topic
-        for topic in set(named.values())
-        if not authorizer.is_allowed(context, Permission.DESCRIBE, ResourceType.TOPIC, topic)
-    }
-    return frozenset(ordinal for ordinal in partitions if named.get(ordinal) not in hidden)
-
-
 def visible_to(listing: Listing, context: CallContext, authorizer: Authorizer) -> Listing:
     """The listing without the ids that the caller may not know of (spec transactions 2.8)."""
     allowed = [

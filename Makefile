@@ -41,12 +41,13 @@ lowest: ## Run the fast tests on the lowest versions of the libraries we promise
 	@$(PYTHON) scripts/venv.py lowest
 	@.venv-lowest/bin/python -m pytest -n auto --dist worksteal -m "not slow and not spark" -p no:cacheprovider --ignore=tests/tidy --ignore-glob='tests/*spark*'
 
-check: venv ## Check format, lint, types, the import law, import cycles, and that generated code and docs are fresh
+check: venv ## Check format, lint, types, the import law, import cycles, dead code, and that generated code and docs are fresh
 	@.venv/bin/ruff format --check --diff --quiet . || { echo 'not formatted: run make fmt' >&2; exit 1; }
 	@.venv/bin/ruff check --quiet .
 	@.venv/bin/mypy $(PACKAGES) $(TYPED)
 	@.venv/bin/lint-imports --no-logo
 	@.venv/bin/python -m scripts.cycles
+	@.venv/bin/python -m scripts.dead_code
 	@$(PYTHON) scripts/venv.py generate
 	@.venv-generate/bin/python scripts/generate.py --check
 	@.venv/bin/python scripts/docs.py --check

@@ -1,0 +1,60 @@
+"""Refuses code that nothing uses: `python -m scripts.dead_code`, part of `make check`.
+
+vulture looks for names that are defined and never used, with the settings in pyproject.toml. It does not read the
+tests: what only they use is dead. Two kinds of names are taken from the .proto files: RPCs, which the dispatcher looks
+up by name, and fields, which are set for whoever reads the message.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+from typing import Final
+
+from vulture import Vulture
+
+from coordinator_api.v1 import admin_pb2, common_pb2, group_pb2, log_pb2, session_pb2, transaction_pb2
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+_FILES: Final = tuple(
+    module.DESCRIPTOR for module in (admin_pb2, common_pb2, group_pb2, log_pb2, session_pb2, transaction_pb2)
+)
+_NAMES_OF_MESSAGES: Final = {
+    "method": {
+        method.name for file in _FILES for service in file.services_by_name.values() for method in service.methods
+    },
+    "attribute": {
+        field.name for file in _FILES for message in file.message_types_by_name.values() for field in message.fields
+    },
+}
+
+
+def main() -> int:
+    """Print what is dead; 1 where something is."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["vulture"]
+    found = dead_code(
+        settings["paths"],
+        ignore_names=settings["ignore_names"],
+        ignore_decorators=settings["ignore_decorators"],
+        confidence_min=settings["min_confidence"],
+    )
+    print("\n".join(found), file=sys.stderr, end="\n" if found else "")
+    return int(bool(found))
+
+
+def dead_code(
+    paths: list[str], *, ignore_names: list[str], ignore_decorators: list[str], confidence_min: int
+) -> list[str]:
+    """What is dead below these paths, a line each."""
+    finder = Vulture(ignore_names=ignore_names, ignore_decorators=ignore_decorators)
+    finder.scavenge([ROOT / path for path in paths])
+    return [
+        item.get_report()
+        for item in finder.get_unused_code(min_confidence=confidence_min)
+        if item.name not in _NAMES_OF_MESSAGES.get(item.typ, ())
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

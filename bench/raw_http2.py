@@ -27,7 +27,6 @@ ACK: Final = 1
 END_HEADERS: Final = 4
 
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_HEADER_BYTES: Final = 9
 _CANCEL: Final = struct.pack(">I", 8)
 _WINDOW_MAX: Final = (1 << 31) - 1
 _WINDOW_DEFAULT: Final = 65_535

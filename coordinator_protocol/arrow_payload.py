@@ -26,7 +26,6 @@ _ALIGNMENT: Final = 8
 _U16: Final = struct.Struct("<H")
 _I32: Final = struct.Struct("<i")
 _U32: Final = struct.Struct("<I")
-_I64: Final = struct.Struct("<q")
 _PAIR: Final = struct.Struct("<qq")
 """A node (length, null count) or a buffer (offset, length)."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import uuid
 from base64 import urlsafe_b64encode
 from typing import Final
@@ -13,8 +12,6 @@ _PADDING: Final = "=="
 
 # Kafka gives these two to things of its own; a topic or member that had one would be taken for them.
 _RESERVED_UUIDS: Final = (bytes(UUID_BYTES), (1).to_bytes(UUID_BYTES, "big"))
-
-_random: Final = random.SystemRandom()
 
 
 def new_uuid() -> bytes:

@@ -6,20 +6,19 @@ import asyncio
 from collections.abc import Iterable
 from functools import partial
 from types import TracebackType
-from typing import Final, Self, TypeVar, Unpack
+from typing import Self, TypeVar, Unpack
 
 from coordinator_client.connection import Connection
-from coordinator_client.errors import Abortable, Fenced, Loss, Rejected, TransactionError, rejected
+from coordinator_client.errors import Abortable, Fenced, Loss, Rejected, TransactionError
 from coordinator_client.loops import AsyncioLoop, Loop, Timer
 from coordinator_client.memory import keep_memory_of_batches
 from coordinator_client.methods import Reply
 from coordinator_client.patience import Patience
 from coordinator_client.producer_config import ProducerOptions
-from coordinator_client.producer_shell import ProducerShell
+from coordinator_client.producer_shell import PreparedShell, ProducerShell, TransactionShell
 from coordinator_client.rows import Row
-from coordinator_client.state import Identity, ProducerStatus
+from coordinator_client.state import ProducerStatus
 from coordinator_client.transaction_offsets import OffsetSource, TransactionOffsets
-from coordinator_protocol.errors import ErrorCode
 
 BatchT = TypeVar("BatchT")
 
@@ -312,15 +311,9 @@ class AsyncProducer(ProducerShell):
             waiter.set_result(None)
 
 
-class AsyncTransaction:
+class AsyncTransaction(TransactionShell[AsyncProducer]):
     """All of its records become visible together, or none ever does. Made by `AsyncProducer.transaction`, used in an
     `async with`."""
-
-    def __init__(self, producer: AsyncProducer) -> None:
-        self._producer = producer
-        self._is_open = False
-        self.csn = 0
-        """Commit sequence number: orders all outcomes of the server. 0 until the commit is done."""
 
     async def __aenter__(self) -> Self:
         """Open it. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown; nothing was sent then."""
@@ -386,18 +379,9 @@ class AsyncTransaction:
         self._is_open = False
         await self._producer._abort()
 
-    def _check_open(self) -> None:
-        if not self._is_open:
-            raise rejected(ErrorCode.INVALID_TXN_STATE, "the transaction is over; open another one")
 
-
-class AsyncPreparedTransaction:
+class AsyncPreparedTransaction(PreparedShell[AsyncProducer]):
     """`PreparedTransaction` for asyncio."""
-
-    def __init__(self, producer: AsyncProducer, identity: Identity) -> None:
-        self._producer = producer
-        self.identity: Final = identity
-        """Names the transaction, however often it is recovered: note it beside the decision, and look it up there."""
 
     async def commit(self) -> int:
         """Make its records visible, and return its commit sequence number. See `PreparedTransaction.commit`."""

@@ -24,6 +24,7 @@ from coordinator_client.connection import REQUEST_TIMEOUT_MS, Connection
 from coordinator_client.corrupt import RAISE, SKIP, Skipped, check_on_corrupt_batch
 from coordinator_client.encodings import checked_header, decode_rows, marker_of, unpack
 from coordinator_client.errors import (
+    NOTHING_CHANGED,
     CorruptBatch,
     Rejected,
     TransactionError,
@@ -60,7 +61,6 @@ _ISOLATION_LEVELS: Final = MappingProxyType(
         "read_uncommitted": ISOLATION_LEVEL_READ_UNCOMMITTED,
     }
 )
-_NOTHING_CHANGED: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,7 +341,7 @@ class BatchReader:
             self._raise_or_skip(corrupted, cursor.next_offset, end)
             self._advance(cursor, corrupted.next_offset)
             return None
-        if what not in _NOTHING_CHANGED:
+        if what not in NOTHING_CHANGED:
             raise error
         return error
 

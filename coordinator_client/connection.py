@@ -214,9 +214,6 @@ class Connection:
             if isinstance(end, TransactionError):
                 raise end
             if end is not None:
-                error = call.failure_of(end)
-                if error is not None:
-                    raise error
                 return end
             assert call.due_ms is not None, "no end and no attempt in flight: another one is due"
             self.clock.pause(call.due_ms - now_ms)

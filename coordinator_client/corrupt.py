@@ -18,10 +18,6 @@ ON_CORRUPT_BATCH: Final = (RAISE, SKIP)
 """Values of the option `on_corrupt_batch`."""
 
 
-def _nothing(_error: CorruptBatch) -> None:
-    """Nobody wants more than a count."""
-
-
 @dataclass(slots=True)
 class Skipped:
     """What was skipped so far because it cannot be read."""
@@ -32,7 +28,7 @@ class Skipped:
     """Offsets that were passed over: of records, and of markers that lay among them."""
     last: CorruptBatch | None = None
     """Why the last of them could not be read."""
-    on_skip: Callable[[CorruptBatch], None] = _nothing
+    on_skip: Callable[[CorruptBatch], None] = lambda _: None
     """Told of each, for whoever wants more than a count."""
 
     def add(self, error: CorruptBatch) -> None:

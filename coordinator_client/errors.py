@@ -186,6 +186,12 @@ ABORTED_BY_SERVER: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVAL
 """With class RECOVER or ABORT: the server aborted the transaction, at its timeout say. This client speaks version 2, so
 it need not initialise: its abort is answered with the identity to go on with, unless a newer producer came since."""
 
+NOTHING_CHANGED: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH})
+"""After these the server has certainly not carried the request out."""
+
+PASSING: Final = NOTHING_CHANGED | {ErrorClass.UNKNOWN_OUTCOME}
+"""These are retried; they reach whoever asked only at the deadline."""
+
 _CLASSES: Final = frozenset(ErrorClass)
 _CODES: Final = frozenset(ErrorCode)
 

@@ -97,9 +97,10 @@ class Flights:
             del self._flights[number]
             on_end(end, now_ms)
 
-    def cancel(self, number: int) -> None:
-        """Give one up, if it is still on its way; the server may carry it out all the same."""
-        if self._flights.pop(number, None) is not None:
+    def cancel(self, number: int | None) -> None:
+        """Give one up, if it is still in flight; the server may carry it out all the same. None: there is nothing to
+        give up."""
+        if number is not None and self._flights.pop(number, None) is not None:
             self.cancelled.append(number)
 
     def cancel_all(self) -> None:

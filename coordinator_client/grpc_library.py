@@ -31,21 +31,11 @@ def loss_of(status: grpc.StatusCode, details: str | None) -> Loss:
     return Loss(status.name, reason, is_unsent=is_unsent)
 
 
-class _Use:
-    """The process that used gRPC first."""
-
-    def __init__(self) -> None:
-        self.process_id = 0
-
-
-_USE = _Use()
-
-
 def note_use() -> None:
     """Note that this process uses gRPC; call it before any channel is opened. Raises: Misconfigured in a fork of a
     process that had used it."""
     here = THIS_PROCESS.process_id
-    first = _USE.process_id = _USE.process_id or here
+    first = THIS_PROCESS.grpc_used_by = THIS_PROCESS.grpc_used_by or here
     if first != here:
         raise misconfigured(
             ErrorCode.INVALID_CONFIG,

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Hashable
 from typing import Final
 
-from coordinator_client.errors import Loss, TransactionError, Verdict, class_of, known_code
+from coordinator_client.errors import PASSING, Loss, TransactionError, Verdict, class_of, known_code
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 
 LOGGER: Final = logging.getLogger("coordinator_client")
@@ -21,7 +21,6 @@ LOGGER.addHandler(logging.NullHandler())
 REFUSED_MS: Final = 5_000
 """How long a request is refused before that is said: until then it is the ordinary course of things."""
 
-_PASSING: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH, ErrorClass.UNKNOWN_OUTCOME})
 _LOST: Final = "lost"
 
 
@@ -96,7 +95,7 @@ class Answers:
             self._told.over(subject, f"{subject} is not refused any more by the server at {self._endpoint}")
 
     def _judge(self, subject: str, what: ErrorClass, code: int, reason: str, now_ms: int) -> None:
-        if what not in _PASSING:
+        if what not in PASSING:
             self.accepted(subject)
             return
         since_ms = self._refused.setdefault(subject, now_ms)

@@ -1,4 +1,4 @@
-"""Which process this is, asked once and again in each fork, instead of for every request.
+"""Which process this is: looked up once and again in each fork, instead of for every request.
 
 What was opened before a fork is of no use after it.
 """
@@ -10,10 +10,12 @@ from typing import Final
 
 
 class Process:
-    """The process that runs this."""
+    """The process that runs this code."""
 
     def __init__(self) -> None:
         self.process_id = os.getpid()
+        self.grpc_used_by = 0
+        """The process that used gRPC first, this one or one that it was forked from; 0 = none has."""
 
     def look_again(self) -> None:
         """Note that this is a fork."""

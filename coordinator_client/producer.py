@@ -8,18 +8,17 @@ from types import TracebackType
 from typing import Final, Self, TypeAlias, TypeVar, Unpack
 
 from coordinator_client.connection import Connection
-from coordinator_client.errors import Abortable, Fenced, Loss, Rejected, TransactionError, rejected
+from coordinator_client.errors import Abortable, Fenced, Loss, Rejected, TransactionError
 from coordinator_client.flights import Transmission
 from coordinator_client.memory import keep_memory_of_batches
 from coordinator_client.methods import Reply
 from coordinator_client.patience import Patience
 from coordinator_client.producer_config import ProducerOptions
-from coordinator_client.producer_shell import ProducerShell
+from coordinator_client.producer_shell import PreparedShell, ProducerShell, TransactionShell
 from coordinator_client.rows import Row
-from coordinator_client.state import Identity, ProducerStatus
+from coordinator_client.state import ProducerStatus
 from coordinator_client.transaction_offsets import OffsetSource, TransactionOffsets
 from coordinator_client.transport import Transport
-from coordinator_protocol.errors import ErrorCode
 
 BatchT = TypeVar("BatchT")
 _Report: TypeAlias = tuple[int, int, Reply | Loss]
@@ -308,15 +307,9 @@ class _Reporter:
         self._inbox.put((self._flight, self._attempt, answer))
 
 
-class Transaction:
+class Transaction(TransactionShell[Producer]):
     """All of its records become visible together, or none ever does. Made by `Producer.transaction`, used in a
     `with`."""
-
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
-        self._is_open = False
-        self.csn = 0
-        """Commit sequence number: orders all outcomes of the server. 0 until the commit is done."""
 
     def __enter__(self) -> Self:
         """Open it. Raises: Fenced, Rejected, Misconfigured, Retriable, OutcomeUnknown; nothing was sent then."""
@@ -397,12 +390,8 @@ class Transaction:
         self._is_open = False
         self._producer._abort()
 
-    def _check_open(self) -> None:
-        if not self._is_open:
-            raise rejected(ErrorCode.INVALID_TXN_STATE, "the transaction is over; open another one")
 
-
-class PreparedTransaction:
+class PreparedTransaction(PreparedShell[Producer]):
     """A transaction that waits for somebody else's decision: it survives every crash, and holds readers of its
     partitions back until it is ended.
 
@@ -417,11 +406,6 @@ class PreparedTransaction:
         prepared.commit()                                   # after a crash, `recover` does it
     ```
     """
-
-    def __init__(self, producer: Producer, identity: Identity) -> None:
-        self._producer = producer
-        self.identity: Final = identity
-        """Names the transaction, however often it is recovered: note it beside the decision, and look it up there."""
 
     def commit(self) -> int:
         """Make its records visible, and return its commit sequence number.

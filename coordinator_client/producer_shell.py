@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Unpack
+from typing import Final, Generic, TypeVar, Unpack
 
 from coordinator_client.connection import Connection, client_id_for, connection_to
 from coordinator_client.errors import Loss, refused_here, rejected
@@ -18,6 +18,8 @@ from coordinator_client.times import timestamp_ms as check_timestamp_ms
 from coordinator_client.transport import Call
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_topic_name
+
+ProducerT = TypeVar("ProducerT", bound="ProducerShell")
 
 
 class ProducerShell:
@@ -108,6 +110,29 @@ class ProducerShell:
             call = self._calls.pop(flight, None)
             if call is not None:
                 call.cancel()
+
+
+class TransactionShell(Generic[ProducerT]):
+    """Base of `Transaction` and `AsyncTransaction`; not for applications."""
+
+    def __init__(self, producer: ProducerT) -> None:
+        self._producer = producer
+        self._is_open = False
+        self.csn = 0
+        """Commit sequence number: orders all outcomes of the server. 0 until the commit is done."""
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise rejected(ErrorCode.INVALID_TXN_STATE, "the transaction is over; open another one")
+
+
+class PreparedShell(Generic[ProducerT]):
+    """Base of `PreparedTransaction` and `AsyncPreparedTransaction`; not for applications."""
+
+    def __init__(self, producer: ProducerT, identity: Identity) -> None:
+        self._producer = producer
+        self.identity: Final = identity
+        """Names the transaction, however often it is recovered: note it beside the decision, and look it up there."""
 
 
 def _checked_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:

@@ -60,14 +60,15 @@ class RetryingCall(Generic[RequestT, ReplyT]):
     """One logical request: its next attempt is due or in flight, or it is over."""
 
     __slots__ = (
+        "_accepted",
         "_cause",
         "_deadlines",
         "_ends_ms",
+        "_items",
         "_started_ms",
         "attempt_ends_ms",
         "attempts",
         "due_ms",
-        "items",
         "lost",
         "request",
         "rpc",
@@ -81,18 +82,21 @@ class RetryingCall(Generic[RequestT, ReplyT]):
         deadlines: Deadlines,
         now_ms: int,
         items: Callable[[ReplyT], Iterable[Verdict]] | None = None,
+        accepted: frozenset[ErrorCode] = frozenset(),
     ) -> None:
         """Make the first attempt due now.
 
         `items` returns the parts of a reply that succeed or fail on their own. The first failed one decides for the
-        whole reply, which suits requests that are repeated as a whole.
+        whole reply, which suits requests that are repeated as a whole. `accepted`: codes that are an answer to this
+        caller, and no failure.
         """
         self.rpc = rpc
         self.request = request
         self.attempts = 0
         self.lost = 0
         """Attempts after which nobody knows whether the request was carried out."""
-        self.items = items
+        self._items = items
+        self._accepted = accepted
         self.due_ms: int | None = now_ms
         """When the next attempt may start; None while one is in flight."""
         self._started_ms = now_ms
@@ -112,14 +116,11 @@ class RetryingCall(Generic[RequestT, ReplyT]):
         return timeout_ms
 
     def on_answer(self, answer: ReplyT | Loss, *, now_ms: int, jitter: float) -> ReplyT | TransactionError | None:
-        """Return the reply that ends the call, the failure that ends it, or None: another attempt is due later.
-
-        A definite failure is returned as the reply: the caller knows what its items mean.
-        """
+        """Return the reply or the failure that ends the call, or None: another attempt is due later."""
         if isinstance(answer, Loss):
             return self._after_loss(answer, now_ms, jitter)
-        verdict = answer if self.items is None else self.verdict_of(answer)
-        if not verdict.error_code:
+        verdict = answer if self._items is None else self.verdict_of(answer)
+        if not verdict.error_code or verdict.error_code in self._accepted:
             return answer
         match class_of(self.rpc.method, verdict):
             case ErrorClass.UNKNOWN_OUTCOME:
@@ -128,20 +129,17 @@ class RetryingCall(Generic[RequestT, ReplyT]):
                 # One endpoint serves every key, so looking the coordinator up again would name the same one.
                 pass
             case _:
-                return answer
+                error = failure_of(self.rpc.method, verdict)
+                if error is None:
+                    return answer
+                error.lost_attempts = self.lost
+                return error
         self._cause = (verdict.error_code, verdict.error_message or "the server gave no reason")
         return self._again(now_ms, jitter, answer.throttle_ms)
 
     def verdict_of(self, reply: ReplyT) -> Verdict:
         """Return the part of the reply that says how the request went."""
-        return reply if self.items is None else first_failed(reply, self.items(reply))
-
-    def failure_of(self, reply: ReplyT) -> TransactionError | None:
-        """Return the failure that the final reply stands for, or None where it succeeded."""
-        error = failure_of(self.rpc.method, self.verdict_of(reply))
-        if error is not None:
-            error.lost_attempts = self.lost
-        return error
+        return reply if self._items is None else first_failed(reply, self._items(reply))
 
     def repeat(self, request: RequestT, cause: Verdict, *, now_ms: int, jitter: float) -> TransactionError | None:
         """Go on with `request`, the part of the last one that `cause` says must be sent again; return None, or the
@@ -160,6 +158,7 @@ class RetryingCall(Generic[RequestT, ReplyT]):
             return unreachable(loss)
         definite = definite_failure(self.rpc.method, loss)
         if definite is not None:
+            definite.lost_attempts = self.lost
             return definite
         if self.rpc.is_mutating and not loss.is_unsent:
             self.lost += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
-from coordinator_client.errors import ABORTED_BY_SERVER, TransactionError, failure
+from coordinator_client.errors import ABORTED_BY_SERVER, PASSING, TransactionError, failure
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 
 TOPIC_GONE: Final = frozenset(
@@ -17,9 +17,6 @@ TOPIC_GONE: Final = frozenset(
 """After these, what the client knows of the topic is out of date."""
 
 _C = ErrorClass
-
-_GIVEN_UP: Final = frozenset({_C.RETRY, _C.REFRESH, _C.UNKNOWN_OUTCOME})
-"""Classes that reach the core only at a deadline: until then they are retried."""
 
 _EXPIRED: Final = frozenset({_C.RECOVER, _C.REJOIN})
 
@@ -104,7 +101,7 @@ def send_failure(error: TransactionError, *, is_transactional: bool) -> Transact
     certainly has no effect. Outside, "abort" is advice that nobody can follow.
     """
     if is_transactional:
-        if error.error_class not in _GIVEN_UP:
+        if error.error_class not in PASSING:
             return error
         seen = failure(error.code, _C.ABORT, error.reason)
     elif error.error_class is _C.ABORT:

@@ -18,7 +18,7 @@ from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.batching import Accumulator, BatchFormat, SealedBatch
 from coordinator_client.consumer.state import NO_GENERATION
-from coordinator_client.errors import TransactionError, class_of, failure, failure_of, misconfigured
+from coordinator_client.errors import PASSING, TransactionError, class_of, failure, misconfigured
 from coordinator_client.flights import Flights
 from coordinator_client.methods import DESCRIBE_TOPICS, PRODUCE, TXN_OFFSET_COMMIT
 from coordinator_client.random_source import RandomSource
@@ -29,7 +29,6 @@ from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 
 REQUESTS_IN_FLIGHT_MAX: Final = 5
 
-_AGAIN: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH, ErrorClass.UNKNOWN_OUTCOME})
 _ProduceCall = RetryingCall[log.ProduceRequest, log.ProduceResponse]
 
 
@@ -131,13 +130,13 @@ class Sender:
         )
 
         def ended(end: log.DescribeTopicsResponse | TransactionError, _: int) -> None:
-            error = end if isinstance(end, TransactionError) else call.failure_of(end)
-            if error is None:
-                assert isinstance(end, log.DescribeTopicsResponse), "a failure is no reply"
-                (found,) = end.topics
-                count = TopicPartitionCount(name=topic, topic_id=found.topic_id, partition_count=len(found.partitions))
-                self.waiting.learn(count, first=self._random_source.fraction())
-            on_end(error)
+            if isinstance(end, TransactionError):
+                on_end(end)
+                return
+            (found,) = end.topics
+            count = TopicPartitionCount(name=topic, topic_id=found.topic_id, partition_count=len(found.partitions))
+            self.waiting.learn(count, first=self._random_source.fraction())
+            on_end(None)
 
         self._flights.start(call, ended)
 
@@ -163,9 +162,8 @@ class Sender:
 
         def ended(end: group.TxnOffsetCommitResponse | TransactionError, _: int) -> None:
             self.requests_in_flight -= 1
-            error = end if isinstance(end, TransactionError) else call.failure_of(end)
-            if error is not None:
-                self._on_failed(error, None)
+            if isinstance(end, TransactionError):
+                self._on_failed(end, None)
 
         self.requests_in_flight += 1
         self._flights.start(call, ended)
@@ -191,15 +189,13 @@ class Sender:
         now_ms: int,
     ) -> None:
         self.requests_in_flight -= 1
-        error = end if isinstance(end, TransactionError) else failure_of(Method.PRODUCE, end)
-        if error is None:
-            assert not isinstance(end, TransactionError), "a failure is no reply"
+        if isinstance(end, log.ProduceResponse):
             if len(end.results) == len(batches):
                 self._fail(self._sort(call, batches, end, now_ms), call)
                 return
             answered = f"Produce: {len(batches)} batches were sent and {len(end.results)} answered"
-            error = misconfigured(ErrorCode.UNSUPPORTED_VERSION, answered)
-        self._fail([(batch, error) for batch in batches], call)
+            end = misconfigured(ErrorCode.UNSUPPORTED_VERSION, answered)
+        self._fail([(batch, end) for batch in batches], call)
 
     def _sort(
         self, call: _ProduceCall, batches: Sequence[SealedBatch], reply: log.ProduceResponse, now_ms: int
@@ -212,7 +208,7 @@ class Sender:
             what = class_of(Method.PRODUCE, result)
             if what is ErrorClass.NONE:
                 self.waiting.settle(batch)
-            elif what in _AGAIN:
+            elif what in PASSING:
                 again.append(batch)
                 cause = cause or result
             else:

@@ -34,9 +34,8 @@ class AbsentTopics:
         if names == self._names:
             return
         self._names, self._due_ms = names, now_ms
-        if self._flight is not None:
-            self._context.flights.cancel(self._flight)
-            self._flight = None
+        self._context.flights.cancel(self._flight)
+        self._flight = None
 
     def advance(self, now_ms: int) -> None:
         """Look, if it is time."""

@@ -31,15 +31,14 @@ from coordinator_client.consumer.state import (
 )
 from coordinator_client.consumer.topics import compiled
 from coordinator_client.consumer.watching import TopicWatch
-from coordinator_client.errors import CommitFailed, RebalanceInProgress, TransactionError, class_of, failure_of
+from coordinator_client.errors import PASSING, CommitFailed, RebalanceInProgress, TransactionError
 from coordinator_client.methods import HEARTBEAT, LEAVE_GROUP
 from coordinator_client.retrying_call import RetryingCall
 from coordinator_protocol.assignors.values import Share
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode
 
 _S = ClassicStatus
 
-_PASSING: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH, ErrorClass.UNKNOWN_OUTCOME})
 _BEATING: Final = frozenset({_S.COMPLETING_REBALANCE, _S.STABLE})
 
 
@@ -278,7 +277,7 @@ class ClassicMembership:
 
         def ended(end: group.HeartbeatResponse | TransactionError, at_ms: int) -> None:
             self._beat_flight = None
-            error = end if isinstance(end, TransactionError) else failure_of(Method.HEARTBEAT, end)
+            error = end if isinstance(end, TransactionError) else None
             if not self._is_current(sent) or self.status not in _BEATING:
                 return
             if error is not None and error.code != ErrorCode.REBALANCE_IN_PROGRESS:
@@ -293,7 +292,7 @@ class ClassicMembership:
         self._beat_flight = self._context.flights.start(call, ended)
 
     def _beat_failed(self, error: TransactionError, now_ms: int) -> None:
-        if error.error_class in _PASSING:
+        if error.error_class in PASSING:
             self._beat_ms = now_ms + self._backoff.next_ms()
         elif error.error_class is ErrorClass.REJOIN:
             self.reset(keeps_id=error.code == ErrorCode.ILLEGAL_GENERATION, now_ms=now_ms)
@@ -301,9 +300,8 @@ class ClassicMembership:
             self.refuse(error, now_ms)
 
     def _stop_beating(self) -> None:
-        if self._beat_flight is not None:
-            self._context.flights.cancel(self._beat_flight)
-            self._beat_flight = None
+        self._context.flights.cancel(self._beat_flight)
+        self._beat_flight = None
 
     def _send_leave(self, reason: str, now_ms: int, then: Then | None = None) -> None:
         request = group.LeaveGroupRequest(header=self._context.header(), group_id=self._group_id)
@@ -314,10 +312,11 @@ class ClassicMembership:
             self._context.flights.start(call, ended)
 
         def ended(end: group.LeaveGroupResponse | TransactionError, at_ms: int) -> None:
-            what = end.error_class if isinstance(end, TransactionError) else class_of(Method.LEAVE_GROUP, end)
-            if what in _PASSING and then is not None:
+            if then is None:
+                return
+            if isinstance(end, TransactionError) and end.error_class in PASSING:
                 send(at_ms)
-            elif then is not None:
+            else:
                 then(at_ms)
 
         send(now_ms)

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_client.consumer.backoff import Backoff
 from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.state import NO_GENERATION, GroupMetadata, OffsetAndMetadata, TopicPartition
 from coordinator_client.errors import (
+    PASSING,
     CommitFailed,
     RebalanceInProgress,
     TransactionError,
@@ -28,8 +29,6 @@ from coordinator_client.methods import OFFSET_COMMIT
 from coordinator_client.retrying_call import RetryingCall
 from coordinator_client.transaction_offsets import fill_topics
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
-
-_PASSING: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH, ErrorClass.UNKNOWN_OUTCOME})
 
 
 class Standing(Protocol):
@@ -107,9 +106,8 @@ class CommitQueue:
             self._finish(self._jobs[0], error, now_ms)
 
     def _cancel(self) -> None:
-        if self._flight is not None:
-            self._context.flights.cancel(self._flight)
-            self._flight = None
+        self._context.flights.cancel(self._flight)
+        self._flight = None
 
     def _send(self, job: CommitJob, now_ms: int) -> None:
         try:
@@ -121,7 +119,7 @@ class CommitQueue:
         call = RetryingCall(
             OFFSET_COMMIT, request, deadlines=self._context.once(), now_ms=now_ms, items=lambda reply: reply.results
         )
-        self._flight = self._context.flights.start(call, lambda end, at_ms: self._ended(call, sender, end, at_ms))
+        self._flight = self._context.flights.start(call, lambda end, at_ms: self._ended(sender, end, at_ms))
 
     def _request(
         self, sender: GroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -136,16 +134,10 @@ class CommitQueue:
         fill_topics(request.topics, offsets, self._context.assignment.topic_ids())
         return request
 
-    def _ended(
-        self,
-        call: RetryingCall[group.OffsetCommitRequest, group.OffsetCommitResponse],
-        sender: GroupMetadata,
-        end: group.OffsetCommitResponse | TransactionError,
-        now_ms: int,
-    ) -> None:
+    def _ended(self, sender: GroupMetadata, end: group.OffsetCommitResponse | TransactionError, now_ms: int) -> None:
         self._flight = None
         job = self._jobs[0]
-        error = end if isinstance(end, TransactionError) else call.failure_of(end)
+        error = end if isinstance(end, TransactionError) else None
         if error is None:
             self._backoff.reset()
             self._note_committed(job.offsets)
@@ -154,7 +146,7 @@ class CommitQueue:
             error = advice or _moved_on()
             if advice is None and self._is_tried_again(job, error, now_ms):
                 return
-        elif error.error_class in _PASSING:
+        elif error.error_class in PASSING:
             error.action = "Commit again: it does no harm twice."
             if self._is_tried_again(job, error, now_ms):
                 return

@@ -21,10 +21,10 @@ from coordinator_client.consumer.heartbeats import Pace
 from coordinator_client.consumer.membership import Subscription
 from coordinator_client.consumer.positions import Reader
 from coordinator_client.consumer.state import GroupMetadata, MemberStatus, Target, TopicPartition, member_step
-from coordinator_client.errors import CommitFailed, TransactionError, class_of, failure_of
+from coordinator_client.errors import PASSING, CommitFailed, TransactionError
 from coordinator_client.methods import CONSUMER_GROUP_HEARTBEAT
 from coordinator_client.retrying_call import RetryingCall
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode
 
 _S = MemberStatus
 
@@ -35,7 +35,6 @@ INTERVAL_MS_FIRST: Final = 5_000
 """Until the server has said how often it wants to hear of us."""
 
 _BEATING: Final = frozenset({_S.JOINING, _S.RECONCILING, _S.ACKNOWLEDGING, _S.STABLE, _S.PREPARE_LEAVING, _S.LEAVING})
-_PASSING: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH, ErrorClass.UNKNOWN_OUTCOME})
 
 
 class ConsumerMembership:
@@ -239,10 +238,8 @@ class ConsumerMembership:
         said: tuple[frozenset[str], str | None],
         now_ms: int,
     ) -> None:
-        error = end if isinstance(end, TransactionError) else failure_of(Method.CONSUMER_GROUP_HEARTBEAT, end)
-        if isinstance(end, TransactionError) or error is not None:
-            assert error is not None, "a success is no failure"
-            self._failed(error, now_ms)
+        if isinstance(end, TransactionError):
+            self._failed(end, now_ms)
             return
         self._backoff.reset()
         self._is_full_due = False
@@ -258,7 +255,7 @@ class ConsumerMembership:
 
     def _failed(self, error: TransactionError, now_ms: int) -> None:
         self._is_full_due = True
-        if error.error_class in _PASSING:
+        if error.error_class in PASSING:
             self._due_ms = now_ms + self._backoff.next_ms()
         elif self.status is _S.PREPARE_LEAVING:
             # It leaves anyway; the last heartbeat will find out that there is nothing to leave.
@@ -320,8 +317,7 @@ class ConsumerMembership:
             self._due_ms = now_ms
 
     def _gone(self, end: group.ConsumerGroupHeartbeatResponse | TransactionError, now_ms: int) -> None:
-        what = end.error_class if isinstance(end, TransactionError) else class_of(Method.CONSUMER_GROUP_HEARTBEAT, end)
-        if what in _PASSING:
+        if isinstance(end, TransactionError) and end.error_class in PASSING:
             self._due_ms = now_ms + self._backoff.next_ms()
             return
         self._is_leave_due = False

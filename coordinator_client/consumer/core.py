@@ -262,10 +262,8 @@ class ConsumerCore:
         future: Future[T] = Future()
 
         def ended(end: ReplyT | TransactionError, _: int) -> None:
-            error = end if isinstance(end, TransactionError) else call.failure_of(end)
-            if isinstance(end, TransactionError) or error is not None:
-                assert error is not None, "a failure is an error"
-                future.fail(error)
+            if isinstance(end, TransactionError):
+                future.fail(end)
             else:
                 future.succeed(convert(end))
 

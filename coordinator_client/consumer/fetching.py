@@ -14,7 +14,7 @@ from coordinator_client.consumer.config import RESETS
 from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.owned import BufferedBatch, OwnedPartition
 from coordinator_client.corrupt import SKIP
-from coordinator_client.errors import CorruptBatch, TransactionError, class_of, failure, failure_of, misconfigured
+from coordinator_client.errors import PASSING, CorruptBatch, TransactionError, class_of, failure, misconfigured
 from coordinator_client.fetch_reply import FetchReply, PartitionReply
 from coordinator_client.methods import FETCH
 from coordinator_client.retrying_call import Deadlines, RetryingCall
@@ -34,8 +34,6 @@ SEEK_BEHIND: Final = (
     "seek() behind it, to next_offset, to go on without these records; or make the consumer with "
     "on_corrupt_batch='skip'."
 )
-
-_PASSING: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH, ErrorClass.UNKNOWN_OUTCOME})
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +115,7 @@ class Fetcher:
     def _ended(self, number: int, end: FetchReply | TransactionError, now_ms: int) -> None:
         asked = self._flying.pop(number)
         self._free(asked)
-        error = end if isinstance(end, TransactionError) else failure_of(Method.FETCH, end)
-        if error is None:
-            assert not isinstance(end, TransactionError), "a failure is no reply"
+        if isinstance(end, FetchReply):
             self._backoff.reset()
             if len(end.results) == len(asked):
                 for each, result in zip(asked, end.results, strict=True):
@@ -127,12 +123,12 @@ class Fetcher:
                         self._take(each.partition, result, now_ms)
                 return
             answered = f"Fetch: {len(asked)} partitions were asked for and {len(end.results)} answered"
-            error = misconfigured(ErrorCode.UNSUPPORTED_VERSION, answered)
+            end = misconfigured(ErrorCode.UNSUPPORTED_VERSION, answered)
         pause_ms = self._backoff.next_ms()
         for each in asked:
             if each.is_current:
                 each.partition.retry_at_ms = now_ms + pause_ms
-                each.partition.problem = None if error.error_class in _PASSING else error
+                each.partition.problem = None if end.error_class in PASSING else end
 
     def _take(self, partition: OwnedPartition, result: PartitionReply, now_ms: int) -> None:
         what = class_of(Method.FETCH, result.fields)
@@ -165,7 +161,7 @@ class Fetcher:
             return
         partition.retry_at_ms = now_ms + BACKOFF_MS_FIRST
         self._context.refused(Method.FETCH, partition, error, now_ms)
-        if what in _PASSING:
+        if what in PASSING:
             return
         if error.code in TOPIC_GONE and not self._context.assignment.is_manual:
             # The group takes the partition away, as soon as it knows.

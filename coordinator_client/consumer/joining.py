@@ -20,17 +20,16 @@ from coordinator_client.consumer.leading import (
     unknown_assignor,
 )
 from coordinator_client.consumer.topics import ask_partition_counts
-from coordinator_client.errors import TransactionError, failure_of
+from coordinator_client.errors import PASSING, TransactionError
 from coordinator_client.methods import JOIN_GROUP, SYNC_GROUP
 from coordinator_client.retrying_call import Deadlines, RetryingCall
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE
-from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
+from coordinator_protocol.errors import ErrorClass, ErrorCode
 
 JOIN_MARGIN_MS: Final = 5_000
 """JoinGroup may wait as long as the rebalance timeout; this much more for the way."""
 
-_PASSING: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH, ErrorClass.UNKNOWN_OUTCOME})
 _NEVER_MS: Final = 2**62
 
 
@@ -90,9 +89,8 @@ class Joining:
     def cancel(self) -> None:
         """Do not go on."""
         self._due_ms = _NEVER_MS
-        if self._flight is not None:
-            self._context.flights.cancel(self._flight)
-            self._flight = None
+        self._context.flights.cancel(self._flight)
+        self._flight = None
 
     def advance(self, now_ms: int) -> None:
         """Send JoinGroup, if it is due."""
@@ -121,19 +119,18 @@ class Joining:
         )
         attempt_ms = max(config.request_timeout_ms, config.max_poll_interval_ms + JOIN_MARGIN_MS)
         deadlines = Deadlines(total_ms=attempt_ms, attempt_ms=attempt_ms, attempts_max=1)
-        call = RetryingCall(JOIN_GROUP, request, deadlines=deadlines, now_ms=now_ms)
+        accepted = frozenset({ErrorCode.MEMBER_ID_REQUIRED})
+        call = RetryingCall(JOIN_GROUP, request, deadlines=deadlines, now_ms=now_ms, accepted=accepted)
         self._flight = self._context.flights.start(call, self._joined)
 
     def _joined(self, end: group.JoinGroupResponse | TransactionError, now_ms: int) -> None:
         self._flight = None
-        error = end if isinstance(end, TransactionError) else failure_of(Method.JOIN_GROUP, end)
-        if isinstance(end, TransactionError) or error is not None:
-            assert error is not None, "a success is no failure"
-            if not isinstance(end, TransactionError) and error.code == ErrorCode.MEMBER_ID_REQUIRED:
-                self._joiner.member_id = end.member_id
-                self._due_ms = now_ms
-            else:
-                self._join_failed(error, now_ms)
+        if isinstance(end, TransactionError):
+            self._join_failed(end, now_ms)
+            return
+        if end.error_code:
+            # MEMBER_ID_REQUIRED: the same again, under the id that the server chose.
+            self._joiner.member_id, self._due_ms = end.member_id, now_ms
             return
         self._backoff.reset()
         self._joiner.on_joined(end, now_ms)
@@ -151,7 +148,7 @@ class Joining:
     def _join_failed(self, error: TransactionError, now_ms: int) -> None:
         if error.code == ErrorCode.UNKNOWN_MEMBER_ID:
             self._joiner.reset(keeps_id=False, now_ms=now_ms)
-        elif error.error_class in _PASSING or error.error_class is ErrorClass.REJOIN:
+        elif error.error_class in PASSING or error.error_class is ErrorClass.REJOIN:
             self._due_ms = now_ms + self._backoff.next_ms()
         else:
             self._joiner.refuse(error, now_ms)
@@ -198,10 +195,8 @@ class Joining:
 
     def _synced(self, end: group.SyncGroupResponse | TransactionError, now_ms: int) -> None:
         self._flight = None
-        error = end if isinstance(end, TransactionError) else failure_of(Method.SYNC_GROUP, end)
-        if isinstance(end, TransactionError) or error is not None:
-            assert error is not None, "a success is no failure"
-            self._sync_failed(error, now_ms)
+        if isinstance(end, TransactionError):
+            self._sync_failed(end, now_ms)
             return
         try:
             share = assigned_partitions(end.assignment)
@@ -215,7 +210,7 @@ class Joining:
             self._joiner.reset(keeps_id=error.code == ErrorCode.ILLEGAL_GENERATION, now_ms=now_ms)
         elif error.error_class is ErrorClass.REJOIN:
             self._due_ms = now_ms
-        elif error.error_class in _PASSING:
+        elif error.error_class in PASSING:
             self._due_ms = now_ms + self._backoff.next_ms()
         else:
             self._joiner.refuse(error, now_ms)

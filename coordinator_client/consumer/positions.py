@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
@@ -19,13 +19,13 @@ from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.fetching import NEVER
 from coordinator_client.consumer.owned import OwnedPartition
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
-from coordinator_client.errors import TransactionError, class_of, failure, failure_of, rejected
+from coordinator_client.errors import PASSING, TransactionError, Verdict, class_of, failure, rejected
 from coordinator_client.methods import LIST_OFFSETS, OFFSET_FETCH
 from coordinator_client.retrying_call import RetryingCall
 from coordinator_client.rules import TOPIC_GONE
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 
-_PASSING = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH, ErrorClass.REJOIN, ErrorClass.UNKNOWN_OUTCOME})
+_PASSING: Final = PASSING | {ErrorClass.REJOIN}
 _Placed: TypeAlias = Sequence[tuple[OwnedPartition, int]]
 """Partitions with their moves when they were asked for."""
 
@@ -73,27 +73,18 @@ class Positions:
         topics = ((partition.name, partition.topic_id) for partition in partitions)
         request = offset_fetch_request(self._context, reader, topics)
         placed = _begin(partitions)
-        call = RetryingCall(OFFSET_FETCH, request, deadlines=self._context.once(), now_ms=now_ms)
+        call = RetryingCall(
+            OFFSET_FETCH, request, deadlines=self._context.once(), now_ms=now_ms, items=lambda reply: reply.groups
+        )
         self._context.flights.start(call, lambda end, at_ms: self._committed(placed, end, at_ms))
 
     def _committed(self, placed: _Placed, end: group.OffsetFetchResponse | TransactionError, now_ms: int) -> None:
-        error = end if isinstance(end, TransactionError) else _group_failure(end)
-        if error is not None or isinstance(end, TransactionError):
-            self._failed(placed, error, now_ms)
+        if isinstance(end, TransactionError):
+            self._failed(placed, end, now_ms)
             return
         for (partition, moves), found in zip(placed, end.groups[0].offsets, strict=True):
-            if not _is_current(partition, moves):
+            if not self._is_answered(Method.OFFSET_FETCH, partition, moves, found, now_ms):
                 continue
-            partition.is_asking = False
-            what = class_of(Method.OFFSET_FETCH, found)
-            if what is not ErrorClass.NONE:
-                why = failure(
-                    found.error_code, what, f"{Method.OFFSET_FETCH} {_name(partition)}: {found.error_message}"
-                )
-                self._context.refused(Method.OFFSET_FETCH, partition, why, now_ms)
-                self._failed([(partition, moves)], why, now_ms)
-                continue
-            self._context.accepted(Method.OFFSET_FETCH, partition)
             if found.committed_offset >= 0:
                 partition.move_to(found.committed_offset)
                 partition.committed = OffsetAndMetadata(found.committed_offset, found.metadata)
@@ -123,28 +114,29 @@ class Positions:
         self._context.flights.start(call, lambda end, at_ms: self._found_ends(placed, end, at_ms))
 
     def _found_ends(self, placed: _Placed, end: log.ListOffsetsResponse | TransactionError, now_ms: int) -> None:
-        error = end if isinstance(end, TransactionError) else failure_of(Method.LIST_OFFSETS, end)
-        if error is not None or isinstance(end, TransactionError):
-            self._failed(placed, error, now_ms)
+        if isinstance(end, TransactionError):
+            self._failed(placed, end, now_ms)
             return
         for (partition, moves), found in zip(placed, end.results, strict=True):
-            if not _is_current(partition, moves):
-                continue
-            partition.is_asking = False
-            what = class_of(Method.LIST_OFFSETS, found)
-            if what is not ErrorClass.NONE:
-                why = failure(
-                    found.error_code, what, f"{Method.LIST_OFFSETS} {_name(partition)}: {found.error_message}"
-                )
-                self._context.refused(Method.LIST_OFFSETS, partition, why, now_ms)
-                self._failed([(partition, moves)], why, now_ms)
-            else:
-                self._context.accepted(Method.LIST_OFFSETS, partition)
+            if self._is_answered(Method.LIST_OFFSETS, partition, moves, found, now_ms):
                 partition.move_to(found.offset)
                 partition.topic_id = partition.topic_id or found.topic_id
 
-    def _failed(self, placed: _Placed, error: TransactionError | None, now_ms: int) -> None:
-        assert error is not None, "a success is no failure"
+    def _is_answered(self, method: Method, partition: OwnedPartition, moves: int, found: Verdict, now_ms: int) -> bool:
+        """Whether the answer for a partition is good, and the partition still wants it. A failure is noted."""
+        if not _is_current(partition, moves):
+            return False
+        partition.is_asking = False
+        what = class_of(method, found)
+        if what is ErrorClass.NONE:
+            self._context.accepted(method, partition)
+            return True
+        why = failure(found.error_code, what, f"{method} {_name(partition)}: {found.error_message}")
+        self._context.refused(method, partition, why, now_ms)
+        self._failed([(partition, moves)], why, now_ms)
+        return False
+
+    def _failed(self, placed: _Placed, error: TransactionError, now_ms: int) -> None:
         is_gone = error.code in TOPIC_GONE and not self._context.assignment.is_manual
         for partition, moves in placed:
             if _is_current(partition, moves):
@@ -167,10 +159,6 @@ def offset_fetch_request(
             topics.add(topic=topic, topic_id=topic_id)
         topics[-1].partitions.append(partition)
     return request
-
-
-def _group_failure(reply: group.OffsetFetchResponse) -> TransactionError | None:
-    return failure_of(Method.OFFSET_FETCH, reply) or failure_of(Method.OFFSET_FETCH, reply.groups[0])
 
 
 def _begin(partitions: Sequence[OwnedPartition]) -> _Placed:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Mapping
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.consumer.context import ConsumerContext
-from coordinator_client.errors import TransactionError, failure_of, rejected
+from coordinator_client.errors import TransactionError, rejected
 from coordinator_client.methods import DESCRIBE_TOPICS
 from coordinator_client.retrying_call import RetryingCall
-from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.names import RESERVED_PREFIX
 
 OnCounts = Callable[[Mapping[str, int] | TransactionError, int], None]
@@ -40,13 +40,8 @@ def ask_topics(context: ConsumerContext, topics: Collection[str] | None, on_end:
     request = log.DescribeTopicsRequest(header=context.header())
     for topic in sorted(topics or ()):
         request.topics.add(name=topic)
-
-    def ended(end: log.DescribeTopicsResponse | TransactionError, at_ms: int) -> None:
-        error = end if isinstance(end, TransactionError) else failure_of(Method.DESCRIBE_TOPICS, end)
-        on_end(end if error is None else error, at_ms)
-
     call = RetryingCall(DESCRIBE_TOPICS, request, deadlines=context.once(), now_ms=now_ms)
-    return context.flights.start(call, ended)
+    return context.flights.start(call, on_end)
 
 
 def compiled(pattern: str) -> re.Pattern[str]:

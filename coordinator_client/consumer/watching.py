@@ -61,9 +61,8 @@ class TopicWatch:
         self.follow()
         self._pattern = None
         self.subscribed = self._names = frozenset()
-        if self._flight is not None:
-            self._context.flights.cancel(self._flight)
-            self._flight = None
+        self._context.flights.cancel(self._flight)
+        self._flight = None
 
     def advance(self, now_ms: int) -> None:
         """Look, if it is time."""

@@ -201,7 +201,7 @@ def test_a_killed_producer_is_aborted_by_its_timeout(shared: ServerProcess, topi
     receiving, sending = context.Pipe(duplex=False)
     child = context.Process(target=_produce_and_hang, args=(shared.address, topic, sending))
     child.start()
-    assert receiving.poll(timeout_ms=60), "the child never produced"
+    assert receiving.poll(60), "the child never produced"
     assert child.pid is not None
     os.kill(child.pid, signal.SIGKILL)
     child.join()

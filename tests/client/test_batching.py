@@ -166,7 +166,7 @@ def test_a_send_waits_when_enough_is_waiting(partition: int | None) -> None:
     with producer.transaction() as txn:
         for number in range(40):
             txn.send("t", b"%d" % number * 1_000, partition=partition)
-            assert producer._core._sender.waiting.buffered_bytes < 2 * 16_384
+            assert producer._core.sender.waiting.buffered_bytes < 2 * 16_384
     assert len(world.server.visible()) == 40
 
 

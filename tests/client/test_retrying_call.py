@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,6 +74,24 @@ def test_a_definite_status_ends_it_at_once() -> None:
     call.begin_attempt(0)
     end = call.on_answer(Loss("INVALID_ARGUMENT", "garbage"), now_ms=1, jitter=0.0)
     assert isinstance(end, Rejected)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Loss("PERMISSION_DENIED", "not you"),
+        refuse(txn.EndTxnResponse(), Method.END_TXN, ErrorCode.INVALID_TXN_STATE),
+    ],
+)
+def test_whatever_ends_it_says_how_many_attempts_were_lost_before(answer: Loss | txn.EndTxnResponse) -> None:
+    """A commit that was refused may still have been carried out by an earlier attempt."""
+    call = end_txn()
+    call.begin_attempt(0)
+    assert call.on_answer(LOST, now_ms=1, jitter=0.0) is None
+    call.begin_attempt(100)
+    end = call.on_answer(answer, now_ms=101, jitter=0.0)
+    assert isinstance(end, TransactionError)
+    assert end.lost_attempts == 1
 
 
 def test_a_late_report_of_an_attempt_that_was_given_up_changes_nothing() -> None:

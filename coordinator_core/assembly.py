@@ -40,19 +40,14 @@ from partition_log.service import LogService
 from partition_log.topics import TopicService, TopicUsers
 from partition_log.transacted import TransactedBatches
 from txn_coordinator.administration import TransactionAdministration
+from txn_coordinator.config import TransactionConfig
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.hanging import HangingTransactions
-from txn_coordinator.history import TransactionHistory
-from txn_coordinator.loading import (
-    TransactionConfig,
-    counters_kind,
-    leave_markers_to_the_next_load,
-    transactions_kind,
-)
+from txn_coordinator.loading import counters_kind, leave_markers_to_the_next_load, transactions_kind
 from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.owners import ProducerOwners
-from txn_coordinator.service import TransactionService
-from txn_coordinator.transact import TransactParts, TransactService
+from txn_coordinator.reading import TransactionReader
+from txn_coordinator.service import TransactionPorts, TransactionRouter, TransactionService
 from txn_coordinator.verifier import CoordinatorVerifier
 
 LOADED_LAST = (Coordinator.LOG, Coordinator.GROUPS, Coordinator.TRANSACTIONS)
@@ -79,8 +74,7 @@ class Transactions:
     """All that callers ask of transactions."""
 
     service: TransactionService
-    transact: TransactService
-    history: TransactionHistory
+    reader: TransactionReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +147,7 @@ class _Foundation:
     authorizer: Authorizer
     directory: TopicDirectory
     router: GroupRouter
+    transaction_router: TransactionRouter
     partition_markers: PartitionMarkers
     markers: LocalMarkers
     owners: ProducerOwners
@@ -178,6 +173,7 @@ def assemble(
         authorizer=authorizer,
         directory=directory,
         router=router,
+        transaction_router=TransactionRouter(config.shard_count),
         partition_markers=partition_markers,
         markers=LocalMarkers(partition_markers, GroupMarkers(router)),
         owners=ProducerOwners(runtime),
@@ -191,18 +187,22 @@ def assemble(
     leave_markers_to_the_next_load(loader, sender)
     answers, news = LateAnswers(runtime, waiting_max=config.group_waits_max), News(runtime)
     send_members_away_with_their_shard(loader, router, answers, news)
-    service = TransactionService(
-        runtime, limits=config.limits, shard_count=config.shard_count, sender=sender, sequences=partition_markers
-    )
-    verifier = CoordinatorVerifier(runtime, service.shard_key)
+    verifier = CoordinatorVerifier(runtime, base.transaction_router.shard_key)
     log = _log(base, verifier)
+    hanging = HangingTransactions(runtime, base.owners, open_transactions, base.markers)
     core = Core(
-        transactions=_transactions(base, service, log.records),
+        transactions=_transactions(base, sender, log.records),
         log=log,
         groups=_groups(base, verifier, answers, news),
         admin=Admin(
-            transactions=TransactionAdministration(runtime, service.shard_key, base.authorizer),
-            hanging=HangingTransactions(runtime, base.owners, open_transactions, base.markers),
+            transactions=TransactionAdministration(
+                runtime,
+                base.transaction_router.shard_key,
+                hanging=hanging,
+                catalog=directory,
+                authorizer=base.authorizer,
+            ),
+            hanging=hanging,
             shards=loader,
         ),
         runtime=runtime,
@@ -224,12 +224,6 @@ def assemble(
 def _kinds(base: _Foundation, catalog: CatalogShard, counters: CountersShard) -> Sequence[ShardKind]:
     """What shards there are."""
     runtime, config = base.runtime, base.config
-    transaction_config = TransactionConfig(
-        limits=config.limits,
-        two_phase=config.two_phase,
-        shard_count=config.shard_count,
-        transactional_id_expiration_ms=config.transactional_id_expiration_ms,
-    )
     return (
         catalog_kind(catalog),
         counters_kind(counters),
@@ -242,20 +236,32 @@ def _kinds(base: _Foundation, catalog: CatalogShard, counters: CountersShard) ->
             assignors=base.surroundings.assignors,
             parts=base.surroundings.group_parts,
         ),
-        transactions_kind(runtime, counters=counters, markers=base.markers, config=transaction_config),
+        transactions_kind(runtime, counters=counters, markers=base.markers, config=_transaction_config(config)),
     )
 
 
-def _transactions(base: _Foundation, service: TransactionService, records: LogService) -> Transactions:
-    runtime, authorizer = base.runtime, base.authorizer
-    parts = TransactParts(
-        TransactedBatches(base.store, base.directory, authorizer, base.checks, records.fetcher.damage),
-        TransactedGroups(base.router, base.directory, authorizer),
+def _transaction_config(config: CoreConfig) -> TransactionConfig:
+    return TransactionConfig(
+        limits=config.limits,
+        two_phase=config.two_phase,
+        two_phase_commit_enable=config.two_phase_commit_enable,
+        shard_count=config.shard_count,
+        transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+    )
+
+
+def _transactions(base: _Foundation, sender: MarkerSender, records: LogService) -> Transactions:
+    runtime, router, directory, authorizer = base.runtime, base.transaction_router, base.directory, base.authorizer
+    ports = TransactionPorts(
+        authorizer=authorizer,
+        catalog=directory,
+        sequences=base.partition_markers,
+        partitions=TransactedBatches(base.store, directory, authorizer, base.checks, records.fetcher.damage),
+        offsets=TransactedGroups(base.router, directory, authorizer),
     )
     return Transactions(
-        service=service,
-        transact=TransactService(runtime, service.shard_key, parts, authorizer),
-        history=TransactionHistory(runtime, base.store, service.shard_key),
+        service=TransactionService(runtime, router, _transaction_config(base.config), ports),
+        reader=TransactionReader(runtime, base.store, router, sender=sender, catalog=directory, authorizer=authorizer),
     )
 
 

@@ -8,7 +8,7 @@ from coordinator_protocol.limits import Limits
 from coordinator_runtime.late_answers import WAITING_MAX
 from group_coordinator.config import GroupConfig
 from partition_log.state import PartitionConfig
-from txn_coordinator.shard import EXPIRATION_MS, TwoPhase
+from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,17 +75,21 @@ class Pending(Generic[T]):
             if self._on_cancel is not None:
                 self._on_cancel()
 
-    def map(self, function: Callable[[T], U]) -> Pending[U]:
-        """The same reply with its value transformed; errors pass through."""
+    def map(self, function: Callable[[T], U], recover: Callable[[Exception], U] | None = None) -> Pending[U]:
+        """The same reply with its value transformed; errors pass through, or `recover` turns them into a value, and
+        raises again what it cannot answer."""
         following: Pending[U] = Pending()
         following.on_cancel(self.cancel)
 
         def go_on(first: Pending[T]) -> None:
-            if first._error is not None:
-                following.fail(first._error)
-                return
             try:
-                value = function(first._value)  # type: ignore[arg-type]  # settled without error: the value was set
+                if first._error is None:
+                    value = function(first._value)  # type: ignore[arg-type]  # settled without error: it was set
+                elif recover is None:
+                    following.fail(first._error)
+                    return
+                else:
+                    value = recover(first._error)
             except Exception as error:  # noqa: BLE001  the error is the reply; whoever awaits it sees it
                 following.fail(error)
             else:

@@ -36,7 +36,7 @@ from coordinator_server.unix_socket import check_unix_address, is_unix
 from group_coordinator.assignors import SERVER_ASSIGNORS
 from group_coordinator.config import GROUP_SIZE_MAX, GroupConfig, MigrationPolicy
 from partition_log.state import PRODUCER_EXPIRATION_MS, PartitionConfig
-from txn_coordinator.shard import EXPIRATION_MS, TwoPhase
+from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 
 ENVIRONMENT_PREFIX: Final = "TXN_"
 CONFIG_FILE_VARIABLE: Final = "TXN_CONFIG"

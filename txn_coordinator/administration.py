@@ -1,7 +1,7 @@
-"""What an administrator does to transactional ids: abort what is open, fence who produces.
+"""What an administrator does to transactions: abort what is open, fence who produces, end what hangs.
 
-Both go through the coordinator of the id, step by step as a timeout or a newer instance would, so nothing is left
-hanging and the history says who did it (cause `admin`).
+Aborting and fencing go through the coordinator of the id, step by step as a timeout or a newer instance would, so
+nothing is left hanging and the history says who did it (cause `admin`). What hangs all the same has no coordinator.
 
 Source: spec transactions 2.8 (forced termination by id, KIP-618, KIP-939).
 """
@@ -13,12 +13,28 @@ from dataclasses import dataclass
 from typing import Final
 
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
-from coordinator_protocol.names import check_transactional_id
+from coordinator_protocol.names import check_partition, check_transactional_id
 from coordinator_runtime.authorization import require
-from coordinator_runtime.decision import Coordinator, Operation, ShardKey, TransactionInTheWay
+from coordinator_runtime.decision import (
+    CATALOG_KEY,
+    Coordinator,
+    Operation,
+    ShardKey,
+    TransactionInTheWay,
+    once_durable,
+)
 from coordinator_runtime.pending import Pending, all_of, failed, settled
-from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType
+from coordinator_runtime.ports import (
+    Authorizer,
+    CallContext,
+    PartitionName,
+    PartitionRef,
+    Permission,
+    ResourceType,
+    TopicCatalog,
+)
 from coordinator_runtime.runtime import Runtime
+from txn_coordinator.hanging import Hanging, HangingTransactions
 from txn_coordinator.shard import Acted, Asked, FenceBegun, TransactionShard, fence_operation
 from txn_coordinator.state import Transaction, TransactionState
 
@@ -45,6 +61,8 @@ class ActResult:
 
     transactional_id: str
     acted: Acted | None = None
+    age_ms: int | None = None
+    """How long the transaction that was aborted had been open when the request came. None: none was."""
     error: CoordinatorError | None = None
 
 
@@ -56,12 +74,41 @@ class ActResults:
     remaining: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortHanging:
+    """Which hanging transactions are to be ended."""
+
+    partition: PartitionName
+    producer_id: int | None = None
+    """None: all of the partition."""
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HangingTransaction:
+    """A transaction that nobody will end, in a partition that has a name."""
+
+    ref: PartitionRef
+    hanging: Hanging
+    age_ms: int
+
+
 class TransactionAdministration:
     """Use cases of an administrator. Every id is acted on or refused by itself; durable when answered."""
 
-    def __init__(self, runtime: Runtime, shard_of_id: Callable[[str], ShardKey], authorizer: Authorizer) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        shard_of_id: Callable[[str], ShardKey],
+        *,
+        hanging: HangingTransactions,
+        catalog: TopicCatalog,
+        authorizer: Authorizer,
+    ) -> None:
         self._runtime = runtime
         self._shard_of_id = shard_of_id
+        self._hanging = hanging
+        self._catalog = catalog
         self._authorizer = authorizer
 
     def abort(self, selection: Selection, context: CallContext, *, dry_run: bool) -> Pending[ActResults]:
@@ -119,7 +166,14 @@ class TransactionAdministration:
     def _act_on(
         self, ids: Sequence[str], act: Callable[[str], Pending[Acted]], context: CallContext
     ) -> Pending[list[ActResult]]:
+        now_ms = self._runtime.clock.wall_ms()
+
         def one(transactional_id: str) -> Pending[ActResult]:
+            def done(acted: Acted) -> ActResult:
+                before = acted.before
+                is_open = before.state is TransactionState.ONGOING
+                return ActResult(transactional_id, acted, before.age_ms(now_ms) if is_open else None)
+
             def refused(error: Exception) -> ActResult:
                 if not isinstance(error, CoordinatorError):
                     raise error
@@ -131,9 +185,38 @@ class TransactionAdministration:
                 pending = act(transactional_id)
             except Refused as refusal:
                 pending = failed(refusal)
-            return pending.map(lambda acted: ActResult(transactional_id, acted)).recover(refused)
+            return pending.map(done, refused)
 
         return all_of([one(transactional_id) for transactional_id in ids])
+
+    def list_hanging(self, context: CallContext) -> list[HangingTransaction]:
+        """All transactions that nobody will end, by topic, partition and offset. Raises Refused while a shard of
+        transactional ids does not serve."""
+        require(self._authorizer, context, Permission.DESCRIBE, ResourceType.CLUSTER, "hanging transactions")
+        return self._named(self._hanging.find(), self._runtime.clock.wall_ms())
+
+    def abort_hanging(self, command: AbortHanging, context: CallContext) -> Pending[list[HangingTransaction]]:
+        """End hanging transactions of one partition. The reply is what was ended, or with a dry run would be.
+
+        Raises Refused, or refuses the reply, INVALID_TXN_STATE where nothing hangs."""
+        require(self._authorizer, context, Permission.CLUSTER_ACTION, ResourceType.CLUSTER, "hanging transactions")
+        check_partition(*command.partition)
+        now_ms = self._runtime.clock.wall_ms()
+        try:
+            ordinal = self._catalog.resolve(*command.partition).ordinal
+        except Refused as refusal:
+            return self._runtime.write(once_durable(CATALOG_KEY, refusal), is_urgent=True)
+        aborted = self._hanging.abort(ordinal, command.producer_id, context, dry_run=command.dry_run)
+        return aborted.map(lambda found: self._named(found, now_ms))
+
+    def _named(self, found: Sequence[Hanging], now_ms: int) -> list[HangingTransaction]:
+        """By topic, partition and offset. Those of a topic that is being deleted are left out: they go with it."""
+        named = [
+            HangingTransaction(ref, each, max(0, now_ms - each.opened.started_ms))
+            for each in found
+            if (ref := self._catalog.by_ordinal(each.opened.ordinal)) is not None
+        ]
+        return sorted(named, key=lambda each: (each.ref.topic, each.ref.partition, each.hanging.opened.first_offset))
 
     def _select(self, selection: Selection, context: CallContext, *, only_open: bool) -> tuple[list[str], int]:
         _check(selection)

@@ -8,7 +8,6 @@ more with every step of every transaction, for a question that people ask.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from coordinator_runtime.decision import Coordinator, ShardKey, once_durable
@@ -17,6 +16,7 @@ from coordinator_runtime.rows import HistoryRow, StateRows
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreUnreadable
 from txn_coordinator.records import TransactionChanged, TransactionUnreadable
+from txn_coordinator.requests import History, Step
 from txn_coordinator.state import NO_EPOCH, Identity, Transaction
 
 STEPS_MAX: Final = 100
@@ -27,29 +27,6 @@ ROWS_PER_PART: Final = 1_000
 
 ROWS_MAX: Final = 50_000
 """Rows that are searched for one question."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of an id, with what is known of who took it."""
-
-    after: Transaction | None
-    """None: the id was forgotten."""
-    at_ms: int
-    client_id: str
-    host: str
-    cause: str
-    fenced: Identity | None
-    """The identity that nobody may show any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """The last steps of an id, the newest first."""
-
-    steps: Sequence[Step]
-    is_complete: bool
-    """False: there are older steps, or the search ended before it found them."""
 
 
 class TransactionHistory:

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from coordinator_protocol.limits import Limits
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.loader import ShardEvent, ShardKind, ShardLoader, ShardStopped
 from coordinator_runtime.ports import MarkerPort
 from coordinator_runtime.rows import StateRows
 from coordinator_runtime.runtime import Runtime
 from txn_coordinator.codec import CountersRows, TransactionCodec
+from txn_coordinator.config import TransactionConfig
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.marker_sender import MarkerSender
-from txn_coordinator.shard import EXPIRATION_MS, TransactionShard, TwoPhase
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionConfig:
-    """How transactions are coordinated."""
-
-    limits: Limits
-    two_phase: TwoPhase = TwoPhase.FUSED
-    shard_count: int = 64
-    transactional_id_expiration_ms: int = EXPIRATION_MS
+from txn_coordinator.shard import TransactionShard
 
 
 def counters_kind(counters: CountersShard) -> ShardKind:

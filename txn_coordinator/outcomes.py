@@ -12,7 +12,6 @@ awaits an outside decision it can bring nothing: there it is an EndTxn.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -35,19 +34,11 @@ from coordinator_runtime.decision import (
 )
 from coordinator_runtime.ports import GroupWrite, MarkerPort, PartitionWrite
 from txn_coordinator import rules
+from txn_coordinator.config import TwoPhase
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.events import TransactionRanThrough, TransactionStepped
 from txn_coordinator.records import Decided, TransactionChanged
 from txn_coordinator.state import ONGOING, Identity, Transaction
-
-
-class TwoPhase(StrEnum):
-    """How an outcome travels from PREPARE to COMPLETE."""
-
-    FUSED = "fused"
-    """In one batch where all participants are local and few enough: one flush per commit."""
-    SPLIT = "split"
-    """In three: needed for participants elsewhere, and to watch the phases."""
 
 
 class SendMarkers(Struct, frozen=True):

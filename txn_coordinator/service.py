@@ -1,118 +1,136 @@
-"""What the transaction coordinator does for its callers: one method per use case, each a Pending reply.
+"""What producers ask of the transaction coordinator: one method per use case, each with a Pending reply.
 
-The service finds the shard, writes the operation, and says what a call does when it meets a transaction that is being
-completed. Who may call, and how requests look on the wire, is the servicer's.
+The service checks who asks and what, resolves the names of partitions, writes the operation to the shard of the
+transactional id, and says what a call does when it meets a transaction that is being completed. Questions about
+transactions are in `reading`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import NoReturn
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 
-from msgspec import Struct
-
-from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.hashing import shard_of
-from coordinator_protocol.limits import Limits
-from coordinator_protocol.names import check_transactional_id
-from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, TransactionInTheWay, Turn
-from coordinator_runtime.patterns import Pattern
-from coordinator_runtime.pending import Pending, failed, settled
-from coordinator_runtime.ports import CallContext, PartitionSequences
+from coordinator_protocol.limits import EPOCH_MAX
+from coordinator_protocol.marker import Outcome
+from coordinator_protocol.names import check_group_id, check_partition, check_partitions, check_transactional_id
+from coordinator_runtime.authorization import require
+from coordinator_runtime.checks import write_checked
+from coordinator_runtime.decision import (
+    CATALOG_KEY,
+    Coordinator,
+    Decision,
+    Operation,
+    ShardKey,
+    TransactionInTheWay,
+    Turn,
+    once_durable,
+)
+from coordinator_runtime.pending import Pending, all_of, failed, settled
+from coordinator_runtime.ports import (
+    Authorizer,
+    CallContext,
+    Membership,
+    PartitionName,
+    PartitionSequences,
+    Permission,
+    ResourceType,
+    TopicCatalog,
+)
 from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.transact import TransactedOffsets, TransactedPartitions
 from txn_coordinator import rules
+from txn_coordinator.config import TransactionConfig
 from txn_coordinator.counters import COUNTERS, CountersShard
-from txn_coordinator.marker_sender import MarkerSender
-from txn_coordinator.outcomes import Ended
-from txn_coordinator.shard import AbortStarted, Initialised, TransactionShard
-from txn_coordinator.state import IDLE, Identity, Transaction, TransactionState
+from txn_coordinator.outcomes import Contribution, Ended, Transacted
+from txn_coordinator.requests import (
+    AddedBatch,
+    AddedPartitions,
+    AddOffsets,
+    AddPartitions,
+    AddPartitionsBatch,
+    EndTxn,
+    InitProducerId,
+    PrepareTransaction,
+    Transact,
+)
+from txn_coordinator.shard import AbortStarted, Initialised, PlacedTransact, TransactionShard
+from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity
+from txn_coordinator.transact import TransactResult, check_context, transact_result
 
-OPEN = frozenset(TransactionState) - IDLE
-"""States in which a transaction holds something up."""
-
-
-class TransactionFilter(Struct, frozen=True, kw_only=True):
-    """What ListTransactions keeps; all of it must hold (spec transactions 2.8)."""
-
-    states: Sequence[str] = ()
-    """API names; empty = all. Names that do not exist match nothing."""
-    producer_ids: Sequence[int] = ()
-    open_longer_than_ms: int = -1
-    """Negative = any duration, also of ids without a transaction."""
-    id_pattern: str = ""
-
-
-class Listing(Struct, frozen=True):
-    """Transactional ids that matched, and the state names that do not exist."""
-
-    transactions: Sequence[Transaction]
-    unknown_states: Sequence[str]
+BATCH_MAX = 1_000
+"""Transactions in one AddPartitionsToTxn of another server."""
 
 
-class EndTxn(Struct, frozen=True, kw_only=True):
-    """EndTxn as the edge hands it in: the request, and what the client claims to have sent."""
+class TransactionRouter:
+    """Where a transactional id lives."""
 
-    request: rules.EndRequest
-    last_sequences: Sequence[tuple[int, int]] = ()
-    """(partition ordinal, last sequence number sent in this transaction)."""
+    def __init__(self, shard_count: int) -> None:
+        self._keys = tuple(ShardKey(Coordinator.TRANSACTIONS, number) for number in range(shard_count))
+
+    def shard_key(self, transactional_id: str) -> ShardKey:
+        """Source: spec groups 10.1 (Kafka's string hash; the smallest integer maps to 0)."""
+        return self._keys[shard_of(transactional_id, len(self._keys))]
 
 
-class PrepareTransaction(Struct, frozen=True, kw_only=True):
-    """PrepareTransaction as the edge hands it in."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionPorts:
+    """Whom the use cases ask."""
 
-    transactional_id: str
-    identity: Identity
-    last_sequences: Sequence[tuple[int, int]] = ()
-    """As in EndTxn."""
+    authorizer: Authorizer
+    catalog: TopicCatalog
+    sequences: PartitionSequences
+    partitions: TransactedPartitions
+    offsets: TransactedOffsets
 
 
 class TransactionService:
     """Use cases of the transaction coordinator. Replies come when everything they rest on is durable."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        *,
-        limits: Limits,
-        shard_count: int,
-        sender: MarkerSender,
-        sequences: PartitionSequences,
+        self, runtime: Runtime, router: TransactionRouter, config: TransactionConfig, ports: TransactionPorts
     ) -> None:
         self._runtime = runtime
-        self._limits = limits
-        self._shard_keys = tuple(ShardKey(Coordinator.TRANSACTIONS, number) for number in range(shard_count))
-        self._sender = sender
-        self._sequences = sequences
+        self._config = config
+        self.ports = ports
+        self._authorizer = ports.authorizer
+        self.shard_key = router.shard_key
         self.verifications = {"all": 0, "missing": 0, "refused": 0}
-        """Calls of `verify_partitions` that were answered, by what they found."""
+        """Calls of AddPartitionsToTxn that only verify and that were answered, by what they found."""
 
-    def now_ms(self) -> int:
-        """Wall time, against which ages are told."""
-        return self._runtime.clock.wall_ms()
+    def init_producer_id(self, command: InitProducerId, context: CallContext) -> Pending[Initialised]:
+        """The identity to go on with; every older one is fenced. Keeps an open transaction if the command says so; else
+        aborts it first, and waits for its markers where they take a phase of their own. Without a transactional id: an
+        identity that nobody had before, for plain appends only.
 
-    def shard_key(self, transactional_id: str) -> ShardKey:
-        return self._shard_keys[shard_of(transactional_id, len(self._shard_keys))]
-
-    def new_producer_id(self, context: CallContext) -> Pending[Identity]:
-        """InitProducerId without a transactional id: an identity nobody had before, for plain appends only."""
-
-        def decide(shard: CountersShard, _turn: Turn) -> Decision:
-            producer_id, records = shard.next_plain_producer_id()
-            return Decision(reply=Identity(producer_id, 0), records=records)
-
-        return self._runtime.write(Operation(COUNTERS, decide), context)
-
-    def init_producer_id(self, request: rules.InitRequest, context: CallContext) -> Pending[Initialised]:
-        """The identity to go on with; every older one is fenced. Keeps an open transaction if the request says so; else
-        aborts it first, and waits for its markers where they take a phase of their own."""
-        check_transactional_id(request.transactional_id)
-        rules.check_init_arguments(request, self._limits)
+        Raises Refused, as every other use case, or refuses the reply."""
+        transactional_id = command.transactional_id
+        if transactional_id is None:
+            require(self._authorizer, context, Permission.WRITE, ResourceType.CLUSTER, "idempotent producers")
+            _check_expected(command.expected)
+            return self._runtime.write(Operation(COUNTERS, _decide_plain), context)
+        self._check_caller(transactional_id, context)
+        _check_expected(command.expected)
+        if command.enable_2pc:
+            self._check_may_prepare(transactional_id, context)
+        request = rules.InitRequest(
+            transactional_id=transactional_id,
+            txn_timeout_ms=command.transaction_timeout_ms,
+            expected=command.expected,
+            request_id=context.request_id,
+            client_txn_version=context.client_txn_version,
+            enable_2pc=command.enable_2pc,
+            keep_prepared=command.keep_prepared,
+        )
+        rules.check_init_arguments(request, self._config.limits)
         may_abort_and_init = not context.immediate_51
         operation = Operation(
-            self.shard_key(request.transactional_id),
+            self.shard_key(transactional_id),
             lambda shard, turn: shard.decide_init(request, turn, may_abort_and_init=may_abort_and_init),
         )
-        return self._init(operation, request.transactional_id, context)
+        return self._init(operation, transactional_id, context)
 
     def _init(
         self, operation: Operation, transactional_id: str, context: CallContext, *, is_continued: bool = False
@@ -132,122 +150,255 @@ class TransactionService:
         park_key = TransactionInTheWay(transactional_id)
         return self._runtime.write(operation, context, park_key=park_key, is_continued=is_continued).then(after)
 
-    def add_to_transaction(
-        self, transactional_id: str, identity: Identity, additions: rules.Additions, context: CallContext
-    ) -> Pending[bool]:
-        """The partitions and groups are in the transaction, which is open from then on."""
-        check_transactional_id(transactional_id)
-        operation = Operation(
-            self.shard_key(transactional_id),
-            lambda shard, turn: shard.decide_add(
-                transactional_id, identity, additions, turn, client_txn_version=context.client_txn_version
-            ),
+    def add_partitions(self, command: AddPartitions, context: CallContext) -> Pending[AddedPartitions]:
+        """The partitions are in the transaction, which is open from then on; or, with `verify_only`, they are in it
+        already, and nothing was changed. A refusal is in the reply, and never raised."""
+        return self._added(command, context, is_owner=True)
+
+    def add_partitions_batch(self, batch: AddPartitionsBatch, context: CallContext) -> Pending[AddedBatch]:
+        """The same for other servers, of several transactions, each of which is added to or refused by itself."""
+        count = len(batch.transactions)
+        try:
+            require(self._authorizer, context, Permission.CLUSTER_ACTION, ResourceType.CLUSTER, "batched transactions")
+            if batch.is_mixed:
+                text = "a request names one transaction or a batch of them, not both; leave one out"
+                raise Refused(ErrorCode.INVALID_REQUEST, text)
+            if count > BATCH_MAX:
+                text = f"the batch has {count} transactions and at most {BATCH_MAX} are allowed; split it"
+                raise Refused(ErrorCode.INVALID_REQUEST, text)
+        except Refused as refusal:
+            return settled(AddedBatch([_none_added(each, refusal) for each in batch.transactions], refusal))
+        return all_of([self._added(each, context, is_owner=False) for each in batch.transactions]).map(AddedBatch)
+
+    def _added(self, command: AddPartitions, context: CallContext, *, is_owner: bool) -> Pending[AddedPartitions]:
+        def refused(error: Exception) -> AddedPartitions:
+            if not isinstance(error, CoordinatorError):
+                raise error
+            return _none_added(command, error)
+
+        try:
+            if is_owner:
+                self._check_caller(command.transactional_id, context)
+            else:
+                check_transactional_id(command.transactional_id)
+            _check_possible(command.identity)
+            ordinals = self._resolve_each(command.partitions, context)
+        except Refused as refusal:
+            return settled(_none_added(command, refusal))
+        if isinstance(ordinals, AddedPartitions):
+            # What there is, and is not, may rest on a change of the catalog that is not durable yet.
+            return self._runtime.write(once_durable(CATALOG_KEY, ordinals), is_urgent=True)
+        if command.verify_only:
+            return self._verified(command, ordinals, context).recover(refused)
+        added = self._add(
+            command.transactional_id, command.identity, rules.Additions(partitions=frozenset(ordinals)), context
         )
-        return self._write(operation, transactional_id, context)
+        return added.map(lambda _added: AddedPartitions([(name, None) for name in command.partitions]), refused)
 
-    def verify_partitions(
-        self, transactional_id: str, identity: Identity, partitions: frozenset[int], context: CallContext
-    ) -> Pending[frozenset[int]]:
-        """Those of the partitions that are in the open transaction."""
-        check_transactional_id(transactional_id)
-        operation = Operation(
-            self.shard_key(transactional_id),
-            lambda shard, _turn: shard.decide_verify(transactional_id, identity, partitions),
-        )
+    def _verified(
+        self, command: AddPartitions, ordinals: Sequence[int], context: CallContext
+    ) -> Pending[AddedPartitions]:
+        transactional_id, identity, asked = command.transactional_id, command.identity, frozenset(ordinals)
 
-        def counted(members: frozenset[int]) -> frozenset[int]:
-            self.verifications["all" if members == partitions else "missing"] += 1
-            return members
+        def found(members: frozenset[int]) -> AddedPartitions:
+            self.verifications["all" if members == asked else "missing"] += 1
+            absent = Refused(ErrorCode.TRANSACTION_ABORTABLE, "the partition is not in the open transaction")
+            named = zip(command.partitions, ordinals, strict=True)
+            return AddedPartitions([(name, None if ordinal in members else absent) for name, ordinal in named])
 
-        def refused(error: Exception) -> NoReturn:
+        def refused(error: Exception) -> AddedPartitions:
             self.verifications["refused"] += 1
             raise error
 
-        verified: Pending[frozenset[int]] = self._write(operation, transactional_id, context)
-        return verified.map(counted).recover(refused)
+        operation = Operation(
+            self.shard_key(transactional_id),
+            lambda shard, _turn: shard.decide_verify(transactional_id, identity, asked),
+        )
+        park_key = TransactionInTheWay(transactional_id)
+        return self._runtime.write(operation, context, park_key=park_key).map(found, refused)
+
+    def _resolve_each(self, names: Sequence[PartitionName], context: CallContext) -> Sequence[int] | AddedPartitions:
+        """The ordinals, or, where some partitions do not exist or may not be written, what to answer: they say so, and
+        the others were not attempted (spec transactions 2.3). Raises Refused for names that mean nothing."""
+        check_partitions(names)
+        ordinals: list[int] = []
+        refused: dict[PartitionName, Refused] = {}
+        for name in names:
+            try:
+                # Asked by name first, so that who may not write to a topic does not learn whether it exists.
+                if name.topic:
+                    require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, name.topic)
+                ref = self.ports.catalog.resolve(*name)
+                if not name.topic:
+                    require(self._authorizer, context, Permission.WRITE, ResourceType.TOPIC, ref.topic)
+                ordinals.append(ref.ordinal)
+            except Refused as refusal:
+                refused[name] = refusal
+        if not refused:
+            return ordinals
+        text = "another partition of the request was refused; nothing was added"
+        others = Refused(ErrorCode.OPERATION_NOT_ATTEMPTED, text)
+        return AddedPartitions([(name, refused.get(name, others)) for name in names], next(iter(refused.values())))
+
+    def add_offsets(self, command: AddOffsets, context: CallContext) -> Pending[bool]:
+        """The group is in the transaction, which is open from then on."""
+        transactional_id, group_id = command.transactional_id, command.group_id
+        self._check_caller(transactional_id, context)
+        require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
+        check_group_id(group_id)
+        _check_possible(command.identity)
+        return self._add(transactional_id, command.identity, rules.Additions(groups=frozenset({group_id})), context)
+
+    def _add(
+        self, transactional_id: str, identity: Identity, additions: rules.Additions, context: CallContext
+    ) -> Pending[bool]:
+        version = context.client_txn_version
+        operation = Operation(
+            self.shard_key(transactional_id),
+            lambda shard, turn: shard.decide_add(
+                transactional_id, identity, additions, turn, client_txn_version=version
+            ),
+        )
+        return self._runtime.write(operation, context, park_key=TransactionInTheWay(transactional_id))
 
     def prepare_transaction(self, command: PrepareTransaction, context: CallContext) -> Pending[Identity]:
         """The open transaction is prepared for an outside decision; the reply is the identity to note beside that."""
         transactional_id, identity = command.transactional_id, command.identity
-        check_transactional_id(transactional_id)
+        self._check_caller(transactional_id, context)
+        self._check_may_prepare(transactional_id, context)
+        _check_possible(identity)
+        try:
+            last_sequences = self._resolve_sequences(command.last_sequences)
+        except Refused as refusal:
+            return self._runtime.write(once_durable(CATALOG_KEY, refusal), is_urgent=True)
 
         def decide(shard: TransactionShard, turn: Turn) -> Decision:
-            checks = self._checks(shard.written_as(transactional_id, identity), command.last_sequences)
+            checks = self._checks(shard.written_as(transactional_id, identity), last_sequences)
             return shard.decide_prepare(transactional_id, identity, turn, checks=checks)
 
-        return self._write(Operation(self.shard_key(transactional_id), decide), transactional_id, context)
-
-    def _checks(self, identity: Identity, last_sequences: Iterable[tuple[int, int]]) -> tuple[Operation, ...]:
-        return tuple(self._sequences.check_last_sequence(ordinal, *identity, last) for ordinal, last in last_sequences)
+        park_key = TransactionInTheWay(transactional_id)
+        return self._runtime.write(Operation(self.shard_key(transactional_id), decide), context, park_key=park_key)
 
     def end_txn(self, command: EndTxn, context: CallContext) -> Pending[Ended]:
-        """The outcome is durable, and the identity for the next transaction is known."""
-        request = command.request
-        check_transactional_id(request.transactional_id)
+        """The outcome is decided; a repetition is answered as the first time.
+
+        A commit is refused unless the log holds what the client says that it sent. Those partitions are asked in the
+        same step and after everything that came in before, so a client may send Produce and EndTxn without waiting in
+        between."""
+        transactional_id, identity = command.transactional_id, command.identity
+        self._check_caller(transactional_id, context)
+        _check_possible(identity)
+        try:
+            # An abort needs nothing to be there, so what the client sent is only looked at for a commit.
+            is_commit = command.outcome is Outcome.COMMIT
+            last_sequences = self._resolve_sequences(command.last_sequences) if is_commit else ()
+        except Refused as refusal:
+            return self._runtime.write(once_durable(CATALOG_KEY, refusal), is_urgent=True)
+        request = rules.EndRequest(
+            transactional_id=transactional_id,
+            identity=identity,
+            outcome=command.outcome,
+            client_txn_version=context.client_txn_version,
+        )
 
         def decide(shard: TransactionShard, turn: Turn) -> Decision:
-            written_as = shard.written_as(request.transactional_id, request.identity)
-            return shard.decide_end(request, turn, checks=self._checks(written_as, command.last_sequences))
+            checks = self._checks(shard.written_as(transactional_id, identity), last_sequences)
+            return shard.decide_end(request, turn, checks=checks)
 
-        operation = Operation(self.shard_key(request.transactional_id), decide)
-        return self._write(operation, request.transactional_id, context, is_urgent=True)
-
-    def describe(self, transactional_id: str) -> Transaction:
-        """The durable state of an id; in a Prepare state only with the partitions that have no marker yet.
-
-        Raises Refused TRANSACTIONAL_ID_NOT_FOUND, KAFKA_STORAGE_ERROR."""
-        check_transactional_id(transactional_id)
-        shard: TransactionShard = self._runtime.shard(self.shard_key(transactional_id))
-        shard.check_readable(transactional_id)
-        transaction = shard.durable(transactional_id)
-        if transaction is None:
-            raise Refused(
-                ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
-                f"transactional id {transactional_id!a} has never been initialised",
-            )
-        return transaction
-
-    def partitions_waiting(self, transaction: Transaction) -> frozenset[int]:
-        """Partitions of the transaction; of a decided one, those whose marker is not durable yet."""
-        waiting = self._sender.waiting_partitions(transaction.transactional_id, transaction.csn)
-        return transaction.partitions if waiting is None else transaction.partitions & waiting
-
-    def list(self, wanted: TransactionFilter, now_ms: int) -> Listing:
-        """Durable transactions that match. Raises Refused: INVALID_REGULAR_EXPRESSION, COORDINATOR_LOAD_IN_PROGRESS
-        while a shard is being loaded."""
-        known = {state.api_name: state for state in TransactionState}
-        unknown = [name for name in wanted.states if name not in known and name != "Dead"]
-        states = {known[name] for name in wanted.states if name in known}
-        matches_id = _id_matcher(wanted.id_pattern)
-
-        def matches(transaction: Transaction) -> bool:
-            # A completed transaction keeps its start, but nothing of it is open any more.
-            is_open = transaction.state in OPEN
-            return (
-                (not wanted.states or transaction.state in states)
-                and (not wanted.producer_ids or transaction.producer_id in wanted.producer_ids)
-                and (
-                    wanted.open_longer_than_ms < 0
-                    or (is_open and now_ms - transaction.start_ms > wanted.open_longer_than_ms)
-                )
-                and matches_id(transaction.transactional_id)
-            )
-
-        found = sorted(filter(matches, self._all_durable()), key=lambda transaction: transaction.transactional_id)
-        return Listing(found, unknown)
-
-    def _all_durable(self) -> Iterable[Transaction]:
-        for shard in self._runtime.table.listable(Coordinator.TRANSACTIONS):
-            yield from shard.durable_transactions()
-
-    def _write(
-        self, operation: Operation, transactional_id: str, context: CallContext, *, is_urgent: bool = False
-    ) -> Pending:  # type: ignore[type-arg]  # the reply type is the operation's
         park_key = TransactionInTheWay(transactional_id)
-        return self._runtime.write(operation, context, park_key=park_key, is_urgent=is_urgent)
+        operation = Operation(self.shard_key(transactional_id), decide)
+        return self._runtime.write(operation, context, park_key=park_key, is_urgent=True)
+
+    def transact(self, command: Transact, context: CallContext) -> Pending[TransactResult]:
+        """The transaction has ended as asked, with all that it brings, or nothing has happened.
+
+        Raises Refused, also for what a participant would not take."""
+        transactional_id, identity = command.transactional_id, command.identity
+        self._check_caller(transactional_id, context)
+        _check_possible(identity)
+        check_context(context)
+        membership = Membership(transactional_id, *identity)
+        partitions, offsets = self.ports.partitions, self.ports.offsets
+        placed = partitions.place(command.batches, membership, context)
+        groups = offsets.place(command.groups, membership, context) if command.groups else ()
+        additions = rules.Additions(
+            partitions=frozenset(map(_ordinal, placed.partitions)), groups=frozenset(map(_group_id, groups))
+        )
+        request = rules.TransactRequest(transactional_id, identity, command.outcome, context.request_id, additions)
+        transact = PlacedTransact(request, Contribution(placed.partitions, groups), placed.refusal)
+        operation = Operation(
+            self.shard_key(transactional_id), lambda shard, turn: shard.decide_transact(transact, turn)
+        )
+        written: Pending[Transacted] = write_checked(
+            self._runtime, operation, context, check=placed.check, park_key=TransactionInTheWay(transactional_id)
+        )
+        return written.map(lambda transacted: transact_result(transacted, command, placed, partitions))
+
+    def _check_caller(self, transactional_id: str, context: CallContext) -> None:
+        """Return only for a caller who may write to a transactional id that can be one."""
+        require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        check_transactional_id(transactional_id)
+
+    def _check_may_prepare(self, transactional_id: str, context: CallContext) -> None:
+        """Return only for a caller who may take part in somebody else's two-phase commit (KIP-939).
+
+        Raises Refused TRANSACTIONAL_ID_AUTHORIZATION_FAILED where that is switched off, too: on purpose the same as
+        "not allowed" (spec transactions 2.2, row 6)."""
+        if not self._config.two_phase_commit_enable:
+            raise Refused(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "two-phase commit with outside participants is switched off or not allowed; set "
+                "transaction_two_phase_commit_enable at the server",
+            )
+        require(self._authorizer, context, Permission.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+    def _resolve_sequences(self, last_sequences: Sequence[tuple[PartitionName, int]]) -> list[tuple[int, int]]:
+        """The same by ordinal. Raises Refused."""
+        resolved = []
+        for name, sequence in last_sequences:
+            check_partition(*name)
+            if sequence < 0:
+                text = f"last sequence {sequence} is negative; leave the entry out"
+                raise Refused(ErrorCode.INVALID_REQUEST, text)
+            resolved.append((self.ports.catalog.resolve(*name).ordinal, sequence))
+        return resolved
+
+    def _checks(self, identity: Identity, last_sequences: Sequence[tuple[int, int]]) -> tuple[Operation, ...]:
+        check = self.ports.sequences.check_last_sequence
+        return tuple(check(ordinal, *identity, sequence) for ordinal, sequence in last_sequences)
 
 
-def _id_matcher(pattern: str) -> Callable[[str], bool]:
-    if not pattern:
-        return lambda _transactional_id: True
-    return Pattern(pattern).matches
+_ordinal = attrgetter("ordinal")
+_group_id = attrgetter("group_id")
+
+
+def _decide_plain(counters: CountersShard, _turn: Turn) -> Decision:
+    producer_id, records = counters.next_plain_producer_id()
+    return Decision(reply=Initialised(Identity(producer_id, 0)), records=records)
+
+
+def _check_possible(identity: Identity) -> None:
+    """Raises Refused INVALID_REQUEST for what can never be an identity."""
+    if identity.producer_id < 0 or not 0 <= identity.producer_epoch <= EPOCH_MAX:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"producer id {identity.producer_id} with epoch {identity.producer_epoch} is no identity; use what "
+            "InitProducerId answered",
+        )
+
+
+def _check_expected(expected: Identity | None) -> None:
+    """Raises Refused INVALID_REQUEST (spec transactions 2.2, row 3)."""
+    if expected is None:
+        return
+    if (expected.producer_id == NO_PRODUCER_ID) != (expected.producer_epoch == NO_EPOCH):
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            "expected_producer_id and expected_producer_epoch belong together: give both, or neither",
+        )
+    _check_possible(expected)
+
+
+def _none_added(command: AddPartitions, error: CoordinatorError) -> AddedPartitions:
+    """The one error, repeated for every partition (spec transactions 2.3)."""
+    return AddedPartitions([(name, error) for name in command.partitions], error)

@@ -31,6 +31,7 @@ from coordinator_runtime.expiration import START, Progress, first_sweep, next_sw
 from coordinator_runtime.ports import MarkerPort
 from coordinator_runtime.timeline import Journal, TimelineMap
 from txn_coordinator import fencing, rules
+from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.events import TransactionExpired, TransactionStepped
 from txn_coordinator.outcomes import (
@@ -44,7 +45,6 @@ from txn_coordinator.outcomes import (
 from txn_coordinator.outcomes import Ended as Ended
 from txn_coordinator.outcomes import SendMarkers as SendMarkers
 from txn_coordinator.outcomes import Transacted as Transacted
-from txn_coordinator.outcomes import TwoPhase as TwoPhase
 from txn_coordinator.outcomes import complete_operation as complete_operation
 from txn_coordinator.records import TransactionChanged, TransactionForgotten, TransactionUnreadable
 from txn_coordinator.state import IDLE, PREPARED, TAKEN_OVER, Identity, Transaction, TransactionState
@@ -101,9 +101,6 @@ class FenceBegun(Struct, frozen=True):
 _TIMEOUT_CAUSE: Final = "timeout"
 ADMIN_CAUSE: Final = "admin"
 """Of an abort that an administrator asked for."""
-
-EXPIRATION_MS: Final = 7 * 24 * 3_600_000
-"""Kafka's `transactional.id.expiration.ms`."""
 
 _EXPIRATION_TIMER: Final = "transaction_expiration"
 

@@ -78,6 +78,9 @@ IDLE: Final = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMI
 PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 """The outcome is decided, markers are under way."""
 
+OPEN: Final = frozenset(TransactionState) - IDLE
+"""A transaction holds something up: it is open, or decided and not complete."""
+
 COMPLETE: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
 """A transaction ended, and no other has opened since."""
 
@@ -189,6 +192,16 @@ class Transaction(Struct, frozen=True, kw_only=True, gc=False):
     def is_promised(self) -> bool:
         """Whoever decides was promised that the server never ends this transaction alone."""
         return self.txn_timeout_ms == NO_TIMEOUT_MS or self.prepared_ms is not None
+
+    @property
+    def awaits_decision(self) -> bool:
+        """Open, and it never times out: somebody else decides how it ends."""
+        return self.state is ONGOING and self.is_promised
+
+    def age_ms(self, now_ms: int) -> int | None:
+        """How long the transaction has held something up, never negative, although a wall clock may go back. None:
+        there is none."""
+        return max(now_ms - self.start_ms, 0) if self.state in OPEN else None
 
     @property
     def participant_count(self) -> int:

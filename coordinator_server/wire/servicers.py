@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator_core.assembly import Core
-from coordinator_server.wire.admin.servicer import Administration, AdminServicer
+from coordinator_server.wire.admin.servicer import AdminServicer
 from coordinator_server.wire.admin.shard_servicer import ShardServicer
 from coordinator_server.wire.groups.servicers import group_servicers
 from coordinator_server.wire.log.servicer import LogServicer
@@ -15,26 +15,9 @@ def servicers(core: Core, address: NodeAddress) -> list[object]:
     """The servicers of a core, whose clients reach it at this address."""
     transactions, log, admin = core.transactions, core.log, core.admin
     return [
-        TransactionServicer(
-            transactions.service,
-            transactions.transact,
-            catalog=core.directory,
-            authorizer=core.authorizer,
-            address=address,
-            history=transactions.history,
-            two_phase_commit=core.config.two_phase_commit_enable,
-        ),
+        TransactionServicer(transactions.service, transactions.reader, address),
         LogServicer(log.topics, log.records, log.foreign_markers),
-        AdminServicer(
-            core.config.limits,
-            Administration(
-                transactions=admin.transactions,
-                hanging=admin.hanging,
-                catalog=core.directory,
-                authorizer=core.authorizer,
-                clock=core.runtime.clock,
-            ),
-        ),
+        AdminServicer(core.config.limits, admin.transactions),
         ShardServicer(admin.shards, core.authorizer),
         *group_servicers(core),
     ]

@@ -164,7 +164,7 @@ def test_a_reader_that_stands_still_is_explained_and_the_history_says_who_did_wh
 def test_what_hangs_is_found_counted_told_and_ended(txnctl: Terminal, tmp_path: Path) -> None:
     shelf = RocksShelf(tmp_path / "data")
     world = Administered(shelf=shelf)
-    given = world.inside.transactions.new_producer_id(CLIENT)
+    given = world.init_plain(CLIENT)
     world.settle()
     orphan: Identity = given.result()
     world.leave_hanging("t-1", orphan)

@@ -34,7 +34,7 @@ from tests.harness.manual_clock import ManualClock
 from tests.harness.memory_store import MemoryStore
 from tests.harness.payloads import UNREADABLE_PAYLOADS
 from tests.harness.workers import HeldWorker
-from txn_coordinator.shard import TwoPhase
+from txn_coordinator.config import TwoPhase
 
 SHARD_COUNT = 2
 
@@ -85,7 +85,7 @@ class Inside:
         )
         self.driver.load_core(core)
         self.directory, self.answers, self.news = core.directory, core.answers, core.news
-        self.transactions, self.transact = core.transactions.service, core.transactions.transact
+        self.transactions, self.reader = core.transactions.service, core.transactions.reader
         self.log, self.topics = core.log.records, core.log.topics
         self.router = GroupRouter(SHARD_COUNT)
         self.wire = GroupWire(group_servicers(core))

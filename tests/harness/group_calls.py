@@ -28,7 +28,7 @@ from group_coordinator.shard import GroupShard
 from group_coordinator.state import PartitionKey
 from partition_log.catalog.directory import TopicDirectory
 from tests.harness.calls import called, partition_name
-from txn_coordinator.rules import Additions
+from txn_coordinator.requests import AddOffsets
 from txn_coordinator.service import TransactionService
 from txn_coordinator.state import Identity
 
@@ -67,10 +67,8 @@ class GroupCalls:
         if context.client_txn_version >= 2:
             return called(keep)
         identity = Identity(membership.producer_id, membership.producer_epoch)
-        additions = Additions(groups=frozenset({group}))
-        return called(
-            lambda: self.transactions.add_to_transaction(membership.transactional_id, identity, additions, context)
-        ).then(keep)
+        command = AddOffsets(transactional_id=membership.transactional_id, identity=identity, group_id=group)
+        return called(lambda: self.transactions.add_offsets(command, context)).then(keep)
 
     def commit(self, group: str, offset: int, partition: str = "t-0") -> Pending[int]:
         """OffsetCommit of one offset."""

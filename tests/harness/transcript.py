@@ -25,7 +25,7 @@ from partition_log.state import PRODUCER_EXPIRATION_MS
 from tests.harness.script import Script
 from tests.harness.shelf import MemoryShelf, Shelf
 from tests.harness.world import World, WorldOptions
-from txn_coordinator.shard import EXPIRATION_MS, TwoPhase
+from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 
 _RULER: Final = "----"
 _SETTING: Final = re.compile(r"(modes|producer_epoch_max|expiration_ms|producer_expiration_ms|group_bytes_max): (.*)")

@@ -53,12 +53,19 @@ from tests.harness.payloads import UNREADABLE_PAYLOADS
 from tests.harness.shelf import MemoryShelf, Shelf
 from tests.harness.unwritten import Unwritten
 from tests.harness.workers import HeldWorker
-from txn_coordinator import rules
+from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 from txn_coordinator.counters import COUNTERS, CountersShard
-from txn_coordinator.service import EndTxn, PrepareTransaction
-from txn_coordinator.shard import EXPIRATION_MS, Ended, Initialised, TransactionShard, TwoPhase
+from txn_coordinator.requests import (
+    AddedPartitions,
+    AddPartitions,
+    EndTxn,
+    InitProducerId,
+    PrepareTransaction,
+    Transact,
+)
+from txn_coordinator.shard import Ended, Initialised, TransactionShard
 from txn_coordinator.state import Identity, Transaction
-from txn_coordinator.transact import Transact, TransactResult
+from txn_coordinator.transact import TransactResult
 
 T = TypeVar("T")
 
@@ -79,6 +86,7 @@ class WorldOptions:
     """After how long a partition forgets an idle producer."""
     group_config: GroupConfig = field(default_factory=GroupConfig)
     authorizer: Authorizer = ALLOW_ALL
+    two_phase_commit_enable: bool = True
 
     def limits(self) -> Limits:
         return Limits(producer_epoch_max=self.producer_epoch_max)
@@ -88,6 +96,7 @@ class WorldOptions:
             limits=self.limits(),
             shard_count=self.shard_count,
             two_phase=self.two_phase,
+            two_phase_commit_enable=self.two_phase_commit_enable,
             transactional_id_expiration_ms=self.expiration_ms,
             partitions=PartitionConfig(producer_id_expiration_ms=self.producer_expiration_ms),
             groups=self.group_config,
@@ -162,7 +171,7 @@ class Inside:
         self.sender = core.sender
         self.open_transactions = PartitionTransactions(self.runtime, self.directory)
         self.transactions = core.transactions.service
-        self.transact = core.transactions.transact
+        self.reader = core.transactions.reader
         self.log = core.log.records
         self.topics = core.log.topics
         self.groups = GroupCalls(
@@ -323,20 +332,19 @@ class World:
         keep_prepared: bool = False,
     ) -> Pending[Initialised]:
         """InitProducerId with all that it can be asked."""
-        request = rules.InitRequest(
+        command = InitProducerId(
             transactional_id=transactional_id,
-            txn_timeout_ms=timeout_ms,
+            transaction_timeout_ms=timeout_ms,
             expected=expected,
-            request_id=context.request_id,
-            client_txn_version=context.client_txn_version,
             enable_2pc=enable_2pc,
             keep_prepared=keep_prepared,
         )
-        return called(lambda: self.inside.transactions.init_producer_id(request, context))
+        return called(lambda: self.inside.transactions.init_producer_id(command, context))
 
     def init_plain(self, context: CallContext = ANYBODY) -> Pending[Identity]:
         """InitProducerId without a transactional id."""
-        return called(lambda: self.inside.transactions.new_producer_id(context))
+        command = InitProducerId(transactional_id=None)
+        return called(lambda: self.inside.transactions.init_producer_id(command, context)).map(_identity_of)
 
     def prepare(self, transactional_id: str, identity: Identity, context: CallContext = ANYBODY) -> Pending[Identity]:
         """PrepareTransaction."""
@@ -346,12 +354,10 @@ class World:
     def add(
         self, transactional_id: str, identity: Identity, partitions: Sequence[str], context: CallContext = ANYBODY
     ) -> Pending[bool]:
-        def call() -> Pending[bool]:
-            ordinals = frozenset(self.inside.directory.resolve(*partition_name(name)).ordinal for name in partitions)
-            additions = rules.Additions(partitions=ordinals)
-            return self.inside.transactions.add_to_transaction(transactional_id, identity, additions, context)
-
-        return called(call)
+        command = AddPartitions(
+            transactional_id=transactional_id, identity=identity, partitions=list(map(partition_name, partitions))
+        )
+        return self.inside.transactions.add_partitions(command, context).map(_is_added)
 
     def commit_offset(
         self,
@@ -403,20 +409,13 @@ class World:
         *,
         last_sequences: Sequence[tuple[str, int]] = (),
     ) -> Pending[Ended]:
-        def call() -> Pending[Ended]:
-            request = rules.EndRequest(
-                transactional_id=transactional_id,
-                identity=identity,
-                outcome=outcome,
-                client_txn_version=context.client_txn_version,
-            )
-            claimed = [
-                (self.inside.directory.resolve(*partition_name(name)).ordinal, sequence)
-                for name, sequence in last_sequences
-            ]
-            return self.inside.transactions.end_txn(EndTxn(request=request, last_sequences=claimed), context)
-
-        return called(call)
+        command = EndTxn(
+            transactional_id=transactional_id,
+            identity=identity,
+            outcome=outcome,
+            last_sequences=[(partition_name(name), sequence) for name, sequence in last_sequences],
+        )
+        return called(lambda: self.inside.transactions.end_txn(command, context))
 
     def transact(
         self,
@@ -435,7 +434,7 @@ class World:
             [_client_batch(*batch, now_ms) for batch in contents.batches],
             [_group_offset(*offset) for offset in contents.offsets],
         )
-        return called(lambda: self.inside.transact.transact(command, context))
+        return called(lambda: self.inside.transactions.transact(command, context))
 
     def read(
         self,
@@ -466,7 +465,11 @@ class World:
 
     def describe(self, transactional_id: str) -> Transaction:
         """The durable state of an id. Raises Refused."""
-        return self.inside.transactions.describe(transactional_id)
+        (described,) = self.inside.reader.describe([transactional_id], ANYBODY).result()
+        if described.error is not None:
+            raise described.error
+        assert described.transaction is not None
+        return described.transaction
 
     def remembered(self, partition: str) -> Sequence[tuple[int, ProducerEntry]]:
         """What DescribeProducers tells: producer ids and entries. Raises Refused."""
@@ -519,6 +522,12 @@ def _check_history(store: Store) -> None:
         newest[key[:3] + bytes([row.record_type]) + row.key] = row.value if row.HasField("value") else None
     for state_key, value in newest.items():
         assert store.get(Family.COORDINATOR_STATE, state_key) == value, f"history and state of {state_key!r} differ"
+
+
+def _is_added(added: AddedPartitions) -> bool:
+    if added.error is not None:
+        raise added.error
+    return True
 
 
 def _identity_of(initialised: Initialised) -> Identity:

@@ -117,7 +117,7 @@ def test_a_hanging_transaction_is_told_once_and_so_is_its_end(world: Watched, li
 def test_a_marker_from_outside(world: Watched, lines: Lines) -> None:
     world.opened("billing")
     world.abort("billing")
-    given = world.inside.transactions.new_producer_id(CLIENT)
+    given = world.init_plain(CLIENT)
     world.settle()
     foreigner = given.result()
     world.leave_hanging("t-1", foreigner)

@@ -13,7 +13,7 @@ from tests.harness.memory_store import Damage
 from tests.harness.world import WorldOptions
 from tests.logs.lines import Lines
 from tests.metrics.observed import INTRUDER, LOADER, PARTITION, TOPIC, ObservedWorld
-from txn_coordinator.shard import TwoPhase
+from txn_coordinator.config import TwoPhase
 
 
 @pytest.fixture

@@ -9,10 +9,12 @@ import pytest
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Decision, Operation
+from coordinator_runtime.ports import PartitionName
 from coordinator_server.metrics.transactions import TransactionNumbers
 from tests.harness.world import WorldOptions
 from tests.metrics.observed import INTRUDER, LOADER, PARTITION, TOPIC, ObservedWorld
-from txn_coordinator.shard import TwoPhase
+from txn_coordinator.config import TwoPhase
+from txn_coordinator.requests import AddPartitions
 from txn_coordinator.state import Identity, Transaction, TransactionState, step
 
 COMPLETED = "txn_coordinator_completed_total"
@@ -244,9 +246,10 @@ def test_a_step_that_no_table_allows_is_counted(world: ObservedWorld) -> None:
 def test_a_verification_is_counted_by_what_it_found(world: ObservedWorld) -> None:
     identity = world.opened()
     service = world.inside.transactions
-    own, other = (world.inside.directory.resolve(TOPIC, b"", number).ordinal for number in (0, 1))
+    own, other = (PartitionName(TOPIC, b"", number) for number in (0, 1))
     stale = Identity(identity.producer_id, identity.producer_epoch + 1)
-    for shown, partitions in ((identity, {own}), (identity, {own, other}), (identity, {other}), (stale, {own})):
-        service.verify_partitions("a", shown, frozenset(partitions), LOADER)
+    for shown, names in ((identity, [own]), (identity, [own, other]), (identity, [other]), (stale, [own])):
+        command = AddPartitions(transactional_id="a", identity=shown, partitions=names, verify_only=True)
+        service.add_partitions(command, LOADER)
         world.settle()
     assert service.verifications == {"all": 1, "missing": 2, "refused": 1}

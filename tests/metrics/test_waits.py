@@ -12,7 +12,7 @@ from coordinator_server.metrics.instruments import Histogram
 from coordinator_server.metrics.runtime import RuntimeNumbers
 from tests.harness.world import WorldOptions
 from tests.metrics.observed import TOPIC, ObservedWorld
-from txn_coordinator.shard import TwoPhase
+from txn_coordinator.config import TwoPhase
 from txn_coordinator.state import Identity
 
 METHOD = "InitProducerId"

@@ -75,7 +75,7 @@ def leave_one_hanging(data_dir: Path) -> None:
     """A store with a transaction in t-1 that no coordinator knows."""
     shelf = RocksShelf(data_dir)
     world = Administered(shelf=shelf)
-    given = world.inside.transactions.new_producer_id(CLIENT)
+    given = world.init_plain(CLIENT)
     world.settle()
     orphan: Identity = given.result()
     world.leave_hanging("t-1", orphan)

@@ -12,7 +12,7 @@ from coordinator_runtime.rocks import StoreOptions
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_server.admission import AdmissionLimits
 from coordinator_server.config import Address, Config, ConfigRefused, LoadedConfig, load_config, parse_address
-from txn_coordinator.shard import TwoPhase
+from txn_coordinator.config import TwoPhase
 
 
 @pytest.fixture(autouse=True)

@@ -31,9 +31,10 @@ from partition_log.state import Isolation
 from partition_log.transacted import BatchesAndMarker, BatchWrite
 from tests.simulation import bugs
 from txn_coordinator import codec, rules, state
+from txn_coordinator.config import TwoPhase
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.outcomes import Outcomes
-from txn_coordinator.shard import TransactionShard, TwoPhase
+from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import Transaction
 
 Change = tuple[Any, str, Callable[..., Any]]

@@ -7,7 +7,7 @@ from random import Random
 
 from coordinator_protocol.limits import EPOCH_MAX
 from partition_log.state import PRODUCER_EXPIRATION_MS
-from txn_coordinator.shard import TwoPhase
+from txn_coordinator.config import TwoPhase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

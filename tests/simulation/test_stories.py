@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from partition_log.state import Isolation
 from tests.harness.script import Script
 from tests.harness.world import LogEntry, World, WorldOptions
-from txn_coordinator.shard import TwoPhase
+from txn_coordinator.config import TwoPhase
 
 PRODUCERS = st.sampled_from(("p1", "p2", "p3"))
 IDS = {"p1": "orders", "p2": "orders", "p3": "refunds"}

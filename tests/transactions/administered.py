@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from coordinator_protocol.batch import BatchHeader, Encoding, encode_offsetless
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Operation
-from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext
-from partition_log.foreign_markers import ForeignMarkers
-from partition_log.open_transactions import PartitionTransactions
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import Authorizer, CallContext
 from partition_log.shard import Append
 from tests.harness.shelf import Shelf
 from tests.harness.world import World, WorldOptions, partition_name
-from txn_coordinator.administration import ActResults, Selection, TransactionAdministration
-from txn_coordinator.hanging import Hanging, HangingTransactions
-from txn_coordinator.history import History, TransactionHistory
-from txn_coordinator.owners import ProducerOwners
-from txn_coordinator.shard import TwoPhase
+from txn_coordinator.administration import ActResults, Selection
+from txn_coordinator.config import TwoPhase
+from txn_coordinator.hanging import Hanging
+from txn_coordinator.requests import Description, History
 from txn_coordinator.state import Identity
 
 ADMIN = CallContext(client_id="txnctl", host="10.0.0.9")
@@ -33,26 +33,17 @@ class Administered(World):
         authorizer: Authorizer | None = None,
         shelf: Shelf | None = None,
     ) -> None:
-        super().__init__(WorldOptions(two_phase=two_phase), shelf)
-        self.authorizer = authorizer if authorizer is not None else ALLOW_ALL
+        options = WorldOptions(two_phase=two_phase)
+        super().__init__(options if authorizer is None else replace(options, authorizer=authorizer), shelf)
         self.create_topic("t", 2)
 
     def _start(self) -> None:
         super()._start()
-        inside = self.inside
-        self.owners = ProducerOwners(inside.runtime)
-        opened = PartitionTransactions(inside.runtime, inside.directory)
-        self.hanging = HangingTransactions(inside.runtime, self.owners, opened, inside.markers)
+        admin = self.inside.core.admin
+        self.administration, self.hanging = admin.transactions, admin.hanging
+        self.foreign_markers = self.inside.core.log.foreign_markers
         self.found: list[Hanging] = []
         self.hanging.on_found = self.found.append
-
-    @property
-    def administration(self) -> TransactionAdministration:
-        return TransactionAdministration(self.inside.runtime, self.inside.transactions.shard_key, self.authorizer)
-
-    @property
-    def foreign_markers(self) -> ForeignMarkers:
-        return ForeignMarkers(self.inside.runtime, self.inside.directory, guard=self.owners, authorizer=self.authorizer)
 
     def ready(self, transactional_id: str, context: CallContext = CLIENT) -> Identity:
         """An id that was initialised."""
@@ -82,13 +73,21 @@ class Administered(World):
         return fenced.result()
 
     def history(self, transactional_id: str, limit: int = 20) -> History:
-        found = TransactionHistory(
-            self.inside.runtime, self.shelf.store, self.inside.transactions.shard_key
-        ).last_steps(transactional_id, limit)
+        found = self.asks_history(transactional_id, limit)
         self.settle()
         while not found.is_settled:
             self.tick(0)
         return found.result()
+
+    def asks_history(self, transactional_id: str, limit: int) -> Pending[History]:
+        """The last steps of an id, once they are told."""
+
+        def history_of(described: list[Description]) -> History:
+            (found,) = described
+            assert found.history is not None
+            return found.history
+
+        return self.inside.reader.describe([transactional_id], ADMIN, history_limit=limit).map(history_of)
 
     def ordinal(self, partition: str) -> int:
         return self.inside.directory.resolve(*partition_name(partition)).ordinal

@@ -6,10 +6,10 @@ import pytest
 
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_runtime.ports import AllowAll, CallContext, Permission, ResourceType
-from tests.transactions.administered import ABORT, CLIENT, COMMIT, Administered
+from tests.transactions.administered import ABORT, ADMIN, CLIENT, COMMIT, Administered
 from txn_coordinator import administration
 from txn_coordinator.administration import ActResults
-from txn_coordinator.shard import TwoPhase
+from txn_coordinator.config import TwoPhase
 from txn_coordinator.state import Identity, TransactionState
 
 BOTH = pytest.mark.parametrize("two_phase", list(TwoPhase))
@@ -175,7 +175,7 @@ def test_a_selection_that_is_none_is_refused(fields: dict[str, object], said: st
 
 class NotSecret(AllowAll):
     def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool:
-        return (permission, name) != (Permission.WRITE, "secret")
+        return (context, permission, name) != (ADMIN, Permission.WRITE, "secret")
 
 
 def test_only_ids_that_the_caller_may_write_are_touched() -> None:

@@ -203,7 +203,7 @@ async def test_members_of_a_batch_are_independent(api: Api) -> None:
     ] == [
         ("a", 0, [0]),
         ("b", ErrorCode.PRODUCER_FENCED, [ErrorCode.PRODUCER_FENCED]),
-        ("", ErrorCode.INVALID_REQUEST, []),
+        ("", ErrorCode.INVALID_REQUEST, [ErrorCode.INVALID_REQUEST]),
         ("b", 0, [0]),  # a topic without partitions names none
         ("a", 0, [0]),
         ("b", 0, [0]),
@@ -227,14 +227,18 @@ async def test_members_of_a_batch_are_independent(api: Api) -> None:
 
 
 async def test_a_batch_that_is_also_a_single_request_or_too_large_is_refused(api: Api) -> None:
+    member = _Member(transactional_id="b", topics=[_Topic(topic="t", partitions=[1])])
     for request, said in (
-        (transaction_pb2.AddPartitionsToTxnRequest(transactional_id="a", transactions=[_Member()]), "not both"),
-        (transaction_pb2.AddPartitionsToTxnRequest(transactions=[_Member()] * 1_001), "1001 transactions"),
+        (transaction_pb2.AddPartitionsToTxnRequest(transactional_id="a", transactions=[member]), "not both"),
+        (transaction_pb2.AddPartitionsToTxnRequest(transactions=[member] * 1_001), "1001 transactions"),
     ):
         reply = await api.transactions.AddPartitionsToTxn(request)
         assert reply.error_code == ErrorCode.INVALID_REQUEST
         assert said in reply.error_message
-        assert not reply.transactions
+        assert len(reply.transactions) == len(request.transactions)
+        for each in reply.transactions:
+            assert (each.transactional_id, each.error_code) == ("b", ErrorCode.INVALID_REQUEST)
+            assert [(result.partition, result.error_code) for result in each.results] == [(1, each.error_code)]
 
 
 async def test_nothing_hangs_and_what_is_owned_is_not_aborted_by_partition(api: Api) -> None:

@@ -14,7 +14,7 @@ from partition_log import foreign_markers
 from partition_log.foreign_markers import DecidedMarker, WriteTxnMarkers
 from tests.harness.world import partition_name
 from tests.transactions.administered import ABORT, ADMIN, CLIENT, COMMIT, Administered
-from txn_coordinator.shard import TwoPhase
+from txn_coordinator.config import TwoPhase
 from txn_coordinator.state import Identity
 
 
@@ -24,7 +24,7 @@ class Elsewhere(Administered):
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)
-        given = self.inside.transactions.new_producer_id(CLIENT)
+        given = self.init_plain(CLIENT)
         self.settle()
         self.identity = given.result()
         identity = self.ready("here")
@@ -96,7 +96,7 @@ def test_the_table_of_acceptance() -> None:
 
 def test_several_markers_of_a_producer_merge_and_every_partition_answers_for_itself() -> None:
     world = Elsewhere()
-    other = world.inside.transactions.new_producer_id(CLIENT)
+    other = world.init_plain(CLIENT)
     world.settle()
     elsewhere = {"producer_id": other.result().producer_id}
     answered = world.write(

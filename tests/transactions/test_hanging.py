@@ -10,8 +10,9 @@ from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_runtime.ports import OpenInPartition
 from tests.transactions.administered import ADMIN, CLIENT, COMMIT, Administered
 from tests.transactions.world_of_one import PRODUCER_ID, transaction
+from txn_coordinator.config import TwoPhase
 from txn_coordinator.hanging import AUDIT_PAUSE_MS, Hanging, HangingReason, judge, marker_for
-from txn_coordinator.shard import TwoPhase
+from txn_coordinator.owners import ProducerOwners
 from txn_coordinator.state import IDLE, PREPARED, Identity, TransactionState
 
 OPENED = OpenInPartition(1, PRODUCER_ID, 5, 3, 40, 1_000)
@@ -84,7 +85,7 @@ def hanging_world() -> tuple[Administered, Identity]:
     """`a` has a transaction open in t-0, and a producer that no id has hangs there behind it, and in t-1."""
     world = Administered()
     world.opened("a")
-    orphan = world.inside.transactions.new_producer_id(CLIENT)
+    orphan = world.init_plain(CLIENT)
     world.settle()
     identity = orphan.result()
     for partition in ("t-0", "t-1"):
@@ -172,12 +173,12 @@ def test_a_deleted_topic_leaves_nothing_hanging() -> None:
 def test_a_producer_id_has_its_owner_through_rotation_and_crash() -> None:
     world = Administered()
     identity = world.ready("a")
-    owner = world.owners.owner_of(identity.producer_id)
+    owner = ProducerOwners(world.inside.runtime).owner_of(identity.producer_id)
     assert owner is not None
     assert owner.transactional_id == "a"
     world.crash()
     world.settle()
-    owner = world.owners.owner_of(identity.producer_id)
+    owner = ProducerOwners(world.inside.runtime).owner_of(identity.producer_id)
     assert owner is not None
     assert owner.transactional_id == "a"
-    assert world.owners.owner_of(identity.producer_id + 1) is None
+    assert ProducerOwners(world.inside.runtime).owner_of(identity.producer_id + 1) is None

@@ -7,8 +7,8 @@ import pytest
 from tests.conformance.transactions.room import EIGHT_DAYS_MS
 from tests.transactions.administered import ABORT, CLIENT, COMMIT, RIVAL, Administered
 from txn_coordinator import history
+from txn_coordinator.config import TwoPhase
 from txn_coordinator.history import Step
-from txn_coordinator.shard import TwoPhase
 
 
 def told(step: Step) -> tuple[str, str, str]:
@@ -85,14 +85,10 @@ def test_the_newest_steps_are_told_and_whether_there_are_more() -> None:
 def test_nothing_is_told_that_a_crash_could_take_back() -> None:
     world = Administered(TwoPhase.SPLIT)
     identity = world.opened("a")
-    asked = history.TransactionHistory(
-        world.inside.runtime, world.shelf.store, world.inside.transactions.shard_key
-    ).last_steps("a", 10)
+    asked = world.asks_history("a", 10)
     assert [told(step)[0] for step in asked.result().steps] == ["Ongoing", "Empty"]
     world.end("a", identity, ABORT, CLIENT)
-    asked = history.TransactionHistory(
-        world.inside.runtime, world.shelf.store, world.inside.transactions.shard_key
-    ).last_steps("a", 10)
+    asked = world.asks_history("a", 10)
     assert not asked.is_settled
     world.flush()
     assert [told(step)[0] for step in asked.result().steps] == ["PrepareAbort", "Ongoing", "Empty"]

@@ -6,9 +6,10 @@ import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Outcome
+from coordinator_runtime.ports import CallContext
 from tests.harness.world import World, WorldOptions
-from txn_coordinator.service import Listing, TransactionFilter
-from txn_coordinator.shard import TwoPhase
+from txn_coordinator.config import TwoPhase
+from txn_coordinator.requests import Listing, TransactionFilter
 from txn_coordinator.state import Identity
 
 
@@ -37,7 +38,7 @@ def init(world: World, transactional_id: str) -> Identity:
 
 
 def listed(world: World, wanted: TransactionFilter) -> list[str]:
-    listing: Listing = world.inside.transactions.list(wanted, world.clock.wall_ms())
+    listing: Listing = world.inside.reader.list(wanted, CallContext())
     return [transaction.transactional_id for transaction in listing.transactions]
 
 
@@ -51,7 +52,7 @@ def test_states_are_matched_by_their_names(world: World) -> None:
 
 
 def test_unknown_states_are_named_and_match_nothing(world: World) -> None:
-    listing = world.inside.transactions.list(TransactionFilter(states=["Opne", "Dead"]), world.clock.wall_ms())
+    listing = world.inside.reader.list(TransactionFilter(states=["Opne", "Dead"]), CallContext())
     assert listing.unknown_states == ["Opne"], "Dead is a name, of a state that nothing is ever in"
     assert listing.transactions == []
 

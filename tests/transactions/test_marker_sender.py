@@ -9,10 +9,11 @@ import pytest
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Decision, Operation
-from coordinator_runtime.ports import MarkerPort
+from coordinator_runtime.ports import CallContext, MarkerPort
 from tests.harness.world import World, WorldOptions
+from txn_coordinator.config import TwoPhase
 from txn_coordinator.marker_sender import RETRY_MS_FIRST, RETRY_MS_MAX
-from txn_coordinator.shard import TransactionShard, TwoPhase
+from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import Identity
 
 
@@ -152,10 +153,15 @@ def test_complete_is_owed_as_the_markers_are(world: World, monkeypatch: pytest.M
 def test_describing_a_decided_transaction_shows_what_waits(world: World, stubborn: Stubborn) -> None:
     stubborn.refusals[1] = 1
     commit(world, "orders", ["t-0", "t-1"])
-    service = world.inside.transactions
-    assert service.partitions_waiting(world.describe("orders")) == {0, 1}
+    assert waiting(world, "orders") == [0, 1]
     world.settle()
-    assert service.partitions_waiting(world.describe("orders")) == {1}
+    assert waiting(world, "orders") == [1]
     world.tick(RETRY_MS_FIRST)
     world.settle()
-    assert service.partitions_waiting(world.describe("orders")) == frozenset()
+    assert waiting(world, "orders") == []
+
+
+def waiting(world: World, transactional_id: str) -> list[int]:
+    """The partitions that DescribeTransactions tells."""
+    (described,) = world.inside.reader.describe([transactional_id], CallContext()).result()
+    return sorted(ref.partition for ref in described.partitions)

@@ -22,9 +22,10 @@ from tests.transactions.world_of_one import (
 )
 from txn_coordinator import rules
 from txn_coordinator.codec import TransactionCodec
+from txn_coordinator.config import TwoPhase
 from txn_coordinator.outcomes import Contribution
 from txn_coordinator.records import TransactionChanged
-from txn_coordinator.shard import Decision, PlacedTransact, TransactionShard, TwoPhase
+from txn_coordinator.shard import Decision, PlacedTransact, TransactionShard
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction, TransactionState
 
 _NOBODY = Identity(NO_PRODUCER_ID, NO_EPOCH)

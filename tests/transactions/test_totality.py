@@ -27,9 +27,10 @@ from tests.transactions.world_of_one import (
 )
 from txn_coordinator import rules
 from txn_coordinator.codec import TransactionCodec
+from txn_coordinator.config import TwoPhase
 from txn_coordinator.outcomes import Contribution
 from txn_coordinator.records import TransactionChanged
-from txn_coordinator.shard import PlacedTransact, TransactionShard, TwoPhase
+from txn_coordinator.shard import PlacedTransact, TransactionShard
 from txn_coordinator.state import (
     COMPLETE,
     LEGAL_STEPS,

@@ -12,8 +12,9 @@ from coordinator_runtime.store import CommitGroup
 from tests.harness.world import World, WorldOptions
 from tests.transactions.administered import Administered
 from txn_coordinator.codec import TRANSACTION_TYPE
+from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 from txn_coordinator.owners import ProducerOwners
-from txn_coordinator.shard import EXPIRATION_MS, TransactionShard, TwoPhase
+from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import Identity
 
 UNKNOWN = 77
@@ -74,7 +75,7 @@ def test_it_is_refused_with_the_reason_and_its_shard_serves(world: World) -> Non
     world.settle()
     assert produced.result().error.code is ErrorCode.KAFKA_STORAGE_ERROR
     with pytest.raises(Refused, match="state 77"):
-        world.inside.transactions.describe("newer")
+        world.describe("newer")
     world.tick(EXPIRATION_MS + 100_000)
     assert stored_row(world, "newer") == row, "neither aborted nor forgotten: it is as it was stored"
 

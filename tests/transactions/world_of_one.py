@@ -11,10 +11,11 @@ from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, Turn
 from coordinator_runtime.timeline import Journal
+from txn_coordinator.config import TwoPhase
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.events import TransactionRanThrough, TransactionStepped
 from txn_coordinator.records import ProducerIdBlockTaken, TransactionChanged
-from txn_coordinator.shard import TransactionShard, TwoPhase
+from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, PREPARED, Identity, Transaction, TransactionState
 
 KEY = ShardKey(Coordinator.TRANSACTIONS, 0)

@@ -10,8 +10,9 @@ import pytest_asyncio
 from coordinator_api.v1 import log_pb2, log_pb2_grpc, transaction_pb2, transaction_pb2_grpc
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Refused
 from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext, Permission, ResourceType
-from coordinator_server.wire.transactions.servicer import TwoPhaseCommit
 from tests.harness.in_process import InProcessServer, in_process_server
+from tests.harness.world import World, WorldOptions
+from txn_coordinator.state import Identity
 
 _Init = transaction_pb2.InitProducerIdRequest
 _Prepare = transaction_pb2.PrepareTransactionRequest
@@ -133,10 +134,12 @@ class Without:
     ],
 )
 def test_switched_off_and_not_allowed_are_the_same(authorizer: Authorizer, is_enabled: bool, is_allowed: bool) -> None:
-    policy = TwoPhaseCommit(authorizer, is_enabled)
+    world = World(WorldOptions(authorizer=authorizer, two_phase_commit_enable=is_enabled))
+    initialised = world.recover("x", enable_2pc=True)
+    world.settle()
     if is_allowed:
-        policy.require(CallContext(), "x")
+        assert initialised.result().identity == Identity(0, 0)
         return
     with pytest.raises(Refused) as refused:
-        policy.require(CallContext(), "x")
+        initialised.result()
     assert refused.value.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

@@ -1,4 +1,4 @@
-"""Between the messages of AdminService and the values of the transaction coordinator."""
+"""Between the messages of AdminService and the values of the transaction coordinator. Nothing is checked here."""
 
 from __future__ import annotations
 
@@ -6,15 +6,28 @@ from collections.abc import Iterable
 
 from coordinator_api.v1 import admin_pb2
 from coordinator_protocol.errors import Method
-from coordinator_runtime.ports import TopicCatalog
+from coordinator_protocol.limits import Limits
+from coordinator_protocol.version import VERSION
+from coordinator_runtime.ports import PartitionName
 from coordinator_server.wire.edge import set_error
-from txn_coordinator.administration import ActResult, ActResults, Selection
-from txn_coordinator.hanging import Hanging
-from txn_coordinator.state import TransactionState
+from txn_coordinator.administration import AbortHanging, ActResult, ActResults, HangingTransaction, Selection
+
+
+def limits_response(limits: Limits) -> admin_pb2.LimitsResponse:
+    return admin_pb2.LimitsResponse(
+        transactional_id_bytes_max=limits.transactional_id_bytes_max,
+        group_id_bytes_max=limits.group_id_bytes_max,
+        topic_name_length_max=limits.topic_name_length_max,
+        partitions_per_topic_max=limits.partitions_per_topic_max,
+        partitions_per_transaction_max=limits.partitions_per_transaction_max,
+        batch_bytes_max=limits.batch_bytes_max,
+        message_bytes_max=limits.message_bytes_max,
+        transaction_max_timeout_ms=limits.transaction_max_timeout_ms,
+        server_version=VERSION,
+    )
 
 
 def selection(message: admin_pb2.TransactionSelector) -> Selection:
-    """The selection, unchecked."""
     return Selection(
         transactional_ids=message.transactional_ids,
         prefix=message.transactional_id_prefix,
@@ -22,38 +35,47 @@ def selection(message: admin_pb2.TransactionSelector) -> Selection:
     )
 
 
-def act_results(method: Method, done: ActResults, now_ms: int) -> list[admin_pb2.TransactionActResult]:
-    """What was done to each id. Ages are those at the time of the request."""
-    return [_act_result(method, result, now_ms) for result in done.results]
+def aborted_response(done: ActResults) -> admin_pb2.AbortTransactionsResponse:
+    results = [_act_result(Method.ABORT_TRANSACTIONS, result) for result in done.results]
+    return admin_pb2.AbortTransactionsResponse(results=results, remaining=done.remaining)
 
 
-def _act_result(method: Method, result: ActResult, now_ms: int) -> admin_pb2.TransactionActResult:
+def fenced_response(done: ActResults) -> admin_pb2.FenceProducersResponse:
+    results = [_act_result(Method.FENCE_PRODUCERS, result) for result in done.results]
+    return admin_pb2.FenceProducersResponse(results=results, remaining=done.remaining)
+
+
+def _act_result(method: Method, result: ActResult) -> admin_pb2.TransactionActResult:
     message = admin_pb2.TransactionActResult(transactional_id=result.transactional_id)
     if result.error is not None:
         set_error(message, method, result.error)
     if result.acted is not None:
-        before = result.acted.before
-        message.state = before.state.api_name
+        message.state = result.acted.before.state.api_name
         message.fenced_producer_id, message.fenced_producer_epoch = result.acted.fenced
-        if before.state is TransactionState.ONGOING:
-            message.age_ms = max(0, now_ms - before.start_ms)
-            message.partitions = len(before.partitions)
+        if result.age_ms is not None:
+            message.age_ms = result.age_ms
+            message.partitions = len(result.acted.before.partitions)
     return message
 
 
-def hanging_transactions(
-    found: Iterable[Hanging], catalog: TopicCatalog, now_ms: int
-) -> list[admin_pb2.HangingTransaction]:
-    """By topic, partition and offset. Those of a topic that is being deleted are left out: they go with it."""
-    messages = [message for hanging in found if (message := _hanging(hanging, catalog, now_ms)) is not None]
-    return sorted(messages, key=lambda each: (each.topic, each.partition, each.start_offset))
+def abort_hanging(message: admin_pb2.AbortHangingTransactionsRequest) -> AbortHanging:
+    return AbortHanging(
+        partition=PartitionName(message.topic, message.topic_id, message.partition),
+        producer_id=message.producer_id if message.HasField("producer_id") else None,
+        dry_run=message.dry_run,
+    )
 
 
-def _hanging(hanging: Hanging, catalog: TopicCatalog, now_ms: int) -> admin_pb2.HangingTransaction | None:
-    opened, owner = hanging.opened, hanging.owner
-    ref = catalog.by_ordinal(opened.ordinal)
-    if ref is None:
-        return None
+def hanging_response(found: Iterable[HangingTransaction]) -> admin_pb2.ListHangingTransactionsResponse:
+    return admin_pb2.ListHangingTransactionsResponse(transactions=map(_hanging, found))
+
+
+def hanging_aborted_response(found: Iterable[HangingTransaction]) -> admin_pb2.AbortHangingTransactionsResponse:
+    return admin_pb2.AbortHangingTransactionsResponse(aborted=map(_hanging, found))
+
+
+def _hanging(found: HangingTransaction) -> admin_pb2.HangingTransaction:
+    ref, opened, owner = found.ref, found.hanging.opened, found.hanging.owner
     return admin_pb2.HangingTransaction(
         topic=ref.topic,
         topic_id=ref.topic_id,
@@ -62,7 +84,7 @@ def _hanging(hanging: Hanging, catalog: TopicCatalog, now_ms: int) -> admin_pb2.
         producer_epoch=opened.producer_epoch,
         start_offset=opened.first_offset,
         start_ms=opened.started_ms,
-        age_ms=max(0, now_ms - opened.started_ms),
-        reason=hanging.reason.value,
+        age_ms=found.age_ms,
+        reason=found.hanging.reason.value,
         transactional_id="" if owner is None else owner.transactional_id,
     )

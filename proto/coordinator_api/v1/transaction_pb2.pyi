@@ -352,7 +352,11 @@ class AddPartitionsToTxnResponse(_message.Message):
     RESULTS_FIELD_NUMBER: _builtins.int
     TRANSACTIONS_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
-    """The error of the whole request; results then repeat it for every partition that exists."""
+    """The error of the whole request. Then every result has an error too: where partitions are at fault, those have their
+    own, and the others OPERATION_NOT_ATTEMPTED; else all repeat this one, and so do the transactions of a batch. Only a
+    request that the server did not look at has no results: its header is malformed, or the server is loading, is
+    stopping or has no room for it.
+    """
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
     throttle_ms: _builtins.int
@@ -393,7 +397,7 @@ class AddPartitionsToTxnTransactionResult(_message.Message):
     RESULTS_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
     error_code: _common_pb2.ErrorCode.ValueType
-    """The error of this transaction; results then repeat it for every partition that exists."""
+    """The error of this transaction; results then say so as in AddPartitionsToTxnResponse."""
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
     @_builtins.property
@@ -428,7 +432,7 @@ class AddPartitionsToTxnResult(_message.Message):
     topic_id: _builtins.bytes
     partition: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
-    """OPERATION_NOT_ATTEMPTED where another partition of the request was refused."""
+    """OPERATION_NOT_ATTEMPTED where only other partitions of the request are at fault."""
     error_class: _common_pb2.ErrorClass.ValueType
     def __init__(
         self,

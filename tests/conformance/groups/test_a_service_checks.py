@@ -7,11 +7,10 @@ from typing import Any
 from coordinator_api.v1 import group_pb2, transaction_pb2
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.hashing import java_string_hash, shard_of
-from coordinator_runtime.ports import ALLOW_ALL, CallContext
+from coordinator_runtime.ports import CallContext
 from coordinator_server.wire.transactions.servicer import NodeAddress, TransactionServicer
 from tests.conformance.groups.cases import case
 from tests.groups.classic.members import DELAY_MS, GROUP, OK, ClassicRoom, code
-from txn_coordinator.history import TransactionHistory
 
 
 @case(1, differs="nothing listens before the server has started; one that stops answers as the row has it")
@@ -53,14 +52,7 @@ HASHES_TO_MINIMUM = "polygenelubricants"
 
 def found_shards(room: ClassicRoom, group_ids: list[str]) -> list[Any]:
     inside = room.inside
-    servicer = TransactionServicer(
-        inside.transactions,
-        inside.transact,
-        catalog=inside.directory,
-        authorizer=ALLOW_ALL,
-        address=NodeAddress(1, "here", 7070),
-        history=TransactionHistory(inside.runtime, room.store, inside.transactions.shard_key),
-    )
+    servicer = TransactionServicer(inside.transactions, inside.reader, NodeAddress(1, "here", 7070))
     request = transaction_pb2.FindCoordinatorRequest(
         key_type=transaction_pb2.COORDINATOR_KEY_TYPE_GROUP, keys=group_ids
     )

@@ -13,7 +13,7 @@ from group_coordinator.committed.offsets import Offsets
 from tests.conformance.groups.cases import case
 from tests.groups.committed.room import ABORT, COMMIT, GROUP, OK, OffsetRoom, Producer, code, identity
 from tests.groups.room import RoomOptions
-from txn_coordinator.shard import TwoPhase
+from txn_coordinator.config import TwoPhase
 
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
 

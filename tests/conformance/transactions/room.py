@@ -25,19 +25,17 @@ from coordinator_server.transport import Dispatcher
 from coordinator_server.wire.log.servicer import LogServicer
 from coordinator_server.wire.transactions.servicer import NodeAddress, TransactionServicer
 from partition_log.foreign_markers import ForeignMarkers
-from partition_log.markers import PartitionMarkers
 from partition_log.service import LogService
 from partition_log.state import PRODUCER_EXPIRATION_MS
 from tests.harness.payloads import checks_here
 from tests.harness.world import LogEntry, World, WorldOptions, partition_name
+from txn_coordinator.config import TransactionConfig, TwoPhase
 from txn_coordinator.counters import COUNTERS
-from txn_coordinator.history import TransactionHistory
 from txn_coordinator.loading import leave_markers_to_the_next_load
 from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.owners import ProducerOwners
-from txn_coordinator.rules import InitRequest
-from txn_coordinator.service import TransactionService
-from txn_coordinator.shard import TwoPhase
+from txn_coordinator.reading import TransactionReader
+from txn_coordinator.service import TransactionRouter, TransactionService
 from txn_coordinator.state import Identity, Transaction
 from txn_coordinator.verifier import CoordinatorVerifier
 
@@ -146,15 +144,28 @@ class Room(World):
             return int(error.code)
 
     def servicer(self, authorizer: Authorizer | None = None) -> TransactionServicer:
-        """The edge, for what is decided there."""
-        return TransactionServicer(
-            self.inside.transactions,
-            self.inside.transact,
-            catalog=self.inside.directory,
-            authorizer=authorizer if authorizer is not None else ALLOW_ALL,
-            address=NodeAddress(1, "here", 7070),
-            history=TransactionHistory(self.inside.runtime, self.shelf.store, self.inside.transactions.shard_key),
+        """The calls of clients as messages. Two-phase commit is switched off."""
+        return TransactionServicer(*self._services(authorizer=authorizer), NodeAddress(1, "here", 7070))
+
+    def _services(
+        self, *, authorizer: Authorizer | None = None, shard_count: int | None = None
+    ) -> tuple[TransactionService, TransactionReader]:
+        """Those of the world, but for this."""
+        inside, options = self.inside, self.options
+        ports = inside.transactions.ports
+        if authorizer is not None:
+            ports = replace(ports, authorizer=authorizer)
+        router = TransactionRouter(shard_count or options.shard_count)
+        reader = TransactionReader(
+            inside.runtime,
+            self.shelf.store,
+            router,
+            sender=inside.sender,
+            catalog=inside.directory,
+            authorizer=ports.authorizer,
         )
+        config = TransactionConfig(limits=options.limits())
+        return TransactionService(inside.runtime, router, config, ports), reader
 
     def log_servicer(self, authorizer: Authorizer | None = None) -> LogServicer:
         """The edge of the partitions."""
@@ -188,15 +199,8 @@ class Room(World):
     def owns_few_shards(self) -> None:
         """From now on there are more shards than this server serves: SERVED_ELSEWHERE is not its own."""
         inside = self.inside
-        elsewhere = TransactionService(
-            inside.runtime,
-            limits=self.options.limits(),
-            shard_count=64,
-            sender=inside.sender,
-            sequences=PartitionMarkers(inside.directory),
-        )
-        assert elsewhere.shard_key(SERVED_ELSEWHERE).number >= self.options.shard_count
-        inside.transactions = elsewhere
+        inside.transactions, inside.reader = self._services(shard_count=64)
+        assert inside.transactions.shard_key(SERVED_ELSEWHERE).number >= self.options.shard_count
 
     def described(self, transactional_id: str = "orders") -> Transaction:
         return self.describe(transactional_id)
@@ -259,20 +263,9 @@ class Client:
     def sends_init(
         self, *, expected: Identity | None = None, timeout_ms: int = TIMEOUT_MS, **more: Any
     ) -> Pending[Any]:
-        request = InitRequest(
-            transactional_id=self.transactional_id,
-            txn_timeout_ms=timeout_ms,
-            expected=expected,
-            client_txn_version=self.version,
-            **more,
-        )
-        try:
-            initialised = self.room.inside.transactions.init_producer_id(request, self.context)
-            return initialised.map(lambda reply: getattr(reply, "identity", reply))
-        except CoordinatorError as error:
-            refused: Pending[Any] = Pending()
-            refused.fail(error)
-            return refused
+        room = self.room
+        recovered = room.recover(self.transactional_id, self.context, timeout_ms=timeout_ms, expected=expected, **more)
+        return recovered.map(lambda reply: reply.identity)
 
     def init(self, *, expected: Identity | None = None, timeout_ms: int = TIMEOUT_MS, **more: Any) -> Any:
         """The identity, which it goes on with."""
@@ -281,15 +274,16 @@ class Client:
 
     def keep(self, *, enable_2pc: bool = True, **more: Any) -> Any:
         """The identity of the transaction that was kept, or None if none was open; it goes on with the client's."""
-        request = InitRequest(
-            transactional_id=self.transactional_id,
-            txn_timeout_ms=TIMEOUT_MS,
-            client_txn_version=self.version,
-            enable_2pc=enable_2pc,
-            keep_prepared=True,
-            **more,
+        answer = self.room.told(
+            self.room.recover(
+                self.transactional_id,
+                self.context,
+                timeout_ms=TIMEOUT_MS,
+                enable_2pc=enable_2pc,
+                keep_prepared=True,
+                **more,
+            )
         )
-        answer = self.room.asked(lambda: self.room.inside.transactions.init_producer_id(request, self.context))
         if isinstance(answer, int):
             return answer
         self._becomes(answer.identity)

@@ -24,7 +24,7 @@ def test_an_empty_id_is_refused_every_time() -> None:
 @case(2)
 def test_without_an_id_every_call_gets_the_next_producer_id() -> None:
     room = Room()
-    first, second = (room.told(room.inside.transactions.new_producer_id(NOW)) for _ in range(2))
+    first, second = (room.told(room.init_plain(NOW)) for _ in range(2))
     assert second == Identity(first.producer_id + 1, 0)
     assert first.producer_epoch == 0
 

@@ -266,7 +266,7 @@ def foreign(room: Room, *partitions: int, denies: Denies | None = None) -> list[
     """What each partition answers to a marker over the wire, of a producer that has no transactional id here; or the
     one number when the whole call is refused."""
     room.ongoing().commit()
-    producer = room.told(room.inside.transactions.new_producer_id(NOW))
+    producer = room.told(room.init_plain(NOW))
     control = log_pb2.ControlMarker(txn_epoch=0, next_epoch=1, coordinator_epoch=1, csn=1)
     request = log_pb2.WriteTxnMarkersRequest(
         markers=[

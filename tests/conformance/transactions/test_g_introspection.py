@@ -10,12 +10,13 @@ import pytest
 from coordinator_api.v1 import common_pb2, log_pb2, transaction_pb2
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, Refused, error_class
 from coordinator_protocol.producer_ids import PLAIN_PRODUCER_IDS_FROM, PRODUCER_ID_MAX
+from coordinator_runtime.ports import CallContext
 from coordinator_runtime.timeline import Journal
 from tests.conformance.transactions.cases import case, not_drivable
 from tests.conformance.transactions.room import ABORT, COMMIT, NOW, TIMEOUT_MS, Denies, Room
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.records import ProducerIdBlockTaken
-from txn_coordinator.service import TransactionFilter
+from txn_coordinator.requests import TransactionFilter
 from txn_coordinator.state import Identity
 
 _Describe = transaction_pb2.DescribeTransactionsRequest
@@ -97,7 +98,7 @@ def test_listing_with_filters() -> None:
     room.clock.advance(1_000)
     room.ongoing("late")
     for fields, expected in FILTERS:
-        listing = room.inside.transactions.list(TransactionFilter(**fields), room.clock.wall_ms())
+        listing = room.inside.reader.list(TransactionFilter(**fields), CallContext())
         assert " ".join(found.transactional_id for found in listing.transactions) == expected, fields
         assert list(listing.unknown_states) == [name for name in fields.get("states", ()) if name == "Sleeping"]
 
@@ -161,12 +162,12 @@ def test_producer_ids_never_wrap() -> None:
 @case(234, differs="the next block is stored with the first use of it, so nobody ever waits for one (14)")
 def test_producer_ids_of_three_blocks_are_distinct_and_none_is_skipped() -> None:
     room = Room()
-    pending = [room.inside.transactions.new_producer_id(NOW) for _ in range(3_000)]
+    pending = [room.init_plain(NOW) for _ in range(3_000)]
     room.settle()
     first = PLAIN_PRODUCER_IDS_FROM
     assert [each.result() for each in pending] == [Identity(first + number, 0) for number in range(3_000)]
     room.crash()
-    assert room.told(room.inside.transactions.new_producer_id(NOW)) == Identity(first + 3_000, 0)
+    assert room.told(room.init_plain(NOW)) == Identity(first + 3_000, 0)
 
 
 not_drivable(235, "the block is a record of the operation that needs it: there is no request for one that could fail")

@@ -13,7 +13,7 @@ from tests.conformance.transactions.cases import case, not_drivable
 from tests.conformance.transactions.room import Room
 from tests.groups.committed.room import ABORT, COMMIT, GROUP, OK, OffsetRoom, code, identity
 from tests.harness.world import World
-from txn_coordinator.shard import TwoPhase
+from txn_coordinator.config import TwoPhase
 
 FAIL_STOP = "design 5: an append never fails in place, the process ends (fail-stop)"
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from coordinator_api.v1 import transaction_pb2
+from coordinator_runtime.ports import CallContext
 from coordinator_server.metrics.transactions import TransactionNumbers
 from tests.conformance.transactions.cases import both_versions, case
 from tests.conformance.transactions.room import EXHAUSTED, NOW, TIMEOUT_MS, Client, Room
-from txn_coordinator.service import TransactionFilter
+from txn_coordinator.requests import TransactionFilter
 from txn_coordinator.state import Identity
 
 A_YEAR_MS = 365 * 24 * 3_600_000
@@ -198,7 +199,7 @@ def test_a_forgotten_participant_is_seen() -> None:
     for _ in range(2):
         room.tick(AN_HOUR_MS + 1)
         now_ms = room.clock.wall_ms()
-        found = room.inside.transactions.list(TransactionFilter(open_longer_than_ms=AN_HOUR_MS), now_ms).transactions
+        found = room.inside.reader.list(TransactionFilter(open_longer_than_ms=AN_HOUR_MS), CallContext()).transactions
         ages.append([now_ms - transaction.start_ms for transaction in found])
         assert gauge.snapshot(now_ms)["txn_coordinator_oldest_open_age_seconds"] == {(): ages[-1][0] / 1_000}
     assert ages == [[AN_HOUR_MS + 1], [2 * AN_HOUR_MS + 2]]

@@ -8,12 +8,13 @@ import pytest
 
 from coordinator_api.v1 import transaction_pb2
 from coordinator_protocol.errors import UnknownOutcome
+from coordinator_runtime.ports import CallContext
 from coordinator_runtime.rocks import open_store
 from coordinator_runtime.store import StoreFailed, StoreRefused
 from tests.conformance.transactions.cases import both_versions, case
 from tests.conformance.transactions.room import COMMIT, EXHAUSTED, NOW, TIMEOUT_MS, Room
 from tests.conformance.transactions.test_d_completion import away, marker, send
-from txn_coordinator.service import TransactionFilter
+from txn_coordinator.requests import TransactionFilter
 from txn_coordinator.state import Identity
 
 TEN_MINUTES_MS = 600_000
@@ -156,7 +157,7 @@ def test_an_idle_id_is_not_listed_as_old() -> None:
     room.ready()
     room.tick(2 * 3_600_000)
     wanted = TransactionFilter(open_longer_than_ms=3_600_000)
-    assert not room.inside.transactions.list(wanted, room.clock.wall_ms()).transactions
+    assert not room.inside.reader.list(wanted, CallContext()).transactions
 
 
 @case(294)

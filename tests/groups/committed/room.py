@@ -21,9 +21,8 @@ from coordinator_runtime.ports import CallContext
 from group_coordinator.committed.offsets import OffsetCounts, Offsets
 from group_coordinator.committed.participant import GroupMarkers
 from tests.groups.consumer.mixed import MixedRoom
-from txn_coordinator import rules
-from txn_coordinator.service import EndTxn
-from txn_coordinator.state import Identity
+from txn_coordinator.requests import AddOffsets, EndTxn, InitProducerId
+from txn_coordinator.state import Identity, Transaction
 
 OK = ErrorCode.NONE
 GROUP = "g"
@@ -170,10 +169,8 @@ class Producer:
         return CallContext(client_txn_version=self.version)
 
     def init(self) -> None:
-        request = rules.InitRequest(
-            transactional_id=self.transactional_id, txn_timeout_ms=60_000, client_txn_version=self.version
-        )
-        initialised = self.room.inside.transactions.init_producer_id(request, self.context)
+        command = InitProducerId(transactional_id=self.transactional_id, transaction_timeout_ms=60_000)
+        initialised = self.room.inside.transactions.init_producer_id(command, self.context)
         self.room.settle()
         self.identity = initialised.result().identity
 
@@ -199,22 +196,15 @@ class Producer:
 
     def adds(self, group_id: str = GROUP) -> None:
         """AddOffsetsToTxn."""
-        additions = rules.Additions(groups=frozenset({group_id}))
-        added = self.room.inside.transactions.add_to_transaction(
-            self.transactional_id, self.identity, additions, self.context
-        )
+        command = AddOffsets(transactional_id=self.transactional_id, identity=self.identity, group_id=group_id)
+        added = self.room.inside.transactions.add_offsets(command, self.context)
         self.room.settle()
         added.result()
 
     def end(self, outcome: Outcome) -> Pending[Any]:
         """EndTxn."""
-        request = rules.EndRequest(
-            transactional_id=self.transactional_id,
-            identity=self.identity,
-            outcome=outcome,
-            client_txn_version=self.version,
-        )
-        return self.room.inside.transactions.end_txn(EndTxn(request=request), self.context)
+        command = EndTxn(transactional_id=self.transactional_id, identity=self.identity, outcome=outcome)
+        return self.room.inside.transactions.end_txn(command, self.context)
 
     def ends(self, outcome: Outcome) -> None:
         """EndTxn, and everything that follows."""
@@ -224,9 +214,14 @@ class Producer:
         self.identity = answer.next_identity if self.version == 2 else self.identity
 
     def state(self) -> str:
-        """Of the transaction, durable."""
-        return self.room.inside.transactions.describe(self.transactional_id).state.api_name
+        """The transaction's durable state."""
+        return self._described().state.api_name
 
     def groups(self) -> list[str]:
-        """In the transaction, durable."""
-        return sorted(self.room.inside.transactions.describe(self.transactional_id).groups)
+        """Those in the transaction, durable."""
+        return sorted(self._described().groups)
+
+    def _described(self) -> Transaction:
+        (described,) = self.room.inside.reader.describe([self.transactional_id], self.context).result()
+        assert described.transaction is not None
+        return described.transaction

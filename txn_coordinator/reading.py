@@ -1,0 +1,163 @@
+"""What callers ask about transactional ids: where one lives, how it stands, which ones there are. Answers tell durable
+state, and only what the caller may know of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.names import check_group_id, check_transactional_id
+from coordinator_runtime.authorization import require
+from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.patterns import Pattern
+from coordinator_runtime.pending import Pending, all_of, settled
+from coordinator_runtime.ports import Authorizer, CallContext, PartitionRef, Permission, ResourceType, TopicCatalog
+from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.store import Store
+from txn_coordinator.history import STEPS_MAX, TransactionHistory
+from txn_coordinator.marker_sender import MarkerSender
+from txn_coordinator.requests import Description, History, KeyType, Listing, Located, TransactionFilter
+from txn_coordinator.service import TransactionRouter
+from txn_coordinator.shard import TransactionShard
+from txn_coordinator.state import OPEN, Transaction, TransactionState
+
+IDS_WITH_HISTORY_MAX: Final = 100
+"""Ids whose history one call may ask for."""
+
+
+class TransactionReader:
+    """Use cases that change nothing."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        store: Store,
+        router: TransactionRouter,
+        *,
+        sender: MarkerSender,
+        catalog: TopicCatalog,
+        authorizer: Authorizer,
+    ) -> None:
+        self._runtime = runtime
+        self._shard_key = router.shard_key
+        self._sender = sender
+        self._catalog = catalog
+        self._authorizer = authorizer
+        self._history = TransactionHistory(runtime, store, router.shard_key)
+
+    def locate(self, key_type: int, keys: Sequence[str], context: CallContext) -> list[Located]:
+        """The shard of each key; one bad key does not fail the others. Both coordinators live in every shard alike, so
+        the key alone says where (spec groups 10.1)."""
+        return [self._locate(key_type, key, context) for key in keys]
+
+    def _locate(self, key_type: int, key: str, context: CallContext) -> Located:
+        try:
+            if key_type == KeyType.GROUP:
+                check_group_id(key)
+                require(self._authorizer, context, Permission.DESCRIBE, ResourceType.GROUP, key)
+            elif key_type == KeyType.TRANSACTION:
+                check_transactional_id(key)
+                require(self._authorizer, context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
+            else:
+                text = f"key_type is {key_type}; ask for a group or a transactional id"
+                raise Refused(ErrorCode.INVALID_REQUEST, text)
+        except Refused as refusal:
+            return Located(key, error=refusal)
+        return Located(key, self._shard_key(key).number)
+
+    def describe(
+        self, transactional_ids: Sequence[str], context: CallContext, *, history_limit: int = 0
+    ) -> Pending[list[Description]]:
+        """Each id, in the order asked, with at most so many of its last steps.
+
+        Raises Refused INVALID_REQUEST for a history that nobody could mean, or that would take too long to find."""
+        if not 0 <= history_limit <= STEPS_MAX:
+            text = f"history_limit is {history_limit}; it must be 0 to {STEPS_MAX}"
+            raise Refused(ErrorCode.INVALID_REQUEST, text)
+        if history_limit and len(transactional_ids) > IDS_WITH_HISTORY_MAX:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"the history of {len(transactional_ids)} ids is asked for; ask for {IDS_WITH_HISTORY_MAX} at a time",
+            )
+        described = [self._describe(transactional_id, context) for transactional_id in transactional_ids]
+        if not history_limit:
+            return settled(described)
+        return all_of([self._with_history(each, history_limit) for each in described])
+
+    def _describe(self, transactional_id: str, context: CallContext) -> Description:
+        now_ms = self._runtime.clock.wall_ms()
+        try:
+            require(self._authorizer, context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+            check_transactional_id(transactional_id)
+            shard: TransactionShard = self._runtime.shard(self._shard_key(transactional_id))
+            shard.check_readable(transactional_id)
+            transaction = shard.durable(transactional_id)
+            if transaction is None:
+                raise Refused(
+                    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+                    f"transactional id {transactional_id!a} has never been initialised",
+                )
+        except Refused as refusal:
+            return Description(transactional_id, now_ms, refusal)
+        return Description(transactional_id, now_ms, None, transaction, self._visible_partitions(transaction, context))
+
+    def _visible_partitions(self, transaction: Transaction, context: CallContext) -> list[PartitionRef]:
+        waiting = self._sender.waiting_partitions(transaction.transactional_id, transaction.csn)
+        ordinals = transaction.partitions if waiting is None else transaction.partitions & waiting
+        named = [found for ordinal in ordinals if (found := self._catalog.by_ordinal(ordinal)) is not None]
+        may_describe = self._authorizer.is_allowed
+        return [ref for ref in named if may_describe(context, Permission.DESCRIBE, ResourceType.TOPIC, ref.topic)]
+
+    def _with_history(self, description: Description, limit: int) -> Pending[Description]:
+        """The steps of a known id, and those of one that is known no more."""
+        error = description.error
+        if error is not None and error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return settled(description)
+
+        def told(history: History) -> Description:
+            return replace(description, history=history)
+
+        return self._history.last_steps(description.transactional_id, limit).map(told)
+
+    def list(self, wanted: TransactionFilter, context: CallContext) -> Listing:
+        """Durable transactions that match, by id. Raises Refused: INVALID_REGULAR_EXPRESSION,
+        COORDINATOR_LOAD_IN_PROGRESS while a shard is being loaded."""
+        now_ms = self._runtime.clock.wall_ms()
+        known = {state.api_name: state for state in TransactionState}
+        unknown = [name for name in wanted.states if name not in known and name != "Dead"]
+        states = {known[name] for name in wanted.states if name in known}
+        matches_id = _id_matcher(wanted.id_pattern)
+
+        def matches(transaction: Transaction) -> bool:
+            # A completed transaction keeps its start, but nothing of it is open any more.
+            is_open = transaction.state in OPEN
+            return (
+                (not wanted.states or transaction.state in states)
+                and (not wanted.producer_ids or transaction.producer_id in wanted.producer_ids)
+                and (
+                    wanted.open_longer_than_ms < 0
+                    or (is_open and now_ms - transaction.start_ms > wanted.open_longer_than_ms)
+                )
+                and matches_id(transaction.transactional_id)
+                and self._may_describe(transaction.transactional_id, context)
+            )
+
+        found = sorted(filter(matches, self._all_durable()), key=lambda transaction: transaction.transactional_id)
+        return Listing(found, unknown, now_ms)
+
+    def _all_durable(self) -> Iterable[Transaction]:
+        for shard in self._runtime.table.listable(Coordinator.TRANSACTIONS):
+            yield from shard.durable_transactions()
+
+    def _may_describe(self, transactional_id: str, context: CallContext) -> bool:
+        resource = ResourceType.TRANSACTIONAL_ID
+        return self._authorizer.is_allowed(context, Permission.DESCRIBE, resource, transactional_id)
+
+
+def _id_matcher(pattern: str) -> Callable[[str], bool]:
+    if not pattern:
+        return lambda _transactional_id: True
+    return Pattern(pattern).matches

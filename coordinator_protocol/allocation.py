@@ -1,4 +1,4 @@
-"""The allocator of the C library, told to keep what large messages used, and to give it back later."""
+"""Advice to the C library's allocator: keep the memory that large messages used, and later give it back."""
 
 from __future__ import annotations
 

@@ -42,18 +42,18 @@ _BATCH_COMPRESSION: Final = 3
 _BATCH_VARIADIC: Final = 4
 
 _VERSIONS: Final = (3, 4)
-"""V4 and V5, which a record batch of this schema looks the same in."""
+"""Metadata versions V4 and V5; a record batch of this schema looks the same in both."""
 _HEADER_IS_BATCH: Final = 3
 
 _OFFSET_BYTES: Final = 4
 _TIME_BYTES: Final = 8
 _CHUNK: Final = 1 << 16
-"""Offsets that are looked at together."""
+"""How many offsets are checked at a time."""
 _NODES: Final = 7
-"""Key, value, timestamp_ms, headers, a header, its key, its value."""
+"""Nodes of a record batch: key, value, timestamp_ms, headers, and in there header, its key, its value."""
 _HEADER_NODE: Final = 4
 _BUFFERS: Final = 17
-"""Three of each array of bytes, two of timestamps and lists, one of structs."""
+"""Buffers of a record batch: three for each array of bytes, two for timestamps and for lists, one for structs."""
 
 
 class NotArrow(Exception):
@@ -70,11 +70,8 @@ class _Described(Struct, frozen=True):
 
 
 def arrow_record_count(payload: bytes, *, headers_max: int | None = None) -> int | None:
-    """Return how many records a payload of Arrow v1 holds. Every offset and text in it has been checked. None: it has
-    more headers than `headers_max`, and was not looked at any further.
-
-    Raises: NotArrow.
-    """
+    """Return how many records an Arrow payload holds, after checking every offset and text in it. None: it has more
+    headers than `headers_max`, and was not checked any further. Raises: NotArrow."""
     try:
         described = _describe(payload)
     except struct.error as error:
@@ -120,8 +117,7 @@ def _describe(payload: bytes) -> _Described:
 
 
 class _Table:
-    """A table of a flatbuffer. Reads nothing outside of the buffer, and nothing that is not aligned, as Arrow's own
-    verifier."""
+    """A table of a flatbuffer. Like Arrow's own verifier it reads nothing outside the buffer and nothing unaligned."""
 
     def __init__(self, buffer: bytes, at: int) -> None:
         self._buffer = buffer
@@ -133,7 +129,7 @@ class _Table:
             raise NotArrow("a table of its description is not where it is said to be")
 
     def at(self, field: int) -> int | None:
-        """Where the field lies; None where the table does not have it."""
+        """Return where the field lies; None where the table does not have it."""
         place = 4 + 2 * field
         if place + 2 > self._vtable_bytes:
             return None
@@ -159,7 +155,7 @@ class _Table:
 
 
 def _follow(buffer: bytes, at: int) -> int:
-    """Where the reference points that lies at `at`."""
+    """Return where the reference at `at` points to."""
     distance = _read(buffer, at, _U32)
     if not 0 < distance < len(buffer) - at:
         raise NotArrow("a reference of its description points nowhere")
@@ -224,7 +220,7 @@ def _check_nulls(name: str, bitmap: memoryview, length: int, null_count: int) ->
 
 
 def _check_offsets(name: str, length: int, offsets: memoryview, end: int) -> None:
-    """Raises NotArrow unless there are `length` + 1 offsets that ascend from 0 or more to `end` at most."""
+    """Raise NotArrow unless there are `length` + 1 offsets that ascend, from 0 or more up to `end` at most."""
     if length == 0 and not offsets:
         return
     if len(offsets) < (length + 1) * _OFFSET_BYTES:
@@ -232,7 +228,7 @@ def _check_offsets(name: str, length: int, offsets: memoryview, end: int) -> Non
     numbers, before = _numbers(offsets[: (length + 1) * _OFFSET_BYTES]), 0
     for start in range(0, length + 1, _CHUNK):
         chunk = list(numbers[start : start + _CHUNK])
-        # To sort what is in order is to look at it once, and no loop of ours.
+        # Sorting what is already in order passes over it once, in C.
         if chunk[0] < before or chunk != sorted(chunk):
             raise NotArrow(f"the offsets of {name} do not ascend")
         before = chunk[-1]
@@ -241,7 +237,8 @@ def _check_offsets(name: str, length: int, offsets: memoryview, end: int) -> Non
 
 
 def _check_texts(offsets: memoryview, texts: memoryview) -> None:
-    """Raises NotArrow unless every text is UTF-8: all together are, and none begins within a character."""
+    """Raise NotArrow unless every text is UTF-8: the texts are UTF-8 when joined, and none begins within a
+    character."""
     if not offsets:
         return
     numbers = _numbers(offsets)

@@ -19,11 +19,11 @@ from coordinator_protocol.batch import Compression
 from coordinator_protocol.limits import MEBI
 
 UNPACKED_BYTES_MAX: Final = 16 * MEBI
-"""As much as the largest message. The server and readers refuse a payload that unpacks to more: a few KiB of gzip could
-otherwise fill the memory of everybody who reads them."""
+"""Largest size of an unpacked payload: that of the largest message. The server and readers refuse a payload that
+unpacks to more: a few KiB of gzip could otherwise fill the memory of everybody who reads them."""
 
 COMPRESSION_NAMES: Final = MappingProxyType({compression.name.lower(): compression for compression in Compression})
-"""As settings call them."""
+"""Compressions by the names that settings use."""
 
 _ROOM_BYTES_MIN: Final = 64 * 1024
 _ROOM_GROWTH: Final = 8

@@ -27,7 +27,7 @@ from coordinator_protocol.errors import Refused
 from coordinator_protocol.kafka_fields import FieldReader
 
 PROTOCOL_TYPE: Final = "consumer"
-"""The protocol type of groups whose members speak this."""
+"""The protocol type of groups whose members send these bytes."""
 VERSION_MAX: Final = 3
 """The newest version known here."""
 
@@ -42,11 +42,11 @@ class Subscription:
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
-    """The assignor's own."""
+    """What the assignor remembers, in a format of its own."""
     owned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """What it holds while it joins: nothing, for consumers that give everything up first (eager)."""
     generation: int = NO_GENERATION
-    """In which it got what it owns."""
+    """The generation in which it got what it owns."""
     rack_id: str | None = None
 
 
@@ -56,14 +56,12 @@ class Assignment:
 
     partitions: Share[str]
     user_data: bytes | None = None
-    """The assignor's own."""
+    """What the assignor tells its fellow in the member, in a format of its own."""
 
 
 def encode_subscription(subscription: Subscription, version: int = VERSION_MAX) -> bytes:
-    """Return the bytes of a version; what that version cannot say is left out.
-
-    Raises: Refused (INVALID_REQUEST) where a name is too long for them.
-    """
+    """Return the subscription in the bytes of a version; what that version cannot express is left out. Raises: Refused
+    (INVALID_REQUEST) where a name is too long for them."""
     fields = [
         _version(version),
         kafka_fields.pack_list([kafka_fields.pack_string(topic) for topic in sorted(subscription.topics)]),
@@ -105,18 +103,14 @@ def subscribed_topics(encoded: bytes) -> frozenset[str]:
 
 
 def version_of(encoded: bytes) -> int:
-    """Return the version in which to answer whoever wrote these bytes: his own, or the newest known here.
-
-    Raises: Refused (INVALID_REQUEST) where they do not start with a version.
-    """
+    """Return the version in which to answer the writer of these bytes: the same, or the newest known here if that is
+    lower. Raises: Refused (INVALID_REQUEST) where they do not start with a version."""
     return min(_read_version(FieldReader("consumer subscription or assignment", encoded)), VERSION_MAX)
 
 
 def encode_assignment(assignment: Assignment, version: int = VERSION_MAX) -> bytes:
-    """Return the bytes of a version; they differ in the version alone.
-
-    Raises: Refused (INVALID_REQUEST) where a name is too long for them.
-    """
+    """Return the assignment in the bytes of a version; versions differ in the version number alone. Raises: Refused
+    (INVALID_REQUEST) where a name is too long for them."""
     return b"".join(
         (
             _version(version),

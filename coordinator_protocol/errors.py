@@ -110,13 +110,13 @@ class ErrorClass(IntEnum):
     ABORT = 3
     """Abort the transaction, then go on with the same producer."""
     RECOVER = 4
-    """Call InitProducerId with the identity held, without an EndTxn first, then go on: no newer owner runs."""
+    """Call InitProducerId with the identity held, without an EndTxn first, then go on: there is no newer owner."""
     REJOIN = 5
     """Renew the group membership (join or heartbeat), then decide anew what to do."""
     REJECTED = 6
     """The request is wrong and stays wrong; nothing was written. A bug in the caller."""
     FENCED = 7
-    """A newer owner runs. Stop; retrying would only disturb it."""
+    """There is a newer owner. Stop; retrying would only disturb it."""
     MISCONFIGURED = 8
     """Settings, versions or permissions do not fit. Stop and repair them."""
     UNKNOWN_OUTCOME = 9

@@ -46,7 +46,7 @@ class FieldReader:
         return value
 
     def string(self, name: str) -> str:
-        """A string that must be there."""
+        """Read a string that must not be null."""
         text = self.nullable_string(name)
         if text is None:
             raise self.malformed(name, "it is null and must not be")
@@ -67,7 +67,7 @@ class FieldReader:
         return None if size == _NULL else self._next(size, name)
 
     def list_of(self, read: Callable[[str], FieldT], name: str) -> list[FieldT]:
-        """A list of fields that take two bytes each or more."""
+        """Read a list of fields that take at least two bytes each."""
         count = self.int32(name)
         left = len(self._buffer) - self._at
         if not 0 <= count <= left // _INT16.size:
@@ -81,14 +81,15 @@ class FieldReader:
         return struct.unpack(f">{count}i", self._next(_INT32.size * count, name))
 
     def topic_partitions(self, name: str) -> dict[str, tuple[int, ...]]:
-        """Partitions by topic, ascending; a topic that comes twice counts once, one without partitions not at all."""
+        """Read partitions by topic, both ascending. A topic that comes twice is read as one; one without partitions is
+        dropped."""
         found: dict[str, set[int]] = {}
         for topic, partitions in self.list_of(self._topic_partitions, name):
             found.setdefault(topic, set()).update(partitions)
         return {topic: tuple(sorted(partitions)) for topic, partitions in found.items() if partitions}
 
     def malformed(self, name: str, why: str) -> Refused:
-        """What to raise about a field."""
+        """Return the error to raise about a field."""
         return Refused(
             ErrorCode.INVALID_REQUEST,
             f"not a {self._what}: its {name}, before byte {self._at} of {len(self._buffer)}, is wrong: {why}",
@@ -114,7 +115,8 @@ def pack_int32(value: int) -> bytes:
 
 
 def pack_string(text: str | None) -> bytes:
-    """Raises: Refused (INVALID_REQUEST) where the text takes more than 32,767 bytes of UTF-8."""
+    """Return a string with its length before it. Raises: Refused (INVALID_REQUEST) where the text takes more than
+    32,767 bytes of UTF-8."""
     if text is None:
         return _INT16.pack(_NULL)
     encoded = text.encode()
@@ -131,12 +133,12 @@ def pack_bytes(value: bytes | None) -> bytes:
 
 
 def pack_list(items: Sequence[bytes]) -> bytes:
-    """A list of fields that are packed already."""
+    """Return a list of packed fields with their number before it."""
     return b"".join((_INT32.pack(len(items)), *items))
 
 
 def pack_topic_partitions(partitions: Mapping[str, Sequence[int]]) -> bytes:
-    """Topics and partitions ascending, so that equal sets are equal bytes."""
+    """Return a list of topics with their partitions, both ascending, so that equal sets are equal bytes."""
     return pack_list(
         [
             pack_string(topic)

@@ -45,10 +45,10 @@ class MarkerPayload(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Marker(Struct, frozen=True, kw_only=True, gc=False):
-    """The order to end the transaction `(producer_id, txn_epoch)`, sent unchanged however often it is sent.
+    """The order to end the transaction `(producer_id, txn_epoch)`; every repetition is the same value.
 
-    `next_epoch` is the epoch the producer has afterwards: what is older is fenced in this partition. `csn` (commit
-    sequence number) was given when the outcome was decided, and tells a repeated marker from a stale one.
+    `next_epoch` is the epoch that the producer has afterwards: lower ones are fenced in this partition. `csn` (commit
+    sequence number) was given when the outcome was decided; a partition tells a repeated marker from a stale one by it.
     """
 
     producer_id: int

@@ -1,8 +1,8 @@
-"""Whose a producer id is can be read off the number.
+"""Producer ids: the number alone tells whether the id belongs to a transactional id.
 
 InitProducerId gives ids below `PLAIN_PRODUCER_IDS_FROM` to transactional ids, and the others to *plain* producers,
 which have none; no id ever changes sides. So a partition appends what plain producers send without asking anybody. What
-is sent outside transactions under another id can be refused, also where the transactional id that had it has gone on
+is sent outside transactions under any other id can be refused, even where the transactional id that had it has gone on
 with a newer one, has expired, or is in a shard that nobody serves at the moment.
 
 Source: ours (docs/decisions/0016-a-producer-id-says-whose-it-is.md).
@@ -19,5 +19,6 @@ PRODUCER_ID_MAX: Final = 2**63 - 1
 
 
 def is_plain(producer_id: int) -> bool:
-    """True for a producer id that was given to a producer without a transactional id, if it was given at all."""
+    """Say whether a producer id belongs to the range of producers without a transactional id; it may never have been
+    given."""
     return producer_id >= PLAIN_PRODUCER_IDS_FROM

@@ -1,4 +1,4 @@
-"""Fields of protobuf messages by hand, for the few messages that carry bytes too large to be copied.
+"""Protobuf's wire format by hand, for the few messages that carry bytes too large to be copied.
 
 A field of bytes, or of a message, is its tag, its length and its content; a message is its fields one after the other.
 Source: protobuf's encoding guide.
@@ -12,12 +12,12 @@ from typing import Final
 _NUMBER: Final = 0
 _LENGTH_DELIMITED: Final = 2
 _KIND: Final = 7
-"""The bits of a tag that say how its field ends."""
+"""The bits of a tag that tell the wire type, and so where the field ends."""
 _MORE: Final = 0x80
 """Set in every byte of a number but its last one; the other bits are digits."""
 _BITS: Final = 0x7F
 _SHIFT_MAX: Final = 56
-"""Of a digit that another one follows: a number has ten digits at most."""
+"""How far a digit may be shifted if another one follows it: a number has ten digits at most."""
 _FIXED_BYTES: Final = {1: 8, 5: 4}
 """Size of a value by its wire type."""
 
@@ -33,11 +33,8 @@ def field_prefix(tag: bytes, size: int) -> bytes:
 
 
 def split(message: bytes, start: int, end: int, tag: bytes) -> tuple[bytes, list[tuple[int, int]]]:
-    """Return the fields of the message between `start` and `end` but those with this tag, and where the content of
-    those lies.
-
-    Raises: ValueError where the bytes are no message.
-    """
+    """Return two things: the fields of the message between `start` and `end` without those that have this tag, and
+    where the content of those that have it lies. Raises: ValueError where the bytes are no message."""
     contents: list[tuple[int, int]] = []
     others: list[bytes] = []
     at = began = others_from = start
@@ -83,15 +80,15 @@ def pieces(message: bytes, bytes_max: int) -> Iterator[tuple[int, int]]:
 
 
 def open_field(message: bytes, at: int) -> tuple[int, int]:
-    """The number of the field of bytes that begins there, and where its content does. Raises ValueError."""
+    """Return the number of the field of bytes that begins at `at`, and where its content begins. Raises: ValueError."""
     tag, at = _length(message, at)
     _, at = _length(message, at)
     return tag >> 3, at
 
 
 def has_more_fields(message: bytes, start: int, end: int, count_max: int) -> bool:
-    """Whether more than `count_max` fields lie in the message between `start` and `end`. Looks at no more than that,
-    and not behind what is no field."""
+    """Say whether more than `count_max` fields lie in the message between `start` and `end`. Stops looking once there
+    are, or at bytes that are no field."""
     at = start
     try:
         for _ in range(count_max):
@@ -104,7 +101,7 @@ def has_more_fields(message: bytes, start: int, end: int, count_max: int) -> boo
 
 
 def _behind(message: bytes, at: int) -> int:
-    """Where the field that begins there ends."""
+    """Return where the field that begins at `at` ends."""
     kind = message[at] & _KIND
     while message[at] >= _MORE:
         at += 1
@@ -120,7 +117,7 @@ def _behind(message: bytes, at: int) -> int:
 
 
 def _length(message: bytes, at: int) -> tuple[int, int]:
-    """The number that begins there, and where it ends. Raises ValueError."""
+    """Return the number that begins at `at`, and where it ends. Raises: ValueError."""
     value = shift = 0
     while (byte := message[at]) >= _MORE:
         if shift > _SHIFT_MAX:

@@ -1,4 +1,5 @@
-"""Who subscribes to which topic, without a list of members per topic: topics that the same members want share one."""
+"""Audiences: which members subscribe to a topic. Topics that the same members want share one audience, instead of each
+having a list."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ def in_order(members: Mapping[str, MemberSpec[TopicT]]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Audience:
-    """Subscribers by their place in the order of turns, ascending, never empty. One object per set of subscribers, so
-    that it can be compared and looked up by identity."""
+    """The subscribers of some topics: their places in the order of turns, ascending, never empty. There is one object
+    per set of subscribers, so that audiences can be compared and looked up by identity."""
 
     places: tuple[int, ...]
 

@@ -21,14 +21,14 @@ CHAINS_MAX: Final = 1_000
 """Bounds what a pathological group may cost. The result is valid all the same, and the next run goes on from there."""
 
 _Chain: TypeAlias = list[tuple[int, TopicT, int]]
-"""Who gives a partition of which topic to whom; members by their places."""
+"""Moves that follow from one another: (giver, topic, partition) each; members by their places."""
 
 
 class Chains(Generic[TopicT]):
-    """Finds chains from those with many partitions to those with few.
+    """Finds chains from members with many partitions to members with few.
 
-    `topics_of` tells for each member the topics of which it has partitions that may move. `loads` are those at the
-    moment, and stay the caller's: who moves partitions changes both.
+    `topics_of` tells for each member the topics in which it has partitions that may move. `loads` are the current
+    numbers of partitions; the caller changes them as it moves partitions.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
-"""Assignors as members of a classic group use them: each says what it remembers, and the leader's one decides.
+"""Assignors as members of a classic group use them: each member sends what its assignors remember, and the leader's
+assignor decides.
 
-A consumer is given one or more in the order of its preference; the coordinator picks one that all members have. The
-four of Kafka are here under Kafka's names. One of somebody's own is any object with the three parts of `Assignor`.
+A consumer is given one assignor or more, in the order of its preference; the coordinator picks one that all members
+have. Kafka's four are here under Kafka's names. An application's own is any object with the three parts of `Assignor`.
 
 Source: spec groups 5.4, 7.3; Kafka's `ConsumerPartitionAssignor`, KIP-429.
 """
@@ -31,17 +32,17 @@ from coordinator_protocol.errors import ErrorCode, Refused
 
 
 class RebalanceProtocol(IntEnum):
-    """What members do with their partitions when a rebalance begins; the higher, the less stands still."""
+    """What members do with their partitions when a rebalance begins. The higher the number, the more keeps running."""
 
     EAGER = 0
-    """They give up all of them."""
+    """Members give up all their partitions."""
     COOPERATIVE = 1
-    """They keep them, and give up afterwards what they were not given again; then they join once more."""
+    """Members keep their partitions, give up afterwards what they were not assigned again, and then join once more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicMember:
-    """A member as the leader gets to know it in the answer to its JoinGroup."""
+    """A member as the leader sees it in the answer to its JoinGroup."""
 
     subscription: Subscription
     instance_id: str | None = None
@@ -52,12 +53,13 @@ class Assignor(Protocol):
 
     @property
     def name(self) -> str:
-        """Under which members agree on it. A change that old leaders would not understand needs a new name."""
+        """The name under which members agree on it. A change that old leaders would not understand needs a new name."""
         ...
 
     @property
     def rebalance_protocols(self) -> frozenset[RebalanceProtocol]:
-        """Those it can be used under. A cooperative one never hands out what another member still owns."""
+        """The protocols under which it can be used. A cooperative one never hands out what another member still
+        owns."""
         ...
 
     def user_data(self, owned: Share[str], generation: int) -> bytes | None:
@@ -160,4 +162,4 @@ COOPERATIVE_STICKY: Final[Assignor] = _KafkaAssignor(
 CLASSIC_ASSIGNORS: Final[Mapping[str, Assignor]] = MappingProxyType(
     {assignor.name: assignor for assignor in (RANGE, ROUND_ROBIN, STICKY, COOPERATIVE_STICKY)}
 )
-"""By the names that are on the wire."""
+"""Kafka's assignors, by their names on the wire."""

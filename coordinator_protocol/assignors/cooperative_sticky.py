@@ -21,10 +21,8 @@ _Partitions: TypeAlias = dict[TopicT, set[int]]
 def assign_cooperative_sticky(
     members: Mapping[str, MemberSpec[TopicT]], topics: Mapping[TopicT, TopicSpec]
 ) -> Shares[TopicT]:
-    """Return the sticky shares without what members would get while anybody else claims it.
-
-    Somebody whose claim is believed (see `settle_claims`) keeps the partition, whoever else claims it.
-    """
+    """Return the sticky shares, less what members would get while another member still claims it. A member whose claim
+    is believed (see `settle_claims`) keeps the partition, whoever else claims it."""
     turns = in_order(members)
     holdings, balanced = balance([members[member_id] for member_id in turns], topics)
     shares = dict(zip(turns, balanced, strict=True))
@@ -64,7 +62,7 @@ def _gain(share: Share[TopicT], before: Share[TopicT]) -> _Partitions[TopicT]:
 def _claimed_parts(
     gains: Mapping[str, _Partitions[TopicT]], members: Iterable[MemberSpec[TopicT]]
 ) -> dict[str, _Partitions[TopicT]]:
-    """What is claimed, by whomever, of what each would get; who would get nothing of that kind is left out."""
+    """Return, for each member, those partitions it would get that anybody claims; members without any are left out."""
     claimed: _Partitions[TopicT] = {topic: set() for gain in gains.values() for topic in gain}
     for member in members:
         for topic in member.owned.keys() & claimed.keys():

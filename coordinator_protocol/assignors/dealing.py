@@ -31,7 +31,7 @@ def deal(shares: Sequence[dict[TopicT, tuple[int, ...]]], runs: Iterable[tuple[T
 
 
 def _hands(partitions: Sequence[int], size: int) -> list[tuple[int, ...]]:
-    """What each gets who gets anything, in turn."""
+    """Return the partitions that each receiver gets, in the order of turns; receivers without any are left out."""
     if len(partitions) <= size:
         return [*zip(partitions, strict=True)]
     return [tuple(partitions[turn::size]) for turn in range(size)]

@@ -49,7 +49,7 @@ def balance_equal(holdings: Holdings[TopicT], racks: Racks[TopicT] | None) -> Se
 def _keep(
     share: Share[TopicT], place: int, size: int, given_up: defaultdict[TopicT, list[int]], racks: Racks[TopicT] | None
 ) -> Share[TopicT]:
-    """Return what a member keeps who holds too much: what is near to it first, then the first in order."""
+    """Return what a member with too many partitions keeps: first what is near to it, then the first in order."""
     held = sorted((topic, partition) for topic, partitions in share.items() for partition in partitions)
     if racks is not None:
         held.sort(key=lambda one: not racks.are_near(place, *one))
@@ -60,7 +60,7 @@ def _keep(
 
 
 class _Table(Generic[TopicT]):
-    """Where spare partitions are handed out; a share is copied when its member first gets one."""
+    """The shares while spare partitions are handed out; a share is copied when its member first gets one."""
 
     def __init__(
         self, shares: list[Share[TopicT]], spare: Mapping[TopicT, Sequence[int]], racks: Racks[TopicT] | None
@@ -75,7 +75,8 @@ class _Table(Generic[TopicT]):
         return bool(self._runs)
 
     def hand_out(self, rooms: dict[int, int]) -> None:
-        """Give each member, by its place, up to so many; in rounds of one each, to those who still have room."""
+        """Give each member, by its place, up to so many partitions: in rounds of one each, among those who still have
+        room."""
         if self._racks is not None:
             self._hand_out_near(rooms, self._racks)
         left = sum(len(partitions) for _, partitions in self._runs)
@@ -127,7 +128,7 @@ class _Table(Generic[TopicT]):
         return copied
 
     def _take(self, count: int) -> Iterator[tuple[TopicT, Sequence[int]]]:
-        """Take the first `count` of what is left off the runs."""
+        """Take the first `count` partitions off what is left."""
         while count:
             topic, partitions = self._runs.popleft()
             if len(partitions) > count:

@@ -25,11 +25,11 @@ class Holdings(Generic[TopicT]):
 def settle_claims(
     members: Sequence[MemberSpec[TopicT]], topics: Mapping[TopicT, TopicSpec], assignable: Iterable[TopicT]
 ) -> Holdings[TopicT]:
-    """Return who keeps what of what he claims.
+    """Return who keeps which of the partitions they claim.
 
-    Claims on topics that are not `assignable` (ascending; they exist and have a subscriber) or not subscribed to, and
-    on partitions that do not exist, are void. Of several claims on one partition that of the highest generation holds,
-    and if there are two of that generation, none: both cannot be right, and nobody can tell which is.
+    A claim is void if its topic is not `assignable` (ascending; those that exist and have a subscriber) or not
+    subscribed to, or if the partition does not exist. Of several claims on one partition the one of the highest
+    generation holds; if two have that generation, none holds: both cannot be right, and nobody can tell which is.
     """
     claims: dict[TopicT, list[int]] = {topic: [] for topic in assignable}
     ways: dict[frozenset[TopicT], dict[TopicT, Callable[[Iterable[int]], None]]] = {}

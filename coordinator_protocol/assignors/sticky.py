@@ -1,4 +1,4 @@
-"""Sticky: balanced, and everybody keeps what he can.
+"""Sticky: balanced, and every member keeps as much as possible.
 
 One implementation for three strategies: the client's sticky and cooperative-sticky, and the server's uniform.
 

@@ -26,7 +26,7 @@ from coordinator_protocol.assignors.racks import Racks
 from coordinator_protocol.assignors.values import Share, TopicSpec, TopicT
 
 PASSES_MAX: Final = 16
-"""Chains do what is left after so many passes."""
+"""Passes over the topics; what is still uneven after them is left to chains."""
 
 
 def balance_unequal(
@@ -181,7 +181,8 @@ class _Balance(Generic[TopicT]):
 
 
 def _own(owners: dict[int, Sequence[int]], place: int) -> list[int]:
-    """The member's partitions of a topic as a list that may change: most never do, and stay what they were."""
+    """Return the member's partitions of a topic as a list that may change. It is made when first needed: most never
+    are."""
     owned = owners.get(place, ())
     if not isinstance(owned, list):
         owned = owners[place] = [*owned]

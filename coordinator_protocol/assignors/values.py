@@ -30,7 +30,8 @@ class MemberSpec(Generic[TopicT]):
     """Name of a static member, which decides its turn instead of the member id."""
     rack_id: str | None = None
     owned: Mapping[TopicT, tuple[int, ...]] = field(default_factory=dict)
-    """What it had before, as it says itself: claims may contradict each other. For the server: its previous target."""
+    """What it had before, as it says itself, so claims of members may contradict each other. In the server: its
+    previous target."""
     generation: int = NO_GENERATION
     """Generation in which it got `owned`: where two claim the same partition, the newer one is believed."""
 

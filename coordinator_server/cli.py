@@ -26,7 +26,7 @@ from coordinator_server.commands.transactions import describe, list_transactions
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 
 TRACEBACK_VARIABLE = "TXNCTL_TRACEBACK"
-"""Set to anything, a defect of the program shows its traceback."""
+"""Environment variable that makes a defect of the program show its traceback, whatever its value."""
 
 app = typer.Typer(
     name="txnctl",

@@ -40,7 +40,7 @@ from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 
 ENVIRONMENT_PREFIX: Final = "TXN_"
 CONFIG_FILE_VARIABLE: Final = "TXN_CONFIG"
-"""Names the TOML file where no flag does."""
+"""Environment variable that names the TOML file where no flag does."""
 
 PORT_MAX: Final = 65_535
 
@@ -92,7 +92,7 @@ def _checked_listen(text: str) -> str:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Of a list with commas; none where the text is empty."""
+    """Split a list with commas; an empty text has no elements."""
     return tuple(name for each in text.split(",") if (name := each.strip()))
 
 

@@ -1,4 +1,4 @@
-"""What `txnctl` ends with, and the error that a user reads instead of a traceback."""
+"""The exit statuses of `txnctl`, and the error that a user reads instead of a traceback."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Reads take turns, so that a commit never waits for more than a few of them.
 
-The loop does one thing at a time, and a large Fetch takes it for milliseconds. Hundreds that come together would be
-done before a commit that came with them is looked at. So a turn of the loop does reading work up to a bound; what is
-beyond waits, in a line of its own for each connection, and the lines are served one read each (round robin). Where
-nobody waits a read begins at once. The reads of one connection begin in the order in which they came; its other calls
-do not wait for them, as they never waited for a Fetch that waits for records.
+The loop does one thing at a time, and a large Fetch takes it for milliseconds. Of hundreds that came together, all
+would be done before a commit that came with them. So one turn of the loop does reading work up to a bound; what is
+beyond waits in a queue for each connection, and the queues are served round robin, one read each. A read that nobody
+waits before begins at once. The reads of one connection begin in the order in which they came; its other calls do not
+wait for them, just as they never waited for a Fetch that waits for records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from coordinator_protocol.limits import MEBI
 from coordinator_runtime.ports import Connection
 
 CALL_WORK_BYTES: Final = 64 * 1_024
-"""What a call costs that finds nothing or is refused, as reading so much does: about 80 us."""
+"""What a call costs that finds nothing or is refused, expressed in bytes read: about 80 us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +27,16 @@ class ReadLimits:
     """Bounds of reading work, measured in bytes read or answered."""
 
     turn_bytes_max: int = 4 * MEBI
-    """What one turn of the loop begins no more reads beyond: about 5 ms. One read may be as large."""
+    """Reading work after which one turn of the loop begins no more reads: about 5 ms. One read alone may be as
+    large."""
     rest_turns: int = 8
-    """Turns without a read that has waited, after each with one: what a commit needs takes several turns."""
+    """How many turns without waiting reads follow each turn with one: a commit needs several turns."""
     waiting_max: int = 16_384
-    """Reads that wait for their turn."""
+    """How many reads may wait for their turn."""
     waiting_bytes_max: int = 64 * MEBI
-    """Of their requests. One may wait whatever its size."""
+    """How many bytes the requests of waiting reads may have. One may wait whatever its size."""
     connection_share: int = 4
-    """A connection may have this part of both bounds."""
+    """Fraction of both bounds that one connection may use: one in so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class _Read:
 
 
 class _Line:
-    """What waits of one connection."""
+    """The reads of one connection that wait."""
 
     __slots__ = ("bytes", "reads")
 
@@ -55,13 +56,14 @@ class _Line:
 
 
 def at_once(turn: Callable[[], None]) -> None:
-    """For whoever has no loop: every read has a turn of its own."""
+    """Take the place of `loop.call_soon` where there is no loop: every read has a turn of its own."""
     turn()
 
 
 class FairReads:
-    """Which read begins in which turn. `soon` has its argument called in the next turn of the loop, as
-    `loop.call_soon` does. On the loop thread only."""
+    """Decides which read begins in which turn of the loop.
+
+    `soon` has its argument called in the next turn of the loop, as `loop.call_soon` does. On the loop thread only."""
 
     def __init__(
         self, soon: Callable[[Callable[[], None]], object] = at_once, limits: ReadLimits | None = None
@@ -92,11 +94,11 @@ class FairReads:
             self._wait(connection, _Read(begin, request_bytes))
 
     def spent(self, work_bytes: int) -> None:
-        """Reading took so much, whoever asked for it."""
+        """Count reading work that was done, whoever asked for it."""
         self._left_bytes -= work_bytes
 
     def begin_all(self) -> None:
-        """Begin all that wait, for a server that stops: they are refused, which costs little."""
+        """Begin all reads that wait, in a server that stops: they are refused, which costs little."""
         while self._lines:
             self._next().begin()
 
@@ -119,7 +121,7 @@ class FairReads:
         self._waiting_bytes = waiting_bytes
 
     def _next(self) -> _Read:
-        """Take the first of the first line, which goes behind the others."""
+        """Take the first read of the first queue, and put that queue behind the others."""
         connection = next(iter(self._lines))
         line = self._lines.pop(connection)
         read = line.reads.popleft()

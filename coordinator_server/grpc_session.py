@@ -20,12 +20,12 @@ _Context = aio.ServicerContext[bytes, bytes]
 
 
 def status_code(status: CallStatus) -> grpc.StatusCode:
-    """gRPC's word for a status."""
+    """Return gRPC's name of a status."""
     return _BY_NUMBER[STATUS_NUMBERS[status]]
 
 
 def host_of(peer: str) -> str:
-    """The host in gRPC's name of a peer: "ipv4:10.0.0.1:5000" -> "10.0.0.1", "ipv6:%5B::1%5D:5000" -> "::1"."""
+    """Return the host in gRPC's name of a peer: "ipv4:10.0.0.1:5000" -> "10.0.0.1", "ipv6:%5B::1%5D:5000" -> "::1"."""
     kind, _, address = peer.partition(":")
     if kind not in {"ipv4", "ipv6"}:
         return peer
@@ -42,7 +42,7 @@ class GrpcSessions:
         self._is_stopping = False
 
     def method_handler(self, handler: Handler, room: AnswerRoom) -> grpc.RpcMethodHandler[bytes, bytes]:
-        """What grpc.aio calls for every new stream."""
+        """Return what grpc.aio calls for every new stream."""
 
         async def serve(_requests: object, context: _Context) -> None:
             peer = context.peer()
@@ -52,7 +52,7 @@ class GrpcSessions:
         return grpc.stream_stream_rpc_method_handler(serve)
 
     def announce_stop(self) -> None:
-        """Tell the clients that the server is going; each stream ends when its operations are answered."""
+        """Tell the clients that the server is shutting down; each stream ends when its calls are answered."""
         self._is_stopping = True
         for session in self._open:
             session.announce_stop()
@@ -82,7 +82,7 @@ async def _messages(context: _Context) -> AsyncIterator[bytes]:
 
 
 class _Stream:
-    """One session and its wire."""
+    """One session and its gRPC stream."""
 
     def __init__(self, session: Session, context: _Context) -> None:
         self._session = session
@@ -90,7 +90,7 @@ class _Stream:
         self._outgoing = asyncio.Event()
         self._room = asyncio.Event()
         self.failure: TransportError | None = None
-        """The client broke the rules of the stream, which must end."""
+        """The client broke the rules of sessions, and the stream must end."""
         session.on_outgoing = self._outgoing.set
         session.on_room = self._room.set
 

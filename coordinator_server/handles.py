@@ -1,7 +1,7 @@
-"""How many files the process may open, and what they are for.
+"""Open files: how many the process may have, and what they are for.
 
-Every connection is an open file, and so is every file of the store. A store that finds none left must stop for good: so
-connections get what the store and the rest of the process cannot need.
+Every connection is an open file, and so is every file of the store. A store that finds none left must stop for good; so
+connections get only what the store and the rest of the process cannot need.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from typing import Final
 
 _OTHERS: Final = 160
-"""The interpreter, the loop, logs, pipes, scrapes, segments, the write-ahead log, and the files of a compaction."""
+"""Open files besides store and connections: the interpreter, the loop, logs, pipes, scrapes, segments, the write-ahead
+log, and the files of a compaction."""
 _STORE_FILES_MIN: Final = 64
 _STORE_FILES_MAX: Final = 4_096
 """Sorted files that the store keeps open. It opens a file again when it needs one that it closed."""
 _STORE_SHARE: Final = 4
-"""One of so many files is for the store."""
+"""Fraction of all open files that the store gets: one in so many."""
 _CONNECTIONS_MIN: Final = 16
 
 HANDLES_MIN: Final = _OTHERS + _STORE_FILES_MIN + _CONNECTIONS_MIN
-"""Files that a process must be allowed to open to be a server."""
+"""How many open files a process must be allowed to be a server."""
 
 
 class TooFewHandles(Exception):
@@ -29,7 +30,7 @@ class TooFewHandles(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HandlePlan:
-    """What the files of the process are for."""
+    """How the open files of the process are shared out."""
 
     handles_max: int
     store_files_max: int
@@ -37,7 +38,8 @@ class HandlePlan:
 
 
 def plan_handles(handles_max: int, connections_wanted: int) -> HandlePlan:
-    """Share out so many files. Connections are fewer than wanted where the rest needs them. Raises TooFewHandles."""
+    """Share out `handles_max` open files. Connections are fewer than wanted where the rest needs them. Raises
+    TooFewHandles."""
     if handles_max < HANDLES_MIN:
         raise TooFewHandles(
             f"this process may open {handles_max} files and needs at least {HANDLES_MIN}: raise the limit with"

@@ -76,7 +76,8 @@ def close(sockets: Iterable[socket.socket]) -> None:
 
 
 def established_connections(port: int) -> int | None:
-    """How many TCP connections this machine has on its port, as Linux counts them; None where nobody can say."""
+    """Return how many TCP connections this machine has on the port, as Linux counts them; None where that cannot be
+    found out."""
     if port == 0 or not _TCP_TABLES[0].exists():
         return None
     ours = f":{port:04X}"
@@ -89,7 +90,8 @@ def established_connections(port: int) -> int | None:
 
 
 def log_harm(kind: str, **details: object) -> None:
-    """One line for what was refused or cut so that others are served. Called seldom, however often it happens."""
+    """Log one line about something that was refused or cut so that others are served. Called seldom, however often it
+    happens."""
     _log.warning("harm", kind=kind, advice=_ADVICE[kind], **details)
 
 

@@ -1,4 +1,4 @@
-"""What `txnctl doctor` finds out about the machine: one finding per thing that has broken a server before."""
+"""What `txnctl doctor` finds out about the machine: one finding for each thing that has broken a server before."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _CLOCK_SKEW_MS_MAX: Final = 2_000
 
 
 class Verdict(StrEnum):
-    """How a finding is to be taken."""
+    """How bad a finding is."""
 
     OK = "ok"
     WARNING = "warning"
@@ -59,7 +59,7 @@ class Finding:
 
 
 def look_at_machine(data_dir: Path, clock: Clock) -> Iterator[Finding]:
-    """All findings, in the order in which a server would meet the things. `data_dir` need not exist yet."""
+    """Yield all findings, in the order in which a server would meet the things. `data_dir` need not exist yet."""
     yield from versions()
     yield clock_synchronisation()
     place = _existing(data_dir)
@@ -77,7 +77,7 @@ def look_at_machine(data_dir: Path, clock: Clock) -> Iterator[Finding]:
 
 
 def versions() -> Iterator[Finding]:
-    """The interpreter and the libraries that decide whether anything works at all."""
+    """Check the interpreter and the libraries that decide whether anything works at all."""
     yield Finding("python", Verdict.OK, f"{platform.python_version()} ({platform.python_implementation()})")
     floors = _floors()
     for name in ("grpcio", "protobuf", "rocksdict", "pyspark", "pyarrow"):
@@ -106,8 +106,8 @@ def _native_transport() -> Finding:
 
 
 def clock_synchronisation() -> Finding:
-    """Whether the kernel believes its clock. Transaction timeouts over a restart, and all times that people read, come
-    from the wall clock."""
+    """Check whether the kernel believes its clock. Transaction timeouts over a restart, and all times that people read,
+    come from the wall clock."""
     state = _kernel_clock_state()
     if state is None:
         return Finding("clock", Verdict.OK, "the kernel does not say whether it is synchronised")
@@ -117,7 +117,7 @@ def clock_synchronisation() -> Finding:
 
 
 def file_system(data_dir: Path, place: Path) -> Finding:
-    """What kind of file system the data lies on, and how much room is there."""
+    """Check what kind of file system the data lies on, and how much room it has."""
     kind = _file_system_kind(place)
     free_bytes = shutil.disk_usage(place).free
     found = f"{data_dir} on {kind or 'an unknown file system'}, {free_bytes >> 20:,} MiB free"
@@ -135,7 +135,8 @@ def file_system(data_dir: Path, place: Path) -> Finding:
 
 
 def disk(place: Path, clock: Clock) -> Iterator[Finding]:
-    """How long the disk takes to make a write durable, which every commit waits for; and whether its clock is ours."""
+    """Check how long the disk takes to make a write durable, which every commit waits for, and whether its clock is
+    ours."""
     try:
         took_us, skew_ms = _measure_syncs(place, clock)
     except OSError as error:
@@ -160,7 +161,8 @@ def disk(place: Path, clock: Clock) -> Iterator[Finding]:
 
 
 def open_files() -> Finding:
-    """RocksDB keeps every file of its store open, and every client connection is a file too."""
+    """Check how many files may be open: RocksDB keeps every file of its store open, and every connection is one,
+    too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     found = f"{_limit(soft)} open files (at most {_limit(hard)})"
     if soft != resource.RLIM_INFINITY and soft < _OPEN_FILES_MIN:
@@ -171,7 +173,7 @@ def open_files() -> Finding:
 
 
 def memory() -> Finding:
-    """What is left for a server, which needs about 200 MiB and grows with ids and partitions."""
+    """Check how much memory is left for a server, which needs about 200 MiB and grows with ids and partitions."""
     free_bytes = _available_memory()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if free_bytes is None:
@@ -183,7 +185,7 @@ def memory() -> Finding:
 
 
 def java() -> Finding:
-    """The Java that Spark would start. Only Spark needs it."""
+    """Check the Java that Spark would start. Only Spark needs it."""
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     advice = f"for Spark: install a Java {_JAVA_MIN} runtime or set JAVA_HOME"

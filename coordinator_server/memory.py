@@ -42,11 +42,11 @@ _STATM: Final = Path("/proc/self/statm")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _LOOK_S: Final = 1.0
 _GROWN_BYTES: Final = 32 * MEBI
-"""What must have come since memory was given back last: less is not worth the look."""
+"""How much must have been allocated since memory was given back last: less is not worth the effort."""
 _QUIET_SHARE: Final = 0.2
-"""A process that used less of one processor is quiet: nobody is held up then."""
+"""A process that used less than this part of one processor is quiet: nobody is held up then."""
 _WAIT_LOOKS_MAX: Final = 60
-"""Looks after which a process that is never quiet gives back all the same: a pause of some 20 ms then."""
+"""How often to wait for a quiet moment; after that memory is given back all the same, with a pause of some 20 ms."""
 
 
 class FreedMemory:
@@ -58,11 +58,11 @@ class FreedMemory:
     def __init__(self, resident_bytes: int) -> None:
         self._least_bytes = resident_bytes
         self._looks = 0
-        """Since it gave back last, or had little."""
+        """How often it was asked since it gave memory back last, or had little to give."""
         self._pause_looks = 1
 
     def is_due(self, resident_bytes: int, busy_share: float) -> bool:
-        """Whether to give back now. `busy_share` is of one processor, since the last time."""
+        """Say whether to give memory back now. `busy_share` is the part of one processor used since the last time."""
         self._least_bytes = min(self._least_bytes, resident_bytes)
         if resident_bytes < self._least_bytes + _GROWN_BYTES:
             self._looks, self._pause_looks = 0, 1
@@ -71,7 +71,7 @@ class FreedMemory:
         return self._looks >= (self._pause_looks if busy_share < _QUIET_SHARE else _WAIT_LOOKS_MAX)
 
     def gave_back(self, before_bytes: int, after_bytes: int) -> None:
-        """It was done: what was resident before and after it."""
+        """Note that memory was given back, and what was resident before and after it."""
         has_gained = before_bytes - after_bytes >= _GROWN_BYTES
         self._pause_looks = 1 if has_gained else min(2 * self._pause_looks, _WAIT_LOOKS_MAX)
         self._looks = 0

@@ -1,4 +1,4 @@
-"""The loop's side of the compiled transport: what came in is taken in batches, and what there is to say is given back
+"""The loop's side of the compiled transport. What came in is taken in batches, and what there is to say is handed over
 in one call when the turn of the loop ends."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext, Connection
 from coordinator_server.answer_bytes import COUNTED_BYTES_MIN
 from coordinator_server.listening import log_harm
-from coordinator_server.native_streams import Stream, Wire
+from coordinator_server.native_streams import Stream, StreamHandle
 from coordinator_server.session import STATUS_NUMBERS
 from coordinator_server.transport import CallStatus, Handler, TransportError
 
@@ -25,16 +25,16 @@ if native.INTERFACE != _INTERFACE:
     raise ImportError(f"txn_native_transport has interface {native.INTERFACE}, and this server knows {_INTERFACE}")
 
 _EVENTS_PER_TURN: Final = 256
-"""Events taken at once: the loop must get round to timers and to the disk in between."""
+"""Events taken at once. There is a bound, because timers and the disk must have their turn in between."""
 
 _log = structlog.get_logger("transport")
 
-OpenStream = Callable[[str, CallContext, Wire], Stream]
-"""(full name of the method, caller, wire) -> the stream."""
+OpenStream = Callable[[str, CallContext, StreamHandle], Stream]
+"""Makes the stream for a new gRPC stream from the full name of its method, its caller and its handle."""
 
 
 class Exchange:
-    """Calls and streams that have not ended, by their token."""
+    """The calls and streams that have not ended, by the token that the I/O thread gave each."""
 
     def __init__(
         self,
@@ -47,7 +47,8 @@ class Exchange:
         self._server = server
         self._room = room
         self._held: dict[int, tuple[Connection, int]] = {}
-        """Answers that were given and not taken: connection and size, by the token of the call that has ended."""
+        """Answers that were handed over and that their callers have not taken: connection and size, by the token of the
+        call."""
         self._clock = clock
         self._handler = handler
         self._open_stream = open_stream
@@ -58,14 +59,14 @@ class Exchange:
         self._given: list[tuple[object, ...]] = []
         self._is_turn_due = False
         self.on_stopped: Callable[[str | None], None] = lambda _failure: None
-        """Told once that nothing comes any more, and why if that was a failure."""
+        """Called once when nothing comes any more, with the reason if that was a failure."""
 
     @property
     def streams(self) -> list[Stream]:
         return list(self._streams.values())
 
     def on_events(self) -> None:
-        """Take what waits. Called by the loop when the descriptor of the server is readable."""
+        """Take the events that wait. The loop calls it when the descriptor of the server is readable."""
         if self._is_turn_due:
             # Answers go before new work: their callers go on while the loop is busy with it.
             self.end_turn()
@@ -75,7 +76,7 @@ class Exchange:
         self.end_turn()
 
     def end_turn(self) -> None:
-        """Let the streams speak, and give everything to the network."""
+        """Let the streams say what they have to say, and hand everything over to the I/O thread."""
         while self._ready:
             ready, self._ready = self._ready, {}
             for token in ready:
@@ -100,7 +101,7 @@ class Exchange:
                 self._room.release(*self._held.pop(token))
             case (native.STREAM, token, method, host, connection):
                 call = CallContext(host=host, connection=connection)
-                self._streams[token] = self._open_stream(method, call, _StreamWire(self, token))
+                self._streams[token] = self._open_stream(method, call, _TokenHandle(self, token))
             case (native.HALF_CLOSED, token):
                 self._tell(token, lambda stream: stream.half_close())
             case (native.HARM, kind, details):
@@ -155,7 +156,7 @@ class Exchange:
             stream.gone()
 
     def give(self, given: tuple[object, ...]) -> None:
-        """Something for the network, when the turn ends."""
+        """Hand something over when the turn ends."""
         self._given.append(given)
         self._turn_soon()
 
@@ -175,8 +176,8 @@ class Exchange:
             self._loop.call_soon(self.end_turn)
 
 
-class _StreamWire:
-    """Implements `Wire` for one token."""
+class _TokenHandle:
+    """Implements `StreamHandle` for one token."""
 
     def __init__(self, exchange: Exchange, token: int) -> None:
         self._exchange = exchange

@@ -59,7 +59,7 @@ def _context(write: _Write) -> _HealthContext:
 
 
 class _Context:
-    """As much of grpc.aio's context as the servicers use."""
+    """The part of grpc.aio's context that the servicers use."""
 
     def __init__(self, write: _Write) -> None:
         self._write = write

@@ -23,29 +23,29 @@ from coordinator_server.transport import TransportError
 OK: Final = 0
 
 CREDIT_MESSAGES: Final = 4
-"""Messages of a stream that come before they are asked for."""
+"""How many messages of a stream the caller may send before it is granted more."""
 
 AHEAD_MESSAGES_MAX: Final = 8
 AHEAD_BYTES_MAX: Final = MEBI
-"""Messages that a stream sends before it waits until the network has taken some: so many, or the one that makes them so
-large."""
+"""How far a stream may be ahead of the network, in messages and bytes, before it waits. The message that reaches the
+bound is sent."""
 
 _log = structlog.get_logger("transport")
 
 
-class Wire(Protocol):
-    """One stream, towards the network."""
+class StreamHandle(Protocol):
+    """What a `Stream` can do at its end of the network: send, let more come, end."""
 
     def send(self, body: bytes, *, wants_room: bool) -> None:
-        """A message for the caller; `Stream.room` follows if that is wanted."""
+        """Send a message to the caller; with `wants_room`, `Stream.room` tells when it is on its way."""
         ...
 
     def grant(self, messages: int) -> None:
-        """So many more messages may come."""
+        """Let the caller send this many more messages."""
         ...
 
     def end(self, status: int, message: str) -> None:
-        """Nothing follows, in either direction. The status is gRPC's number."""
+        """End the stream in both directions. The status is gRPC's number."""
         ...
 
     def wake(self) -> None:
@@ -54,7 +54,7 @@ class Wire(Protocol):
 
 
 class Stream(Protocol):
-    """One stream, towards the inside."""
+    """One gRPC stream as the loop sees it; `StreamHandle` is its other end."""
 
     def message(self, body: bytes) -> None: ...
 
@@ -72,22 +72,22 @@ class Stream(Protocol):
         ...
 
     def gone(self) -> None:
-        """The stream has ended: nothing that is said is heard."""
+        """The stream has ended: nothing that is sent arrives any more."""
         ...
 
     def announce_stop(self) -> None:
-        """The server is going."""
+        """The server is shutting down."""
         ...
 
 
 @dataclass(slots=True)
 class _Ahead:
-    """Messages that were given to the network and that it has not reported."""
+    """Messages that were handed to the network and that it has not reported as sent."""
 
     messages: int = 0
     size_bytes: int = 0
     counted_bytes: int = 0
-    """Of answers that the session counts."""
+    """Bytes of those answers that the session counts."""
 
     @property
     def is_enough(self) -> bool:
@@ -95,38 +95,38 @@ class _Ahead:
 
 
 class SessionStream:
-    """A session on the wire. It is not read while it has no room, and grows its next message while the last ones wait
-    for the network."""
+    """A session on a gRPC stream. It is not read while it has no room, and its next message grows while earlier ones
+    wait for the network."""
 
-    def __init__(self, session: Session, wire: Wire) -> None:
+    def __init__(self, session: Session, handle: StreamHandle) -> None:
         self._session = session
-        self._wire = wire
+        self._handle = handle
         self._unread: deque[bytes] = deque()
         self._is_half_closed = False
         self._owed = 0
         """Messages that were received and whose credit was not given back."""
         self._ahead = _Ahead()
         self._tracked: deque[_Ahead] = deque()
-        """What is ahead up to each message that the network is to tell of."""
+        """What is ahead of the network up to each message whose sending will be reported."""
         self._has_ended = False
-        session.on_outgoing = session.on_room = wire.wake
+        session.on_outgoing = session.on_room = handle.wake
         # The greeting comes first, whatever the caller has sent meanwhile.
         self._write()
 
     def message(self, body: bytes) -> None:
         self._unread.append(body)
-        self._wire.wake()
+        self._handle.wake()
 
     def half_close(self) -> None:
         self._is_half_closed = True
-        self._wire.wake()
+        self._handle.wake()
 
     def room(self) -> None:
         sent = self._tracked.popleft()
         self._ahead.messages -= sent.messages
         self._ahead.size_bytes -= sent.size_bytes
         self._session.taken(sent.counted_bytes)
-        self._wire.wake()
+        self._handle.wake()
 
     def gone(self) -> None:
         self._has_ended = True
@@ -172,21 +172,21 @@ class SessionStream:
         if wants_room:
             told = sum(each.messages for each in self._tracked), sum(each.size_bytes for each in self._tracked)
             self._tracked.append(_Ahead(ahead.messages - told[0], ahead.size_bytes - told[1], counted_bytes))
-        self._wire.send(body, wants_room=wants_room)
+        self._handle.send(body, wants_room=wants_room)
 
     def _grant(self) -> None:
         if self._owed:
-            self._wire.grant(self._owed)
+            self._handle.grant(self._owed)
             self._owed = 0
 
     def _end(self, status: int, message: str) -> None:
         if not self._has_ended:
-            self._wire.end(status, message)
+            self._handle.end(status, message)
             self.gone()
 
 
 class Aborted(Exception):
-    """A servicer refused: how gRPC calls that, and why."""
+    """A servicer refused the call: gRPC's status, and why."""
 
     def __init__(self, status: grpc.StatusCode, details: str) -> None:
         super().__init__(status, details)
@@ -195,14 +195,14 @@ class Aborted(Exception):
 
 
 Serve = Callable[[AsyncIterator[bytes], Callable[[bytes], Awaitable[None]]], Coroutine[None, None, None]]
-"""(what the caller sends, how to send to him): a servicer that wants a coroutine."""
+"""A servicer that is a coroutine: (the caller's messages, function that sends him one)."""
 
 
 class ServicerStream:
-    """A stream that a coroutine serves, in a task of its own: for what is asked seldom."""
+    """A stream that a coroutine serves, in a task of its own. For methods that are called seldom."""
 
-    def __init__(self, serve: Serve, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, serve: Serve, handle: StreamHandle) -> None:
+        self._handle = handle
         self._incoming: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._room = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run(serve))
@@ -227,21 +227,21 @@ class ServicerStream:
         try:
             await serve(self._requests(), self._write)
         except Aborted as refusal:
-            self._wire.end(refusal.status.value[0], refusal.details)
+            self._handle.end(refusal.status.value[0], refusal.details)
         except DecodeError as error:
-            self._wire.end(grpc.StatusCode.INVALID_ARGUMENT.value[0], f"what was sent is no request: {error}")
+            self._handle.end(grpc.StatusCode.INVALID_ARGUMENT.value[0], f"what was sent is no request: {error}")
         except Exception as defect:  # noqa: BLE001  our bug, or the servicer's: it ends this stream alone
             _log.error("defect", exc_info=defect)
-            self._wire.end(grpc.StatusCode.INTERNAL.value[0], "the server met a defect; its log has the details")
+            self._handle.end(grpc.StatusCode.INTERNAL.value[0], "the server met a defect; its log has the details")
         else:
-            self._wire.end(OK, "")
+            self._handle.end(OK, "")
 
     async def _requests(self) -> AsyncIterator[bytes]:
         while (body := await self._incoming.get()) is not None:
             yield body
-            self._wire.grant(1)
+            self._handle.grant(1)
 
     async def _write(self, body: bytes) -> None:
         self._room.clear()
-        self._wire.send(body, wants_room=True)
+        self._handle.send(body, wants_room=True)
         await self._room.wait()

@@ -25,7 +25,7 @@ from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext
 from coordinator_server.listening import AddressRefused, close, listen, tcp_sockets
 from coordinator_server.native_exchange import Exchange
 from coordinator_server.native_services import health_methods, reflection_methods
-from coordinator_server.native_streams import CREDIT_MESSAGES, ServicerStream, SessionStream, Stream, Wire
+from coordinator_server.native_streams import CREDIT_MESSAGES, ServicerStream, SessionStream, Stream, StreamHandle
 from coordinator_server.session import SESSION_METHOD, Session, SessionLimits
 from coordinator_server.transport import Handler
 from coordinator_server.transports import (
@@ -95,10 +95,10 @@ class NativeTransport:
     async def start(self, handler: Handler, room: AnswerRoom = BOUNDLESS_ROOM) -> None:
         await self.set_ready(False)
 
-        def open_stream(method: str, call: CallContext, wire: Wire) -> Stream:
+        def open_stream(method: str, call: CallContext, handle: StreamHandle) -> Stream:
             if method != SESSION_METHOD:
-                return ServicerStream(self._servicers[method], wire)
-            stream = SessionStream(Session(handler, self._clock, call, SessionLimits(), room), wire)
+                return ServicerStream(self._servicers[method], handle)
+            stream = SessionStream(Session(handler, self._clock, call, SessionLimits(), room), handle)
             if self._is_stopping:
                 stream.announce_stop()
             return stream

@@ -157,7 +157,8 @@ def write(text: str) -> None:
 
 
 def end_if_reader_left() -> None:
-    """Return, or end the program quietly if nobody reads stdout any more: who has nothing to write would not notice."""
+    """Return, or end the program quietly if nobody reads stdout any more: a command that has nothing to write would not
+    notice."""
     try:
         descriptor = sys.stdout.fileno()
     except (OSError, ValueError):
@@ -206,7 +207,7 @@ def printable(text: str) -> str:
 
 
 def moment(wall_ms: Value) -> str:
-    """A time in Unix milliseconds as a person reads it, in UTC; negative stands for none."""
+    """Return a time in Unix milliseconds as a person reads it, in UTC; a negative one stands for none."""
     if not isinstance(wall_ms, int) or wall_ms < 0:
         return NOTHING
     try:

@@ -1,9 +1,9 @@
-"""One partition, read from its log alone: what its other rows should say.
+"""The audit of one partition: read from its log alone, what should its other rows say?
 
 The fold below repeats what the partition log does with a batch and a marker, in its own words and without its rules or
 shards, so that a mistake in either shows as a difference.
 
-That a producer was forgotten is not in the log. The partition's head says when that last happened, and so which
+The log does not tell that a producer was forgotten. The partition's head says when that last happened, and so which
 producers may have been: such a one may be missing, and may start anew.
 
 Source: spec log-and-runtime 1.3, 1.5, 1.7 and 6.2 (white-box checks).
@@ -51,13 +51,13 @@ class PartitionAudit:
     """What a partition's log says, and what is wrong in it. Made by `audit_log`."""
 
     forgotten: ForgottenProducers
-    """As the head has it."""
+    """The forgotten producers that the partition's head tells of."""
     opens_payloads: bool = False
     batch_count: int = 0
     transactional_batches: int = 0
     end_offset: int = 0
     producers: dict[int, ProducerEntry] = field(default_factory=dict)
-    """As if none had been forgotten, where the log allows that."""
+    """The producers that the log shows, as if none had been forgotten where the log allows that."""
     last_offsets: dict[int, int] = field(default_factory=dict)
     """Where each producer's newest batch or marker lies."""
     returned: set[int] = field(default_factory=set)
@@ -91,7 +91,7 @@ class PartitionAudit:
         return is_behind and entry.open_transaction is None
 
     def head(self, log_start_offset: int, stored: PartitionHead) -> PartitionHead:
-        """The positions that follow from the log. What it cannot say is taken from the stored ones."""
+        """Return the positions that follow from the log. Those that it does not tell are taken from the stored ones."""
         opened = self.open_offsets
         aborts = [ended.marker_offset for ended in self.ended if ended.outcome is Outcome.ABORT]
         return PartitionHead(
@@ -107,7 +107,7 @@ class PartitionAudit:
         )
 
     def markers_between(self, start_offset: int, end_offset: int) -> int:
-        """How many markers lie there."""
+        """Return how many markers lie between two offsets."""
         return sum(start_offset <= logged.offset < end_offset for logged in self.markers)
 
 

@@ -1,7 +1,7 @@
-"""What whoever started this process wants to be told: that it serves, that it is going, that it is alive.
+"""What the service manager that started this process is told: that it serves, that it stops, that it is alive.
 
 The protocol is systemd's (sd_notify): lines of text in one datagram to a Unix socket that the environment names. It is
-a few lines, so there is no library for it here. Where nobody asked, nothing is sent.
+a few lines, so there is no library for it here. Where no service manager asks, nothing is sent.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ WATCHDOG_VARIABLE: Final = "WATCHDOG_USEC"
 WATCHDOG_PROCESS_VARIABLE: Final = "WATCHDOG_PID"
 
 _SEND_SECONDS_MAX: Final = 1.0
-"""Longest that the loop stands still for a service manager that does not read."""
+"""Longest time for which a service manager that does not read may hold up the loop."""
 
 _log = structlog.get_logger("server")
 
 
 class ServiceManager:
-    """Who started this process. Every method may be called whether or not there is one; none of them raises."""
+    """The service manager that started this process. Every method may be called whether or not there is one; none of
+    them raises."""
 
     def __init__(self, address: str, watchdog_us: int) -> None:
         """`address` is the path of a Unix socket, or @NAME for one without a file; "" if nobody asked. `watchdog_us` is
@@ -35,24 +36,24 @@ class ServiceManager:
 
     @classmethod
     def of(cls, environment: Mapping[str, str], process_id: int) -> Self:
-        """The one that the environment names. A watchdog that is meant for another process is none of ours."""
+        """The service manager that the environment names. A watchdog that is meant for another process is ignored."""
         watched = environment.get(WATCHDOG_PROCESS_VARIABLE, str(process_id)) == str(process_id)
         span_us = environment.get(WATCHDOG_VARIABLE, "") if watched else ""
         return cls(environment.get(SOCKET_VARIABLE, ""), int(span_us) if span_us.isdecimal() else 0)
 
     def ready(self, status: str) -> None:
-        """The process serves. From now on it gives signs of life, if it is asked for them. Call it on the loop: what
-        holds that up is what a watchdog is there for."""
+        """Tell that the process serves, and give signs of life from now on if they are wanted. Call it on the loop: a
+        loop that stands still is what a watchdog must notice."""
         self._tell("READY=1", f"STATUS={status}")
         if self._address and self._signs_of_life_seconds:
             self._give_sign_of_life()
 
     def busy(self, status: str) -> None:
-        """The process does something that takes a while, and is not ready yet."""
+        """Tell that the process does something that takes a while, and is not ready yet."""
         self._tell(f"STATUS={status}")
 
     def stopping(self, status: str) -> None:
-        """The process is on its way out."""
+        """Tell that the process is shutting down."""
         self._tell("STOPPING=1", f"STATUS={status}")
 
     def _give_sign_of_life(self) -> None:

@@ -37,7 +37,7 @@ STATUS_NUMBERS: Final = {
     CallStatus.UNIMPLEMENTED: 12,
     CallStatus.INTERNAL: 13,
 }
-"""gRPC's numbers of our statuses."""
+"""Our statuses by gRPC's numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,11 @@ class Session:
         self._limits = limits
         self._unanswered: dict[int, Pending[bytes]] = {}
         self._answers: deque[tuple[int, bytes, TransportError | None]] = deque()
-        """Correlation id, answer, and why there is none."""
+        """What waits for the next message: correlation id, answer, and why there is none."""
         self._held_bytes = 0
-        """Of answers that count in `room`: they wait here, or the adapter has not reported them as taken."""
+        """Bytes counted in `room`: answers that wait here, or that the adapter has not reported as taken."""
         self.leaving_bytes = 0
-        """As much of it is in the message that `take` gave last."""
+        """Bytes of those that are in the message that `take` gave last."""
         self._has_begun = False
         self._is_greeted = False
         self._says_draining = False
@@ -83,8 +83,8 @@ class Session:
 
     @property
     def has_room(self) -> bool:
-        """Whether more may be read. Not while as many calls as allowed wait for their answer, or answers for the
-        network: then the client is held back by the flow control of the transport."""
+        """Whether more may be read. False while as many calls as allowed wait for their answers, or their answers for
+        the network: then the flow control of the transport holds the client back."""
         return len(self._unanswered) + len(self._answers) < self._limits.calls_in_flight_max
 
     def receive(self, body: bytes) -> None:
@@ -153,7 +153,7 @@ class Session:
 
     @property
     def is_finished(self) -> bool:
-        """Whether everything was said that will ever be said."""
+        """Whether everything has been said, and nothing will follow."""
         return self._is_ending and not self._says_draining and not self._unanswered and not self._answers
 
     def take(self) -> bytes | None:
@@ -185,7 +185,7 @@ class Session:
         return body or None
 
     def taken(self, size_bytes: int) -> None:
-        """So many of the bytes that left need no memory any more."""
+        """Report that this many of the bytes that left need no memory any more."""
         if size_bytes and not self._is_closed:
             self._held_bytes -= size_bytes
             self._room.release(self._context.connection, size_bytes)

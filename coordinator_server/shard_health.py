@@ -1,4 +1,4 @@
-"""What gRPC's health service says of shards, so that whoever watches a server by it alone hears of one that failed.
+"""Shards in gRPC's health service, so that whoever watches a server by it alone learns of one that failed.
 
 `shards` is NOT_SERVING while any shard has failed, and `shards/groups/17` is for one that did. The services themselves
 stay SERVING: all other shards are served, and a server that is taken out of the rotation serves nobody.
@@ -15,7 +15,7 @@ from coordinator_runtime.shard_table import ShardState
 from coordinator_server.transports import Transport
 
 SHARDS: Final = "shards"
-"""Name of all of them together."""
+"""The health service's name for all shards together."""
 
 
 class ShardHealth:
@@ -30,7 +30,7 @@ class ShardHealth:
         loader.listen(self._on_event)
 
     async def tell(self) -> None:
-        """Say how it stands now."""
+        """Tell the health service how shards stand now."""
         failed = {standing.key for standing in self._loader.standings() if standing.state is ShardState.FAILED}
         self._told |= failed
         for key in sorted(self._told):
@@ -44,5 +44,5 @@ class ShardHealth:
 
 
 def health_name(key: ShardKey) -> str:
-    """Of one shard."""
+    """Return the health service's name for one shard."""
     return f"{SHARDS}/{key.coordinator.name.lower()}/{key.number}"

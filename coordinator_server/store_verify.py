@@ -33,7 +33,7 @@ from txn_coordinator.codec import CSN_TYPE, TRANSACTION_TYPE, UNOWNED_MARKER_TYP
 from txn_coordinator.state import LEGAL_STEPS, PREPARED, Transaction, TransactionState
 
 _KEEPS_HISTORY: Final = frozenset({(Coordinator.CATALOG, TOPIC_TYPE), (Coordinator.TRANSACTIONS, TRANSACTION_TYPE)})
-"""Record types of which every change is in the history."""
+"""Record types whose every change is kept in the history."""
 
 _UNREADABLE: Final = (
     StoreUnreadable,
@@ -45,20 +45,20 @@ _UNREADABLE: Final = (
     ValueError,
     IndexError,
 )
-"""What reading a damaged row raises, whatever it is a row of."""
+"""What reading a damaged row raises, whatever kind of row it is."""
 
 VIOLATIONS_KEPT_MAX: Final = 1_000
-"""Per check: a store that is broken throughout should not fill the memory with words."""
+"""Violations kept for each check: a store that is broken throughout should not fill the memory with words."""
 
 
 @dataclass(slots=True)
 class Check:
-    """One promise, how much it was tested on, and where it does not hold."""
+    """One promise, on how many things it was tested, and where it does not hold."""
 
     name: str
     promise: str
     unit: str
-    """What is counted."""
+    """What `tested` counts, for example "batches"."""
     examined: int = 0
     violation_count: int = 0
     violations: list[str] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Check:
 
 
 def verify_store(rows: StoredRows) -> list[Check]:
-    """All checks. A row that cannot be read is a violation of the check that needs it, never an exception."""
+    """Run all checks. A row that cannot be read is a violation of the check that needs it, never an exception."""
     return _Verification(rows).run()
 
 
@@ -352,7 +352,7 @@ class _Verification:
     # Helpers
 
     def _decisions(self) -> Iterator[Transaction]:
-        """Every decided outcome that the history still tells of, and those of now."""
+        """Yield every decided outcome that the history still tells of, and the current ones."""
         for row in stored.history_rows(self._rows, Coordinator.TRANSACTIONS):
             if row.value is not None:
                 found = stored.decided_in(row.record_type, row.key, row.value)
@@ -361,8 +361,8 @@ class _Verification:
         yield from (found for found in stored.transactions(self._rows) if found.state in PREPARED)
 
     def _unowned_markers(self) -> defaultdict[int, set[int]]:
-        """Per csn the partitions with a marker that no transactional id here decided, and that the history knows of:
-        an administrator wrote it, or a coordinator elsewhere."""
+        """Return, by csn, the partitions with a marker that no transactional id here decided although the history goes
+        back that far: an administrator wrote it, or a coordinator elsewhere."""
         found: defaultdict[int, set[int]] = defaultdict(set)
         for row in stored.history_rows(self._rows, Coordinator.COUNTERS):
             if row.record_type == UNOWNED_MARKER_TYPE:
@@ -371,7 +371,7 @@ class _Verification:
         return found
 
     def _is_history_whole(self) -> bool:
-        """Whether no shard of transactions was trimmed, and no partition either."""
+        """Say whether no shard of transactions and no partition was trimmed."""
         firsts: dict[ShardKey, int] = {}
         for row in stored.history_rows(self._rows, Coordinator.TRANSACTIONS):
             firsts.setdefault(row.shard, row.offset)

@@ -1,4 +1,4 @@
-"""What lies in the store of a stopped server, read as it is and not as a server would load it: for `log dump` and
+"""The rows of a stopped server's store, read as they lie there and not as a server would load them: for `log dump` and
 `store verify`.
 
 Nothing here trusts the loader, the shards or the heads of partitions, because it is used to check what those wrote.
@@ -30,7 +30,7 @@ _STATE_KEY: Final = struct.Struct(">BHB")
 _LOG_KEY: Final = struct.Struct(">BHQ")
 _LOG_ROW_KEY: Final = struct.Struct(">IQ")
 _END: Final = b"\xff" * 24
-"""Behind every key of every family: none is longer and starts so."""
+"""A key behind every key of every family: none is longer and begins like this."""
 
 
 class StoredRows(Protocol):
@@ -62,7 +62,7 @@ class HistoryRow:
     record_type: int
     key: bytes
     value: bytes | None
-    """None: the key was forgotten."""
+    """The new value; None: the key was forgotten."""
     wall_ms: int
     client_id: str
     host: str
@@ -74,7 +74,7 @@ class StoredBatch:
     """One batch as it lies in a partition's log."""
 
     key_offset: int
-    """The last offset, as the key says."""
+    """The last offset, as the row's key says."""
     encoded: bytes
     header: BatchHeader
 
@@ -100,7 +100,7 @@ class StoredBatch:
 
 
 def state_key(shard: ShardKey, record_type: int, key: bytes) -> bytes:
-    """Where the newest value of a key lies."""
+    """Return the key of the row that holds the newest value of a key."""
     return _STATE_KEY.pack(shard.coordinator, shard.number, record_type) + key
 
 
@@ -130,7 +130,7 @@ def history_rows(rows: StoredRows, coordinator: Coordinator | None = None) -> It
 
 
 def catalog(rows: StoredRows) -> list[CatalogRecord]:
-    """What the topic catalog would be loaded from."""
+    """Return the records from which the topic catalog would be loaded."""
     decode = CatalogCodec().decode
     found = (
         decode(row.record_type, row.key, row.value)
@@ -171,7 +171,7 @@ def decided_in(record_type: int, key: bytes, value: bytes) -> Transaction | None
 
 
 def transactions(rows: StoredRows) -> Iterator[Transaction]:
-    """Every transactional id as it is now."""
+    """Yield every transactional id in its current state."""
     for row in state_rows(rows, Coordinator.TRANSACTIONS):
         found = transaction_of(row.record_type, row.key, row.value)
         if found is not None:
@@ -179,9 +179,8 @@ def transactions(rows: StoredRows) -> Iterator[Transaction]:
 
 
 def batches(rows: StoredRows, ordinal: int, start_offset: int = 0) -> Iterator[StoredBatch]:
-    """The log of a partition from the batch on that holds the offset.
-
-    Raises LogDamaged at bytes that cannot be read, or are no batch."""
+    """Yield the batches of a partition, from the one that holds the offset on. Raises LogDamaged at bytes that cannot
+    be read, or are no batch."""
     start, end = codec.log_key(ordinal, start_offset), codec.partition_key(ordinal + 1)
     at = start_offset
     try:

@@ -1,5 +1,5 @@
-"""What transports have in common: what they do, what an operator may change, what they tell of connections. Which one a
-server uses, `transport_choice` says; nothing inside knows."""
+"""What the transports have in common: the interface, the options of an operator, the numbers of connections.
+`transport_choice` opens one of them; nothing inside knows which one runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_UNIX_SOCKETS: Final = (
 
 
 class TransportName(StrEnum):
-    """What an operator may ask for."""
+    """The transports that an operator may ask for."""
 
     AUTO = "auto"
     """The compiled one if it is installed and the address is no Unix socket, else grpc.aio."""
@@ -46,7 +46,7 @@ class TransportOptions:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionNumbers:
-    """What a scrape asks a transport for."""
+    """What a scrape asks a transport."""
 
     connections_max: int
     open_connections: int | None

@@ -1,4 +1,4 @@
-"""A Unix socket to listen on: for callers on this machine whom the rights of its file let in, and nobody else."""
+"""Unix sockets to listen on. The rights of the socket's file decide which users of this machine may connect."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final
 
 UNIX_PREFIX: Final = "unix:"
-"""What an address begins with that names a Unix socket, as for gRPC."""
+"""The prefix of addresses that name a Unix socket, as in gRPC."""
 
 _PATH_BYTES_MAX: Final = 107
-"""More does not fit into the system's structure."""
+"""Longest path that fits into the system's structure."""
 
 _CONNECT_SECONDS_MAX: Final = 1.0
 
@@ -61,8 +61,8 @@ def give_unix_address_back(address: str) -> None:
 
 @contextmanager
 def only_for_the_owner() -> Iterator[None]:
-    """Files that are made meanwhile have mode 0600: on a socket, only their owner can connect. Process-wide, so for the
-    start only."""
+    """Give files that are made within the block mode 0600: on a socket, only their owner can connect. It holds for the
+    whole process, so use it only at the start."""
     before = os.umask(0o177)
     try:
         yield

@@ -91,7 +91,7 @@ def hanging(
 
 
 def list_hanging(connection: Connection, timeout_ms: int) -> list[Row]:
-    """All hanging transactions, with the command that ends each. Raises the errors of the client."""
+    """Return all hanging transactions, with the command that ends each. Raises the errors of the client."""
     from coordinator_api.v1 import admin_pb2
     from coordinator_client.methods import LIST_HANGING_TRANSACTIONS
     from coordinator_server.commands.remote import deadlines

@@ -11,7 +11,7 @@ from coordinator_server.output import print_note
 
 
 def make_sure(what: Iterable[str]) -> None:
-    """Tell a person what would be deleted, and return if it shall be. Raises CommandFailed."""
+    """Show a person what would be deleted, and return if the answer is yes. Raises CommandFailed."""
     for line in what:
         print_note(line)
     try:

@@ -48,7 +48,7 @@ def show(
 
 
 def _loaded(file: Path | None, flags: dict[str, object]) -> LoadedConfig:
-    """The configuration; one without the only value that has no default is shown too. Raises CommandFailed."""
+    """Return the configuration; one that lacks only the value without a default is shown, too. Raises CommandFailed."""
     from coordinator_server.config import ConfigRefused, LoadedConfig, load_config
 
     try:

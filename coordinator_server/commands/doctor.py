@@ -72,7 +72,7 @@ def _of_machine(data_dir: Path | None) -> list[Finding]:
 
 
 def _of_server(server: str, timeout_ms: int) -> list[Finding]:
-    """Raises CommandFailed where nobody answers."""
+    """Return the findings about a running server. Raises CommandFailed where nobody answers."""
     from coordinator_runtime.clock import SystemClock
     from coordinator_server.commands.remote import connected
     from coordinator_server.commands.server_findings import look_at_server

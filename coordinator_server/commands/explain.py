@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from coordinator_client.connection import Connection
 
 _TRIES = 3
-"""A transaction may end between two questions; then the next one is looked at."""
+"""How often to ask again: a transaction may end between two questions, and then the next one is in the way."""
 
 _STEPS = 20
 
@@ -90,7 +90,7 @@ def _positions(connection: Connection, place: PartitionPlace, timeout_ms: int) -
 
 
 def _blocker(connection: Connection, place: PartitionPlace, timeout_ms: int) -> log_pb2.ProducerState | None:
-    """The producer of the oldest transaction that is open in the partition."""
+    """Return the producer of the oldest transaction that is open in the partition."""
     from coordinator_api.v1 import common_pb2, log_pb2
     from coordinator_client.methods import DESCRIBE_PRODUCERS
     from coordinator_server.commands.remote import deadlines
@@ -109,7 +109,7 @@ def _blocker(connection: Connection, place: PartitionPlace, timeout_ms: int) -> 
 def _owner(
     connection: Connection, place: PartitionPlace, blocker: log_pb2.ProducerState, timeout_ms: int
 ) -> Row | None:
-    """Whose transaction it is and what happens next; None where it has just ended."""
+    """Return whose transaction it is and what happens next; None where it has just ended."""
     from coordinator_client.admin import Admin
     from coordinator_server.commands.administration import list_hanging
     from coordinator_server.commands.transactions import describe_ids

@@ -202,7 +202,8 @@ def config(
 
 
 def _check_names(what: str, names: list[str], known: tuple[str, ...]) -> None:
-    """The server takes an unknown name for one that matches nothing; whoever typed it meant something."""
+    """Refuse names that are none. The server would take an unknown name for one that matches nothing; whoever typed it
+    meant something."""
     for name in names:
         if name.lower() not in {each.lower() for each in known}:
             raise CommandFailed(ExitStatus.USAGE, f"there is no {what} {name!r}: the {what}s are {', '.join(known)}")

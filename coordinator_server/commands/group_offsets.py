@@ -207,7 +207,7 @@ def delete_offsets(
 
 
 def _rule(choices: Mapping[str, tuple[str, int | None]], *, has_plan: bool) -> OffsetReset | None:
-    """The one that was chosen; None for a plan. Raises CommandFailed for none and for several."""
+    """Return the rule that was chosen; None for a plan. Raises CommandFailed for none and for several."""
     from coordinator_client.offset_reset import OffsetReset, ResetTo
 
     chosen = {flag: (to, number) for flag, (to, number) in choices.items() if number is not None}
@@ -232,7 +232,7 @@ def _check_choice(topics: Sequence[TopicChoice] | None, *, all_topics: bool, has
 
 
 def _check_empty(admin: Admin, group_id: str) -> None:
-    """Raises CommandFailed for a group with members. One that is not there is made by its first offset."""
+    """Raise CommandFailed for a group with members. A group that does not exist is made by its first offset."""
     group = find_group(admin, group_id)
     if group is None or not group.members:
         return
@@ -254,7 +254,8 @@ def _as_planned(lines: Sequence[PlannedLine]) -> dict[TopicPartition, OffsetRese
 def _partitions(
     admin: Admin, group_id: str, topics: Sequence[TopicChoice] | None, *, all_topics: bool
 ) -> list[TopicPartition]:
-    """Those that are meant; of a topic without numbers all that it has, whether or not the group has read them."""
+    """Return the partitions that are meant: of a topic without numbers all that it has, whether or not the group has
+    read them."""
     from coordinator_client.consumer.state import TopicPartition
 
     if all_topics:

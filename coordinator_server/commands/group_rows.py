@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def group_there(admin: Admin, group_id: str) -> GroupDescription:
-    """The group. Raises CommandFailed if it is not there, with the name that may have been meant."""
+    """Return the group. Raises CommandFailed if it does not exist, with the name that may have been meant."""
     found = find_group(admin, group_id)
     if found is not None:
         return found
@@ -26,7 +26,7 @@ def group_there(admin: Admin, group_id: str) -> GroupDescription:
 
 
 def find_group(admin: Admin, group_id: str) -> GroupDescription | None:
-    """The group, or None if it is not there."""
+    """Return the group, or None if it does not exist."""
     from coordinator_client.errors import Rejected
     from coordinator_protocol.errors import ErrorCode
 
@@ -39,7 +39,7 @@ def find_group(admin: Admin, group_id: str) -> GroupDescription | None:
 
 
 def described(group: GroupDescription) -> Row:
-    """A group without its members."""
+    """Return a group as a row, without its members."""
     return {
         "group_id": group.group_id,
         "group_type": group.group_type,
@@ -53,7 +53,7 @@ def described(group: GroupDescription) -> Row:
 
 
 def member_row(member: GroupMember) -> Row:
-    """A member, with its partitions."""
+    """Return a member as a row, with its partitions."""
     target = member.target_assignment
     return {
         "member_id": member.member_id,
@@ -71,8 +71,8 @@ def member_row(member: GroupMember) -> Row:
 
 
 def offset_rows(admin: Admin, group: GroupDescription) -> list[Row]:
-    """Every partition in which the group has an offset, or a member: what is committed, what lies before it, whose it
-    is, and the transactions that hold another offset."""
+    """Return a row for every partition in which the group has an offset or a member: what is committed, how many
+    records follow, whose it is, and the transactions that hold another offset."""
     lags = {each.offset.partition: each for each in admin.group_lag(group.group_id)}
     owners = {name: member for member in group.members for name in member.assignment}
     blockers = _blockers(admin, lags.values())
@@ -112,7 +112,8 @@ def _pending(waiting: PendingOffset, blockers: Mapping[int, Row]) -> Row:
 
 
 def _blockers(admin: Admin, lags: Iterable[GroupLag]) -> dict[int, Row]:
-    """The transactions that offsets wait for, by producer id; one that has ended meanwhile has no age any more."""
+    """Return the transactions that offsets wait for, by producer id; one that has ended meanwhile has no age any
+    more."""
     producer_ids = sorted({waiting.producer_id for each in lags for waiting in each.offset.pending})
     if not producer_ids:
         return {}

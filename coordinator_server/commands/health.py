@@ -1,4 +1,4 @@
-"""`txnctl health`: whether a server takes work, for those that start and stop servers."""
+"""`txnctl health`: whether a server takes work, for programs that start and stop servers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from grpc_health.v1 import health_pb2
 
 SERVICE = "coordinator_api.v1.TransactionService"
-"""One for all: they become ready together."""
+"""The service to ask for: all of them become ready together."""
 
 METHOD = "/grpc.health.v1.Health/Check"
 
@@ -69,7 +69,7 @@ def health(
 def _are_shards_well(
     check: grpc.UnaryUnaryMultiCallable[Message, health_pb2.HealthCheckResponse], timeout_ms: int
 ) -> bool:
-    """False once one has failed. A server that loads does not say, and neither does an older one."""
+    """Return False once a shard has failed. A server that loads does not say, and neither does an older one."""
     import grpc
     from grpc_health.v1 import health_pb2
 

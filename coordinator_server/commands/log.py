@@ -25,7 +25,7 @@ app = typer.Typer(
 
 
 class Shown(StrEnum):
-    """What a dump has a line for."""
+    """What a dump shows: one line for each of these."""
 
     BATCHES = "batches"
     RECORDS = "records"

@@ -31,7 +31,7 @@ class Fate(StrEnum):
 
 
 BASE64: Final = "base64"
-"""Key of the object that stands for bytes that are no text."""
+"""Key of the JSON object that stands for bytes that are no text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class LoggedBatch:
     fate: Fate
     size_bytes: int
     first_offset: int
-    """Of the first record that was asked for; batches come whole."""
+    """Offset of the first record that was asked for; batches come whole."""
     records: Callable[[], list[RecordRow]]
     """Decodes the records that were asked for; none for a marker. Raises CorruptBatch."""
 
@@ -110,7 +110,7 @@ def record_rows(batch: LoggedBatch, *, is_raw: bool) -> Iterator[Row]:
 
 
 def corrupt_row(error: CorruptBatch) -> Row:
-    """What cannot be read, in its place among the others."""
+    """Return the row for something that cannot be read, in its place among the others."""
     return {
         "topic": error.topic,
         "partition": error.partition,

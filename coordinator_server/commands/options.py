@@ -15,14 +15,15 @@ SERVER_VARIABLE: Final = "TXNCTL_SERVER"
 DEFAULT_SERVER: Final = "127.0.0.1:7070"
 
 SERVER_WAIT: Final[ContextVar[float]] = ContextVar("SERVER_WAIT", default=0)
-"""What `--wait` said, in seconds."""
+"""The value of `--wait`, in seconds."""
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
 def parse_duration_ms(text: str | int) -> int:
-    """A time span such as 500ms, 30s, 5m, 2h or 7d, in milliseconds; a default is that already."""
+    """Return a time span such as 500ms, 30s, 5m, 2h or 7d in milliseconds. An integer, a default, is returned as it
+    is."""
     if isinstance(text, int):
         return text
     found = _DURATION.fullmatch(text.strip())
@@ -32,13 +33,14 @@ def parse_duration_ms(text: str | int) -> int:
 
 
 def utc_moment(text: str) -> datetime:
-    """A time such as 2026-11-21T08:30, UTC unless it says otherwise. Raises ValueError."""
+    """Return a time such as 2026-11-21T08:30; it is UTC unless it says otherwise. Raises ValueError."""
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def parse_moment_ms(text: str | int) -> int:
-    """The same in Unix milliseconds; a default is that already. Raises BadParameter."""
+    """Return a time such as 2026-11-21T08:30 in Unix milliseconds. An integer, a default, is returned as it is. Raises
+    BadParameter."""
     if isinstance(text, int):
         return text
     try:
@@ -50,7 +52,7 @@ def parse_moment_ms(text: str | int) -> int:
 
 
 class PartitionPlace(NamedTuple):
-    """A partition as a person writes it."""
+    """A partition as a person writes it: topic and number."""
 
     topic: str
     partition: int
@@ -60,7 +62,7 @@ class PartitionPlace(NamedTuple):
 
 
 def parse_partition(text: str | PartitionPlace) -> PartitionPlace:
-    """TOPIC-PARTITION; the topic may have dashes itself. A default is parsed already."""
+    """Parse TOPIC-PARTITION; the topic may have dashes itself. A default comes parsed already."""
     if isinstance(text, PartitionPlace):
         return text
     topic, _, number = text.rpartition("-")

@@ -107,7 +107,7 @@ def probe(
 
 @contextmanager
 def _signals_set(stopped: threading.Event) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end the pause between two rounds, and no round."""
+    """Let Ctrl-C and SIGTERM end the pause between two rounds, but no round."""
     before = {
         number: signal.signal(number, lambda _number, _frame: stopped.set())
         for number in (signal.SIGINT, signal.SIGTERM)
@@ -141,7 +141,7 @@ def _published(metrics: ProbeMetrics, listen: str) -> MetricsEndpoint:
 
 
 def _note(metrics: ProbeMetrics, results: list[StepResult], now_ms: int) -> bool:
-    """Count a round. Whether it failed."""
+    """Count a round; return whether it failed."""
     failed_step = None
     for result in results:
         if result.failure is None:

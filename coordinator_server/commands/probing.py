@@ -1,6 +1,7 @@
-"""One round of `txnctl probe`: a transaction that commits and one that aborts, each looked at by a reader.
+"""One round of `txnctl probe`: a transaction that commits and one that aborts, each followed by a committed read.
 
-It is what users do, by the SDK that they use: what a probe measures is what they get, from one place in the network.
+It does what users do, with the SDK that they use: what a probe measures is what they get, from one place in the
+network.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from coordinator_server.commands.remote import error_name
 
 PARTITION: Final = 0
 TRANSACTION_TIMEOUT_MS_MAX: Final = 60_000
-"""More than this the probe never asks for. What a server allows may be less than any producer's default."""
+"""The transaction timeout that the probe asks for at most. A server may allow less than any producer's default."""
 
 
 class Step(StrEnum):
-    """What a round does, in this order. A step that fails ends the round."""
+    """The steps of a round, in this order. A step that fails ends the round."""
 
     INIT = "init"
     """The topic is there, and the transactional id has an identity: whoever used it before is fenced."""
@@ -53,11 +54,11 @@ class WrongRecords(Exception):
 
 
 class Given(Exception):
-    """Aborts a transaction on purpose."""
+    """Raised to abort a transaction on purpose."""
 
 
 class Probe:
-    """Rounds against one server, in a topic and under a transactional id of their own."""
+    """Rounds against one server, with a topic and a transactional id of the probe's own."""
 
     def __init__(
         self, connection: Connection, clock: Clock, *, topic: str, transactional_id: str, timeout_ms: int
@@ -87,9 +88,8 @@ class Probe:
         return results
 
     def steps(self, token: bytes) -> Generator[None, None, None]:
-        """Take one step each time that it is asked to go on. `token` marks the records of this round.
-
-        Raises: TransactionError, WrongRecords."""
+        """Take one step for each value asked of the generator. `token` marks the records of this round. Raises:
+        TransactionError, WrongRecords."""
         with Producer(
             self._connection,
             transactional_id=self._transactional_id,
@@ -130,7 +130,7 @@ class Probe:
         return topic.partitions[PARTITION].last_stable_offset
 
     def _expect(self, start: int, wanted: list[bytes]) -> None:
-        """Read from where this round began to what is decided now. Raises WrongRecords."""
+        """Read from where this round began to the last stable offset. Raises WrongRecords."""
         records = read(self._topic, self._connection, start={PARTITION: start}, patience_ms=self._timeout_ms)
         seen = [record.value or b"" for record in records if record.partition == PARTITION]
         if seen != wanted:
@@ -149,7 +149,8 @@ def _in_words(error: Exception) -> str:
 def keep_probing(
     probe: Callable[[], list[StepResult]], wait: Callable[[float], bool], *, interval_ms: int, count: int | None
 ) -> Iterator[list[StepResult]]:
-    """Yield round after round, with a pause between two. `wait` takes seconds, and ends the probing by a True."""
+    """Yield round after round, with a pause between two. `wait` takes seconds, and ends the probing by returning
+    True."""
     rounds = 0
     while True:
         yield probe()

@@ -122,7 +122,7 @@ def produce(
 
 
 def _stdin() -> BinaryIO:
-    """The lines to send. Raises CommandFailed where there is no stdin at all."""
+    """Return the lines to send. Raises CommandFailed where there is no stdin at all."""
     try:
         if sys.stdin.isatty():
             print_note("a record per line; Ctrl-D ends the input, Ctrl-C aborts")
@@ -142,13 +142,13 @@ class _Plan:
     delivery_timeout_ms: int
     compression: str
     batch: int | None
-    """Records of one transaction; None: all."""
+    """How many records go into one transaction; None: all."""
     is_aborting: bool
 
 
 @dataclass(slots=True)
 class _Progress:
-    """What is over, and stays so whatever comes next."""
+    """What has been sent and decided so far, whatever comes next."""
 
     records: int = 0
     transactions: int = 0
@@ -156,7 +156,7 @@ class _Progress:
 
 
 def _sent(connection: Connection, plan: _Plan, records: Iterator[InputRecord]) -> Row:
-    """Send all. Where that fails or is interrupted, say how much of the input is through: the rest remains."""
+    """Send all records. If that fails or is interrupted, say how much of the input was committed: the rest remains."""
     progress = _Progress()
     outcome = "aborted" if plan.is_aborting else "committed"
     try:

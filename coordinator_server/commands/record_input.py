@@ -14,11 +14,11 @@ from coordinator_server.output import Value
 
 _TAKEN: Final = ("key", "value", "headers", "partition", "timestamp_ms")
 _IGNORED: Final = frozenset({"topic", "offset"})
-"""What `consume` prints beside, and what the log decides anew."""
+"""What `consume` prints as well, and what the log decides anew."""
 
 
 class InputRefused(Exception):
-    """A line that is no record; the message says which and why."""
+    """A line of the input is no record; the message says which and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,11 +24,11 @@ from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.output import end_if_reader_left
 
 CLIENT_ID = "txnctl"
-"""What the server notes in its history as the one who asked."""
+"""The client id that the server notes in its history."""
 
 
 class PrintingTransport(UnaryTransport):
-    """For commands that print what they read: nothing more is asked for once nobody reads stdout any more."""
+    """Asks for nothing more once nobody reads stdout: for commands that print what they read."""
 
     def ask(self, rpc: Rpc[RequestT, ReplyT], request: RequestT, *, timeout_ms: int) -> ReplyT | Loss:
         end_if_reader_left()
@@ -46,7 +46,7 @@ def connected(server: str, transport: Callable[[str], Transport] = UnaryTranspor
 
 
 def check_address(server: str) -> None:
-    """Raises CommandFailed where it cannot be one."""
+    """Raise CommandFailed for text that cannot be an address."""
     try:
         Connection(server)
     except Rejected as refusal:
@@ -63,12 +63,12 @@ def failures_in_words(server: str) -> Iterator[None]:
 
 
 def deadlines(timeout_ms: int) -> Deadlines:
-    """What a command gives one question."""
+    """Return how long a command waits for one answer."""
     return Deadlines(total_ms=max(1, timeout_ms), attempt_ms=max(1, timeout_ms))
 
 
 def topic_there(connection: Connection, name: str, timeout_ms: int) -> TopicDescription:
-    """The topic. Raises CommandFailed if it is not there, with the name that may have been meant."""
+    """Return the topic. Raises CommandFailed if it does not exist, with the name that may have been meant."""
     with Admin(connection, deadline_ms=timeout_ms) as admin:
         try:
             return admin.describe_topic(name)
@@ -101,7 +101,7 @@ def check_reachable(server: str, timeout_ms: int = GIVE_UP_MS) -> None:
 
 
 def unreachable(server: str, why: str) -> CommandFailed:
-    """What to raise where nobody answers."""
+    """Return the error to raise where nobody answers."""
     return CommandFailed(
         ExitStatus.UNREACHABLE,
         f"no server answers at {server} ({why}): start one with `txnctl serve --data-dir DIR`, or name another with"
@@ -120,7 +120,7 @@ def _status_of(error: TransactionError) -> ExitStatus:
 
 
 def error_name(code: int) -> str:
-    """The name of an error code; its number where it has none here."""
+    """Return the name of an error code, or its number where it has no name here."""
     try:
         return ErrorCode(code).name
     except ValueError:

@@ -37,7 +37,7 @@ Position = str | int | datetime
 
 
 def parse_position(text: str) -> Position:
-    """Raises BadParameter with what may be written."""
+    """Parse the position to start at. Raises BadParameter with what may be written."""
     if text in ("earliest", "latest"):
         return text
     if text.isascii() and text.isdigit():
@@ -54,7 +54,7 @@ def parse_position(text: str) -> Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a command wants to read."""
+    """What a command asked to read."""
 
     topic: str
     partitions: list[int] | None
@@ -67,7 +67,8 @@ class Wanted:
 
 
 class RemoteLog:
-    """Iterates over the batches of a topic, each partition in order. Without following it ends at the end of now."""
+    """Iterates over the batches of a topic, each partition in order. Without following it ends at the end of the log at
+    the start."""
 
     def __init__(self, connection: Connection, wanted: Wanted) -> None:
         """Raises CommandFailed for a topic, partition or position that is not there, and TransactionError."""
@@ -101,7 +102,7 @@ class RemoteLog:
 
     @property
     def skipped(self) -> Skipped:
-        """What could not be read so far, if that is left out."""
+        """What could not be read so far, where that is left out."""
         return self._reader.skipped
 
     @property
@@ -110,8 +111,8 @@ class RemoteLog:
         return self._reader.hidden
 
     def with_what_is_corrupt(self) -> Iterator[LoggedBatch | CorruptBatch]:
-        """The same, with what is left out because it cannot be read, each in its place. The records of a batch are
-        not opened before they are asked for, so that they may raise CorruptBatch."""
+        """Yield the batches, and in place of each that cannot be read its error. The records of a batch are not decoded
+        before they are asked for, and that may raise CorruptBatch, too."""
         left_out: list[CorruptBatch] = []
         self._reader.skipped.on_skip = left_out.append
         for batch in self._reader:

@@ -65,7 +65,7 @@ def serve(
 
 
 def parse_settings(settings: list[str]) -> dict[str, object]:
-    """NAME=VALUE of every --set. Raises CommandFailed."""
+    """Split the NAME=VALUE of every --set. Raises CommandFailed."""
     parsed: dict[str, object] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
@@ -76,7 +76,7 @@ def parse_settings(settings: list[str]) -> dict[str, object]:
 
 
 def load_settings(file: Path | None, flags: dict[str, object]) -> Config:
-    """The configuration of all sources. Raises CommandFailed."""
+    """Return the configuration from all sources. Raises CommandFailed."""
     from coordinator_server.config import ConfigRefused, load_config
 
     try:

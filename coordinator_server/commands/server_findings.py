@@ -1,4 +1,5 @@
-"""What `txnctl doctor --server` finds out about a running server: one finding per thing that has hurt users before."""
+"""What `txnctl doctor --server` finds out about a running server: one finding for each thing that has hurt users
+before."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ from coordinator_server.output import duration
 
 _CALLS: Final = 5
 _SLOW_ANSWER_MS: Final = 100
-"""An answer that needs no disk takes a few milliseconds, most of them on the way."""
+"""A call that needs no disk usually takes a few milliseconds, most of them on the network."""
 _AWAITED_MS_MAX: Final = 3_600_000
-"""How long an outside decision may be out before somebody should ask for it."""
+"""How long a decision elsewhere may take before somebody should ask about it."""
 _NAMED_MAX: Final = 3
 
 
@@ -41,7 +42,7 @@ def look_at_server(connection: Connection, clock: Clock, timeout_ms: int) -> Ite
 def _answers(
     connection: Connection, clock: Clock, timeout_ms: int
 ) -> Generator[Finding, None, admin_pb2.LimitsResponse]:
-    """How long a call takes that needs no disk. Returns what the last one answered."""
+    """Measure how long a call takes that needs no disk; return what the last one answered."""
     elapsed_ms = []
     limits = admin_pb2.LimitsResponse()
     for _call in range(_CALLS):
@@ -59,7 +60,7 @@ def _answers(
 
 
 def judge_version(version: str) -> Finding:
-    """Whether server and txnctl are of the same distribution."""
+    """Judge whether server and txnctl are of the same distribution."""
     if version == VERSION:
         return Finding("version", Verdict.OK, version)
     return Finding(
@@ -68,7 +69,7 @@ def judge_version(version: str) -> Finding:
 
 
 def judge_shards(shards: Collection[admin_pb2.ShardDescription]) -> Finding:
-    """Whether all of them serve."""
+    """Judge whether all shards serve."""
     states = Counter(shard.state for shard in shards)
     found = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
     if states["failed"]:
@@ -81,7 +82,7 @@ def judge_shards(shards: Collection[admin_pb2.ShardDescription]) -> Finding:
 
 
 def judge_hanging(count: int) -> Finding:
-    """Transactions that nobody will end: there should be none."""
+    """Judge transactions that nobody will end: there should be none."""
     if count:
         advice = "`txnctl hanging` shows how to end them; please report it"
         return Finding("hanging transactions", Verdict.PROBLEM, f"{count} that nobody will end", advice)
@@ -89,7 +90,8 @@ def judge_hanging(count: int) -> Finding:
 
 
 def judge_transactions(listings: Collection[TransactionListing], timeout_ms_max: int) -> Finding:
-    """Whether some are open that a timeout should have ended, or wait for long for somebody else."""
+    """Judge whether transactions are open that a timeout should have ended, or that have long waited for a decision
+    elsewhere."""
     opened = [each for each in listings if each.age_ms is not None]
     oldest = max(opened, key=_age_ms, default=None)
     if oldest is None:
@@ -107,7 +109,7 @@ def judge_transactions(listings: Collection[TransactionListing], timeout_ms_max:
 
 
 def judge_stable_offsets(topics: Collection[TopicDescription]) -> Finding:
-    """How many partitions hold their committed readers back at this moment."""
+    """Judge how many partitions hold their committed readers back at this moment."""
     held = [
         (partition.high_watermark - partition.last_stable_offset, f"{topic.name}-{partition.partition}")
         for topic in topics
@@ -132,6 +134,6 @@ def _ids(listings: list[TransactionListing]) -> str:
 
 
 def _named(names: list[str]) -> str:
-    """The first few, and how many more."""
+    """Return the first few names, and how many more there are."""
     more = len(names) - _NAMED_MAX
     return ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -37,7 +37,7 @@ def opened(data_dir: Path) -> Iterator[ReadOnlyStore]:
 
 
 def _may_be_entered(data_dir: Path) -> None:
-    """Raises CommandFailed for a directory of which this user may not even know whether it is there."""
+    """Raise CommandFailed for a directory that this user may not enter, not even to see whether it exists."""
     try:
         data_dir.stat()
     except PermissionError as refusal:

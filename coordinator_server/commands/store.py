@@ -20,7 +20,7 @@ app = typer.Typer(
 )
 
 SHOWN_MAX = 20
-"""Violations that a table shows per check."""
+"""How many violations a table shows for each check."""
 
 
 @app.command()

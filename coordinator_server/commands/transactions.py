@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from coordinator_client.connection import Connection
 
 SERVER_ITSELF: Final = "(server)"
-"""Who took a step that nobody asked for: a timeout, or the end of a commit that was decided before."""
+"""The name shown for a step that nobody asked for: a timeout, or the end of a commit that was decided before."""
 
 UNNAMED: Final = "(unnamed)"
-"""A client that gave no client id; the host still says where it runs."""
+"""The name shown for a client that gave no client id; the host still tells where it runs."""
 
 _NO_TIMEOUT_MS: Final = 2**31 - 1
 
@@ -195,7 +195,7 @@ _HISTORY = (
 def describe_ids(
     connection: Connection, transactional_ids: list[str], timeout_ms: int, *, history_limit: int
 ) -> list[Row]:
-    """Everything that the server tells of the ids. Raises the errors of the client."""
+    """Return everything that the server tells of the ids. Raises the errors of the client."""
     from coordinator_api.v1 import transaction_pb2 as txn
     from coordinator_client.methods import DESCRIBE_TRANSACTIONS
     from coordinator_server.commands.remote import deadlines
@@ -257,7 +257,7 @@ _NOTHING_KNOWN: Final[Row] = {
     "csn": None,
     "last_update_ms": None,
 }
-"""Of an id that was forgotten, all but its history."""
+"""The fields of an id that was forgotten, besides its history."""
 
 
 def _step(step: txn.TransactionStep) -> Row:

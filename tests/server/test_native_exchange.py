@@ -9,7 +9,7 @@ import pytest
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_server.native_streams import Stream, Wire
+from coordinator_server.native_streams import Stream, StreamHandle
 
 native = pytest.importorskip("txn_native_transport", reason="the compiled transport is not installed (make native)")
 
@@ -29,7 +29,7 @@ class Network:
         self.given += given
 
 
-def no_streams(_method: str, _call: CallContext, _wire: Wire) -> Stream:
+def no_streams(_method: str, _call: CallContext, _handle: StreamHandle) -> Stream:
     raise AssertionError("no stream was opened")
 
 

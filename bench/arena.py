@@ -32,19 +32,19 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Arena:
-    """What the cases measure on. All shared servers run from their first use to the end, because a broker needs a
-    while until it is fast; idle, one takes 3 to 4 % of a processor, which counts against us."""
+    """The servers that cases measure on. A shared server runs from its first use to the end, because a broker needs a
+    while until it is fast; an idle one takes 3 to 4 % of a processor, which counts against us."""
 
     directory: Path
-    """Everything that is written lies below."""
+    """Everything that is written lies below this directory."""
     cache: Path
-    """What was built stays here."""
+    """What was built is kept here for the next run."""
     scale: Scale
     profiles: Sequence[Profile]
-    """Of Kafka, in the order of the table; none = ours alone."""
+    """The profiles of Kafka that take part, in the order of the table; none = our server alone."""
     say: Callable[[str], None]
     own_processors: str | None = None
-    """What our servers may use, as taskset writes it; None = all, as the brokers."""
+    """The processors that our servers may use, as taskset writes them; None = all, like the brokers."""
     _own: OwnServer | None = field(default=None, init=False)
     _brokers: dict[str, Broker] = field(default_factory=dict, init=False)
     _toolchain: Toolchain | CannotRun | None = field(default=None, init=False)
@@ -102,14 +102,15 @@ class Arena:
         return self._toolchain
 
     def versions(self) -> dict[str, str]:
-        """What Kafka runs on; nothing where it takes no part or cannot."""
+        """Return the versions of what Kafka runs on; nothing where it takes no part or cannot."""
         try:
             return self.toolchain().versions() if self.profiles else {}
         except CannotRun:
             return {}
 
     def once(self, server: str, what: str, prepare: Callable[[], T]) -> T:
-        """Prepare something on a shared server at its first use, such as a full topic. Raises: what `prepare` does."""
+        """Prepare something on a shared server, such as a full topic, when it is first needed. Raises: what `prepare`
+        raises."""
         key = (server, what)
         if key not in self._prepared:
             self.say(f"preparing {what} on {server}")
@@ -143,7 +144,7 @@ class Arena:
 
 
 def of_server(server: OwnServer) -> dict[str, object]:
-    """What every load program must know of its server."""
+    """Return the settings that every load program needs to find its server."""
     return {"endpoint": server.endpoint, "server_process_id": server.process_id}
 
 

@@ -41,7 +41,7 @@ from group_coordinator.consumer.targets import is_large, target_task
 SETS: Final = 5
 ROUNDS: Final = 5
 RUNS: Final = 15
-"""In each round."""
+"""Runs in each round."""
 RUNS_OF_THE_LARGEST: Final = 5
 _LARGE: Final = 1_000_000
 _NEWCOMER: Final = "newcomer"

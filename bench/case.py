@@ -1,4 +1,4 @@
-"""What a case is: rows, and in each row the contenders that do the same thing."""
+"""The parts of a case: rows, and in each row the contenders that do the same thing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLUSHED: Final = "flushed before every answer"
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One way to do what the row is about."""
+    """One way to do what the row measures."""
 
     side: Side
     name: str

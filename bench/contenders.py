@@ -19,19 +19,20 @@ RAW: Final = "raw"
 
 
 def own(client: str, measure: Callable[[], Run]) -> Contender:
-    """Ours, with this kind of client."""
+    """Return our server as a contender, with this kind of client."""
     return Contender(Side.OURS, client, FLUSHED, measure)
 
 
 def kafka(
     arena: Arena, client: str, measure: Callable[[Broker], Run], profiles: Sequence[Profile] | None = None
 ) -> list[Contender]:
-    """Kafka on its shared, warm broker, in every profile of the run or in these."""
+    """Return Kafka as a contender on its shared, warm broker, once for each profile of the run or of those given."""
     return _in_profiles(arena, client, lambda profile: measure(arena.broker(profile)), profiles)
 
 
 def kafka_alone(arena: Arena, client: str, measure: Callable[[Profile], Run]) -> list[Contender]:
-    """The same where the measurement starts a broker of its own. That takes half a minute: not in a quick run."""
+    """Return Kafka as a contender whose measurement starts a broker of its own. That takes half a minute, so not in a
+    quick run."""
     return [] if arena.scale.is_quick else _in_profiles(arena, client, measure)
 
 
@@ -45,5 +46,5 @@ def _in_profiles(
 
 
 def client_settings(settings: Mapping[str, str]) -> str:
-    """Settings of a Java client as its command line takes them."""
+    """Return the settings of a Java client as its command line takes them."""
     return ";".join(f"{name}={value}" for name, value in settings.items())

@@ -78,12 +78,12 @@ def _transports() -> list[str]:
 
 
 def harms() -> list[str]:
-    """What one caller can do, by name."""
+    """Return the names of what one caller can do to harm others."""
     return [_UNREAD, *(f"flood: {kind}" for kind in floods(_LIMITS))]
 
 
 def do_harm(name: str, port: int) -> None:
-    """Do it to the server on this port, for some seconds."""
+    """Do this harm to the server on this port, for some seconds."""
     if name == _UNREAD:
         _stand_still(port)
     else:
@@ -91,7 +91,7 @@ def do_harm(name: str, port: int) -> None:
 
 
 def _flood(kind: str, port: int) -> None:
-    """Over one connection at a time; one that is cut is followed by the next."""
+    """Flood the server over one connection at a time; one that is cut is followed by the next."""
     until = time.monotonic() + _SECONDS
     while (left := until - time.monotonic()) > 0:
         with RawPeer(port) as peer:
@@ -133,7 +133,8 @@ def _measured(transport: str, name: str, rounds: int) -> str:
 
 
 def _harm_process(name: str, port: int) -> subprocess.Popen[str]:
-    """One that is ready to do harm. In this one it would hold up the callers too, whose waits are measured."""
+    """Start a process that is ready to do harm. In this process it would also hold up the callers whose waits are
+    measured."""
     program = f"from bench.exhaustion import do_harm; print(); input(); do_harm({name!r}, {port})"
     command = [sys.executable, "-u", "-c", program]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -169,7 +170,7 @@ def _produce(partition: int, payload: bytes) -> log_pb2.ProduceRequest:
 
 
 def _waits_ms(endpoint: str, meanwhile: Callable[[], None]) -> list[float]:
-    """What callers wait for their commits while something else is done."""
+    """Return how long callers wait for their commits while something else is done."""
     is_over = threading.Event()
     waited_ms: list[float] = []
     callers = [

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FullTopic:
-    """What is in it."""
+    """A topic full of transactions, and what is in it."""
 
     name: str
     label: str
     value_bytes: int
     records: int
-    """With the aborted ones."""
+    """How many records, the aborted ones included."""
     records_per_transaction: int
 
 
@@ -34,7 +34,8 @@ def full_topics(arena: Arena) -> Sequence[FullTopic]:
 
 
 ENCODING: Final = "arrow"
-"""How ours are stored; Spark and programs that work on columns read it without looking at a record."""
+"""How our records are stored; Spark and programs that work on columns read this encoding without looking at a
+record."""
 
 
 def fill_own(arena: Arena, topic: FullTopic) -> OwnServer:

@@ -19,21 +19,21 @@ Figures = Callable[[Result, Sequence[Result]], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One quantity of one contender of ours."""
+    """What one contender of ours should reach in one quantity."""
 
     case: str
     row: str
-    """How its label begins."""
+    """The beginning of the row's label."""
     contender: str
     quantity: str
     figure: Figures
     must: float
-    """What is certain to be possible."""
+    """What must be reached, because it is certainly possible."""
     aim: float
     is_less_better: bool = False
 
     def is_reached(self, figure: float, wanted: float) -> bool:
-        """Whether a figure is as good as that."""
+        """Say whether a figure is as good as this goal."""
         return figure <= wanted if self.is_less_better else figure >= wanted
 
 
@@ -109,7 +109,7 @@ GOALS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A goal and what was measured of it."""
+    """A goal and what was measured."""
 
     goal: Goal
     row: str
@@ -117,14 +117,14 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """In a word."""
+        """Return the verdict in one word."""
         if self.goal.is_reached(self.figure, self.goal.aim):
             return "aim"
         return "must" if self.goal.is_reached(self.figure, self.goal.must) else "missed"
 
 
 def outcomes(results: Sequence[Result]) -> Iterable[Outcome]:
-    """Of the goals that the run has something to say about."""
+    """Yield the outcomes of those goals that the run measured."""
     for goal in GOALS:
         result = _find(results, goal.case, goal.row, Side.OURS, goal.contender)
         figure = None if result is None or result.problem else goal.figure(result, results)

@@ -34,15 +34,15 @@ _METRICS: Final = re.compile(r"^(?P<name>\w+)(?:\{[^}]*\})? (?P<value>\S+)$", re
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One moment."""
+    """What was measured at one moment."""
 
     elapsed_s: float
     resident_mib: float
     """Anonymous memory: what the process took, without the program files it has mapped."""
     buffers_mib: float
-    """RocksDB's write buffers, which are part of it."""
+    """RocksDB's write buffers, a part of the resident memory."""
     stored_mib: float
-    """On disk: sorted files, segments and write-ahead log."""
+    """MiB on disk: sorted files, segments and write-ahead log."""
     transactions: int
 
 
@@ -121,7 +121,7 @@ def table(samples: Sequence[Sample]) -> str:
 
 
 def verdict(samples: Sequence[Sample]) -> str:
-    """How memory went in the second half, when buffers and caches were full: mean, and slope."""
+    """Return how memory developed in the second half, when buffers and caches were full: mean and slope."""
     late = samples[len(samples) // 2 :]
     slope, _ = linear_regression([each.elapsed_s / 60 for each in late], [each.resident_mib for each in late])
     without, _ = linear_regression(

@@ -44,12 +44,12 @@ GROUPS: Final = 1_000
 MEMBERS: Final = 10
 ROUND_SECONDS: Final = 3
 SESSION_MS: Final = 6_000
-"""As long as two rounds: whoever is missed once too often is gone soon after."""
+"""Session timeout of the members, two rounds: a member that is missed once too often is gone soon after."""
 _ROUNDS: Final = 4
 _GENERATION: Final = 7
 _DEADLINE_MS: Final = 30_000
 _STEP_SECONDS: Final = 0.004
-"""A dozen heartbeats leave at a time."""
+"""Pause between two bundles of heartbeats; a dozen leave at a time."""
 
 
 def main() -> None:
@@ -76,7 +76,7 @@ def _member_id(group: int, number: int) -> str:
 
 
 def fill(data_dir: Path) -> None:
-    """Write the groups as the coordinator would have, all Stable."""
+    """Write the groups as the coordinator would have written them, all Stable."""
     config = Config.model_validate({"data_dir": data_dir})
     opened = open_rocks_store(config)
     turn, rows, staged = Turn(now_ms=SystemClock().wall_ms()), StateRows(codec_of(PARTS)), StagedRows()
@@ -110,11 +110,11 @@ def fill(data_dir: Path) -> None:
 
 
 Answers = Sequence[float | BaseException]
-"""How long the answer to each heartbeat took, in ms, or what was wrong with it."""
+"""For each heartbeat, how long its answer took, in ms, or what was wrong with it."""
 
 
 def beat(endpoint: str, rounds: int) -> list[Answers]:
-    """Send the heartbeats of so many rounds."""
+    """Send this many rounds of heartbeats."""
 
     async def load() -> list[Answers]:
         with Connection(endpoint, open_loop=AsyncioLoop) as connection:
@@ -144,7 +144,7 @@ class _Load:
         ]
 
     async def round(self) -> Answers:
-        """One heartbeat of every member."""
+        """Send one heartbeat for every member."""
         loop = asyncio.get_running_loop()
         began, steps = loop.time(), round(ROUND_SECONDS / _STEP_SECONDS)
         answers: list[asyncio.Future[float]] = [loop.create_future() for _request in self._requests]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HERE: Final = Path(__file__).resolve().parent.parent
 _PRODUCT: Final = ("coordinator_", "partition_log", "txn_coordinator", "group_coordinator")
-"""How the names of its packages begin."""
+"""Beginnings of the names of the server's packages."""
 
 ResultT = TypeVar("ResultT")
 
@@ -42,7 +42,7 @@ def use_product(directory: Path) -> None:
 
 
 class Inside:
-    """The server, for whoever calls it on its own loop."""
+    """A server that is called on its own loop."""
 
     def __init__(self, handler: Callable[[str, bytes, Any], Pending[bytes]]) -> None:
         from coordinator_runtime.ports import CallContext
@@ -55,7 +55,7 @@ class Inside:
         return self._handler(method, body, self._call)
 
     async def ask(self, method: str, body: bytes) -> bytes:
-        """The same, for loads that know an `Asker`."""
+        """Call and wait for the answer, so that this is an `Asker` for loads."""
         return await self.call(method, body)
 
 
@@ -80,7 +80,7 @@ def run_inside(story: Callable[[Inside], Awaitable[ResultT]], **settings: object
 
 
 class _Told(Generic[ResultT]):
-    """The story, from the moment on that the server takes work."""
+    """Runs the story once the server takes work."""
 
     def __init__(self, story: Callable[[Inside], Awaitable[ResultT]]) -> None:
         self._story = story
@@ -101,7 +101,7 @@ class _Told(Generic[ResultT]):
 
 
 class _NoNetwork:
-    """A transport that nobody but this process reaches."""
+    """A transport that only this process reaches."""
 
     name = "none"
     on_failure: Callable[[Exception], None]

@@ -54,9 +54,9 @@ def main() -> None:
 class _Run:
     elapsed_ms: float
     processor_ms: float
-    """Of all threads; less than the time that passed where the machine has other work."""
+    """Processor time of all threads; less than the time that passed where the machine has other work."""
     stall_ms: float
-    """The longest stretch that the loop gave to nobody else."""
+    """The longest time for which the load kept the loop."""
 
 
 def _in_words(figures_ms: list[float]) -> str:
@@ -69,7 +69,7 @@ def _measure(config: Config) -> _Run:
 
 
 async def _load(config: Config) -> _Run:
-    """Load until every shard serves."""
+    """Load, and return when every shard serves."""
     clock = SystemClock()
     opened = open_rocks_store(config)
     server = build(config, opened, clock, _fail)

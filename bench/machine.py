@@ -25,7 +25,8 @@ _FOR_SPEED: Final = frozenset({"--enable-optimizations", "--with-lto", "--with-l
 
 
 def machine(directory: Path | None = None) -> dict[str, str]:
-    """Names and values of the head. `directory` is where the stores lie: their file system bears on every figure."""
+    """Return names and values for the head of a report. `directory` is where the stores lie: their file system bears on
+    every figure."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
     found = {
@@ -39,7 +40,7 @@ def machine(directory: Path | None = None) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """What our side is made of."""
+    """Return the versions of what our side is made of."""
     found = {"txn-coordinator": _commit(), "Python": _python()}
     for name in _LIBRARIES:
         try:
@@ -50,8 +51,9 @@ def versions() -> dict[str, str]:
 
 
 def _python() -> str:
-    """With when and by what it was built, because builds of one version differ in speed, and with the options for speed
-    that it was configured with. Distributions have other ways to optimize it, which leave no trace here."""
+    """Return the version of Python, when and by what it was built, because builds of one version differ in speed, and
+    the options for speed that it was configured with. Distributions have other ways to optimise it, which leave no
+    trace here."""
     options = (sysconfig.get_config_var("CONFIG_ARGS") or "").replace("'", "").split()
     for_speed = [option for option in options if option in _FOR_SPEED]
     built = f"built {platform.python_build()[1]} by {platform.python_compiler()}"
@@ -68,7 +70,8 @@ def _processor() -> str:
 
 
 def _file_system(directory: Path) -> str:
-    """Kind and mount options of the nearest mount; in memory (tmpfs) a flush costs nothing, which must be said."""
+    """Return kind and mount options of the nearest mount; in memory (tmpfs) a flush costs nothing, which must be
+    said."""
     try:
         mounts = [line.split()[1:4] for line in Path("/proc/mounts").read_text().splitlines()]
     except OSError:
@@ -82,7 +85,7 @@ def _file_system(directory: Path) -> str:
 
 
 def _commit() -> str:
-    """The version of the tree that is measured."""
+    """Return the version of the tree that is measured."""
     command = ["git", "describe", "--always", "--dirty"]
     try:
         said = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)

@@ -31,7 +31,7 @@ from coordinator_server.process import open_rocks_store
 ResponseT = TypeVar("ResponseT", bound=Message)
 
 TOPICS: Final = ("header", "full")
-"""Named as their setting."""
+"""The topics, named as their setting of `validate_payload`."""
 ROUNDS: Final = 5
 CALL: Final = CallContext(client_id="bench")
 
@@ -46,7 +46,7 @@ class Load:
     record_bytes: int
     compression: Compression
     calls: int
-    """In one round."""
+    """Number of calls in one round."""
     is_transact: bool = False
 
 
@@ -104,7 +104,7 @@ async def _line(server: Server, asked: Load) -> str:
 
 
 async def _transact(server: Server, asked: Load, topic: str, calls: int) -> None:
-    """Whole transactions of one id, one after the other."""
+    """Send whole transactions of one id, one after the other."""
     name = f"{asked.name} {topic}"
     init = transaction_pb2.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
     identity = await _call(server, init, transaction_pb2.InitProducerIdResponse)
@@ -119,7 +119,7 @@ async def _transact(server: Server, asked: Load, topic: str, calls: int) -> None
 
 
 async def _produce(server: Server, asked: Load, topic: str, calls: int) -> None:
-    """Batches of no producer, one after the other."""
+    """Send batches without a producer id, one after the other."""
     item = log_pb2.PartitionBatch(topic=topic, partition=0, batch=_batch(asked))
     body = log_pb2.ProduceRequest(batches=[item]).SerializeToString()
     for _ in range(calls):

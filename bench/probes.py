@@ -21,7 +21,7 @@ _CHANGES: Final = 3_000
 _STEPS: Final = 300_000
 
 _flush: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
-"""As the store does it, where the system has that."""
+"""The system call that the store flushes with, where the system has it."""
 
 
 def probes(directory: Path) -> dict[str, str]:
@@ -36,7 +36,7 @@ def probes(directory: Path) -> dict[str, str]:
 
 
 def _flush_us(directory: Path) -> list[float]:
-    """What each flush took."""
+    """Return how long each flush took."""
     directory.mkdir(parents=True, exist_ok=True)
     taken: list[float] = []
     with tempfile.NamedTemporaryFile(dir=directory, prefix="flush-") as file:
@@ -49,7 +49,7 @@ def _flush_us(directory: Path) -> list[float]:
 
 
 def _change_us() -> float:
-    """What it takes to wake a thread that waits, and to be woken by it."""
+    """Return how long it takes to wake a thread that waits, and to be woken by it."""
     there, back = threading.Lock(), threading.Lock()
     there.acquire()
     back.acquire()

@@ -18,7 +18,7 @@ def processor_seconds(process_id: int) -> float | None:
 
 
 def processor_seconds_of_family(process_id: int) -> float | None:
-    """The same of a process, its descendants, and the children that they have waited for."""
+    """Return the processor time of a process, its descendants, and the children that they have waited for."""
     if _stat(process_id) is None:
         return None
     family, ticks = [process_id], 0
@@ -33,7 +33,7 @@ def processor_seconds_of_family(process_id: int) -> float | None:
 
 
 def processor_seconds_of_machine() -> float | None:
-    """What all processors together were busy for since the machine started."""
+    """Return how long all processors together were busy since the machine started."""
     try:
         counters = (_PROC / "stat").read_text().splitlines()[0].split()[1:]
     except OSError:
@@ -62,7 +62,7 @@ def resident_mib(process_id: int) -> float | None:
 
 
 def _stat(process_id: int) -> list[str] | None:
-    """The fields behind the name, which may hold spaces and brackets of its own."""
+    """Return the fields behind the process's name, which may hold spaces and brackets of its own."""
     try:
         return (_PROC / str(process_id) / "stat").read_text().rpartition(")")[2].split()
     except OSError:

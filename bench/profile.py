@@ -44,17 +44,17 @@ class Profile:
 
     transactions: int
     threads_us: Mapping[str, float]
-    """Per transaction."""
+    """Microseconds per transaction, by thread."""
     loop_us: float
     stacks: Mapping[tuple[str, ...], int]
-    """Innermost function first, with the number of samples."""
+    """Numbers of samples by stack, innermost function first."""
 
     @property
     def samples(self) -> int:
         return sum(self.stacks.values())
 
     def us(self, samples: int) -> float:
-        """Microseconds per transaction that so many samples stand for."""
+        """Return the microseconds per transaction that this many samples stand for."""
         return self.loop_us * samples / self.samples if self.samples else 0.0
 
 

@@ -35,14 +35,14 @@ _INTEGER_PREFIX: Final = 127
 _READ_BYTES: Final = 1 << 16
 
 STREAMS_AT_ONCE: Final = 100
-"""Streams of one write of a flood."""
+"""How many streams one write of a flood has."""
 
 WithStream = Callable[[int], bytes]
 """The frames of one stream, by its number."""
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """One frame."""
+    """Return a frame of HTTP/2."""
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
@@ -61,7 +61,7 @@ def request_headers(method: str, extra: tuple[tuple[str, str], ...] = ()) -> byt
 
 
 def call(stream: int, method: str, body: bytes) -> bytes:
-    """A whole unary call."""
+    """Return the frames of a whole unary call."""
     return frame(HEADERS, END_HEADERS, stream, request_headers(method)) + frame(DATA, END_STREAM, stream, message(body))
 
 
@@ -84,7 +84,7 @@ class RawPeer:
         self._socket.sendall(frames)
 
     def open_window(self, stream: int = 0) -> None:
-        """Let as much come as HTTP/2 knows: on one stream, or for the connection."""
+        """Allow the other end to send as much as HTTP/2 can express: on one stream, or on the connection."""
         self.send(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", _WINDOW_MAX - _WINDOW_DEFAULT)))
 
     def read_until_closed(self, seconds_max: float) -> bool:
@@ -129,11 +129,11 @@ class RawPeer:
             return True
 
     def shut(self) -> None:
-        """Close both ways, also under another thread that reads."""
+        """Close both ways, even while another thread reads."""
         self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Leave, without a word."""
+        """Close without saying goodbye."""
         self._socket.close()
 
     def __enter__(self) -> Self:
@@ -146,7 +146,7 @@ class RawPeer:
 
 
 def floods(method: str) -> dict[str, Iterator[bytes]]:
-    """Frames without end that cost a server work, by what they are."""
+    """Return, by name, endless sequences of frames that cost a server work."""
     headers = request_headers(method)
     begin = frame(HEADERS, END_HEADERS, 1, headers)
     return {

@@ -1,9 +1,8 @@
-"""How long a group of ten members needs to share out a topic, and then the part of one that leaves.
+"""How long a group of ten members takes to share out a topic, and then the partitions of one that leaves.
 
 A real server process and ten consumers of the SDK with a connection each, in one asyncio program; everything with
 default settings. Measured on the members' side: from the first `poll` of all of them together, and from the `close` of
-the one that leaves, until every partition has exactly one owner who was told of it. Targets: 500 ms and 200 ms, in both
-protocols (Kafka 4.3.1, on the machine the targets were made on: 6.4 s and 2.8 s classic, 10.4 s and 2.0 s consumer).
+one, until every partition is with exactly one member. Once per protocol, three times each.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ async def _poll(member: AsyncConsumer) -> None:
 
 
 class _Owners:
-    """Who owns what, as the members were told."""
+    """Who owns which partition, as the members were told."""
 
     def __init__(self) -> None:
         self.partitions: dict[AsyncConsumer, set[TopicPartition]] = {}
@@ -110,7 +109,7 @@ class _Owners:
             self._changed.notify_all()
 
     async def wait_for(self, members: set[AsyncConsumer]) -> None:
-        """Return once every partition has exactly one owner, and each of these, and nobody else, has some."""
+        """Return once every partition has exactly one owner, and the owners are exactly these members."""
         async with asyncio.timeout(STEP_SECONDS_MAX), self._changed:
             await self._changed.wait_for(lambda: self._is_shared_out(members))
 

@@ -53,7 +53,7 @@ STORIES: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def known_stories() -> dict[str, str]:
-    """The stories that are there."""
+    """Return the stories that are in this tree."""
     folder = Path(__file__).parent
     return {name: summary for name, summary in STORIES.items() if (folder / f"{name}.py").is_file()}
 

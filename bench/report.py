@@ -48,7 +48,7 @@ class Report:
 
 
 def markdown(report: Report) -> str:
-    """The head, the table, what could not run, and the tables of others."""
+    """Return the report as Markdown: the head, the table, what could not run, and the tables of stories."""
     lines = [f"- {name}: {value}" for part in (report.machine, report.versions) for name, value in part.items()]
     lines += [f"- {name}: {value}" for name, value in report.settings.items()]
     lines += [f"- `{report.command}`, {report.began}, medians of {report.rounds}", ""]
@@ -91,7 +91,7 @@ def ratios_in_words(result: Result, results: Sequence[Result]) -> str:
 
 
 def as_json(report: Report) -> dict[str, object]:
-    """Everything, each single run included."""
+    """Return everything as JSON, each single run included."""
     return {
         "machine": dict(report.machine),
         "versions": dict(report.versions),
@@ -106,7 +106,7 @@ def as_json(report: Report) -> dict[str, object]:
 
 
 def number(value: float) -> str:
-    """Three digits that count, or all before the point."""
+    """Return a number with three significant digits, or with all those before the point."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -133,7 +133,7 @@ def _result_json(result: Result, results: Sequence[Result]) -> dict[str, object]
 
 
 def _goals(results: Sequence[Result]) -> list[str]:
-    """What was to be reached, and whether it was."""
+    """Return what was to be reached, and whether it was."""
     lines = [
         f"| {outcome.goal.case}: {outcome.row} | {outcome.goal.contender} | {outcome.goal.quantity} | "
         f"{number(outcome.figure)} | {number(outcome.goal.must)} | {number(outcome.goal.aim)} | {outcome.verdict} |"
@@ -146,7 +146,7 @@ def _goals(results: Sequence[Result]) -> list[str]:
 
 
 def _remarks(results: Sequence[Result]) -> list[str]:
-    """What a reader of the table must know besides."""
+    """Return what a reader of the table must know besides."""
     lines = []
     for result in results:
         what = f"{result.case}: {result.row}, {result.side}, {result.contender}"

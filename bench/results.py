@@ -1,4 +1,4 @@
-"""What measurements say: one run, the runs of one contender, and how they compare."""
+"""The values of measurements: one run, the runs of one contender, and how they compare."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Run:
     """One measurement. What was not measured is None."""
 
     figure: float
-    """In the unit of the row."""
+    """The main figure, in the unit of the row."""
     operations: int = 0
     elapsed_s: float = 0.0
     p50_ms: float | None = None
@@ -61,7 +61,7 @@ class Run:
     server_cores: float | None = None
     client_cores: float | None = None
     other_cores: float | None = None
-    """What everything else on the machine took: with much of it the figure is too low."""
+    """Processors that everything else on the machine kept busy: if many, the figure is too low."""
     server_mib: float | None = None
     """Resident memory of the server at the end."""
     errors: int = 0
@@ -76,11 +76,11 @@ class Run:
             raise LoadFailed(f"the load program printed {dict(found)}: {error}") from None
 
     def scaled(self, factor: float) -> Self:
-        """The same run with another main figure, such as bytes instead of records."""
+        """Return this run with another main figure, such as bytes instead of records."""
         return replace(self, figure=self.figure * factor)
 
     def per_item(self, items: int) -> Self:
-        """The same run, counted in the items that each operation carried."""
+        """Return this run counted in the items that each operation carried."""
         return replace(
             self,
             figure=self.figure * items,
@@ -105,7 +105,7 @@ class Result:
     problem: str = ""
     """Why there is no figure; empty where there is one."""
     is_failure: bool = False
-    """It should have run."""
+    """Whether it should have run and could not."""
 
     @property
     def figure(self) -> float | None:
@@ -128,12 +128,12 @@ class Result:
 
     @property
     def errors(self) -> int:
-        """Of all runs together."""
+        """How many operations failed, in all runs together."""
         return sum(run.errors for run in self.runs)
 
 
 def ratio(ours: Result, theirs: Result) -> float | None:
-    """How many times better ours is, whichever direction is better; None where one of them has no figure."""
+    """Return how many times better ours is, whichever direction is better; None where one of them has no figure."""
     mine, other = ours.figure, theirs.figure
     if not mine or not other:
         return None
@@ -141,7 +141,7 @@ def ratio(ours: Result, theirs: Result) -> float | None:
 
 
 def rivals(result: Result, results: Iterable[Result]) -> list[Result]:
-    """What a result of ours is compared with: the other side's in the same row."""
+    """Return what a result of ours is compared with: the other side's results in the same row."""
     if result.side is not Side.OURS:
         return []
     place = (result.case, result.row)
@@ -149,7 +149,7 @@ def rivals(result: Result, results: Iterable[Result]) -> list[Result]:
 
 
 def as_fields(run: Run) -> dict[str, object]:
-    """What a load program prints of a run."""
+    """Return the fields of a run that a load program prints."""
     return {name: value for name, value in asdict(run).items() if value not in (None, "")}
 
 

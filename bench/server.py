@@ -30,12 +30,12 @@ class OwnServer:
         arguments: Sequence[str] = (),
         processors: str | None = None,
     ) -> None:
-        """Nothing is started. `module` is what `python -m` runs; `processors`, as taskset writes them, are those that
-        it may use."""
+        """Prepare a server; nothing is started. `module` is what `python -m` runs; `processors`, as taskset writes
+        them, are those that it may use."""
         self.data_dir = directory / "data"
         self.log = directory / "server.log"
         self.endpoint = "127.0.0.1:0"
-        """The real port from the first start on."""
+        """Where it listens; a real port from the first start on."""
         self._module = module
         self._arguments = arguments
         self._prefix = [] if processors is None else ["taskset", "--cpu-list", processors]
@@ -100,6 +100,6 @@ class OwnServer:
 
 
 def last_words(log: Path) -> str:
-    """The last lines of what a program wrote."""
+    """Return the last lines of what a program wrote."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return f"{' / '.join(lines[-3:])} (more in {log})" if lines else f"it said nothing in {log}"

@@ -1,4 +1,4 @@
-"""A stretch of time that is measured: how long it was, what it cost whom, and how long its operations took."""
+"""A window of time that is measured: how long it was, what it cost either side, and how long its operations took."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.results import Run
 
 
 class Window:
-    """Open from its making to `close`. The client is this process and what it started."""
+    """Begins when it is made and ends with `close`. The client is this process and what it started."""
 
     def __init__(self, server_process_id: int) -> None:
         self._server = server_process_id
@@ -25,7 +25,7 @@ class Window:
 
     @property
     def elapsed_s(self) -> float:
-        """Since it was opened."""
+        """Seconds since it was opened."""
         return time.perf_counter() - self._began[0]
 
     def close(self, operations: int) -> Run:
@@ -60,7 +60,7 @@ class Window:
 
 
 def with_latencies(run: Run, latencies_us: Sequence[int]) -> Run:
-    """The run with the quantiles of these."""
+    """Return the run with the quantiles of these latencies."""
     if not latencies_us:
         return run
     ordered = sorted(latencies_us)

@@ -155,7 +155,7 @@ def _statuses() -> Iterator[tuple[int, str, str]]:
 
 
 def _strings_below(path: Path, class_name: str) -> dict[str, str]:
-    """What is written below the members of a class; the interpreter throws these strings away."""
+    """Return the strings below the members of a class, by member; the interpreter throws these strings away."""
     tree = ast.parse(path.read_text())
     (found,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
     words = {}

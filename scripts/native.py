@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def build_and_install() -> None:
-    """The wheel is made anew each time; cargo knows what of it has changed."""
+    """Build the wheel anew and install it; cargo knows which of its parts have changed."""
     shutil.rmtree(WHEELS, ignore_errors=True)
     build_wheel(WHEELS)
     (wheel,) = WHEELS.glob("*.whl")
@@ -73,13 +73,13 @@ def cargo_problem() -> str | None:
 
 
 def oldest_rust() -> str:
-    """What the crate itself declares."""
+    """Return the oldest Rust that the crate declares to support."""
     version: str = tomllib.loads((CRATE / "Cargo.toml").read_text())["package"]["rust-version"]
     return version
 
 
 def rust_version(said: str) -> tuple[int, int] | None:
-    """From what `cargo --version` says."""
+    """Return the version in what `cargo --version` printed."""
     found = re.match(r"cargo (\d+)\.(\d+)", said)
     return None if found is None else (int(found[1]), int(found[2]))
 

@@ -27,7 +27,7 @@ PROGRAMS: Final = Path(sys.executable).parent
 KUSTOMIZE: Final = "sigs.k8s.io/kustomize/kustomize/v5"
 KUSTOMIZE_VERSION: Final = "v5.7.1"
 EXPOSURE_MAX: Final = 15
-"""Of `systemd-analyze security`, in tenths; a service without any hardening has 9.6."""
+"""The worst score of `systemd-analyze security` that passes, in tenths; a service without any hardening has 9.6."""
 OVERLAYS: Final = ("dev", "prod")
 OPERATOR_KINDS: Final = ("ServiceMonitor", "PrometheusRule")
 """Kinds that Kubernetes does not know; the schemas are copies of the Prometheus Operator's."""
@@ -50,7 +50,7 @@ class Missing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that must hold, in words, and how to find out."""
+    """One thing that must hold, in words, and the function that checks it."""
 
     what: str
     tool: str
@@ -112,7 +112,7 @@ def compose() -> None:
 
 
 def kustomize() -> str:
-    """The pinned one, built once. Raises Missing."""
+    """Return the path of the pinned kustomize, which is built once. Raises Missing."""
     program = PROGRAMS / "kustomize"
     if not program.exists() or run(program, "version").strip() != KUSTOMIZE_VERSION:
         go = shutil.which("go")
@@ -131,14 +131,15 @@ def _version_flag() -> str:
 
 
 def manifests(overlay: str) -> list[dict[str, Any]]:
-    """What the cluster would be given."""
+    """Return the manifests that a cluster would be given for an overlay."""
     import yaml
 
     return list(yaml.safe_load_all(run(kustomize(), "build", OPS / "kubernetes/overlays" / overlay)))
 
 
 def cluster(overlay: str) -> None:
-    """Kubernetes' own kinds strictly, which finds misspelt fields; the operator's by the copies of their schemas."""
+    """Check the manifests against schemas: Kubernetes' own kinds strictly, which finds misspelt fields; the operator's
+    kinds against copies of their schemas."""
     import jsonschema
     import yaml
 
@@ -160,7 +161,7 @@ def cluster(overlay: str) -> None:
 
 
 def meets_itself(overlay: str) -> None:
-    """What no schema can say: the parts of an overlay find each other."""
+    """Check what no schema can express: that the parts of an overlay find each other."""
     found = {manifest["kind"]: manifest for manifest in manifests(overlay)}
     pod = found["StatefulSet"]["spec"]["template"]
     labels = pod["metadata"]["labels"]
@@ -196,7 +197,8 @@ def rule_tests() -> None:
 
 
 def dashboard_queries() -> None:
-    """Each as a rule that records it, with a value for what the dashboard asks its reader."""
+    """Check every query of the dashboard, as a rule that records it, with a value for each of the dashboard's
+    variables."""
     queries = sorted(set(_queries(json.loads((OPS / "grafana/dashboard.json").read_text()))))
     recorded = [
         {"record": f"query:number:{number}", "expr": query.replace("$instance", "a")}
@@ -222,7 +224,7 @@ def _queries(node: object) -> Iterator[str]:
 
 
 def unit(*verb: str, is_quiet: bool = False) -> None:
-    """About the unit of systemd, with a program that is there: what it runs is not installed here."""
+    """Run systemd-analyze on the service's unit, with a program that exists: the real one is not installed here."""
     text = (OPS / "systemd/txn-coordinator.service").read_text()
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "txn-coordinator.service"

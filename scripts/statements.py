@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def statements(source: str) -> int:
-    """Of one module, without strings that only document."""
+    """Return the number of statements of one module, without strings that only document."""
     return sum(isinstance(node, ast.stmt) and not _is_documentation(node) for node in ast.walk(ast.parse(source)))
 
 
@@ -48,13 +48,14 @@ def count_packages(sources: Iterable[tuple[PurePosixPath, str]]) -> Mapping[str,
 
 
 def is_product(path: PurePosixPath) -> bool:
-    """Whether a file, by its path from the root of the tree, is Python that somebody of us wrote for users."""
+    """Say whether a file, by its path from the root of the tree, is Python of the product: written by us, for users."""
     is_packaged = len(path.parts) > 1 and path.parts[0] not in _NOT_PRODUCT and not path.parts[0].startswith(".")
     return is_packaged and path.suffix == ".py" and not path.name.endswith(_GENERATED)
 
 
 def sources_of_tree(root: Path) -> Iterator[tuple[PurePosixPath, str]]:
-    """What git knows of the working tree, as it lies there, and what is new and not ignored."""
+    """Yield the Python files of the working tree, as they lie there: those that git knows, and new ones that it does
+    not ignore."""
     listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "*.py")
     for name in listed.decode().split("\0"):
         if name and (root / name).is_file():
@@ -62,7 +63,7 @@ def sources_of_tree(root: Path) -> Iterator[tuple[PurePosixPath, str]]:
 
 
 def sources_of_commit(root: Path, revision: str) -> Iterator[tuple[PurePosixPath, str]]:
-    """The Python of a commit. Ends the program with git's words where there is no such commit."""
+    """Yield the Python files of a commit. Ends the program with git's words where there is no such commit."""
     with tarfile.open(fileobj=io.BytesIO(_git(root, "archive", "--format=tar", revision))) as archive:
         for member in archive:
             file = archive.extractfile(member) if member.name.endswith(".py") else None
@@ -71,7 +72,7 @@ def sources_of_commit(root: Path, revision: str) -> Iterator[tuple[PurePosixPath
 
 
 def table(counted: Mapping[str, int]) -> list[str]:
-    """In Markdown, with the sum."""
+    """Return the table in Markdown, with the sum."""
     lines = ["| package | statements |", "| --- | --- |"]
     lines += [f"| {package} | {count:,} |" for package, count in counted.items()]
     return [*lines, f"| all | {sum(counted.values()):,} |"]

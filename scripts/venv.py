@@ -102,7 +102,7 @@ def pip(directory: Path, *arguments: str) -> None:
 
 
 def digest(environment: Environment) -> str:
-    """One line that changes with anything the environment is made from."""
+    """Return one line that changes with anything the environment is made from."""
     content = hashlib.sha256(f"{ROOT}\0{sys.version}\0{environment}".encode())
     content.update((LOCKS / environment.lock).read_bytes())
     if environment.holds_project:

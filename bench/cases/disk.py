@@ -21,7 +21,7 @@ _KAFKA_LOGS: Final = (f"{TOPIC}-*/*.log", "__transaction_state-*/*.log", "__clus
 
 
 def rows(arena: Arena) -> list[Row]:
-    """One row: what the stopped server's files are longer by, over all its transactions."""
+    """One row: by how much the files of the stopped server grew, over all its transactions."""
     theirs = kafka_alone(arena, RAW, partial(_measure_kafka, arena))
     return [Row("3 x 100 B, committed", BYTES, [own("stubs", partial(_measure_own, arena)), *theirs])]
 
@@ -73,7 +73,8 @@ def _length(directory: Path, *patterns: str) -> int:
 
 
 def _per_transaction(grown: int, run: Run) -> Run:
-    """Transactions at the very end of the load are on disk and not counted: a few in thousands."""
+    """Divide the growth by the transactions that were counted. Those at the very end of the load are on disk and not
+    counted: a few in thousands."""
     if not run.operations:
         raise LoadFailed("no transaction was committed")
     return Run(figure=grown / run.operations, operations=run.operations, elapsed_s=run.elapsed_s)

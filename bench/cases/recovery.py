@@ -1,4 +1,4 @@
-"""From the start of a server that was killed, until a transaction that was open can be committed."""
+"""From the start of a server that was killed until a transaction that was open can be committed."""
 
 from __future__ import annotations
 

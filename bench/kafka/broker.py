@@ -23,7 +23,8 @@ HOST: Final = "127.0.0.1"
 START_S_MAX: Final = 120
 STOP_S_MAX: Final = 60
 _PORTS: Final = range(20_000, 30_000)
-"""Below the ports that systems hand out: while the broker is dead, nobody else may be given its own."""
+"""Ports to choose from, below those that systems hand out: while the broker is dead, nobody else may be given its
+port."""
 _JAVA: Final = Path(__file__).parent / "java"
 _STARTED: Final = "Kafka Server started"
 
@@ -140,7 +141,7 @@ class Broker:
         return self._directory / "server.properties"
 
     def _format(self) -> None:
-        """Write the settings, and the directory as a new cluster of one node."""
+        """Write the settings, and prepare the directory as a new cluster of one node."""
         self._directory.mkdir(parents=True, exist_ok=True)
         controller = f"{HOST}:{self._controller_port}"
         settings = {

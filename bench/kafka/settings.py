@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import Final
 
 KAFKA_VERSION: Final = "4.3.1"
-"""As in `java/pom.xml`."""
+"""The version in `java/pom.xml`."""
 SPARK_VERSION: Final = "4.2.0"
-"""As in `spark/`: the newest for which Spark's Kafka source could be had."""
+"""The version in `spark/`: the newest for which Spark's Kafka source could be had."""
 HEAP: Final = "1g"
 JVM_OPTIONS: Final = (
     # As Kafka's own start script does.
@@ -42,7 +42,7 @@ ONE_NODE: Final = MappingProxyType(
         "socket.request.max.bytes": "104857600",
     }
 )
-"""What a broker needs to be alone and to take batches of 1 MiB."""
+"""Settings that a broker needs to be alone and to take batches of 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +53,12 @@ class Profile:
     durability: str
     broker: Mapping[str, str] = field(default_factory=dict)
     producer: Mapping[str, str] = field(default_factory=dict)
-    """Of clients that send in bulk; transactions are sent with linger.ms=0 in all profiles."""
+    """Settings of clients that send in bulk; transactions are sent with linger.ms=0 in all profiles."""
     consumer: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def in_words(self) -> str:
-        """Everything it sets."""
+        """Return everything that the profile sets, in words."""
         parts = {"broker": self.broker, "bulk producer": self.producer, "consumer": self.consumer}
         said = [f"{who} {', '.join(f'{k}={v}' for k, v in what.items())}" for who, what in parts.items() if what]
         return f"{'; '.join(said) or 'defaults'}; {self.durability}"

@@ -38,7 +38,7 @@ class Toolchain:
         return self.java_home / "bin" / "java"
 
     def versions(self) -> dict[str, str]:
-        """What Kafka runs on, for the head."""
+        """Return the versions of what Kafka runs on, for the head of the report."""
         said = subprocess.run([str(self.java), "-version"], capture_output=True, text=True, check=False)
         return {
             "JDK": (said.stderr or said.stdout).partition("\n")[0],

@@ -1,5 +1,4 @@
-"""Encoded requests by the name of their method, over unary calls or over one session stream: for clients that encode
-their own."""
+"""Ways to send encoded requests by the name of their method: unary calls, or one session stream."""
 
 from __future__ import annotations
 
@@ -29,11 +28,11 @@ _SERVICES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 _MESSAGE_BYTES_MAX: Final = MEBI - 64 * KIBI
-"""The server takes 1 MiB; what frames the calls fits into the rest."""
+"""Bytes of requests in one message. The server takes messages of 1 MiB; the rest is for what frames the calls."""
 
 
 class Asker(Protocol):
-    """One way to the server."""
+    """A way to send requests to the server."""
 
     def ask(self, method: str, body: bytes) -> Awaitable[bytes]:
         """Send a request; the answer is the encoded reply."""
@@ -54,7 +53,7 @@ class UnaryAsker:
 
 
 class SessionAsker:
-    """All requests over one stream, those of a loop turn in one message. Made and used on a running loop."""
+    """Sends all requests over one stream, those of a loop turn in one message. Made and used on a running loop."""
 
     def __init__(self, channel: aio.Channel) -> None:
         stub: SessionServiceAsyncStub = SessionServiceStub(channel)

@@ -44,7 +44,7 @@ def measure(load: Load) -> Run:
 
 
 class _SdkNewcomer:
-    """A new producer each time, on the connection of all."""
+    """A new producer of the SDK for each id, all on one connection."""
 
     def __init__(self, connection: Connection, names: Iterator[str]) -> None:
         self._connection, self._names = connection, names
@@ -54,7 +54,7 @@ class _SdkNewcomer:
 
 
 class _EncodedNewcomer:
-    """A new name each time."""
+    """An encoded request with a new id each time."""
 
     def __init__(self, asker: Asker, names: Iterator[str]) -> None:
         self._asker, self._names = asker, names

@@ -46,7 +46,7 @@ def measure(load: Load) -> Run:
 
 
 class _SdkGroup:
-    """A consumer with partitions given by hand, which commits ever higher offsets of one of them."""
+    """A consumer with partitions assigned by hand, which commits ever higher offsets of one of them."""
 
     def __init__(self, connection: Connection, group_id: str, topic: str) -> None:
         self._consumer = AsyncConsumer(connection, group_id=group_id, enable_auto_commit=False)
@@ -70,7 +70,7 @@ def by_sdk(load: Load) -> Run:
 
 
 class _EncodedGroup:
-    """The same request again and again, with a higher offset."""
+    """An encoded request that is sent again and again, with a higher offset each time."""
 
     def __init__(self, asker: Asker, group_id: str, topic: str) -> None:
         self._asker = asker

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 BATCH_BYTES: Final = 256 * KIBI
 PARTITIONS: Final = 3
 _STUB_PRODUCERS: Final = 4
-"""Each has a batch on its way to each partition in turn; more of them only make the queue longer."""
+"""Producers on stubs. Each has a batch under way to each partition in turn; more of them would only make the queue
+longer."""
 _SEQUENCE_MAX: Final = 2**31 - 1
 
 
@@ -75,7 +76,7 @@ def _send(producer: Producer, load: Load, value: bytes, seconds: float) -> int:
 
 
 class _StubProducer:
-    """An idempotent producer with one batch on its way, to its own partition."""
+    """An idempotent producer with one batch under way, to its own partition."""
 
     def __init__(self, channel: aio.Channel, load: Load, *, partition: int) -> None:
         self._logs: LogServiceAsyncStub = LogServiceStub(channel)
@@ -96,7 +97,7 @@ class _StubProducer:
 
 
 def records_per_batch(value_bytes: int) -> int:
-    """As many as fit into a batch of the usual size."""
+    """Return how many records fit into a batch of the usual size."""
     return max(1, BATCH_BYTES // value_bytes)
 
 

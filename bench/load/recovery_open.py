@@ -1,4 +1,4 @@
-"""Leaves a server with many transactional ids, some with a transaction open, and notes who they are."""
+"""Leaves a server with many transactional ids, some with an open transaction, and notes those."""
 
 from __future__ import annotations
 

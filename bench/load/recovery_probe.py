@@ -31,7 +31,7 @@ _OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Whom to ask, and who is open."""
+    """Which server to ask, and where the open transactions are noted."""
 
     endpoint: str
     server_process_id: int

@@ -18,7 +18,7 @@ PARTITIONS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What every transaction is: one record to each partition, and this end."""
+    """What every transaction of a load is: one record to each partition, then a commit or an abort."""
 
     topic: str
     value: bytes

@@ -25,16 +25,16 @@ from coordinator_client.connection import Connection
 from coordinator_client.transport import GRPC_SESSION, SESSION, UNARY
 
 SDK_GRPC: Final = "SDK, grpc.aio"
-"""As SDK, never by the compiled transport."""
+"""The SDK without the compiled transport, even where that is installed."""
 SDK_THREADS: Final = "SDK, blocking"
-"""A thread for each producer; their requests meet in the session."""
+"""The blocking SDK: a thread for each producer; their requests meet in the session."""
 SDK_UNARY: Final = "SDK, blocking, unary"
-"""The same with a call for each request instead of the session."""
+"""The blocking SDK with a unary call for each request instead of the session."""
 THREE_CALLS: Final = "stubs, three calls"
 """AddPartitionsToTxn, Produce and EndTxn; all others add partitions with the first batch."""
 UNARY_TRANSACT: Final = "stubs, Transact"
 FALLBACKS: Final = frozenset({SDK_GRPC, SDK_THREADS, SDK_UNARY, THREE_CALLS, UNARY_TRANSACT})
-"""What is not the fast way: measured in two rows, for comparison."""
+"""Ways that are not the fast one: measured in two rows, for comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

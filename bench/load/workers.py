@@ -20,7 +20,7 @@ from bench.results import LoadFailed, Run
 from bench.window import Window, with_latencies
 
 FAILURES_MAX: Final = 1_000
-"""More than this is no measurement any more."""
+"""Failures after which it is no measurement any more."""
 
 
 class Worker(Protocol):
@@ -48,7 +48,7 @@ class Span:
     warm_up_s: float
     measured_s: float
     operations_max: int | None = None
-    """Of all workers together, in the measured time."""
+    """How many operations all workers together do at most in the measured time."""
     first_s_max: float = 120.0
     """How much longer to measure until the first operation ends. On a busy machine a short span may pass without one;
     a load that hangs must end all the same."""

@@ -74,7 +74,7 @@ class ProducerProcess:
 
     @property
     def process_id(self) -> int:
-        """Of the operating system."""
+        """The process id that the operating system gave the producer."""
         assert self._process.pid is not None
         return self._process.pid
 

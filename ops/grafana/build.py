@@ -23,7 +23,7 @@ TARGET: Final = Path(__file__).with_name("dashboard.json")
 SOURCE: Final = models.DataSourceRef(type_val="prometheus", uid="${source}")
 HEIGHT: Final = 8
 COLUMNS: Final = 24
-"""Of Grafana's grid."""
+"""Width of Grafana's grid."""
 
 
 def target(query: Query, *, number: int, is_heatmap: bool = False) -> prometheus.Dataquery:
@@ -74,7 +74,7 @@ def number(panel: Number) -> stat.Panel:
 
 
 def built() -> str:
-    """The whole file."""
+    """Return the content of dashboard.json."""
     whole = (
         dashboard.Dashboard("Transaction coordinator")
         .uid("txn-coordinator")

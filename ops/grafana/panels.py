@@ -1,4 +1,4 @@
-"""What the dashboard shows: rows of panels, and what to conclude from each. How they look is in build.py."""
+"""The panels of the dashboard: rows of them, and what to conclude from each. How they look is in build.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 CHOSEN: Final = 'job="txn-coordinator", instance=~"$instance"'
-"""What every query filters by."""
+"""The filter that every query has."""
 NOT_ACTIVE: Final = 'state!="active"'
 WINDOW: Final = "[5m]"
 
@@ -33,7 +33,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How a duration is distributed, over time."""
+    """A heat map over time: how a duration is distributed."""
 
     title: str
     meaning: str
@@ -43,7 +43,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """The value now, red if it is not what it should be."""
+    """The current value, red if it is not what it should be."""
 
     title: str
     meaning: str

@@ -27,12 +27,12 @@ spec:
 
 
 def built() -> str:
-    """The whole file."""
+    """Return the content of prometheusrule.yaml."""
     return HEAD + "".join(textwrap.indent(groups(OPS / "prometheus" / name), "  ") for name in RULES)
 
 
 def groups(rules: Path) -> str:
-    """What stands below `groups:`, which is one list in both formats."""
+    """Return what stands below `groups:` in the rules of Prometheus; it is the same list in both formats."""
     _, found, below = rules.read_text().partition("\ngroups:\n")
     if not found:
         raise ValueError(f"{rules} has no groups")

@@ -19,7 +19,7 @@ IN_VAIN = Span(warm_up_s=0, measured_s=0, first_s_max=0)
 
 
 class Stumbling:
-    """Of all that share the turns, one fails once."""
+    """Fails once, however many workers share the turns."""
 
     def __init__(self, turns: Iterator[int]) -> None:
         self._turns = turns

@@ -45,7 +45,7 @@ class Mapping:
     init_request: bytes = b""
     is_prepared: bool = False
     open_epoch: int | None = None
-    """Of the transaction that a newer instance keeps, which has the epoch `epoch`."""
+    """Epoch of the open transaction that a newer instance keeps; that instance has the epoch `epoch`."""
     partitions: set[tuple[str, int]] = field(default_factory=set)
     transact_id: bytes = b""
     """Request id of the Transact that ended the last transaction."""

@@ -39,7 +39,7 @@ from txn_coordinator.config import TwoPhase
 SHARD_COUNT = 2
 
 KAFKA = GroupConfig(initial_rebalance_delay_ms=3_000, session_timeout_ms_min=1, consumer_assignment_interval_ms=0)
-"""As the acceptance cases of spec/groups-cases.md have it."""
+"""The settings that the acceptance cases of spec/groups-cases.md use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

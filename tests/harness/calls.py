@@ -1,4 +1,4 @@
-"""What all calls of a test have in common."""
+"""What calls have in common in all tests."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 def partition_name(text: str) -> PartitionName:
-    """`topic-3` as a request names it."""
+    """Return the name of a partition that is written `topic-3`."""
     topic, _, number = text.rpartition("-")
     return PartitionName(topic, b"", int(number))
 
 
 def called(call: Callable[[], Pending[T]]) -> Pending[T]:
-    """Services may refuse at once; the edge makes both the same, and so does this."""
+    """Make a call, and turn a refusal that is raised at once into a Pending: services may refuse either way."""
     try:
         return call()
     except Refused as refusal:

@@ -1,4 +1,4 @@
-"""What clients ask about offsets of groups, and what of them is on disk. By nobody who is a member."""
+"""Calls of clients about the offsets of groups, and what of those offsets is on disk. The callers are no members."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class GroupView:
     """The durable offsets of a group."""
 
     committed: dict[str, int]
-    """By `topic-partition`."""
+    """The committed offsets, by `topic-partition`."""
     pending: list[tuple[Producer, str, int]]
-    """Producer, `topic-partition` and offset of what waits for a transaction."""
+    """Offsets that wait for a transaction: producer, `topic-partition` and offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,11 @@ class GroupCalls:
         return called(lambda: self.offsets.fetch([fetch], ANYBODY, require_stable=require_stable)).map(_only_offset)
 
     def send_marker(self, group: str, marker: Marker) -> Pending[object]:
-        """A marker out of the blue."""
+        """Send a marker that no coordinator of this server sent."""
         return self.runtime.write(GroupMarkers(self.router).group_marker(group, marker), is_urgent=True)
 
     def committed(self, group: str, partition: str = "t-0") -> int:
-        """What a group would go on from, durable; -1 = nothing is committed."""
+        """Return the durable offset from which a group would go on; -1 = nothing is committed."""
         return self.view(group).committed.get(partition, -1)
 
     def view(self, group: str) -> GroupView:
@@ -101,7 +101,7 @@ class GroupCalls:
         )
 
     def durable_state(self, is_meant: Callable[[ShardKey], bool]) -> dict[str, object]:
-        """Everything that is on disk in some shards, by group."""
+        """Return everything that is on disk in some shards, by group."""
         shards: list[GroupShard] = self.runtime.shards(Coordinator.GROUPS)
         meant = [shard for shard in shards if is_meant(shard.key)]
         return {group: found for shard in meant for group, found in shard.part(Offsets).durable_state().items()}

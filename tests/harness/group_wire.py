@@ -21,7 +21,7 @@ _RESPONSES = {
 
 
 class GroupWire:
-    """What a client of one server asks."""
+    """The RPCs that a client of one server can call."""
 
     def __init__(self, servicers: Sequence[object]) -> None:
         self._servicers = servicers

@@ -21,7 +21,7 @@ from tests.harness.patience import DEADLINE_SECONDS
 _KEY_BYTES_MAX = 4096
 
 _Undo = list[tuple[Family, bytes, bytes | None]]
-"""What the keys of one group held before, in the order of the changes."""
+"""What the keys of one commit group held before, in the order of the changes."""
 
 
 class Damage(Enum):

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 UNPRIVILEGED: Final = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
-"""Takes from root what lets it ignore the rights of files."""
+"""Takes from root the capabilities that let it ignore the rights of files."""
 
 
 def as_user(path: Path) -> Sequence[str]:

@@ -122,7 +122,7 @@ class Script:
         self._said.append(text)
 
     def ask(self, who: str, line: Line, reply: Pending[Any], tell: Callable[[Any], str]) -> None:
-        """Say the answer when it comes, and give it the one flush that it needs."""
+        """Show the answer when it comes, and give it the one flush that it needs."""
         label = f"{who} {line.verb}" if who else line.verb
 
         def on_settled(settled: Pending[Any]) -> None:

@@ -29,13 +29,13 @@ from txn_coordinator.state import PREPARED, TransactionState
 POINT_VARIABLE: Final = "STOPPING_SERVER_AT"
 WATCHED_ID: Final = "watched"
 STOPPED: Final = "stopped at "
-"""What it says, before the point."""
+"""What the server prints before the name of the point."""
 
 _COMPLETE: Final = {TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 
 
 class StoppingStore(StoreOver):
-    """Stands still at a point."""
+    """Stands still for ever at one point."""
 
     def __init__(self, store: Store, point: str) -> None:
         super().__init__(store)
@@ -85,7 +85,7 @@ class StoppingStore(StoreOver):
 
 
 def _states_in(group: CommitGroup) -> Iterator[TransactionState]:
-    """The steps of the watched id. From the history, because of state a group has only the newest."""
+    """Return the steps of the watched id, from the history: of state, a commit group has only the newest."""
     for family, _key, value in group.mutations:
         if family is Family.COORDINATOR_LOG and value is not None:
             row = runtime_pb2.LogRow.FromString(value)

@@ -101,7 +101,8 @@ def _block(lines: list[str]) -> Block:
 
 
 def play(transcript: Transcript, mode: TwoPhase, shelf: Shelf | None = None) -> list[list[str]]:
-    """What every block shows. Ends with what must always hold: the store rebuilds the state, and its rows agree."""
+    """Return what every block shows, after checking what must always hold: the store rebuilds the state, and its rows
+    agree."""
     world = World(transcript.options(mode), shelf if shelf is not None else MemoryShelf())
     script = Script(world)
     seen = [[said for command in block.commands for said in script.run(command)] for block in transcript.blocks]

@@ -25,7 +25,7 @@ where a hundred others want to run."""
 
 LOOKS_PER_LIMIT: Final = 10
 LIMITS_MAX: Final = 6
-"""After so many times the limit a test is ended though it works: it works in vain."""
+"""A test that works is ended after this many times the limit: it works in vain."""
 
 
 class Settings(Protocol):

@@ -105,10 +105,10 @@ class WorldOptions:
 
 @dataclass(frozen=True, slots=True)
 class TransactContents:
-    """What a Transact brings."""
+    """The contents of a Transact."""
 
     batches: Sequence[tuple[str, Sequence[str], int]] = ()
-    """Partition, values and first sequence of each."""
+    """Partition, values and first sequence of each batch."""
     offsets: Sequence[tuple[str, str, int]] = ()
     """Group, partition and offset."""
 
@@ -141,7 +141,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class StateView:
-    """Everything durable that a server knows, but for what is counted anew at each start."""
+    """Everything durable that a server knows, except for what is counted anew at each start."""
 
     topics: tuple[object, ...]
     heads: dict[str, PartitionHead]
@@ -180,7 +180,7 @@ class Inside:
         self.group_wire = GroupWire(group_servicers(core))
 
     def _new_topic_id(self) -> bytes:
-        """Ids nobody had: numbered by how much was ever stored, and by how many this process made."""
+        """Return an id that nobody had: numbered by how much was ever stored, and by how many this process made."""
         self._topic_number += 1
         return self.runtime.durable_version.to_bytes(8, "big") + self._topic_number.to_bytes(8, "big")
 
@@ -486,7 +486,7 @@ class World:
         return f"#{ordinal}" if ref is None else f"{ref.topic}-{ref.partition}"
 
     def send_marker(self, partition: str, marker: Marker) -> Pending[object]:
-        """What a coordinator elsewhere may send: a marker out of the blue."""
+        """Send a marker that this server's coordinators did not send, as a coordinator elsewhere may."""
         ordinal = self.inside.directory.resolve(*partition_name(partition)).ordinal
         return self.inside.runtime.write(self.inside.markers.partition_marker(ordinal, marker), is_urgent=True)
 

@@ -23,7 +23,7 @@ class Written:
     sequence: int = -1
     is_transactional: bool = False
     commits: bool | None = None
-    """Of a marker; None for a batch."""
+    """The outcome of a marker; None for a batch."""
     next_epoch: int = -1
     csn: int = 0
     timestamp_ms: int = -1

@@ -206,8 +206,8 @@ def marker_of(room: Room, client: Client, partition: str) -> Marker:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_late_marker_does_not_end_the_next_transaction(version: int) -> None:
-    """Also where the epoch is the same: version 1 added the partition to one transaction and writes to it in the
-    next."""
+    """It holds even where the epoch is the same: version 1 added the partition to one transaction and writes to it in
+    the next."""
     room = room_that_forgets()
     client = room.ready(version=version)
     client.add("t-0")

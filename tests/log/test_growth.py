@@ -92,7 +92,8 @@ BATCHES = st.lists(st.tuples(st.integers(1, 3), st.sampled_from((NO_TIMESTAMP_MS
 TRANSACTIONS = st.lists(
     st.tuples(BATCHES, st.sampled_from(Outcome), st.booleans(), st.booleans()), min_size=1, max_size=4
 )
-"""Of each: batches, outcome, whether its first batch was appended before, and whether somebody else opens one."""
+"""For each transaction: batches, outcome, whether its first batch was appended before, and whether another producer
+opens one."""
 
 
 @given(CONFIGS, TRANSACTIONS)

@@ -336,7 +336,7 @@ def is_taken(batch: Batch) -> bool:
 
 
 def read(batch: Batch) -> list[Any]:
-    """As every reader of ours decodes it."""
+    """Decode as every reader of ours does."""
     encoding, compression = batch.changes["encoding"], batch.changes["compression"]
     return decode_rows(unpack(batch.payload, compression, "here"), encoding, batch.count, "here")
 

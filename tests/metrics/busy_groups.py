@@ -58,7 +58,7 @@ class BusyGroups:
         return answer
 
     async def enter(self, group_id: str, member_id: str) -> Any:
-        """As a new member of a consumer group."""
+        """Join a consumer group as a new member."""
         return await self.beat(
             group_id,
             member_id,

@@ -153,7 +153,7 @@ class BusyServer:
         await self.transactions.AddPartitionsToTxn(request, timeout=DEADLINE_SECONDS)
 
     async def abort(self, name: str) -> None:
-        """As an administrator."""
+        """Abort a transaction as an administrator does."""
         request = admin_pb2.AbortTransactionsRequest(selector=admin_pb2.TransactionSelector(transactional_ids=[name]))
         answer = await self.admin.AbortTransactions(request, timeout=DEADLINE_SECONDS)
         assert answer.results[0].error_code == 0, answer

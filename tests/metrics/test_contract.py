@@ -24,7 +24,7 @@ BY_NAME = {family.name: family for family in FAMILIES}
 STATISTICS = StoreStatistics(
     wal_bytes=1, segment_bytes=6, sst_bytes=2, memtable_bytes=3, pending_compaction_bytes=4, write_stalls=5
 )
-"""Of a store in memory there are none; those of a real one are in test_process."""
+"""Figures that a store in memory does not have; those of a real one are in test_process."""
 
 OF_STORE = {
     "txn_store_size_bytes",
@@ -38,7 +38,7 @@ OF_STORE = {
     "txn_store_damaged_files",
 }
 CONNECTIONS = ConnectionNumbers(connections_max=9, open_connections=2, harms={"resets": 1})
-"""Of a transport; those of a real one are in tests/server."""
+"""Figures that a transport would give; those of a real one are in tests/server."""
 
 OF_TRANSPORT = {"txn_rpc_connections", "txn_rpc_connections_max", "txn_rpc_harm_total"}
 
@@ -48,7 +48,7 @@ ALWAYS_ZERO = {"txn_partition_log_start_offset"}
 FORBIDDEN_LABELS = {"transactional_id", "producer_id", "member", "member_id", "group", "client_id", "host"}
 
 OF_CHOSEN_GROUPS = {"txn_group_lag_records", "txn_group_lag_seconds"}
-"""Of groups that an operator names one by one, and of a limited number."""
+"""Families with groups as labels: those that an operator names one by one, and of a limited number."""
 
 
 async def test_a_run_that_meets_everything_produces_every_metric() -> None:

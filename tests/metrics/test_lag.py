@@ -182,7 +182,7 @@ def test_a_deleted_topic_has_no_lag_any_more(world: WatchedWorld) -> None:
 
 
 def test_a_round_gives_way_after_every_partition(world: WatchedWorld) -> None:
-    """So that others are served however many there are: each turn of the loop takes one."""
+    """Each turn of the loop looks at one partition, so that others are served however many there are."""
     world.has_read(0)
     world.has_read(0, partition="t-1")
     world.watch(GROUP)

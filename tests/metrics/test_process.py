@@ -28,7 +28,7 @@ def events(server: ServerProcess) -> list[dict[str, Any]]:
 
 
 def metrics_address(server: ServerProcess) -> str:
-    """Of the newest start."""
+    """Return the metrics address of the newest start."""
     listens = [event["listen"] for event in events(server) if event["event"] == "serving_metrics"]
     return str(listens[-1])
 

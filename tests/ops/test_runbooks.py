@@ -113,7 +113,7 @@ WORLDS = {"": ordinary, "probed": probed, "hanging": hanging, "prepared": prepar
 
 
 def run(command: str, server: ServerProcess, directory: Path, *, status: int = 0) -> None:
-    """As an operator would: in a shell, with our program, and the addresses of this server."""
+    """Run a command as an operator would: in a shell, with our program, and the addresses of this server."""
     if "curl" in command:
         require_tool("curl")
     done = subprocess.run(
@@ -187,7 +187,7 @@ def test_the_first_steps_lead_to_a_server_that_prometheus_can_scrape(tmp_path: P
 
 
 class PrometheusByHand:
-    """As the README starts it, on a port that is free."""
+    """Prometheus as the README starts it, on a port that is free."""
 
     def __init__(self, command: str, directory: Path) -> None:
         require_tool("prometheus")

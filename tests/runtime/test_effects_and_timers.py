@@ -94,7 +94,7 @@ class TestTimers:
         assert "expired" in ledger.first.live()
 
     def test_an_expiry_that_is_refused_comes_again(self, ledger: Ledger) -> None:
-        """Or a timeout that met a passing refusal would leave its transaction open for ever."""
+        """Otherwise a timeout that met a passing refusal would leave its transaction open for ever."""
         expiry = put_unless("expired", 1, busy="busy")
         ledger.runtime.write(put("busy", 1, effects=(ArmTimer("t", 100, expiry),)))
         ledger.driver.flush()

@@ -82,7 +82,7 @@ def test_an_expiry_that_was_refused_gives_way_to_a_staged_decision(ledger: Ledge
 
 
 def test_what_is_to_be_done_at_once_is_put_off_by_nobody(ledger: Ledger) -> None:
-    """Or a steady stream of decisions, each before the one before it is durable, would put it off for ever."""
+    """Otherwise a steady stream of decisions, each before the one before it is durable, would put it off for ever."""
     done: list[int] = []
     for number in range(5):
         ledger.runtime.write(put("a", number, effects=(ArmTimer("soon", 0, expiry(number, done)),)))

@@ -25,7 +25,7 @@ class Partition:
     """What a reader sees of a partition."""
 
     values: list[str]
-    """Of a committed reader."""
+    """The values that a committed reader gets."""
     markers: list[tuple[int, bool]]
     """(producer id, committed) of every marker, in order."""
     last_stable_offset: int

@@ -39,7 +39,7 @@ class Crash:
     point: str
     """Where the server stands still (tests/harness/stopping_server.py)."""
     version: int
-    """Of the client."""
+    """The client's version of the protocol."""
     committed: bool
     """What it asks for: commit, or abort."""
     is_answered: bool

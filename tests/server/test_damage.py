@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 LARGE = b"large" * 10_000
 """A batch of this lies in a segment."""
 SMALL = b"small" * 100
-"""Of these, a few lie in one block of sorted rows."""
+"""Small enough that a few of these values lie in one block of sorted rows."""
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def produce(log: log_pb2_grpc.LogServiceStub, partition: int, value: bytes) -> N
 
 
 def fetch(log: log_pb2_grpc.LogServiceStub, *places: tuple[int, int]) -> list[log_pb2.FetchResult]:
-    """Of partitions, from offsets on."""
+    """Read partitions from these offsets on."""
     request = log_pb2.FetchRequest(
         partitions=[log_pb2.FetchPartition(topic="t", partition=number, fetch_offset=at) for number, at in places]
     )

@@ -43,7 +43,7 @@ GROWTH_MIB_MAX = 100
 """What may be left of readers that stood still, or of floods, once the server had a quiet second. Without limits one
 flood took from 600 MiB to 2 GiB, and the next as much."""
 FLOODED_GROWTH_MIB_MAX = {TransportName.GRPC: 900, TransportName.NATIVE: GROWTH_MIB_MAX}
-"""Of all floods together. grpc.aio does not free what endless header blocks took."""
+"""Memory for all floods together. grpc.aio does not free what endless header blocks took."""
 
 READERS, FETCHES = 20, 90
 

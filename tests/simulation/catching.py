@@ -34,7 +34,8 @@ class Caught:
 
     seed: int
     finding: AssertionError
-    """Of the auditor, which sees what clients see; or of the product, which asserts what it believes of itself."""
+    """The complaint: the auditor's, which sees what clients see, or the product's, which asserts what it believes of
+    itself."""
 
 
 def run(options: Options) -> None:

@@ -24,7 +24,7 @@ class Answer:
     csn: int = 0
     ongoing: Identity | None = None
     first_offsets: tuple[int, ...] = ()
-    """Of a transact: where its transaction begins in the partition of each batch."""
+    """For a Transact: where its transaction begins in the partition of each batch."""
 
 
 @dataclass(slots=True)
@@ -46,16 +46,16 @@ class Op:
     is_out_of_order: bool = False
     """The sequence does not follow: this batch must never be taken."""
     last_sequences: tuple[tuple[str, int], ...] = ()
-    """Of a commit: (partition, last sequence sent)."""
+    """For a commit: (partition, last sequence sent)."""
     offset: int = -1
     group: str = ""
-    """Of an offset: whose it is."""
+    """For an offset: the group that it belongs to."""
     outcome: str = ""
     """commit or abort"""
     expected: Identity | None = None
     request_id: bytes = b""
     keeps: bool = False
-    """Of an init: keep what is open, for an outside decision."""
+    """For an init: whether to keep what is open, for an outside decision."""
     invoked_at: int = 0
     deliveries: int = 0
     """How often a copy of it reached the server."""
@@ -69,7 +69,7 @@ class Op:
     granted: Identity | None = None
     """The identity that the answer told, to go on with."""
     ongoing: Identity | None = None
-    """Of an init: the identity of the open transaction that was kept."""
+    """For an init: the identity of the open transaction that was kept."""
     base_offset: int = -1
     first_offsets: tuple[int, ...] = ()
     is_duplicate: bool = False
@@ -79,7 +79,7 @@ class Op:
     answers: list[Answer] = field(default_factory=list)
     """Every success that the server sent for it, those that nobody received too."""
     parts: list[Op] = field(default_factory=list)
-    """Of a transact: the batches and offsets that it brings, each as the request that it could have been. They travel,
+    """For a Transact: the batches and offsets that it brings, each as the request that it could have been. They travel,
     are taken and are refused with it."""
 
     def share(self) -> None:
@@ -121,7 +121,7 @@ class Entry:
     producer_id: int
     producer_epoch: int
     outcome: str = ""
-    """Of a marker: commit or abort; empty for a record."""
+    """For a marker: commit or abort; empty for a record."""
     csn: int = 0
 
 

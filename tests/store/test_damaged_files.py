@@ -18,7 +18,8 @@ SHARDS = 4
 OPTIONS = StoreOptions(write_buffer_bytes=512 * 1024)
 """Small, so that sorted files come and are compacted often."""
 GROUPS_ENOUGH = 200
-"""Of 100 kB each, for dozens of files: RocksDB takes no more than 36 that are not compacted, if it compacts."""
+"""Number of commit groups: of 100 kB each, they fill dozens of files. RocksDB takes no more than 36 that are not
+compacted, if it compacts."""
 
 
 def fill(store: RocksStore, groups: int) -> None:

@@ -19,7 +19,7 @@ FAMILIES = [family for family in Family if family is not Family.META]
 GROUPS = 400
 
 random_bytes = Random(7).randbytes
-"""So that nothing can be compressed."""
+"""Random bytes, so that nothing can be compressed."""
 
 
 def write_groups(store: RocksStore, count: int) -> None:

@@ -225,7 +225,7 @@ def test_an_abort_after_the_timeout_gives_the_next_identity_to_version_2_only() 
 @pytest.mark.parametrize("method", [*_CALLS, Method.TRANSACT])
 @pytest.mark.parametrize("is_late", [False, True], ids=["in time", "timed out before"])
 def test_who_was_replaced_is_fenced(method: Method, version: int, split: bool, is_late: bool) -> None:
-    """Also where the transaction had timed out before the newer instance came."""
+    """It holds even where the transaction had timed out before the newer instance came."""
     if is_late:
         client = _timed_out(version, split=split)
     else:

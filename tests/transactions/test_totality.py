@@ -46,7 +46,7 @@ from txn_coordinator.state import (
 
 EPOCHS = st.integers(0, EXHAUSTED)
 KEEPER_PRODUCER_ID = 9
-"""Of a newer instance that keeps the open transaction."""
+"""Producer id of a newer instance that keeps the open transaction."""
 REFUSALS = {
     ErrorCode.INVALID_REQUEST,
     ErrorCode.INVALID_PRODUCER_EPOCH,

@@ -122,7 +122,7 @@ PrepareCommit  | 51      | 51     | 51         | 51      | 51  | 51     | 51
 CompleteCommit | end     | 48     | 90         | 48      | 90  | 90     | 49
 CompleteAbort  | end     | 47     | 90         | 47      | 90  | 90     | 49
 """
-"""As EndTxn, but for the repetition, which only its name makes one."""
+"""The answers of EndTxn, except that a repetition is recognised by its name alone."""
 
 REPEATED_COMMIT = """
                | current | retry  | superseded | rotated | old | higher | other id

@@ -44,7 +44,7 @@ COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
 EPOCH_MAX = 4
 """What `near_the_end` worlds have in place of 32767."""
 EXHAUSTED = EPOCH_MAX - 1
-"""And in place of 32766: the last epoch that a client is ever given."""
+"""The last epoch that a client is ever given, in place of 32766."""
 
 TIMEOUT_MS = 60_000
 EIGHT_DAYS_MS = 8 * 24 * 3_600_000

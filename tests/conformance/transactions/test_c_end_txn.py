@@ -118,7 +118,7 @@ def test_an_abort_that_is_decided_is_waited_for(version: int) -> None:
 
 @case(95)
 def test_the_version_of_the_request_decides_not_that_of_the_transaction() -> None:
-    """Of the two answers that the case allows this is the later one: strict equality."""
+    """The case allows two answers; this is the later one: strict equality."""
     room = Room(split=True)
     client = room.ongoing(version=2)
     shown = client.identity

@@ -1,5 +1,5 @@
-"""So many calls may wait for other members. Beyond that, who would only wait is told to come again, and who ends the
-wait of others is not: that makes room."""
+"""The number of calls that may wait for other members is limited. Beyond it, a call that would only wait is told to
+come again; one that ends the wait of others is let in, because that makes room."""
 
 from __future__ import annotations
 

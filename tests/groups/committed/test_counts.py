@@ -48,7 +48,7 @@ class Storm:
         return self.random.choice(self.producers)
 
     def end(self) -> None:
-        """As it likes; a new instance goes on."""
+        """A producer commits or aborts; a new instance of it goes on."""
         producer = self.producer()
         producer.end(self.random.choice((COMMIT, ABORT)))
         producer.init()

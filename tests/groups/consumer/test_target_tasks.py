@@ -49,7 +49,7 @@ def names(count: int) -> list[str]:
 
 
 def without_one(all_names: Sequence[str]) -> list[list[str]]:
-    """As many subscriptions as topics, each lacking another one."""
+    """Return as many subscriptions as there are topics, each lacking another topic."""
     return [[name for name in all_names if name != missing] for missing in all_names]
 
 

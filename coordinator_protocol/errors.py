@@ -422,8 +422,6 @@ _EXCEPTIONS: Final[tuple[_Rule, ...]] = (
     # The bytes were damaged between the checksum and us, and the client still holds good ones. In Fetch the stored
     # bytes are damaged, and fetching them again cannot help.
     ((Method.PRODUCE, Method.TRANSACT), (_C.CORRUPT_MESSAGE,), ErrorClass.RETRY),
-    # The marker's sender holds a stale map of the partitions (spec transactions 2.8).
-    ((Method.WRITE_TXN_MARKERS,), (_C.UNKNOWN_TOPIC_OR_PARTITION, _C.UNKNOWN_TOPIC_ID), ErrorClass.REFRESH),
     # A member is told that its group is gone or of another kind: it joins again. An administrator is simply wrong.
     (_BY_MEMBERS, (_C.GROUP_ID_NOT_FOUND,), ErrorClass.REJOIN),
 )

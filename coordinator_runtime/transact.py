@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Operation
 from coordinator_runtime.pending import Pending
@@ -18,6 +19,24 @@ from coordinator_runtime.ports import CallContext, GroupWrite, Membership, Parti
 from coordinator_runtime.requests import ClientBatch, GroupOffsets
 
 NO_OFFSET: Final = -1
+
+
+class PartRefused(Refused):
+    """What a Transact brings for one partition or one group is refused, and with it the whole request."""
+
+    def __init__(self, part: PartitionRef | PartitionName | str, code: ErrorCode, message: str) -> None:
+        super().__init__(code, message)
+        self.part = part
+        """A partition as the request or as the catalog names it, or a group id."""
+
+    @staticmethod
+    def naming(part: PartitionRef | PartitionName | str, refusal: Refused) -> PartRefused:
+        """The refusal, whose message does not say yet what it is about."""
+        if isinstance(part, str):
+            name = f"group {part!a}"
+        else:
+            name = f"partition {part.topic or f'topic_id {part.topic_id.hex()}'}-{part.partition}"
+        return PartRefused(part, refusal.code, f"{name}: {refusal.message}")
 
 
 class PlacedBatches(Struct, frozen=True):

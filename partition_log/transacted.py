@@ -34,7 +34,7 @@ from coordinator_runtime.ports import (
 )
 from coordinator_runtime.requests import ClientBatch
 from coordinator_runtime.store import Family, Store, StoreUnreadable
-from coordinator_runtime.transact import NO_OFFSET, PlacedBatches
+from coordinator_runtime.transact import NO_OFFSET, PartRefused, PlacedBatches
 from partition_log import codec
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.directory import TopicDirectory
@@ -68,7 +68,7 @@ class BatchWrite(Struct, frozen=True):
         try:
             return log.decide_append_all(self.appends, turn)
         except Refused as refusal:
-            raise _of_partition(self.placed.ref, refusal) from refusal
+            raise PartRefused.naming(self.placed.ref, refusal) from refusal
 
 
 class BatchesAndMarker(Struct, frozen=True):
@@ -83,7 +83,7 @@ class BatchesAndMarker(Struct, frozen=True):
         try:
             return log.decide_append_and_end(self.appends, self.marker, turn)
         except Refused as refusal:
-            raise _of_partition(self.ref, refusal) from refusal
+            raise PartRefused.naming(self.ref, refusal) from refusal
 
 
 class TransactedBatches:
@@ -128,7 +128,7 @@ class TransactedBatches:
                 continue
             ref = placed.ref
             if ref.topic != writable:
-                require(self._authorizer, context, *_WRITING, ref.topic)
+                self._check_writable(ref, context)
                 writable = ref.topic
             append, check = self._append(batch, placed, membership)
             ordinal = ref.ordinal
@@ -162,12 +162,21 @@ class TransactedBatches:
     def _why_nowhere(self, name: PartitionName, context: CallContext) -> Refused:
         """Not raised at once: the answer to a repetition has room for a partition that is gone. Raises Refused for a
         name that no partition ever had, and for a topic that the caller may not write."""
-        check_partition(*name)
-        # Asked before whether it exists, so that who may not see a topic does not learn that.
-        if name.topic:
+        try:
+            check_partition(*name)
+            # Asked before whether it exists, so that who may not see a topic does not learn that.
+            if name.topic:
+                self._check_writable(name, context)
+                check_topic_name(name.topic)
+        except Refused as refusal:
+            raise PartRefused(name, refusal.code, refusal.message) from refusal
+        return PartRefused.naming(name, self._directory.refusal(*name))
+
+    def _check_writable(self, name: PartitionRef | PartitionName, context: CallContext) -> None:
+        try:
             require(self._authorizer, context, *_WRITING, name.topic)
-            check_topic_name(name.topic)
-        return _of_partition(name, self._directory.refusal(*name))
+        except Refused as refusal:
+            raise PartRefused(name, refusal.code, refusal.message) from refusal
 
     def _append(
         self, batch: ClientBatch, placed: PlacedPartition, membership: Membership
@@ -188,7 +197,7 @@ class TransactedBatches:
                 header, batch.payload, crc=batch.crc, validates_payload=placed.validates_payload
             )
         except Refused as refusal:
-            raise _of_partition(ref, refusal) from refusal
+            raise PartRefused.naming(ref, refusal) from refusal
         if check is not None:
             check = check.recover(partial(_fail_of_partition, ref))
         return Append(ref.ordinal, header, offsetless, None, True), check
@@ -211,10 +220,5 @@ def _of_transaction(header: BatchHeader, membership: Membership) -> BatchHeader:
     )
 
 
-def _of_partition(name: PartitionRef | PartitionName, refusal: Refused) -> Refused:
-    topic = name.topic or f"topic_id {name.topic_id.hex()}"
-    return Refused(refusal.code, f"partition {topic}-{name.partition}: {refusal.message}")
-
-
 def _fail_of_partition(ref: PartitionRef, error: Exception) -> NoReturn:
-    raise _of_partition(ref, error) if isinstance(error, Refused) else error
+    raise PartRefused.naming(ref, error) if isinstance(error, Refused) else error

@@ -17,6 +17,7 @@ from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, ShardKey, Turn, once_durable
 from coordinator_runtime.ports import Authorizer, CallContext, Membership, Permission, ResourceType, TopicCatalog
 from coordinator_runtime.requests import GroupOffsets
+from coordinator_runtime.transact import PartRefused
 from group_coordinator.committed.decisions import decide_txn_commit, decide_txn_commit_and_end
 from group_coordinator.committed.placing import Placing
 from group_coordinator.committed.requests import Placed, TxnOffsetCommit
@@ -57,7 +58,7 @@ class OffsetsWrite:
         try:
             return self._decide_placed(decide, shard, turn)
         except Refused as refusal:
-            raise _of_group(self.group_id, refusal) from refusal
+            raise PartRefused.naming(self.group_id, refusal) from refusal
 
     def _decide_placed(
         self, decide: Callable[[GroupShard, Sequence[Placed], Turn], Decision], shard: GroupShard, turn: Turn
@@ -66,7 +67,7 @@ class OffsetsWrite:
         placed = self._place()
         missing = next((each for each in placed if isinstance(each, Refused)), None)
         if missing is not None:
-            return Decision(joins=(once_durable(CATALOG_KEY, _of_group(self.group_id, missing)),))
+            return Decision(joins=(once_durable(CATALOG_KEY, PartRefused.naming(self.group_id, missing)),))
         decision = decide(shard, placed, turn)
         refusal = next((each for each in decision.reply if each is not None), None)
         if refusal is not None:
@@ -90,16 +91,15 @@ class TransactedGroups:
         writes: dict[str, OffsetsWrite] = {}
         for brought in groups:
             group_id = brought.group_id
-            check_group_id(group_id)
-            require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
-            if group_id in writes:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"group {group_id!a} is named twice; name it once")
+            try:
+                check_group_id(group_id)
+                require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
+                if group_id in writes:
+                    raise Refused(ErrorCode.INVALID_REQUEST, f"group {group_id!a} is named twice; name it once")
+            except Refused as refusal:
+                raise PartRefused(group_id, refusal.code, refusal.message) from refusal
             commit = TxnOffsetCommit(group_id, brought.committer, brought.offsets, membership)
             names = [named.name for named in commit.offsets]
             place = partial(self._placing.place, names, Permission.READ, context)
             writes[group_id] = OffsetsWrite(self._router.shard_key(group_id), commit, place)
         return list(writes.values())
-
-
-def _of_group(group_id: str, refusal: Refused) -> Refused:
-    return Refused(refusal.code, f"group {group_id!a}: {refusal.message}")

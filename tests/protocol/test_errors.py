@@ -165,7 +165,10 @@ def test_membership_is_renewed_only_on_the_word_of_a_group() -> None:
         # Damage on the way can be repaired by sending again, damage on the disk cannot.
         (Method.PRODUCE, ErrorCode.CORRUPT_MESSAGE, ErrorClass.RETRY),
         (Method.FETCH, ErrorCode.CORRUPT_MESSAGE, ErrorClass.REJECTED),
-        (Method.WRITE_TXN_MARKERS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorClass.REFRESH),
+        (Method.WRITE_TXN_MARKERS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorClass.REJECTED),
+        (Method.WRITE_TXN_MARKERS, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorClass.REFRESH),
+        (Method.ABORT_HANGING_TRANSACTIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorClass.REJECTED),
+        (Method.ABORT_HANGING_TRANSACTIONS, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorClass.REFRESH),
         (Method.WRITE_TXN_MARKERS, ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorClass.FENCED),
         (Method.TRANSACT, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, ErrorClass.REJECTED),
     ],

@@ -17,12 +17,13 @@ from coordinator_api.v1 import (
     transaction_pb2,
     transaction_pb2_grpc,
 )
-from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, error_class
 from tests.harness.in_process import InProcessServer, in_process_server
 from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS
 from txn_coordinator.outcomes import TwoPhase
 
 Send = Callable[[transaction_pb2.TransactRequest], Awaitable[transaction_pb2.TransactResponse]]
+UNTRIED = ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
 @pytest.fixture(params=list(TwoPhase))
@@ -83,11 +84,85 @@ async def test_what_is_refused_anywhere_is_refused_as_a_whole_and_named(server: 
     assert refused.error_code == ErrorCode.UNKNOWN_PRODUCER_ID
     assert refused.error_class == ErrorClass.ABORT
     assert refused.error_message.startswith("partition t-1: ")
-    assert (refused.producer_id, refused.csn, list(refused.results)) == (0, 0, [])
+    assert (refused.producer_id, refused.csn) == (0, 0)
+    assert _told(refused) == (
+        [("t", 0, UNTRIED, ErrorClass.ABORT), ("t", 1, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorClass.ABORT)],
+        [("g", UNTRIED)],
+    )
+    assert [each.first_offset for each in refused.results] == [0, 0]
     assert await _read(server, 0) == []
     assert await _offset(server) == -1
     request.batches[1].batch.base_sequence = 0
     assert (await send(request)).csn == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "at_fault"),
+    [
+        (lambda request: setattr(request.batches[1], "topic", "u"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 1),
+        (lambda request: setattr(request.batches[1], "topic", "no topic"), ErrorCode.INVALID_TOPIC_EXCEPTION, 1),
+        (lambda request: setattr(request.batches[1], "partition", -1), ErrorCode.INVALID_REQUEST, 1),
+        (lambda request: setattr(request.batches[0].batch, "record_count", 0), ErrorCode.INVALID_RECORD, 0),
+        (lambda request: setattr(request.batches[0].batch, "crc32c", 7), ErrorCode.CORRUPT_MESSAGE, 0),
+        (lambda request: setattr(request.batches[0].batch, "payload", b"?"), ErrorCode.INVALID_RECORD, 0),
+        (
+            lambda request: setattr(request.groups[0], "generation_id_or_member_epoch", 3),
+            ErrorCode.ILLEGAL_GENERATION,
+            "g",
+        ),
+        (lambda request: setattr(request.groups[0], "group_id", ""), ErrorCode.INVALID_GROUP_ID, ""),
+        (
+            lambda request: setattr(request.groups[0].topics[0], "topic", "u"),
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "g",
+        ),
+        (lambda request: setattr(request, "producer_epoch", 9), ErrorCode.PRODUCER_FENCED, None),
+        (lambda request: setattr(request, "producer_id", -1), ErrorCode.INVALID_REQUEST, None),
+        (lambda request: setattr(request, "transactional_id", ""), ErrorCode.INVALID_REQUEST, None),
+        (lambda request: setattr(request, "transactional_id", "nobody"), ErrorCode.INVALID_PRODUCER_ID_MAPPING, None),
+        (lambda request: request.header.ClearField("request_id"), ErrorCode.INVALID_REQUEST, None),
+    ],
+)
+async def test_fields_tell_which_partition_or_group_is_at_fault(
+    change: Callable[[transaction_pb2.TransactRequest], None], code: ErrorCode, at_fault: int | str | None
+) -> None:
+    async with in_process_server() as server:
+        topics = [log_pb2.NewTopic(name="t", partition_count=2)]
+        await _log(server).CreateTopics(log_pb2.CreateTopicsRequest(topics=topics), timeout=DEADLINE_SECONDS)
+        producer_id, epoch = await _init(server)
+        request = _transact(producer_id, epoch, b"1" * 16, {0: b"a", 1: b"b"}, offset=7)
+        change(request)
+        answer = await _transactions(server).Transact(request, timeout=DEADLINE_SECONDS)
+    parts: list[int | str] = [0, 1, request.groups[0].group_id]
+    expected = [code if at_fault in (None, part) else UNTRIED for part in parts]
+    assert ErrorCode(answer.error_code) is code, answer.error_message
+    told = [*answer.results, *answer.group_results]
+    assert [ErrorCode(each.error_code) for each in told] == expected
+    assert [each.error_class for each in told] == [error_class(Method.TRANSACT, each) for each in expected]
+    named = [(each.topic, each.partition) for each in answer.results]
+    assert named == [(each.topic, each.partition) for each in request.batches]
+
+
+async def test_all_batches_of_the_partition_at_fault_say_so() -> None:
+    async with in_process_server() as server:
+        topics = [log_pb2.NewTopic(name="t", partition_count=2)]
+        created = await _log(server).CreateTopics(log_pb2.CreateTopicsRequest(topics=topics), timeout=DEADLINE_SECONDS)
+        producer_id, epoch = await _init(server)
+        request = _transact(producer_id, epoch, b"1" * 16, {0: b"a", 1: b"b"})
+        again = request.batches.add()
+        again.CopyFrom(request.batches[1])
+        # By its id alone, and with a sequence number that does not follow.
+        again.topic, again.topic_id, again.batch.base_sequence = "", created.results[0].topic_id, 5
+        answer = await _transactions(server).Transact(request, timeout=DEADLINE_SECONDS)
+    sequence = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [ErrorCode(each.error_code) for each in answer.results] == [UNTRIED, sequence, sequence]
+
+
+def _told(answer: transaction_pb2.TransactResponse) -> tuple[list[tuple[str, int, int, int]], list[tuple[str, int]]]:
+    return (
+        [(each.topic, each.partition, each.error_code, each.error_class) for each in answer.results],
+        [(each.group_id, each.error_code) for each in answer.group_results],
+    )
 
 
 async def test_more_batches_than_partitions_are_allowed_are_refused() -> None:

@@ -176,7 +176,7 @@ async def test_markers_from_outside_answer_per_producer_and_partition(api: Api) 
     assert of_producer.producer_id == identity.producer_id
     assert [(each.partition, each.error_code, each.error_class) for each in of_producer.partitions] == [
         (0, ErrorCode.INVALID_REQUEST, ErrorClass.REJECTED),  # no outcome was ever decided here
-        (5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorClass.REFRESH),
+        (5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorClass.REJECTED),
     ]
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from coordinator_api.v1 import transaction_pb2
-from coordinator_protocol.errors import Method
+from coordinator_api.v1 import log_pb2, transaction_pb2
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
 from coordinator_protocol.marker import Outcome
-from coordinator_runtime.ports import CallContext, PartitionName
-from coordinator_server.wire.edge import set_error, topic_partitions, unchecked_names
+from coordinator_runtime.ports import CallContext, PartitionName, PartitionRef
+from coordinator_runtime.transact import PartRefused
+from coordinator_server.wire.edge import error_response, set_error, topic_partitions, unchecked_names
 from coordinator_server.wire.groups.committed.edge import transacted_offsets
 from coordinator_server.wire.log.edge import client_batch
 from txn_coordinator.requests import (
@@ -190,6 +191,32 @@ def transact_response(result: TransactResult) -> transaction_pb2.TransactRespons
         message.partition = target.partition
         message.first_offset = first_offset
     return response
+
+
+def transact_refused(request: transaction_pb2.TransactRequest, error: Exception) -> transaction_pb2.TransactResponse:
+    """Tells which partition or group is at fault, where the refusal knows. A defect stays an error."""
+    if not isinstance(error, CoordinatorError):
+        raise error
+    response = error_response(Method.TRANSACT, transaction_pb2.TransactResponse, error)
+    part = error.part if isinstance(error, PartRefused) else None
+    others = error if part is None else Refused(ErrorCode.OPERATION_NOT_ATTEMPTED, "")
+    for batch in request.batches:
+        result = response.results.add(topic=batch.topic, topic_id=batch.topic_id, partition=batch.partition)
+        set_error(result, Method.TRANSACT, error if _is_named(batch, part) else others)
+    for group in request.groups:
+        told = response.group_results.add(group_id=group.group_id)
+        set_error(told, Method.TRANSACT, error if group.group_id == part else others)
+    return response
+
+
+def _is_named(batch: log_pb2.PartitionBatch, part: PartitionRef | PartitionName | str | None) -> bool:
+    """Whether a batch is for this partition, which it may name by its topic, by its id or by both."""
+    return (
+        isinstance(part, PartitionRef | PartitionName)
+        and batch.partition == part.partition
+        and batch.topic in ("", part.topic)
+        and batch.topic_id in (b"", part.topic_id)
+    )
 
 
 def transaction_filter(message: transaction_pb2.ListTransactionsRequest) -> TransactionFilter:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from coordinator_api.v1 import transaction_pb2
-from coordinator_runtime.pending import Pending, settled
+from coordinator_protocol.errors import Refused
+from coordinator_runtime.pending import Pending, failed, settled
 from coordinator_runtime.ports import CallContext
 from coordinator_server.wire.transactions import edge
 from txn_coordinator.reading import TransactionReader
@@ -69,7 +70,11 @@ class TransactionServicer:
     def Transact(
         self, request: transaction_pb2.TransactRequest, context: CallContext
     ) -> Pending[transaction_pb2.TransactResponse]:
-        return self._service.transact(edge.transact(request), context).map(edge.transact_response)
+        try:
+            ended = self._service.transact(edge.transact(request), context)
+        except Refused as refusal:
+            ended = failed(refusal)
+        return ended.map(edge.transact_response, partial(edge.transact_refused, request))
 
     def DescribeTransactions(
         self, request: transaction_pb2.DescribeTransactionsRequest, context: CallContext

@@ -810,6 +810,7 @@ class TransactResponse(_message.Message):
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     CSN_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
+    GROUP_RESULTS_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
@@ -821,7 +822,15 @@ class TransactResponse(_message.Message):
     """Commit sequence number: orders all outcomes of this server."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactResult]:
-        """One per batch, in the order sent."""
+        """One per batch, in the order sent. Of a refused request: every result has an error. Where the batches of one partition
+        or the offsets of one group are at fault, those repeat the error of the request, and all others have
+        OPERATION_NOT_ATTEMPTED; else all repeat it. Only a request that the server did not look at has no results, as in
+        AddPartitionsToTxnResponse.
+        """
+
+    @_builtins.property
+    def group_results(self) -> _containers.RepeatedCompositeFieldContainer[Global___TransactGroupResult]:
+        """Of a refused request alone: one per group, in the order sent, with an error like the results."""
 
     def __init__(
         self,
@@ -834,10 +843,11 @@ class TransactResponse(_message.Message):
         producer_epoch: _builtins.int = ...,
         csn: _builtins.int = ...,
         results: _abc.Iterable[Global___TransactResult] | None = ...,
+        group_results: _abc.Iterable[Global___TransactGroupResult] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["csn", b"csn", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "results", b"results", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["csn", b"csn", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "group_results", b"group_results", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "results", b"results", "throttle_ms", b"throttle_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -851,14 +861,18 @@ class TransactResult(_message.Message):
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
     FIRST_OFFSET_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     topic_id: _builtins.bytes
     partition: _builtins.int
     first_offset: _builtins.int
     """Offset of the transaction's FIRST record in the partition. Of a transaction that is all in one request, the records of
     a partition follow each other from there on. -1: the answer is repeated, and the topic was deleted meanwhile, or
-    the place cannot be read because the disk damaged it.
+    the place cannot be read because the disk damaged it. Meaningful only without an error.
     """
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
     def __init__(
         self,
         *,
@@ -866,14 +880,41 @@ class TransactResult(_message.Message):
         topic_id: _builtins.bytes = ...,
         partition: _builtins.int = ...,
         first_offset: _builtins.int = ...,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offset", b"first_offset", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "first_offset", b"first_offset", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TransactResult: _TypeAlias = TransactResult  # noqa: Y015
+
+@_typing.final
+class TransactGroupResult(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    group_id: _builtins.str
+    error_code: _common_pb2.ErrorCode.ValueType
+    error_class: _common_pb2.ErrorClass.ValueType
+    def __init__(
+        self,
+        *,
+        group_id: _builtins.str = ...,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "group_id", b"group_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactGroupResult: _TypeAlias = TransactGroupResult  # noqa: Y015
 
 @_typing.final
 class DescribeTransactionsRequest(_message.Message):

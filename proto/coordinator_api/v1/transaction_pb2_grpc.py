@@ -138,8 +138,8 @@ class TransactionServiceServicer(object):
 
     def Transact(self, request, context):
         """A transaction in one request: appends batches to several partitions, takes offsets of groups in, and commits or
-        aborts, all of it or nothing. What is refused anywhere refuses the whole request; the message then names the
-        partition or the group, nothing was written, and a transaction that was open is as open as before. Also ends a
+        aborts, all of it or nothing. What is refused anywhere refuses the whole request; the results then tell which
+        partition or group it is, nothing was written, and a transaction that was open is as open as before. Also ends a
         transaction that Produce or TxnOffsetCommit opened before; without batches and groups it does what EndTxn does.
         Repeated under the same request_id it is answered as the first time. Clients of version 2 only
         (UNSUPPORTED_VERSION).

@@ -60,8 +60,8 @@ class TransactionServiceStub:
     """
     Transact: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.TransactRequest, _transaction_pb2.TransactResponse]
     """A transaction in one request: appends batches to several partitions, takes offsets of groups in, and commits or
-    aborts, all of it or nothing. What is refused anywhere refuses the whole request; the message then names the
-    partition or the group, nothing was written, and a transaction that was open is as open as before. Also ends a
+    aborts, all of it or nothing. What is refused anywhere refuses the whole request; the results then tell which
+    partition or group it is, nothing was written, and a transaction that was open is as open as before. Also ends a
     transaction that Produce or TxnOffsetCommit opened before; without batches and groups it does what EndTxn does.
     Repeated under the same request_id it is answered as the first time. Clients of version 2 only
     (UNSUPPORTED_VERSION).
@@ -103,8 +103,8 @@ class TransactionServiceAsyncStub(TransactionServiceStub):
     """
     Transact: _aio.UnaryUnaryMultiCallable[_transaction_pb2.TransactRequest, _transaction_pb2.TransactResponse]  # type: ignore[assignment]
     """A transaction in one request: appends batches to several partitions, takes offsets of groups in, and commits or
-    aborts, all of it or nothing. What is refused anywhere refuses the whole request; the message then names the
-    partition or the group, nothing was written, and a transaction that was open is as open as before. Also ends a
+    aborts, all of it or nothing. What is refused anywhere refuses the whole request; the results then tell which
+    partition or group it is, nothing was written, and a transaction that was open is as open as before. Also ends a
     transaction that Produce or TxnOffsetCommit opened before; without batches and groups it does what EndTxn does.
     Repeated under the same request_id it is answered as the first time. Clients of version 2 only
     (UNSUPPORTED_VERSION).
@@ -185,8 +185,8 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_pb2.TransactResponse, _abc.Awaitable[_transaction_pb2.TransactResponse]]:
         """A transaction in one request: appends batches to several partitions, takes offsets of groups in, and commits or
-        aborts, all of it or nothing. What is refused anywhere refuses the whole request; the message then names the
-        partition or the group, nothing was written, and a transaction that was open is as open as before. Also ends a
+        aborts, all of it or nothing. What is refused anywhere refuses the whole request; the results then tell which
+        partition or group it is, nothing was written, and a transaction that was open is as open as before. Also ends a
         transaction that Produce or TxnOffsetCommit opened before; without batches and groups it does what EndTxn does.
         Repeated under the same request_id it is answered as the first time. Clients of version 2 only
         (UNSUPPORTED_VERSION).

@@ -30,7 +30,7 @@ def write_checked(
     if context.immediate_51:
         return check.then(lambda _checked: runtime.write(operation, context, park_key=park_key))
     written = runtime.write(_after(check, operation), context, park_key=park_key)
-    check.on_settled(lambda _checked: runtime.retry_parked(park_key))
+    check.on_settled(lambda _checked: runtime.parking.retry(park_key))
     return written
 
 

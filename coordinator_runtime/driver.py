@@ -15,11 +15,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
 
 from coordinator_runtime.runtime import Runtime
-
-ArgumentT = TypeVar("ArgumentT")
 
 
 class LoopDriver:
@@ -42,7 +39,7 @@ class LoopDriver:
 
     def durable_from_thread(self, version: int) -> None:
         """For the commit thread: a version became durable."""
-        self._call_on_loop(self._guarded, lambda: self._on_durable(version))
+        self._call_on_loop(self._guarded, self._on_durable, version)
 
     def failed_from_thread(self, failure: Exception) -> None:
         """For the commit thread: the store failed, nothing further will be written."""
@@ -50,7 +47,7 @@ class LoopDriver:
 
     async def drain(self) -> None:
         """Return once everything staged is durable and answered."""
-        while not self._runtime.is_idle:
+        while not self._runtime.groups.is_idle:
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._idle_waiters.append(waiter)
             await waiter
@@ -62,29 +59,38 @@ class LoopDriver:
 
     def _end_turn(self) -> None:
         self._is_turn_scheduled = False
-        self._set_timer()
+        runtime, loop = self._runtime, self._loop
+        deadline_ms = runtime.timers.next_deadline_ms()
+        if deadline_ms != self._timer_deadline_ms:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._timer_deadline_ms = deadline_ms
+            if deadline_ms is not None:
+                delay_ms = max(0, deadline_ms - runtime.clock.monotonic_ms())
+                self._timer = loop.call_later(delay_ms / 1000, self._guarded, self._run_timers)
         # Last, because the commit thread wakes and needs the interpreter. While one group is being written, the next
         # goes when that is reported.
-        if not self._runtime.sealed_groups:
-            self._runtime.seal()
+        if not runtime.groups.sealed:
+            runtime.groups.seal()
 
     def _on_durable(self, version: int) -> None:
-        runtime = self._runtime
-        if version - runtime.durable_version == runtime.sealed_groups:
+        groups = self._runtime.groups
+        if version - groups.durable_version == len(groups.sealed):
             # Nothing else is being written. The next group goes first, so that the disk works while the loop answers.
-            runtime.seal()
-        runtime.on_durable(version)
-        if self._idle_waiters and self._runtime.is_idle:
+            groups.seal()
+        self._runtime.on_durable(version)
+        if self._idle_waiters and groups.is_idle:
             waiters, self._idle_waiters = self._idle_waiters, []
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
 
-    def _guarded(self, step: Callable[[], None]) -> None:
+    def _guarded(self, step: Callable[..., None], *arguments: object) -> None:
         """Take a step of the runtime. A loop would only log a defect in it, and answers, markers and timers that the
         rest of the step owed would be missing for ever; a restart pays them."""
         try:
-            step()
+            step(*arguments)
         except Exception as defect:  # noqa: BLE001  whatever it was, the process must hear
             self._fail(defect)
 
@@ -94,25 +100,13 @@ class LoopDriver:
             self._runtime.fail(failure)
             self._on_failure(failure)
 
-    def _set_timer(self) -> None:
-        deadline_ms = self._runtime.next_deadline_ms()
-        if deadline_ms == self._timer_deadline_ms:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._timer_deadline_ms = deadline_ms
-        if deadline_ms is not None:
-            delay_ms = max(0, deadline_ms - self._runtime.clock.monotonic_ms())
-            self._timer = self._loop.call_later(delay_ms / 1000, self._guarded, self._run_timers)
-
     def _run_timers(self) -> None:
         self._timer = None
         self._timer_deadline_ms = None
         self._runtime.run_due_timers()
         self._schedule_turn()
 
-    def _call_on_loop(self, callback: Callable[[ArgumentT], None], argument: ArgumentT) -> None:
+    def _call_on_loop(self, callback: Callable[..., None], *arguments: object) -> None:
         # After the loop closed nobody waits any more; the commit thread must still be able to end.
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(callback, argument)
+            self._loop.call_soon_threadsafe(callback, *arguments)

@@ -11,28 +11,27 @@ import asyncio
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
+from msgspec import Struct
+
 from coordinator_protocol.errors import UnknownOutcome
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 
-class Pending(Generic[T]):
+class Pending(Struct, Generic[T], eq=False):
     """One reply, settled once: with a value or with an exception. Later attempts to settle it are ignored, because a
     caller may have given up before the answer came, and its neighbours in the batch must not suffer for that."""
 
-    __slots__ = ("_callbacks", "_error", "_on_cancel", "_value", "is_cancelled", "is_settled")
-
-    def __init__(self) -> None:
-        self.is_settled = False
-        """Set here alone, as `is_cancelled`."""
-        self._value: T | None = None
-        self._error: Exception | None = None
-        # Nearly every reply has just one: a tuple that grows costs less than a list.
-        self._callbacks: tuple[Callable[[Pending[T]], None], ...] = ()
-        self._on_cancel: Callable[[], None] | None = None
-        self.is_cancelled = False
-        """True once the caller said that it does not want the answer any more."""
+    # All of these are set here alone.
+    is_settled: bool = False
+    is_cancelled: bool = False
+    """True once the caller said that it does not want the answer any more."""
+    _value: T | None = None
+    _error: Exception | None = None
+    # Nearly every reply has just one: a tuple that grows costs less than a list.
+    _callbacks: tuple[Callable[[Pending[T]], None], ...] = ()
+    _on_cancel: Callable[[], None] | None = None
 
     def succeed(self, value: T) -> None:
         if not self.is_settled:
@@ -78,8 +77,7 @@ class Pending(Generic[T]):
     def map(self, function: Callable[[T], U], recover: Callable[[Exception], U] | None = None) -> Pending[U]:
         """The same reply with its value transformed; errors pass through, or `recover` turns them into a value, and
         raises again what it cannot answer."""
-        following: Pending[U] = Pending()
-        following.on_cancel(self.cancel)
+        following: Pending[U] = Pending(_on_cancel=self.cancel)
 
         def go_on(first: Pending[T]) -> None:
             try:
@@ -102,8 +100,7 @@ class Pending(Generic[T]):
         """Go on with another pending reply. An exception of the function becomes the reply's error.
 
         When the caller has given up by then, the function is not called: nothing new is started for nobody."""
-        following: Pending[U] = Pending()
-        following.on_cancel(self.cancel)
+        following: Pending[U] = Pending(_on_cancel=self.cancel)
 
         def go_on(first: Pending[T]) -> None:
             if following.is_cancelled and first._error is None:
@@ -122,8 +119,7 @@ class Pending(Generic[T]):
 
     def recover(self, function: Callable[[Exception], T]) -> Pending[T]:
         """Turn an error into a value; the function raises again what it cannot answer."""
-        following: Pending[T] = Pending()
-        following.on_cancel(self.cancel)
+        following: Pending[T] = Pending(_on_cancel=self.cancel)
 
         def go_on(first: Pending[T]) -> None:
             if first._error is None:

@@ -31,26 +31,23 @@ _COORDINATOR_STATE: Final = Family.COORDINATOR_STATE
 _COORDINATOR_LOG: Final = Family.COORDINATOR_LOG
 
 
-class StagedRows:
-    """The rows of an operation, and of the commit group being built. Whoever stages fills the collections directly,
-    and counts the bytes, because an operation stages a dozen rows and he knows how long most of them are."""
+class StagedRows(Struct, eq=False):
+    """The rows of an operation, and of the commit group being built. Whoever stages rows fills the collections directly
+    and adds up the bytes: an operation stages a dozen rows, and most of their lengths are known there."""
 
-    __slots__ = ("added", "deleted_ranges", "encoded_later", "newest", "size_bytes")
-
-    def __init__(self) -> None:
-        self.added: list[tuple[Family, bytes, bytes]] = []
-        """Rows under a key of their own: no other row of any group has it."""
-        self.newest: dict[tuple[Family, bytes], bytes | None] = {}
-        """Rows that replace the earlier ones of their key, so state is written once per key and group. None: the row is
-        gone."""
-        self.encoded_later: dict[tuple[Family, bytes], Callable[[], bytes]] = {}
-        """The same for values that nearly every operation replaces: only the newest is encoded, with the group. They
-        must be such that can be encoded for certain, because it would be too late to refuse them; and their keys are
-        never in `newest`."""
-        self.deleted_ranges: list[KeyRange] = []
-        """Applied after all rows of the group."""
-        self.size_bytes = 0
-        """Of keys, and of values that are encoded; those that were replaced, too."""
+    added: list[tuple[Family, bytes, bytes]] = []
+    """Rows under a key of their own: no other row of any group has it."""
+    newest: dict[tuple[Family, bytes], bytes | None] = {}
+    """Rows that replace the earlier ones of their key, so state is written once per key and group. None: the row is
+    gone."""
+    encoded_later: dict[tuple[Family, bytes], Callable[[], bytes]] = {}
+    """Rows that nearly every operation replaces: only the newest value of a key is encoded, with the group. Encoding
+    must be certain to succeed, because by then it is too late to refuse the operation; and the keys are never in
+    `newest`."""
+    deleted_ranges: list[KeyRange] = []
+    """Applied after all rows of the group."""
+    size_bytes: int = 0
+    """Bytes of all staged keys and encoded values, including overwritten ones."""
 
     def merge(self, later: StagedRows) -> None:
         """Take over the rows of one operation, once all of them are there."""
@@ -63,11 +60,13 @@ class StagedRows:
     def mutations(self) -> list[Mutation]:
         """All rows, encoded."""
         assert self.newest.keys().isdisjoint(self.encoded_later), (
-            "which row of a key is the newest is known of one kind"
+            "a key is in one of the two, or nobody knows which of its rows is the newest"
         )
         rows: list[Mutation] = [*self.added]
-        rows += [(family, key, value) for (family, key), value in self.newest.items()]
-        rows += [(family, key, encode()) for (family, key), encode in self.encoded_later.items()]
+        for (family, key), value in self.newest.items():
+            rows.append((family, key, value))
+        for (family, key), encode in self.encoded_later.items():
+            rows.append((family, key, encode()))
         return rows
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
+
+from msgspec import Struct
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Effect, Operation, Record, ShardKey, Share, Turn
@@ -10,32 +13,29 @@ from coordinator_runtime.shard_table import ShardTable
 from coordinator_runtime.timeline import Journal
 
 
-class Work:
+class Work(Struct, eq=False):
     """Records, effects and events in the order in which they were decided. Whoever began the work takes it back in the
     journal when `perform` is refused."""
 
-    __slots__ = ("_asked", "_can_park", "_journal", "_served", "_table", "effects", "events", "records", "turn")
-
-    def __init__(self, table: ShardTable, journal: Journal, turn: Turn, *, can_park: bool = False) -> None:
-        self._table = table
-        self._served = table.served
-        self._journal = journal
-        self.turn = turn
-        self._can_park = can_park
-        self.records: list[Record] = []
-        self.events: list[object] = []
-        self.effects: list[tuple[Effect, ShardKey]] = []
-        """Each with the shard that wants it."""
-        self._asked: list[ShardKey] = []
-        """Every shard that decided, in order."""
+    table: ShardTable
+    journal: Journal
+    turn: Turn
+    can_park: bool = False
+    """The caller may be made to wait."""
+    records: list[Record] = []
+    events: list[object] = []
+    effects: list[tuple[Effect, ShardKey]] = []
+    """Each with the shard that wants it."""
+    asked: list[ShardKey] = []
+    """Every shard that decided, in order: the last one decides at the moment, and refused if somebody did."""
 
     def perform(self, operation: Operation, *, is_joined: bool = False) -> object:
         """Decide, replay, join and try. Gives the reply. Raises Refused. `is_joined`: for somebody on another shard."""
-        key, served = operation.shard, self._served
+        key, served = operation.shard, self.table.served
         shard = served.get(key)
         if shard is None:
-            raise self._table.refusal(key, is_joined=is_joined)
-        self._asked.append(key)
+            raise self.table.refusal(key, is_joined=is_joined)
+        self.asked.append(key)
         decision = operation.decide(shard, self.turn)
         if decision.records:
             for record in decision.records:
@@ -44,7 +44,7 @@ class Work:
         if decision.events:
             self.events += decision.events
         if decision.effects:
-            self.effects += [(effect, key) for effect in decision.effects]
+            self.effects += zip(decision.effects, repeat(key))
         if not decision.joins and not decision.attempts and decision.combine is None:
             assert not decision.shares, "their replies are combined"
             return decision.reply
@@ -52,7 +52,7 @@ class Work:
         for join in decision.joins:
             replies.append(self.perform(join, is_joined=True))
         if decision.attempts:
-            replies += [self._try(attempt) for attempt in decision.attempts]
+            replies += map(self._try, decision.attempts)
         if decision.combine is not None:
             return decision.combine(replies)
         for reply in reversed(replies):
@@ -62,14 +62,14 @@ class Work:
 
     def _share(self, shares: Sequence[Share]) -> list[object]:
         """Decide and replay what several shards do alike. Gives their replies. Raises Refused."""
-        served, turn, records = self._served, self.turn, self.records
+        served, turn, records = self.table.served, self.turn, self.records
         replies, events = [], []
         try:
             for share in shares:
                 key = share.shard
                 shard = served.get(key)
                 if shard is None:
-                    raise self._table.refusal(key, is_joined=True)
+                    raise self.table.refusal(key, is_joined=True)
                 reply, value, event = share.decide(shard, turn)
                 shard.replay(value)
                 records.append(Record(key, value))
@@ -77,35 +77,30 @@ class Work:
                 replies.append(reply)
         except Refused:
             # Those that went well tell by their records who was asked.
-            self._asked += [share.shard for share in shares[: len(replies) + 1]]
+            self.asked += [share.shard for share in shares[: len(replies) + 1]]
             raise
         self.events.append(events)
         return replies
 
     @property
-    def asked(self) -> ShardKey:
-        """The shard that decides at the moment, and that refused if somebody did."""
-        return self._asked[-1]
-
-    @property
     def shards(self) -> set[ShardKey]:
         """Whose state was looked at or changed."""
-        return {*self._asked, *[record.shard for record in self.records]}
+        return {*self.asked, *[record.shard for record in self.records]}
 
     def must_wait(self, refusal: Refused) -> bool:
         """True when the call met a transaction being completed, and waits for its end."""
-        return self._can_park and refusal.code is ErrorCode.CONCURRENT_TRANSACTIONS
+        return self.can_park and refusal.code is ErrorCode.CONCURRENT_TRANSACTIONS
 
     def _try(self, attempt: Operation) -> object:
         """The reply, or the refusal; then the attempt has left nothing behind."""
-        position = self._journal.position()
+        position = self.journal.position()
         records, events, effects = len(self.records), len(self.events), len(self.effects)
         try:
             return self.perform(attempt)
         except Refused as refusal:
             if self.must_wait(refusal):
                 raise
-            self._journal.roll_back(position)
-            self._asked += [record.shard for record in self.records[records:]]
+            self.journal.roll_back(position)
+            self.asked += [record.shard for record in self.records[records:]]
             del self.records[records:], self.events[events:], self.effects[effects:]
             return refusal

@@ -105,7 +105,7 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
         clock=clock, durable_version=store.version(), hand_over=commits.submit, limits=config.runtime_limits()
     )
     driver = LoopDriver(runtime, on_failure)
-    admission = Admission(config.admission_limits(), lambda: runtime.parked_calls)
+    admission = Admission(config.admission_limits(), lambda: len(runtime.parking))
     answers = AnswerBytes(config.answer_limits())
     reads = FairReads(asyncio.get_running_loop().call_soon)
     dispatcher = Dispatcher(
@@ -153,7 +153,7 @@ def _observe(core: Core, commits: CommitThread, dispatcher: Dispatcher, numbers:
     """Count and log what happens from now on."""
     runtime, fetcher = core.runtime, core.log.records.fetcher
     runtime.on_group = numbers.runtime.group_durable
-    runtime.on_wait_ended = numbers.runtime.waited
+    runtime.parking.on_wait_ended = numbers.runtime.waited
     runtime.on_defect = partial(_on_defect, numbers)
     commits.on_synced = numbers.runtime.synced
     dispatcher.on_answered = numbers.calls.answered

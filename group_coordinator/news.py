@@ -71,7 +71,7 @@ class News:
         timer = ("heartbeat_wait", number)
 
         def leave() -> None:
-            self._runtime.cancel(timer)
+            self._runtime.timers.cancel(timer)
             waiters = self._waiters.get(group_id)
             if waiters is not None and waiters.pop(number, None) is not None and not waiters:
                 del self._waiters[group_id]

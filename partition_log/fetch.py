@@ -255,7 +255,7 @@ class Fetcher:
         self.waiting_fetches -= 1
         if fetch.held_bytes:
             self.room.release(fetch.connection, fetch.held_bytes)
-        self._runtime.cancel(fetch.key)
+        self._runtime.timers.cancel(fetch.key)
         # A request may name a partition twice.
         for key, ordinal in {(position.placed.shard, position.placed.ref.ordinal) for position in fetch.positions}:
             watch = self._watches[key][ordinal]

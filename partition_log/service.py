@@ -220,7 +220,7 @@ class LogService:
             return TransactionInTheWay(transactional_id)
         producer_id = batches[0].header.producer_id
         key = ProducerInTheWay(producer_id)
-        if is_checked and (producer_id == NO_PRODUCER_ID or not self._runtime.has_parked(key)):
+        if is_checked and (producer_id == NO_PRODUCER_ID or key not in self._runtime.parking.queues):
             return None
         return key if producer_id != NO_PRODUCER_ID else CheckInTheWay(id(batches))
 

@@ -130,7 +130,7 @@ class MarkerSender:
         later one has taken over, or will, and sends all of it again. Answers that are under way change nothing."""
         self._stopped_epochs[shard] = max(coordinator_epoch, self._stopped_epochs.get(shard, coordinator_epoch))
         for job in [job for job in self._jobs.values() if job.order.shard == shard and self._is_stopped(job.order)]:
-            self._runtime.cancel(job.timer_key)
+            self._runtime.timers.cancel(job.timer_key)
             del self._jobs[job.key]
 
     def _is_stopped(self, order: SendMarkers) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from coordinator_runtime.commit_groups import StagedGroup
 from coordinator_runtime.decision import Coordinator
-from coordinator_runtime.runtime import GroupDurable, WaitEnded
+from coordinator_runtime.parking import WaitEnded
 from coordinator_server.metrics.instruments import SECONDS, SIZES, US, Distribution, Labels, copies
 from coordinator_server.metrics.samples import Snapshot, single
 
@@ -23,7 +24,7 @@ class RuntimeNumbers:
         self._waits: dict[Labels, Distribution] = {}
         self._defects = 0
 
-    def group_durable(self, group: GroupDurable) -> None:
+    def group_durable(self, group: StagedGroup) -> None:
         """A commit group is on disk."""
         self._group_rows.observe(group.row_count)
         self._flush.observe(group.elapsed_us)

@@ -128,10 +128,10 @@ class Snapshots:
             "txn_runtime_failed_shards": {
                 (key.coordinator.name.lower(), str(key.number)): 1 for key in runtime.table.failures
             },
-            "txn_runtime_undurable_bytes": single(runtime.undurable_bytes),
+            "txn_runtime_undurable_bytes": single(runtime.groups.undurable_bytes),
             "txn_runtime_commit_queue_groups": single(self.commits.waiting_groups),
-            "txn_runtime_timers": _by_one_label({**dict.fromkeys(TIMER_KINDS, 0), **runtime.timers_by_kind()}),
-            "txn_coordinator_parked_calls": single(runtime.parked_calls),
+            "txn_runtime_timers": _by_one_label({**dict.fromkeys(TIMER_KINDS, 0), **runtime.timers.by_kind()}),
+            "txn_coordinator_parked_calls": single(len(runtime.parking)),
         }
 
     def _shards(self) -> Values:

@@ -92,7 +92,7 @@ class Inside:
 
     def _new_topic_id(self) -> bytes:
         self._topic_number += 1
-        return self.runtime.durable_version.to_bytes(8, "big") + self._topic_number.to_bytes(8, "big")
+        return self.runtime.groups.durable_version.to_bytes(8, "big") + self._topic_number.to_bytes(8, "big")
 
 
 class GroupRoom:
@@ -137,10 +137,10 @@ class GroupRoom:
         runtime = self.inside.runtime
         # "client" are those that a test arms to let its clients act.
         known = {*TIMER_KINDS, "client", *(kind for part in self.options.parts for kind in part.timers)}
-        unknown = runtime.timers_by_kind().keys() - known
+        unknown = runtime.timers.by_kind().keys() - known
         assert not unknown, f"the metric of timers does not know these kinds: {unknown}"
         end_ms = self.clock.monotonic_ms() + elapsed_ms
-        while (deadline_ms := runtime.next_deadline_ms()) is not None and deadline_ms <= end_ms:
+        while (deadline_ms := runtime.timers.next_deadline_ms()) is not None and deadline_ms <= end_ms:
             self.clock.advance(max(0, deadline_ms - self.clock.monotonic_ms()))
             runtime.run_due_timers()
             self.settle()

@@ -272,7 +272,7 @@ class SlowDisk:
             self.held_ticks -= 1
         else:
             self.room.settle()
-        self.kinds |= {kind for kind, count in self.room.inside.runtime.timers_by_kind().items() if count}
+        self.kinds |= {kind for kind, count in self.room.inside.runtime.timers.by_kind().items() if count}
         passes(self.room, TICK_MS)
 
     def populate(self) -> None:

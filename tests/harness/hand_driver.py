@@ -55,7 +55,7 @@ class HandDriver:
     def flush(self, count: int | None = None) -> bool:
         """Make durable what is staged, or its first `count` groups; False when there was nothing. What follows from it
         stays staged."""
-        self.runtime.seal()
+        self.runtime.groups.seal()
         self._raise_defects()
         groups = self.handed_over[:count]
         if not groups:
@@ -77,14 +77,14 @@ class HandDriver:
 
     def write_unsynced(self, kept_groups: int) -> None:
         """What a crash leaves: the first `kept_groups` of what was staged reached the store, the rest is lost."""
-        self.runtime.seal()
+        self.runtime.groups.seal()
         self.store.write(self.handed_over[:kept_groups])
         self.handed_over.clear()
 
     @property
     def undurable_groups(self) -> int:
         """Groups that a crash may lose, the open one included."""
-        self.runtime.seal()
+        self.runtime.groups.seal()
         return len(self.handed_over)
 
     def _raise_defects(self) -> None:

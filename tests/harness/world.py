@@ -182,7 +182,7 @@ class Inside:
     def _new_topic_id(self) -> bytes:
         """Return an id that nobody had: numbered by how much was ever stored, and by how many this process made."""
         self._topic_number += 1
-        return self.runtime.durable_version.to_bytes(8, "big") + self._topic_number.to_bytes(8, "big")
+        return self.runtime.groups.durable_version.to_bytes(8, "big") + self._topic_number.to_bytes(8, "big")
 
     def state(self, is_meant: Callable[[ShardKey], bool] = lambda _key: True) -> StateView:
         """The durable state of some shards, all of which serve."""
@@ -239,7 +239,7 @@ class World:
 
     def seal(self) -> None:
         """End a turn of the loop: what was staged becomes one group."""
-        self.inside.runtime.seal()
+        self.inside.runtime.groups.seal()
 
     @property
     def undurable_groups(self) -> int:
@@ -292,7 +292,7 @@ class World:
         """Let time pass and timers expire, each at its time. What they stage is not flushed."""
         runtime = self.inside.runtime
         end_ms = self.clock.monotonic_ms() + elapsed_ms
-        while (deadline_ms := runtime.next_deadline_ms()) is not None and deadline_ms <= end_ms:
+        while (deadline_ms := runtime.timers.next_deadline_ms()) is not None and deadline_ms <= end_ms:
             self.clock.advance(max(0, deadline_ms - self.clock.monotonic_ms()))
             runtime.run_due_timers()
         self.clock.advance(end_ms - self.clock.monotonic_ms())

@@ -129,7 +129,7 @@ class LogRoom:
         self.markers = PartitionMarkers(self.directory)
         self.transactions = FakeTransactions(self.runtime, csn)
         self.transactions.markers = self.markers
-        self._topic_count = self.runtime.durable_version * 1_000
+        self._topic_count = self.runtime.groups.durable_version * 1_000
         ports: dict[str, Any] = {
             "authorizer": authorizer if authorizer is not None else ALLOW_ALL,
             "limits": self.limits,

@@ -206,7 +206,7 @@ def test_a_newer_epoch_waits_for_the_marker_of_the_older_one(room: LogRoom) -> N
     newer = TX.at(1)
     waiting = [room.send(Batch(newer, 0)), room.send(Batch(newer, 1))]
     room.flush()
-    assert room.runtime.parked_calls == 2
+    assert len(room.runtime.parking) == 2
     room.end(TX, COMMIT)
     room.unpark(TX)
     assert [pending.result()[0].base_offset for pending in waiting] == [2, 3]

@@ -168,7 +168,7 @@ def test_a_raw_read_shows_everything_up_to_its_bound_and_says_what_was_aborted(r
 def test_a_raw_read_lists_a_transaction_only_when_its_marker_is_durable(room: LogRoom) -> None:
     room.append(Batch(TX, 0))
     room.runtime.write(room.markers.partition_marker(room.ordinal(), room.marker(TX, ABORT)), is_urgent=True)
-    room.runtime.seal()
+    room.runtime.groups.seal()
     # The store has the row before the runtime is told that it is durable.
     room.store.write(room.driver.handed_over)
     assert room.read(is_raw=True, isolation=UNCOMMITTED).aborted == ()
@@ -185,7 +185,7 @@ def test_a_raw_read_lists_only_transactions_of_its_range(room: LogRoom) -> None:
 def test_rows_that_are_written_and_not_durable_are_not_read(room: LogRoom) -> None:
     room.append(Batch())
     room.send(Batch())
-    room.runtime.seal()
+    room.runtime.groups.seal()
     room.store.write(room.driver.handed_over)
     assert offsets_of(room.read()) == [0]
 

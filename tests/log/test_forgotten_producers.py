@@ -132,7 +132,7 @@ def test_they_leave_memory_and_store_once_that_is_durable() -> None:
     room = room_that_forgets()
     room.ongoing().commit()
     room.tick(2 * EXPIRATION_MS)
-    assert not room.inside.runtime.is_idle
+    assert not room.inside.runtime.groups.is_idle
     assert len(room.remembered("t-0")) == 1, "it is not durable yet"
     room.crash()
     assert (len(room.remembered("t-0")), rows(room)) == (1, 1)
@@ -162,7 +162,7 @@ def test_a_deleted_topic_takes_its_producers_along() -> None:
     room = room_that_forgets()
     room.ongoing().commit()
     room.tick(2 * EXPIRATION_MS)
-    assert not room.inside.runtime.is_idle
+    assert not room.inside.runtime.groups.is_idle
     room.delete_topic("t")
     room.settle()
     idle(room)

@@ -136,7 +136,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def seal(self) -> None:
-        self.room.runtime.seal()
+        self.room.runtime.groups.seal()
         self.group += 1
 
     @rule(start=st.integers(0, 20))

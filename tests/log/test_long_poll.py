@@ -36,7 +36,7 @@ def pass_time(room: LogRoom, elapsed_ms: int) -> None:
 
 def nobody_waits(room: LogRoom) -> bool:
     fetcher = room.log.fetcher
-    return fetcher.waiting_fetches == 0 and not fetcher._watches and "fetch" not in room.runtime.timers_by_kind()
+    return fetcher.waiting_fetches == 0 and not fetcher._watches and "fetch" not in room.runtime.timers.by_kind()
 
 
 def test_a_fetch_waits_for_the_first_record(room: LogRoom) -> None:
@@ -178,10 +178,10 @@ def test_a_deletion_under_way_is_not_read_as_a_gap(room: LogRoom) -> None:
     waiting = room.fetch(wait_ms_max=WAIT_MS, bytes_min=1_000_000)
     room.append(Batch())
     room.send(Batch())
-    room.runtime.seal()
+    room.runtime.groups.seal()
     (with_data,) = room.driver.handed_over
     room.topics.delete_topics(DeleteTopics([TopicName(TOPIC)]), CONTEXT)
-    room.runtime.seal()
+    room.runtime.groups.seal()
     # Both groups are in the store, and only the first one is known to be durable.
     room.store.write(room.driver.handed_over)
     room.runtime.on_durable(with_data.version)

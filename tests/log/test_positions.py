@@ -90,7 +90,7 @@ def test_a_record_that_is_not_durable_is_not_found() -> None:
     room.create()
     room.append(Batch(timestamp_ms=10))
     room.send(Batch(timestamp_ms=20))
-    room.runtime.seal()
+    room.runtime.groups.seal()
     room.store.write(room.driver.handed_over)
     assert found(room, 15) == (-1, -1)
 

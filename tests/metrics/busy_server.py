@@ -278,7 +278,7 @@ class BusyServer:
         waiting.append(asyncio.ensure_future(self.fetch(common_pb2.ISOLATION_LEVEL_READ_COMMITTED, max_wait_ms=200)))
         await self.until(lambda snapshot: rejected(snapshot, "overload") and in_flight(snapshot, "Fetch") == 1)
         # As it would be if it were large: a small one grows until the write is reported.
-        self.server.parts.core.runtime.seal()
+        self.server.parts.core.runtime.groups.seal()
         await self.until(lambda snapshot: snapshot["txn_runtime_commit_queue_groups"][()] != 0)
         held.release()
         await asyncio.gather(*waiting)

@@ -26,7 +26,7 @@ class Waits:
         self.world = ObservedWorld(WorldOptions(two_phase=TwoPhase.SPLIT, runtime_limits=limits))
         self.world.create_topic(TOPIC, 1)
         self.numbers = RuntimeNumbers()
-        self.world.inside.runtime.on_wait_ended = self.numbers.waited
+        self.world.inside.runtime.parking.on_wait_ended = self.numbers.waited
         self.world.end("a", self.world.opened("a"), Outcome.COMMIT)
         self.world.flush()
 

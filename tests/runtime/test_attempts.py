@@ -32,7 +32,7 @@ def test_a_refused_attempt_is_taken_back_alone(ledger: Ledger) -> None:
     first, refused, last = reply.result()
     assert (first, last) == (1, 3)
     assert isinstance(refused, Refused)
-    assert ledger.runtime.next_deadline_ms() is None
+    assert ledger.runtime.timers.next_deadline_ms() is None
     after = Ledger(ledger.store.crash())
     assert (after.first.live(), after.second.live()) == ({"a": 1}, {"c": 3})
 
@@ -45,7 +45,7 @@ def test_attempts_see_what_joins_and_earlier_attempts_did(ledger: Ledger) -> Non
 
 def test_they_are_one_batch(ledger: Ledger) -> None:
     ledger.runtime.write(attempting(put("a", 1), put("b", 2, shard=SECOND)))
-    ledger.runtime.seal()
+    ledger.runtime.groups.seal()
     assert len(ledger.driver.handed_over) == 1
 
 
@@ -75,7 +75,7 @@ def test_all_of_them_wait_when_one_is_held_up(ledger: Ledger) -> None:
     assert not waiting.is_settled
     assert "a" not in ledger.first.live()
     ledger.runtime.write(remove("busy"))
-    assert ledger.runtime.parked_calls == 1
+    assert len(ledger.runtime.parking) == 1
 
 
 def test_who_cannot_wait_is_told_so_by_that_attempt_alone(ledger: Ledger) -> None:

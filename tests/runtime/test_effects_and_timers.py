@@ -37,7 +37,7 @@ def heard(ledger: Ledger) -> list[str]:
 class TestEffects:
     def test_an_effect_starts_when_its_operation_is_durable(self, ledger: Ledger, heard: list[str]) -> None:
         ledger.runtime.write(put("a", 1, effects=(Said("one"), Said("two"))))
-        ledger.runtime.seal()
+        ledger.runtime.groups.seal()
         assert heard == []
         ledger.driver.flush()
         assert heard == ["one", "two"]
@@ -114,7 +114,7 @@ class TestTimers:
         ledger.runtime.arm("t", 5_000, lambda: None)
         ledger.driver.flush()
         ledger.tick(EXPIRE_AGAIN_MS)
-        assert ledger.runtime.next_deadline_ms() == ledger.clock.monotonic_ms() + 5_000 - EXPIRE_AGAIN_MS
+        assert ledger.runtime.timers.next_deadline_ms() == ledger.clock.monotonic_ms() + 5_000 - EXPIRE_AGAIN_MS
 
 
 class TestTheHeap:

@@ -194,7 +194,7 @@ class TestFailing:
 
 def first_when_served(ledger: Ledger, loading: Pending[None]) -> LedgerShard:
     # Rows that a test wrote by hand took the version that the runtime would hand over next.
-    ledger.runtime.seal()
+    ledger.runtime.groups.seal()
     group = ledger.driver.handed_over.pop()
     ledger.store.write([replace(group, version=ledger.store.version() + 1)])
     ledger.store.sync()
@@ -229,7 +229,7 @@ class TestUnloading:
             ledger.runtime.write(put("a", 1, shard=shard, effects=(ArmTimer(key, 50, put(key, 1, shard=shard)),)))
         ledger.driver.flush()
         ledger.driver.loader.unload(FIRST)
-        assert ledger.runtime.timers_by_kind() == {"yours": 1}
+        assert ledger.runtime.timers.by_kind() == {"yours": 1}
 
     def test_calls_that_wait_for_it_are_answered_in_order(self, ledger: Ledger) -> None:
         ledger.runtime.write(put("busy", 1))
@@ -240,7 +240,7 @@ class TestUnloading:
         elsewhere = ledger.runtime.write(put_unless("other", 1, busy="busy"), park_key="also waits")
         ledger.driver.loader.unload(FIRST)
         assert [error_of(each) for each in (*waiting, elsewhere)] == [ErrorCode.NOT_COORDINATOR] * 4
-        assert ledger.runtime.parked_calls == 0
+        assert len(ledger.runtime.parking) == 0
 
     def test_calls_that_wait_for_another_shard_go_on_waiting(self, ledger: Ledger) -> None:
         ledger.runtime.write(put("busy", 1))
@@ -262,7 +262,7 @@ class TestUnloading:
         ledger.driver.loader.unload(FIRST)
         ledger.driver.settle()
         assert error_of(loading) is ErrorCode.NOT_COORDINATOR
-        assert (state(ledger), ledger.runtime.timers_by_kind()) == (ShardState.UNLOADED, {})
+        assert (state(ledger), ledger.runtime.timers.by_kind()) == (ShardState.UNLOADED, {})
 
     def test_a_load_that_waits_for_its_epoch_is_given_up(self, ledger: Ledger) -> None:
         loading = ledger.driver.loader.load(FIRST)

@@ -50,9 +50,9 @@ def test_a_call_waits_and_goes_through_when_the_key_is_unparked(ledger: Ledger) 
     waiting = ask(ledger, "a")
     ledger.driver.settle()
     assert not waiting.is_settled
-    assert ledger.runtime.parked_calls == 1
+    assert len(ledger.runtime.parking) == 1
     free(ledger)
-    assert ledger.runtime.parked_calls == 0
+    assert len(ledger.runtime.parking) == 0
     assert not waiting.is_settled
     ledger.driver.flush()
     assert waiting.result() == 1
@@ -114,7 +114,7 @@ def test_a_call_made_by_the_answer_of_a_parked_one_goes_to_the_end(ledger: Ledge
     free(ledger)
     ledger.driver.settle()
     assert order == ["second", "again"]
-    assert ledger.runtime.parked_calls == 0
+    assert len(ledger.runtime.parking) == 0
 
 
 def test_other_keys_do_not_wait(ledger: Ledger) -> None:
@@ -140,7 +140,7 @@ def test_without_a_deadline_the_wait_ends_after_the_limit(ledger: Ledger) -> Non
     waiting = ask(ledger, "a")
     ledger.tick(ledger.runtime.limits.parked_ms_max)
     assert refusal_of(waiting) is ErrorCode.CONCURRENT_TRANSACTIONS
-    assert ledger.runtime.parked_calls == 0
+    assert len(ledger.runtime.parking) == 0
 
 
 def test_a_far_deadline_does_not_extend_the_limit(ledger: Ledger) -> None:
@@ -153,7 +153,7 @@ def test_a_parked_call_whose_caller_gave_up_changes_nothing(ledger: Ledger) -> N
     gone = ask(ledger, "gone")
     behind = ask(ledger, "behind")
     gone.cancel()
-    assert ledger.runtime.parked_calls == 1
+    assert len(ledger.runtime.parking) == 1
     free(ledger)
     ledger.driver.settle()
     assert list(ledger.first.live()) == ["behind"]
@@ -213,7 +213,7 @@ def test_a_failing_store_answers_who_waits(ledger: Ledger) -> None:
     waiting = [ask(ledger, "a"), ask(ledger, "b")]
     ledger.runtime.fail(RuntimeError("the disk"))
     assert [refusal_of(reply) for reply in waiting] == [ErrorCode.CONCURRENT_TRANSACTIONS] * 2
-    assert ledger.runtime.parked_calls == 0
+    assert len(ledger.runtime.parking) == 0
 
 
 def test_the_answer_of_a_parked_call_waits_for_durability_too(ledger: Ledger) -> None:
@@ -230,4 +230,4 @@ def test_no_timer_is_left_behind(ledger: Ledger) -> None:
     ask(ledger, "b").cancel()
     free(ledger)
     ledger.driver.settle()
-    assert ledger.runtime.next_deadline_ms() is None
+    assert ledger.runtime.timers.next_deadline_ms() is None

@@ -49,7 +49,7 @@ class TestAnswersWaitForTheDisk:
         reply = ledger.runtime.write(put("a", 1))
         assert ledger.first.live() == {"a": 1}
         assert ledger.first.durable() == {}
-        ledger.runtime.seal()
+        ledger.runtime.groups.seal()
         assert not reply.is_settled
         ledger.driver.flush()
         assert reply.result() == 1
@@ -71,12 +71,12 @@ class TestAnswersWaitForTheDisk:
 
     def test_a_refusal_waits_for_a_sealed_group_of_several(self, ledger: Ledger) -> None:
         ledger.runtime.write(put("a", 1, shard=SECOND))
-        ledger.runtime.seal()
+        ledger.runtime.groups.seal()
         ledger.runtime.write(put("fence", 1))
-        ledger.runtime.seal()
+        ledger.runtime.groups.seal()
         refused = ledger.runtime.write(refuse())
         ledger.runtime.write(put("b", 1, shard=SECOND))
-        ledger.runtime.seal()
+        ledger.runtime.groups.seal()
         ledger.runtime.on_durable(1)
         assert not refused.is_settled
         ledger.runtime.on_durable(2)
@@ -129,15 +129,15 @@ class TestAnswersWaitForTheDisk:
         replies = []
         for number in range(3):
             replies.append(ledger.runtime.write(put("a", number)))
-            ledger.runtime.seal()
+            ledger.runtime.groups.seal()
         ledger.runtime.on_durable(3)
         assert [reply.result() for reply in replies] == [0, 1, 2]
-        assert ledger.runtime.is_idle
+        assert ledger.runtime.groups.is_idle
 
     def test_durable_reads_show_the_group_that_is_durable_and_not_a_later_one(self, ledger: Ledger) -> None:
         for number in range(3):
             ledger.runtime.write(put("a", number))
-            ledger.runtime.seal()
+            ledger.runtime.groups.seal()
         ledger.runtime.on_durable(2)
         assert ledger.first.durable() == {"a": 1}
         assert ledger.first.live() == {"a": 2}
@@ -172,7 +172,7 @@ class TestOneOperationFailsAlone:
 
     def test_joins_are_durable_together_with_the_operation(self, ledger: Ledger) -> None:
         ledger.runtime.write(put("a", 1, joins=(put("b", 2, shard=SECOND),)))
-        ledger.runtime.seal()
+        ledger.runtime.groups.seal()
         assert len(ledger.driver.handed_over) == 1
 
     def test_the_last_reply_that_says_something_counts(self, ledger: Ledger) -> None:
@@ -241,7 +241,7 @@ class TestGroups:
     def test_a_key_is_stored_once_per_group(self, ledger: Ledger) -> None:
         for number in range(5):
             ledger.runtime.write(put("a", number))
-        ledger.runtime.seal()
+        ledger.runtime.groups.seal()
         (group,) = ledger.driver.handed_over
         states = [value for family, _key, value in group.mutations if family is Family.COORDINATOR_STATE]
         history = [value for family, _key, value in group.mutations if family is Family.COORDINATOR_LOG]
@@ -258,9 +258,9 @@ class TestGroups:
 
     def test_nothing_is_handed_over_when_nothing_was_staged(self, ledger: Ledger) -> None:
         ledger.runtime.write(look("a"))
-        ledger.runtime.seal()
+        ledger.runtime.groups.seal()
         assert ledger.driver.handed_over == []
-        assert ledger.runtime.is_idle
+        assert ledger.runtime.groups.is_idle
 
     def test_beyond_the_undurable_bytes_new_work_is_refused_and_urgent_work_is_not(self) -> None:
         ledger = Ledger(limits=RuntimeLimits(undurable_bytes_max=200))
@@ -302,7 +302,7 @@ class TestFailStop:
 
     def test_the_open_group_is_answered_too(self, ledger: Ledger) -> None:
         ledger.runtime.write(put("a", 1))
-        ledger.runtime.seal()
+        ledger.runtime.groups.seal()
         still_open = ledger.runtime.write(put("b", 1))
         self.fail(ledger)
         with pytest.raises(UnknownOutcome):

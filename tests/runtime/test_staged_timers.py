@@ -75,10 +75,10 @@ def test_an_expiry_that_was_refused_gives_way_to_a_staged_decision(ledger: Ledge
     ledger.driver.flush()
     ledger.runtime.write(put("a", 2))
     ledger.tick(100)  # refused, and the refusal waits for the write above
-    ledger.runtime.seal()
+    ledger.runtime.groups.seal()
     ledger.runtime.write(put("a", 3, effects=(CancelTimer("t"),)))
     ledger.driver.flush(1)
-    assert ledger.runtime.next_deadline_ms() is None
+    assert ledger.runtime.timers.next_deadline_ms() is None
 
 
 def test_what_is_to_be_done_at_once_is_put_off_by_nobody(ledger: Ledger) -> None:
@@ -86,7 +86,7 @@ def test_what_is_to_be_done_at_once_is_put_off_by_nobody(ledger: Ledger) -> None
     done: list[int] = []
     for number in range(5):
         ledger.runtime.write(put("a", number, effects=(ArmTimer("soon", 0, expiry(number, done)),)))
-        ledger.runtime.seal()
+        ledger.runtime.groups.seal()
     for _group in range(5):
         ledger.driver.flush(1)
         ledger.tick(0)
@@ -170,7 +170,7 @@ def test_a_timer_acts_for_the_newest_decision_when_that_is_due_and_never_else(
                 ledger.runtime.write((put if has_record else _look_at)("a", number, effects=(decided.timer,)))
                 disk.wait(decided, has_record=has_record)
             case "seal":
-                ledger.runtime.seal()
+                ledger.runtime.groups.seal()
                 disk.seal()
             case "flush":
                 ledger.driver.flush(size)

@@ -206,10 +206,11 @@ def commit_everywhere_else(partition_marker: Any, port: PartitionMarkers, ordina
 # The runtime
 
 
-def answer_before_durable(accept: Any, runtime: Runtime, work: Any, rows: Any, answer: Any) -> None:
-    accept(runtime, work, rows, answer)
-    reply, value, _error = answer
-    reply.succeed(value)
+def answer_before_durable(conclude: Any, runtime: Runtime, work: Any, answer: Any, rows: Any) -> None:
+    conclude(runtime, work, answer, rows)
+    if rows is not None:
+        reply, value, _error = answer
+        reply.succeed(value)
 
 
 def roll_nothing_back(_roll_back: Any, _journal: Journal, _position: int) -> None:

@@ -129,7 +129,7 @@ class Groups:
             self._world.settle()
         for member in self.members:
             assert member.waiting is None, f"I7: {member.name} waits for an answer"
-        server, kinds = self._world.inside.core, self._world.inside.runtime.timers_by_kind()
+        server, kinds = self._world.inside.core, self._world.inside.runtime.timers.by_kind()
         assert (len(server.answers), len(server.news)) == (0, 0), "I7: calls wait, and nobody waits for them"
         left = {kind: kinds[kind] for kind in _TIMERS if kinds.get(kind)}
         assert not left, f"I12: timers of members that are gone: {left}"

@@ -93,7 +93,7 @@ CANARIES = (
     Mutant(
         "answer_before_durable",
         "a reply goes out before the flush",
-        ((Runtime, "_accept", bugs.answer_before_durable),),
+        ((Runtime, "_conclude", bugs.answer_before_durable),),
         _CRASHING,
     ),
 )

@@ -117,7 +117,7 @@ class Story(RuleBasedStateMachine):
         self.do("settle")
         self.world.check_replay()
         self.world.check_stored()
-        assert self.world.inside.runtime.parked_calls == 0
+        assert len(self.world.inside.runtime.parking) == 0
         for transaction in self.world.inside.state().transactions.values():
             assert transaction.state.api_name in ("Empty", "CompleteCommit", "CompleteAbort")
         self.readers_see_what_a_list_scan_sees()

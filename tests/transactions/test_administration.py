@@ -68,12 +68,12 @@ def test_the_aborted_producer_is_fenced_but_may_abort_and_go_on() -> None:
 def test_a_dry_run_says_the_same_and_changes_nothing() -> None:
     world = Administered()
     identity = world.opened("a")
-    before, version = world.describe("a"), world.inside.runtime.durable_version
+    before, version = world.describe("a"), world.inside.runtime.groups.durable_version
     (result,) = world.abort("a", dry_run=True).results
     assert result.acted is not None
     assert result.acted.fenced == identity
     assert world.fence("a", dry_run=True).results == world.abort("a", dry_run=True).results
-    assert (world.describe("a"), world.inside.runtime.durable_version) == (before, version)
+    assert (world.describe("a"), world.inside.runtime.groups.durable_version) == (before, version)
     assert world.abort("a").results == [result]
 
 

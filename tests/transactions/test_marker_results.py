@@ -275,7 +275,7 @@ def test_complete_of_a_shard_that_left_is_its_next_owners(monkeypatch: pytest.Mo
     room.tick(AN_HOUR)
     room.settle()
     assert (room.state(), room.inside.sender.alarms.total()) == ("PrepareCommit", 0)
-    assert room.inside.runtime.timers_by_kind().get("markers", 0) == 0
+    assert room.inside.runtime.timers.by_kind().get("markers", 0) == 0
     room.crash()
     room.settle()
     assert room.state() == "CompleteCommit"

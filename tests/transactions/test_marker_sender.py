@@ -98,7 +98,7 @@ def test_the_pause_doubles_once_a_round_up_to_its_limit(world: World, stubborn: 
     world.settle()
     tried_at = [world.clock.monotonic_ms()]
     while state_of(world, "orders") != "CompleteCommit":
-        deadline_ms = world.inside.runtime.next_deadline_ms()
+        deadline_ms = world.inside.runtime.timers.next_deadline_ms()
         assert deadline_ms is not None
         tries = len(stubborn.seen)
         world.tick(deadline_ms - world.clock.monotonic_ms())

@@ -341,7 +341,7 @@ def test_who_is_told_to_join_again_and_does_not_is_fenced() -> None:
 def test_consumers_do_not_leave_by_the_classic_protocol() -> None:
     room = MixedRoom()
     (new,) = room.stable(room.member("new"))
-    epoch, version = room.epoch(), room.inside.runtime.durable_version
+    epoch, version = room.epoch(), room.inside.runtime.groups.durable_version
     entries = [group_pb2.LeavingMember(member_id=member_id) for member_id in ("nobody", new.member_id)]
     assert room.leave(*entries) == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
-    assert (room.epoch(), room.inside.runtime.durable_version) == (epoch, version)
+    assert (room.epoch(), room.inside.runtime.groups.durable_version) == (epoch, version)

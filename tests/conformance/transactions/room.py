@@ -243,7 +243,7 @@ class Room(World):
     def version(self) -> int:
         """Grows with everything that is written."""
         self.flush()
-        return self.inside.runtime.durable_version
+        return self.inside.runtime.groups.durable_version
 
 
 @dataclass(slots=True)

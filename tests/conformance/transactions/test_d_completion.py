@@ -94,7 +94,7 @@ def test_a_deleted_partition_needs_no_marker() -> None:
 def test_all_markers_and_then_one_complete(version: int) -> None:
     room = Room(split=True)
     room.ongoing(version=version).commit()
-    decided = room.inside.runtime.durable_version
+    decided = room.inside.runtime.groups.durable_version
     room.settle()
     assert (room.state(), room.version - decided) == ("CompleteCommit", 2)
 

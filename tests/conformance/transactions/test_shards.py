@@ -175,7 +175,7 @@ def test_a_shard_that_resigns_takes_its_ids_and_markers_along() -> None:
     room.settle()
     unloads(room, "orders")
     assert (room.state(), room.inside.sender.waiting_markers) == ("16", 0)
-    assert "markers" not in room.inside.runtime.timers_by_kind()
+    assert "markers" not in room.inside.runtime.timers.by_kind()
     assert room.inside.runtime.table.state(room.shard_of("orders")) is ShardState.UNLOADED
 
 

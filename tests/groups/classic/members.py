@@ -108,7 +108,7 @@ class ClassicRoom(ClassicVerbs):
 
     def timers(self) -> dict[str, int]:
         """How many timers of groups are armed, by what they end."""
-        kinds = self.inside.runtime.timers_by_kind()
+        kinds = self.inside.runtime.timers.by_kind()
         return {kind: count for kind, count in kinds.items() if kind in ("session", "join", "sync") and count}
 
 

@@ -119,7 +119,7 @@ class ConsumerRoom(GroupRoom):
 
     def timers(self) -> dict[str, int]:
         """How many timers of groups are armed, by what they end."""
-        kinds = self.inside.runtime.timers_by_kind()
+        kinds = self.inside.runtime.timers.by_kind()
         return {kind: kinds[kind] for kind in TIMERS if kinds.get(kind)}
 
     def delete_topic(self, name: str) -> None:

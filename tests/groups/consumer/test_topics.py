@@ -47,11 +47,11 @@ class TestNames:
     def test_topics_of_others_do_not_matter(self) -> None:
         room = ConsumerRoom()
         (member,) = room.stable(room.member(), topics=["foo"])
-        epoch, version = room.epoch(), room.inside.runtime.durable_version
+        epoch, version = room.epoch(), room.inside.runtime.groups.durable_version
         room.create_topic("new", 2)
         room.tick(SOON_MS)
         assert not member.beats().HasField("assignment")
-        assert (room.epoch(), room.inside.runtime.durable_version) == (epoch, version + 1)
+        assert (room.epoch(), room.inside.runtime.groups.durable_version) == (epoch, version + 1)
 
     def test_after_a_restart_the_topics_are_compared_once(self) -> None:
         room = ConsumerRoom()

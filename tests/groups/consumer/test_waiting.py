@@ -160,11 +160,11 @@ def test_a_thousand_that_wait_cost_little_when_one_joins_who_takes_nothing_from_
     waiting: list[Pending[Any]] = [member.waits(**owning(member)) for member in members[:-1]]
     room.settle()
     assert sum(reply.is_settled for reply in waiting) == 0
-    version = room.inside.runtime.durable_version
+    version = room.inside.runtime.groups.durable_version
     members[-1].joins("foo")
     room.tick(SOON_MS)
     assert sum(reply.is_settled for reply in waiting) == 0
-    assert room.inside.runtime.durable_version == version + 1
+    assert room.inside.runtime.groups.durable_version == version + 1
 
 
 def test_the_members_of_a_large_group_look_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 
 from coordinator_core.config import CoreConfig
 from coordinator_core.markers import LocalMarkers
+from coordinator_runtime.authorization import ALLOW_ALL
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, ShardKey
 from coordinator_runtime.identity import new_uuid
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.loader import ShardKind, ShardLoader
 from coordinator_runtime.pending import Pending, all_of
-from coordinator_runtime.ports import ALLOW_ALL, Authorizer
+from coordinator_runtime.ports import Authorizer
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store
 from coordinator_runtime.worker import Worker

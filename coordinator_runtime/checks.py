@@ -25,18 +25,10 @@ def write_checked(
 
     A caller that must not be kept waiting (`immediate_51`) waits for the check all the same, because every repetition
     would begin it anew; only then is its operation looked at."""
-    if check is None or check.is_settled:
-        return runtime.write(_after(check, operation), context, park_key=park_key)
-    if context.immediate_51:
-        return check.then(lambda _checked: runtime.write(operation, context, park_key=park_key))
-    written = runtime.write(_after(check, operation), context, park_key=park_key)
-    check.on_settled(lambda _checked: runtime.parking.retry(park_key))
-    return written
-
-
-def _after(check: Pending[Any] | None, operation: Operation) -> Operation:
     if check is None:
-        return operation
+        return runtime.write(operation, context, park_key=park_key)
+    if context.immediate_51 and not check.is_settled:
+        return check.then(lambda _checked: runtime.write(operation, context, park_key=park_key))
 
     def decide(shard: Any, turn: Turn) -> Decision:  # noqa: ANN401  as `Operation.decide`
         if not check.is_settled:
@@ -45,4 +37,7 @@ def _after(check: Pending[Any] | None, operation: Operation) -> Operation:
         check.result()
         return operation.decide(shard, turn)
 
-    return Operation(operation.shard, decide)
+    written = runtime.write(Operation(operation.shard, decide), context, park_key=park_key)
+    if not check.is_settled:
+        check.on_settled(lambda _checked: runtime.parking.retry(park_key))
+    return written

@@ -100,7 +100,7 @@ class ShardStanding:
     """Why it failed; None of one that did not."""
 
 
-ShardEvent = ShardLoaded | ShardLoadFailed | ShardStopped | ShardUnloaded
+ShardChange = ShardLoaded | ShardLoadFailed | ShardStopped | ShardUnloaded
 
 
 class _Load:
@@ -128,7 +128,7 @@ class ShardLoader:
         self._loads: dict[ShardKey, _Load] = {}
         self._waiting: deque[_Load] = deque()
         self._reading: _Load | None = None
-        self._listeners: list[Callable[[ShardEvent], None]] = []
+        self._listeners: list[Callable[[ShardChange], None]] = []
         self._is_stopped = False
         self._epochs: dict[ShardKey, int] = {}
         """Coordinator epochs of shards that serve."""
@@ -139,7 +139,7 @@ class ShardLoader:
         self._runtime.add_rows(kind.coordinator, kind.rows)
         self._runtime.table.declare(kind.all_shards())
 
-    def listen(self, listener: Callable[[ShardEvent], None]) -> None:
+    def listen(self, listener: Callable[[ShardChange], None]) -> None:
         """Be told what becomes of shards."""
         self._listeners.append(listener)
 
@@ -331,9 +331,9 @@ class ShardLoader:
         self._tell(ShardStopped(key, shard))
         self._runtime.when_durable(key, lambda: self._tell(ShardUnloaded(key, shard)))
 
-    def _tell(self, event: ShardEvent) -> None:
+    def _tell(self, change: ShardChange) -> None:
         for listener in self._listeners:
-            listener(event)
+            listener(change)
 
 
 def _name(key: ShardKey) -> str:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from msgspec import Struct
 
 from coordinator_protocol.marker import Marker
-from coordinator_runtime.decision import Decision, Operation, Share
+from coordinator_runtime.decision import Decision, LeanJoin, Operation
 
 Connection = int | str
 """Names a connection of a caller, in the words of its transport."""
@@ -193,7 +193,7 @@ class PartitionWrite(Protocol):
         transaction's first record there."""
         ...
 
-    def append_and_end(self, marker: Marker) -> Share:
+    def append_and_end(self, marker: Marker) -> LeanJoin:
         """Appends it and ends the transaction, with nothing in between. The same reply."""
         ...
 
@@ -273,20 +273,9 @@ class ResourceType(StrEnum):
 
 
 class Authorizer(Protocol):
-    """Decides who may do what. Asked at the edge before a service is called."""
+    """Decides who may do what. Services ask it (`authorization.require`), so that no front can go around it."""
 
     def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool: ...
-
-
-class AllowAll:
-    """The authorizer until one is configured."""
-
-    def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool:
-        return True
-
-
-ALLOW_ALL: Final = AllowAll()
-"""For whoever has configured none."""
 
 
 class AnswerRoom(Protocol):

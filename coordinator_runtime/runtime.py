@@ -132,7 +132,10 @@ class Runtime:
 
     def shard(self, key: ShardKey) -> Any:  # noqa: ANN401  the caller knows the class by the coordinator
         """The loaded shard, for reads of durable state. Raises Refused, as `ShardTable.refusal`."""
-        return self.table.shard(key)
+        shard = self.table.served.get(key)
+        if shard is None:
+            raise self.table.refusal(key)
+        return shard
 
     def shards(self, coordinator: Coordinator) -> list[Any]:
         """All shards of a coordinator that serve, in order of their number."""
@@ -361,7 +364,7 @@ class Runtime:
         owner = timer.operation.shard
 
         def expire_again(_error: Exception) -> None:
-            if self._failure is None and self.table.is_serving(owner) and not self.timers.is_decided(timer.key):
+            if self._failure is None and owner in self.table.served and not self.timers.is_decided(timer.key):
                 deadline_ms = self.clock.monotonic_ms() + EXPIRE_AGAIN_MS
                 self.timers.arm(timer.key, deadline_ms, partial(self._expire, timer), owner=owner)
                 self.on_work()

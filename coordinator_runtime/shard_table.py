@@ -84,19 +84,9 @@ class ShardTable:
     def states(self) -> Mapping[ShardKey, ShardState]:
         return self._states
 
-    def is_serving(self, key: ShardKey) -> bool:
-        return key in self.served
-
-    def find(self, key: ShardKey) -> Any:  # noqa: ANN401  as `shard`
+    def find(self, key: ShardKey) -> Any:  # noqa: ANN401  the caller knows the class by the coordinator
         """The shard, None if it does not serve."""
         return self.served.get(key)
-
-    def shard(self, key: ShardKey) -> Any:  # noqa: ANN401  the caller knows the class by the coordinator
-        """The shard, if it serves. Raises Refused, as `refusal`."""
-        shard = self.served.get(key)
-        if shard is None:
-            raise self.refusal(key)
-        return shard
 
     def refusal(self, key: ShardKey, *, is_joined: bool = False) -> Refused:
         """Why a shard that does not serve cannot be asked. `is_joined`: within an operation on another shard."""

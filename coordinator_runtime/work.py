@@ -8,7 +8,7 @@ from itertools import repeat
 from msgspec import Struct
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.decision import Effect, Operation, Record, ShardKey, Share, Turn
+from coordinator_runtime.decision import Effect, LeanJoin, Operation, Record, ShardKey, Turn
 from coordinator_runtime.shard_table import ShardTable
 from coordinator_runtime.timeline import Journal
 
@@ -46,9 +46,9 @@ class Work(Struct, eq=False):
         if decision.effects:
             self.effects += zip(decision.effects, repeat(key))
         if not decision.joins and not decision.attempts and decision.combine is None:
-            assert not decision.shares, "their replies are combined"
+            assert not decision.lean_joins, "their replies are combined"
             return decision.reply
-        replies = self._share(decision.shares) if decision.shares else []
+        replies = self._join_lean(decision.lean_joins) if decision.lean_joins else []
         for join in decision.joins:
             replies.append(self.perform(join, is_joined=True))
         if decision.attempts:
@@ -60,24 +60,24 @@ class Work(Struct, eq=False):
                 return reply
         return decision.reply
 
-    def _share(self, shares: Sequence[Share]) -> list[object]:
-        """Decide and replay what several shards do alike. Gives their replies. Raises Refused."""
+    def _join_lean(self, joins: Sequence[LeanJoin]) -> list[object]:
+        """Decide and replay one after the other. Gives their replies. Raises Refused."""
         served, turn, records = self.table.served, self.turn, self.records
         replies, events = [], []
         try:
-            for share in shares:
-                key = share.shard
+            for join in joins:
+                key = join.shard
                 shard = served.get(key)
                 if shard is None:
                     raise self.table.refusal(key, is_joined=True)
-                reply, value, event = share.decide(shard, turn)
+                reply, value, event = join.decide(shard, turn)
                 shard.replay(value)
                 records.append(Record(key, value))
                 events.append(event)
                 replies.append(reply)
         except Refused:
             # Those that went well tell by their records who was asked.
-            self.asked += [share.shard for share in shares[: len(replies) + 1]]
+            self.asked += [join.shard for join in joins[: len(replies) + 1]]
             raise
         self.events.append(events)
         return replies

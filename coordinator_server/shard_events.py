@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 
 from coordinator_runtime.decision import ShardKey
-from coordinator_runtime.loader import ShardEvent, ShardLoaded, ShardLoadFailed, ShardStopped, ShardUnloaded
+from coordinator_runtime.loader import ShardChange, ShardLoaded, ShardLoadFailed, ShardStopped, ShardUnloaded
 from coordinator_runtime.store import StoreUnreadable
 from coordinator_server.metrics.snapshot import ServerNumbers
 from txn_coordinator.shard import TransactionShard
@@ -18,15 +18,15 @@ _log = structlog.get_logger("shards")
 
 
 class ShardObserver:
-    """Hands events of shards to the numbers and to the log."""
+    """Hands changes of shards to the numbers and to the log."""
 
     def __init__(self, numbers: ServerNumbers) -> None:
         self._numbers = numbers
         self.is_start_over = False
         """Until then one line, written by whoever starts the server, is for all shards that could be loaded."""
 
-    def __call__(self, event: ShardEvent) -> None:
-        match event:
+    def __call__(self, change: ShardChange) -> None:
+        match change:
             case ShardLoaded(key, shard, record_count, elapsed_us):
                 self._numbers.runtime.shard_loaded(key.coordinator, elapsed_us)
                 if isinstance(shard, TransactionShard):

@@ -10,7 +10,7 @@ import asyncio
 from typing import Final
 
 from coordinator_runtime.decision import ShardKey
-from coordinator_runtime.loader import ShardEvent, ShardLoader
+from coordinator_runtime.loader import ShardChange, ShardLoader
 from coordinator_runtime.shard_table import ShardState
 from coordinator_server.transports import Transport
 
@@ -27,7 +27,7 @@ class ShardHealth:
         self._told: set[ShardKey] = set()
         """Shards that have a name of their own because they failed once."""
         self._telling: set[asyncio.Task[None]] = set()
-        loader.listen(self._on_event)
+        loader.listen(self._on_change)
 
     async def tell(self) -> None:
         """Tell the health service how shards stand now."""
@@ -37,7 +37,7 @@ class ShardHealth:
             await self._transport.set_health(health_name(key), is_serving=key not in failed)
         await self._transport.set_health(SHARDS, is_serving=not failed)
 
-    def _on_event(self, _event: ShardEvent) -> None:
+    def _on_change(self, _change: ShardChange) -> None:
         task = asyncio.get_running_loop().create_task(self.tell())
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)

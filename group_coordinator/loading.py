@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from coordinator_protocol.hashing import shard_of
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.late_answers import LateAnswers
-from coordinator_runtime.loader import ShardEvent, ShardKind, ShardLoader, ShardStopped
+from coordinator_runtime.loader import ShardChange, ShardKind, ShardLoader, ShardStopped
 from coordinator_runtime.ports import TopicMetadata
 from coordinator_runtime.rows import StateRows
 from coordinator_runtime.runtime import Runtime
@@ -69,11 +69,11 @@ def send_members_away_with_their_shard(
     """From now on, calls that wait for a shard that stops to serve are answered NOT_COORDINATOR at once: JoinGroup and
     SyncGroup, and heartbeats that wait for news (spec groups 2.12)."""
 
-    def on_event(event: ShardEvent) -> None:
-        if isinstance(event, ShardStopped) and event.key.coordinator is Coordinator.GROUPS:
-            answers.refuse_all(event.key)
+    def on_change(change: ShardChange) -> None:
+        if isinstance(change, ShardStopped) and change.key.coordinator is Coordinator.GROUPS:
+            answers.refuse_all(change.key)
             for group_id in news.waiting_group_ids():
-                if router.shard_key(group_id) == event.key:
+                if router.shard_key(group_id) == change.key:
                     news.tell(group_id)
 
-    loader.listen(on_event)
+    loader.listen(on_change)

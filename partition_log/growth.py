@@ -11,7 +11,7 @@ from typing import Final
 
 from coordinator_protocol.batch import pack_base_offset
 from coordinator_protocol.marker import Marker
-from coordinator_runtime.decision import Shared
+from coordinator_runtime.decision import LeanDecision
 from partition_log import rules
 from partition_log.events import PartitionGrew
 from partition_log.partition_state import Append, Partition
@@ -38,7 +38,7 @@ def grow(
     marker: Marker,
     config: PartitionConfig,
     now_ms: int,
-) -> Shared:
+) -> LeanDecision:
     """Append batches that the transaction coordinator has admitted, but for those that are there already, and the
     marker of their transaction, which raises the epoch. The reply is where the transaction begins here.
 

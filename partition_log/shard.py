@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
-from coordinator_runtime.decision import Decision, Operation, Record, ShardKey, Shared, Turn, once_durable
+from coordinator_runtime.decision import Decision, LeanDecision, Operation, Record, ShardKey, Turn, once_durable
 from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
 from coordinator_runtime.ports import OpenInPartition
 from coordinator_runtime.timeline import Journal, TimelineMap
@@ -164,7 +164,7 @@ class LogShard:
         producer_id = append.header.producer_id
         return PartitionDraft(ordinal, partition, head, producer_id, self._config, turn.now_ms), head
 
-    def decide_append_and_end(self, appends: Sequence[Append], marker: Marker, turn: Turn) -> Shared:
+    def decide_append_and_end(self, appends: Sequence[Append], marker: Marker, turn: Turn) -> LeanDecision:
         """Append batches of one transaction as `decide_append_all`, and end it in the same step, in the same record.
         Raises Refused as `decide_append_all` and `decide_marker`."""
         assert marker.next_epoch > marker.txn_epoch, "nothing is left of an epoch that is over"

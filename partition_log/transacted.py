@@ -21,7 +21,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_protocol.names import check_partition, check_topic_name
 from coordinator_runtime.authorization import require
-from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, ShardKey, Shared, Turn, once_durable
+from coordinator_runtime.decision import CATALOG_KEY, Decision, LeanDecision, Operation, ShardKey, Turn, once_durable
 from coordinator_runtime.pending import Pending, all_of
 from coordinator_runtime.ports import (
     Authorizer,
@@ -72,14 +72,14 @@ class BatchWrite(Struct, frozen=True):
 
 
 class BatchesAndMarker(Struct, frozen=True):
-    """A whole transaction, for one partition. Implements `coordinator_runtime.decision.Share`."""
+    """A whole transaction, for one partition. Implements `coordinator_runtime.decision.LeanJoin`."""
 
     shard: ShardKey
     ref: PartitionRef
     appends: Sequence[Append]
     marker: Marker
 
-    def decide(self, log: LogShard, turn: Turn) -> Shared:
+    def decide(self, log: LogShard, turn: Turn) -> LeanDecision:
         try:
             return log.decide_append_and_end(self.appends, self.marker, turn)
         except Refused as refusal:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator_runtime.decision import Coordinator, ShardKey
-from coordinator_runtime.loader import ShardEvent, ShardKind, ShardLoader, ShardStopped
+from coordinator_runtime.loader import ShardChange, ShardKind, ShardLoader, ShardStopped
 from coordinator_runtime.ports import MarkerPort
 from coordinator_runtime.rows import StateRows
 from coordinator_runtime.runtime import Runtime
@@ -40,7 +40,6 @@ def transactions_kind(
             two_phase=config.two_phase,
         )
         shard.expiration_ms = config.transactional_id_expiration_ms
-        # Not `is_serving`, which is the same and one call more for every participant of every transaction.
         shard.outcomes.is_served = runtime.table.served.__contains__
         return shard
 
@@ -57,8 +56,8 @@ def leave_markers_to_the_next_load(loader: ShardLoader, sender: MarkerSender) ->
     """From now on no markers are sent for a shard that has stopped to serve: whoever loads it next sends all of them
     again, and answers to those under way must not complete what is not known here any more (spec transactions 7)."""
 
-    def on_event(event: ShardEvent) -> None:
-        if isinstance(event, ShardStopped) and isinstance(event.shard, TransactionShard):
-            sender.stop(event.key, event.shard.coordinator_epoch)
+    def on_change(change: ShardChange) -> None:
+        if isinstance(change, ShardStopped) and isinstance(change.shard, TransactionShard):
+            sender.stop(change.key, change.shard.coordinator_epoch)
 
-    loader.listen(on_event)
+    loader.listen(on_change)

@@ -24,10 +24,10 @@ from coordinator_runtime.decision import (
     CancelTimer,
     Decision,
     Effect,
+    LeanJoin,
     Operation,
     Record,
     ShardKey,
-    Share,
     TransactionInTheWay,
     Turn,
     Unpark,
@@ -162,7 +162,7 @@ class Outcomes:
         completed = Record(self._key, TransactionChanged(planned, decided), cause=planned.cause)
         return Decision(
             records=(*records, completed),
-            shares=fused[0],
+            lean_joins=fused[0],
             joins=tuple(fused[1]),
             effects=effects,
             events=(TransactionRanThrough(current, opened, prepared, planned),),
@@ -195,13 +195,13 @@ class Outcomes:
 
     def _fused(
         self, prepared: Transaction, contribution: Contribution, *, last_csn: int
-    ) -> tuple[Sequence[Share], Sequence[Operation]] | None:
+    ) -> tuple[Sequence[LeanJoin], Sequence[Operation]] | None:
         """The same with the writes, which come first and end what they write to; those of partitions, and the rest."""
         if not self._may_fuse(prepared):
             return None
         marker = rules.marker_of(prepared, self.coordinator_epoch)
         writes = contribution.partitions
-        shares = [write.append_and_end(marker) for write in writes]
+        lean_joins = [write.append_and_end(marker) for write in writes]
         rest = [write.keep_and_end(last_csn, marker) for write in contribution.groups] if contribution.groups else []
         if len(writes) < len(prepared.partitions):
             others = prepared.partitions.difference(write.ordinal for write in writes)
@@ -209,13 +209,14 @@ class Outcomes:
         if len(contribution.groups) < len(prepared.groups):
             groups = prepared.groups.difference(write.group_id for write in contribution.groups)
             rest.extend(self._markers.group_marker(group, marker) for group in sorted(groups))
-        return (shares, rest) if self._are_served(shares) and (not rest or self._are_served(rest)) else None
+        is_served = self._are_served(lean_joins) and (not rest or self._are_served(rest))
+        return (lean_joins, rest) if is_served else None
 
     def _may_fuse(self, prepared: Transaction) -> bool:
         participants = len(prepared.partitions) + len(prepared.groups)
         return self._is_fused and participants <= self._limits.fused_participants_max
 
-    def _are_served(self, operations: Sequence[Operation | Share]) -> bool:
+    def _are_served(self, operations: Sequence[Operation | LeanJoin]) -> bool:
         return all(map(self.is_served, map(_shard_of, operations)))
 
     def send_markers(self, prepared: Transaction) -> SendMarkers:

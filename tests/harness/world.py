@@ -18,9 +18,10 @@ from coordinator_core.config import CoreConfig
 from coordinator_protocol.batch import BatchHeader, Encoding, payload_of
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Marker, MarkerPayload, Outcome, decode_marker_payload
+from coordinator_runtime.authorization import ALLOW_ALL
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext, Membership
+from coordinator_runtime.ports import Authorizer, CallContext, Membership
 from coordinator_runtime.requests import ClientBatch, Committer, GroupOffsets, NamedOffset
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.store import Family, Store, StoreFailed
@@ -497,7 +498,7 @@ class World:
         durable, in the shards that it serves."""
         rebuilt = Inside(Unwritten(self.shelf.store), self.clock, self.options)
         rebuilt.driver.flush()
-        is_served = self.inside.runtime.table.is_serving
+        is_served = self.inside.runtime.table.served.__contains__
         assert rebuilt.state(is_served) == self.inside.state(is_served)
         _check_history(self.shelf.store)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coordinator_protocol.batch import NO_TIMESTAMP_MS, BatchHeader, Encoding, encode_offsetless
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_runtime.decision import Coordinator, Decision, Record, ShardKey, Shared, Turn
+from coordinator_runtime.decision import Coordinator, Decision, LeanDecision, Record, ShardKey, Turn
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.store import Mutation
 from coordinator_runtime.timeline import Journal
@@ -38,7 +38,7 @@ class Room:
         self._sequences: dict[tuple[int, int], int] = {}
         self.shard.replay(PartitionCreated(ORDINAL))
 
-    def perform(self, decide: Callable[[LogShard], Decision | Shared]) -> object:
+    def perform(self, decide: Callable[[LogShard], Decision | LeanDecision]) -> object:
         """The reply, or the number of the error code."""
         try:
             decision = decide(self.shard)

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.ports import AllowAll, CallContext, Membership, PartitionName, Permission, ResourceType
+from coordinator_runtime.authorization import ALLOW_ALL, AllowAll
+from coordinator_runtime.ports import CallContext, Membership, PartitionName, Permission, ResourceType
 from partition_log.catalog.rules import NewTopic
 from partition_log.foreign_markers import DecidedMarker, WriteTxnMarkers
 from partition_log.requests import (
@@ -165,7 +166,7 @@ def test_a_partition_is_named_once_where_order_would_be_lost(room: LogRoom) -> N
 def test_a_transact_with_such_a_name_is_refused_at_once(
     room: LogRoom, name: PartitionName, expected: ErrorCode
 ) -> None:
-    batches = TransactedBatches(room.store, room.directory, AllowAll(), room.checks, room.log.fetcher.damage)
+    batches = TransactedBatches(room.store, room.directory, ALLOW_ALL, room.checks, room.log.fetcher.damage)
     with pytest.raises(Refused) as refusal:
         batches.place([Batch(transactional(), 0).item(name)], Membership("tx-7", 7, 0), CONTEXT)
     assert refusal.value.code is expected

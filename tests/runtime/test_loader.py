@@ -12,7 +12,7 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode
 from coordinator_runtime.decision import ArmTimer, Coordinator, Decision, ShardKey, Turn, Unpark
 from coordinator_runtime.loader import (
     RECORDS_PER_STEP,
-    ShardEvent,
+    ShardChange,
     ShardKind,
     ShardLoaded,
     ShardLoadFailed,
@@ -40,10 +40,10 @@ def ledger() -> Ledger:
 
 
 @pytest.fixture
-def told(ledger: Ledger) -> list[ShardEvent]:
-    events: list[ShardEvent] = []
-    ledger.driver.loader.listen(events.append)
-    return events
+def told(ledger: Ledger) -> list[ShardChange]:
+    changes: list[ShardChange] = []
+    ledger.driver.loader.listen(changes.append)
+    return changes
 
 
 def error_of(reply: Pending[Any]) -> ErrorCode | None:
@@ -140,7 +140,7 @@ class TestLoading:
 
 
 class TestFailing:
-    def test_a_damaged_row_costs_one_shard_until_it_is_repaired(self, ledger: Ledger, told: list[ShardEvent]) -> None:
+    def test_a_damaged_row_costs_one_shard_until_it_is_repaired(self, ledger: Ledger, told: list[ShardChange]) -> None:
         fill(ledger)
         write_row(ledger, b"no number")
         failed = ledger.driver.loader.load(FIRST)
@@ -159,7 +159,7 @@ class TestFailing:
         assert len(first_when_served(ledger, again).durable()) == MANY
 
     def test_a_bug_in_what_is_owed_fails_the_shard(
-        self, ledger: Ledger, told: list[ShardEvent], monkeypatch: pytest.MonkeyPatch
+        self, ledger: Ledger, told: list[ShardChange], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Its timers would be missing for ever."""
 
@@ -204,7 +204,7 @@ def first_when_served(ledger: Ledger, loading: Pending[None]) -> LedgerShard:
 
 
 class TestUnloading:
-    def test_it_serves_nothing_from_that_moment_on(self, ledger: Ledger, told: list[ShardEvent]) -> None:
+    def test_it_serves_nothing_from_that_moment_on(self, ledger: Ledger, told: list[ShardChange]) -> None:
         staged = ledger.runtime.write(put("a", 1))
         shard = first(ledger)
         unloaded = ledger.driver.loader.unload(FIRST)

@@ -29,7 +29,7 @@ def go_on(world: World) -> None:
 
 def bring_all_back(world: World) -> None:
     """Every shard serves, and what waited for one has gone on."""
-    away = [key for key in _movable(world) if not world.inside.runtime.table.is_serving(key)]
+    away = [key for key in _movable(world) if key not in world.inside.runtime.table.served]
     for key in away:
         world.inside.driver.loader.load(key)
     world.settle()

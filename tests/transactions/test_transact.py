@@ -13,7 +13,16 @@ from msgspec.structs import replace
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_runtime.decision import CancelTimer, Coordinator, Decision, Operation, ShardKey, Share, Shared, Turn
+from coordinator_runtime.decision import (
+    CancelTimer,
+    Coordinator,
+    Decision,
+    LeanDecision,
+    LeanJoin,
+    Operation,
+    ShardKey,
+    Turn,
+)
 from tests.harness.table import cells
 from tests.transactions.test_decision_tables import stored
 from tests.transactions.world_of_one import (
@@ -47,7 +56,7 @@ class AppendedAndEnded:
     csn: int
     shard: ShardKey = COUNTERS
 
-    def decide(self, _shard: object, _turn: Turn) -> Shared:
+    def decide(self, _shard: object, _turn: Turn) -> LeanDecision:
         return ("append and end", self.ordinal, self.csn), None, None
 
 
@@ -208,7 +217,7 @@ def test_fused_it_is_one_record_that_tells_what_prepare_would_have_told() -> Non
     (prepared,) = (each.after for each in steps_in(decision) if each.after.state is TransactionState.PREPARE_COMMIT)
     assert record.prepared == prepared
     # What is written comes first; a partition that gets nothing new gets its marker.
-    assert [_reply_of(each) for each in (*decision.shares, *decision.joins)] == [
+    assert [_reply_of(each) for each in (*decision.lean_joins, *decision.joins)] == [
         ("append and end", 2, 1),
         ("append and end", 4, 1),
         ("keep and end", "g", 3, 1),
@@ -292,7 +301,7 @@ def test_the_name_is_forgotten_when_the_id_goes_on(outcome: Outcome) -> None:
     assert (opened.transact_id, following.transact_id) == (b"", OTHER_NAME)
 
 
-def _reply_of(join: Operation | Share) -> object:
+def _reply_of(join: Operation | LeanJoin) -> object:
     answer = join.decide(None, TURN)
     return answer.reply if isinstance(answer, Decision) else answer[0]
 

@@ -1,4 +1,5 @@
-"""Values are frozen: old ones are kept, shared and compared (docs/decisions/0014-values-are-structs.md)."""
+"""Values are frozen: old ones are kept, shared and compared (docs/decisions/0014-values-are-structs.md). What changes is
+compared with nothing, and says so."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ def test_every_struct_is_frozen() -> None:
         if "Struct" in (text := path.read_text())
         for name in changeable_structs(ast.parse(text, filename=str(path)))
     ]
-    assert not found, f"say `frozen=True` in the class itself, a base class does not say it to mypy: {found}"
+    assert not found, (
+        f"say `frozen=True` in the class itself, a base class does not say it to mypy; or `eq=False` if it is no value "
+        f"but a thing that changes: {found}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -25,7 +29,9 @@ def test_every_struct_is_frozen() -> None:
         ("class A(Struct): ...", ["A"]),
         ("class A(Struct, kw_only=True): ...", ["A"]),
         ("class A(msgspec.Struct, frozen=False): ...", ["A"]),
+        ("class A(Struct, eq=True): ...", ["A"]),
         ("class A(Struct, frozen=True): ...", []),
+        ("class A(Struct, eq=False): ...", []),
         ("class A(Struct, Generic[T], frozen=True): ...", []),
         ("class A: ...", []),
     ],
@@ -35,14 +41,16 @@ def test_a_struct_that_can_be_changed_is_recognised(source: str, names: list[str
 
 
 def changeable_structs(module: ast.Module) -> list[str]:
-    """The names of the structs that do not say that they are frozen."""
+    """The names of the structs that do not say that they are frozen, nor that they are compared by identity."""
     classes = [node for node in ast.walk(module) if isinstance(node, ast.ClassDef)]
-    return [each.name for each in classes if is_struct(each) and not is_frozen(each)]
+    return [
+        each.name for each in classes if is_struct(each) and not (says(each, "frozen", True) or says(each, "eq", False))
+    ]
 
 
 def is_struct(node: ast.ClassDef) -> bool:
     return any(ast.unparse(base) in ("Struct", "msgspec.Struct") for base in node.bases)
 
 
-def is_frozen(node: ast.ClassDef) -> bool:
-    return any(keyword.arg == "frozen" and ast.unparse(keyword.value) == "True" for keyword in node.keywords)
+def says(node: ast.ClassDef, setting: str, value: bool) -> bool:
+    return any(keyword.arg == setting and ast.unparse(keyword.value) == str(value) for keyword in node.keywords)

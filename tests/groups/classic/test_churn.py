@@ -209,7 +209,7 @@ class Churn:
 
     def check_timers(self, group: ClassicGroup) -> None:
         """I12, and the other way round: everybody who could be gone is watched."""
-        timers = self.room.inside.runtime._timers
+        timers = self.room.inside.runtime.timers
         assert not timers._staged, "everything is durable"
         for member_id in self.ids | group.members.keys():
             is_known = member_id in group.members or member_id in group.pending_joins

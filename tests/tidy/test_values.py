@@ -1,5 +1,6 @@
-"""Values are frozen: old ones are kept, shared and compared (docs/decisions/0014-values-are-structs.md). What changes is
-compared with nothing, and says so."""
+"""Values are frozen, because old ones are kept, shared and compared; what changes is no value, and says so.
+
+Source: docs/decisions/0014-values-are-structs.md."""
 
 from __future__ import annotations
 

@@ -39,13 +39,13 @@ class PartitionDescription:
     high_watermark: int
     """End of the durable log."""
     last_stable_offset: int
-    """Below it every transaction is decided: the end for read-committed readers."""
+    """The end for read-committed readers: below it every transaction is decided."""
     open_transactions: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """A topic and its partitions, by number."""
+    """A topic with its partitions in the order of their numbers."""
 
     name: str
     topic_id: bytes
@@ -56,25 +56,25 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionListing:
-    """A transactional id in a list."""
+    """One transactional id, as `Admin.list_transactions` returns it."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     state: str
     start_ms: int
-    """Unix milliseconds; -1 when no transaction was opened since the last InitProducerId."""
+    """Unix milliseconds; -1 where no transaction was opened since the last InitProducerId."""
     age_ms: int | None
-    """How long the transaction has been open or its end under way, by the server's clock; None = none is."""
+    """How long the transaction has been open, or its end under way, by the server's clock; None where there is none."""
     two_phase: bool
     """The open transaction waits for somebody else's decision and never times out."""
     prepared_ms: int | None
-    """Unix milliseconds at which it was prepared; None = it was not."""
+    """Unix milliseconds at which it was prepared; None where it was not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionDescription:
-    """A transactional id in full."""
+    """Everything the coordinator knows of one transactional id."""
 
     transactional_id: str
     state: str
@@ -86,12 +86,12 @@ class TransactionDescription:
     """(topic, partition) in the transaction; in a Prepare state only those without a marker yet."""
     groups: tuple[str, ...]
     csn: int
-    """Number of the last decided outcome; 0 = none was decided yet."""
+    """Commit sequence number of the last outcome that was decided; 0 = none was yet."""
 
 
 class Admin(GroupCalls):
-    """Calls of an administrator to one server. Retries inside `deadline_ms`; close it, or use it in a `with`. Those
-    about groups are in `group_admin`."""
+    """The calls of an administrator to one server; those about groups are inherited from `GroupCalls`. Each is retried
+    until `deadline_ms`. Close it, or use it in a `with`."""
 
     def __init__(
         self,
@@ -149,8 +149,8 @@ class Admin(GroupCalls):
         config: Mapping[str, str] | None = None,
         is_existing_ok: bool = False,
     ) -> bool:
-        """Whether `create_topic` with the same arguments would create a topic now; nothing is created. False: there is
-        such a topic, and that is fine.
+        """Return whether `create_topic` with the same arguments would create a topic now; nothing is created. False:
+        such a topic exists, and that is fine.
 
         Raises: what `create_topic` would raise.
         """
@@ -276,7 +276,7 @@ class Admin(GroupCalls):
         ]
 
     def describe_transaction(self, transactional_id: str) -> TransactionDescription:
-        """Return what the coordinator knows. Raises: Rejected (TRANSACTIONAL_ID_NOT_FOUND)."""
+        """Return what the coordinator knows of this id. Raises: Rejected (TRANSACTIONAL_ID_NOT_FOUND)."""
         try:
             check_transactional_id(transactional_id)
         except Refused as why:

@@ -59,10 +59,10 @@ def encode_arrow(rows: Sequence[Row]) -> bytes:
 
 
 def decode_arrow(payload: Payload, where: str) -> pa.RecordBatch:
-    """Return the columns of an unpacked Arrow v1 payload, as views of its bytes.
+    """Return the columns of an unpacked Arrow v1 payload as views of its bytes.
 
-    Every offset and text in it is checked, because a wrong one would make Arrow read outside the payload.
-    Raises: Rejected (CORRUPT_MESSAGE).
+    Every offset and text in it is checked, because a wrong one would make Arrow read outside the payload. Raises:
+    Rejected (CORRUPT_MESSAGE).
     """
     buffer = pa.py_buffer(payload)
     try:
@@ -77,7 +77,7 @@ def decode_arrow(payload: Payload, where: str) -> pa.RecordBatch:
         raise corrupt(f"{where}: other bytes follow its Arrow record batch")
     headers = batch.column(_HEADERS).values
     if batch.column(_TIMES).null_count or headers.null_count or (len(headers) and headers.field(0).null_count):
-        # Arrow itself does not look whether a field that is declared without nulls has none.
+        # Arrow does not check that a field declared without nulls has none.
         raise corrupt(f"{where}: some of its records lack a timestamp, or a header lacks its key")
     return batch
 

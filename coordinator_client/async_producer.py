@@ -45,7 +45,7 @@ class AsyncProducer(ProducerShell):
         self._timer_ms = 0
         self._defect: BaseException | None = None
         self._patience: Patience | None = None
-        """How long the goal is worked for; None = as long as the core says."""
+        """How long to work towards the goal; None = until the core ends it."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -57,7 +57,7 @@ class AsyncProducer(ProducerShell):
             await self.close()
             return
         try:
-            # Whoever is cancelled does not want to wait for the network.
+            # A task that is cancelled does not want to wait for the network.
             await self._close(is_patient=isinstance(error, Exception))
         except TransactionError as failed:
             error.add_note(f"closing the producer failed too: {failed}")
@@ -175,7 +175,7 @@ class AsyncProducer(ProducerShell):
     async def _begin(self) -> None:
         self._core.begin()
         if self._core.goal is None:
-            # Reached without a request. A fork is told all the same.
+            # The goal was reached without a request. In a fork this raises all the same.
             self._connection.transport_on(self._open_loop)
         else:
             await self._reach_goal()
@@ -213,7 +213,8 @@ class AsyncProducer(ProducerShell):
         await self._reach_goal()
 
     async def _abort_because(self, error: BaseException) -> None:
-        """Abort, and keep `error` in front: what fails now is only noted on it, unless it tells that all is over."""
+        """Abort because of `error`, which stays in front: a failure of the abort is added to it as a note, unless it
+        says that the producer is fenced."""
         own = self._core.failure
         try:
             await self._abort()
@@ -226,7 +227,7 @@ class AsyncProducer(ProducerShell):
             error.add_note(f"the abort that followed failed: {failed}")
 
     async def _reach_goal(self) -> None:
-        """Work until the core's goal is reached. Raises: what the core says it ended with."""
+        """Work until the core's goal is reached. Raises: the failure that it ended with."""
         core = self._core
         try:
             self._pump()
@@ -243,7 +244,8 @@ class AsyncProducer(ProducerShell):
             raise result
 
     async def _news(self) -> None:
-        """Return when the goal is reached, or there is room for more. Raises: what went wrong in the loop meanwhile."""
+        """Return when the goal is reached, or there is room for more records. Raises: what went wrong on the loop
+        meanwhile."""
         if self._defect is not None:
             raise self._defect
         if self._patience is not None:
@@ -255,8 +257,8 @@ class AsyncProducer(ProducerShell):
             self._waiter = None
 
     def _pump(self) -> None:
-        """Start what is due, and see to it that the rest is looked at in time. Does not wait."""
-        # Looked at before the core notes that an attempt starts: after a fork none can.
+        """Start the attempts that are due, and set the timer for the others. Does not wait."""
+        # Asked for before the core notes that an attempt starts: in a fork this raises, and none can start.
         transport = self._connection.transport_on(self._open_loop)
         if not self._has_loop or self._loop.is_over:
             self._loop, self._has_loop, self._timer = self._open_loop(), True, None
@@ -272,7 +274,7 @@ class AsyncProducer(ProducerShell):
             self._wake_at(wake_ms)
 
     def _wake_at(self, wake_ms: int) -> None:
-        """See to it that the core is looked at by then."""
+        """Set the timer so that the core is asked again by then."""
         if self._timer is None or wake_ms < self._timer_ms:
             if self._timer is not None:
                 self._timer.cancel()
@@ -280,7 +282,7 @@ class AsyncProducer(ProducerShell):
             self._timer = self._loop.call_after(max(0, wake_ms - self._clock.monotonic_ms()), self._on_time)
 
     def _report(self, flight: int, attempt: int, answer: Reply | Loss) -> None:
-        """Take an answer: in a plain call where it comes on this loop, as those of a session do."""
+        """Receive an answer: directly where it comes on this loop, as those of a session do."""
         report = flight, attempt, answer
         if self._loop.is_here:
             self._go_on(report)
@@ -292,7 +294,7 @@ class AsyncProducer(ProducerShell):
         self._go_on(None)
 
     def _go_on(self, report: tuple[int, int, Reply | Loss] | None) -> None:
-        """Hand over the answer, if there is one, start what follows, and wake whoever waits for it."""
+        """Hand the answer to the core, if there is one, start what follows from it, and wake the task that waits."""
         if self._defect is not None:
             return
         try:

@@ -53,7 +53,7 @@ DecodedT = TypeVar("DecodedT")
 
 EARLIEST_MS: Final = -2
 LATEST_MS: Final = -1
-"""What ListOffsets takes in place of a time."""
+"""Two values that ListOffsets takes in place of a time."""
 
 _ISOLATION_LEVELS: Final = MappingProxyType(
     {
@@ -83,7 +83,7 @@ class FetchOptions:
     durable."""
 
     is_raw: bool = False
-    """Also control batches and aborted records, for auditors."""
+    """Return control batches and aborted records too, for auditors."""
 
     max_bytes: int = 4 * MEBI
     """Most bytes in one answer. Smaller: more round trips. Larger: more memory, and a longer wait for the first
@@ -109,32 +109,33 @@ class FetchOptions:
 
 
 class FetchedBatch(Struct, frozen=True, kw_only=True):
-    """A verified batch, and the part of it that lies in the range that was asked for."""
+    """A verified batch, and the part of it that lies in the requested range."""
 
     topic: str
     partition: int
     header: BatchHeader
     content: Payload
-    """The payload, unpacked. Of an uncompressed one a view, which keeps the whole answer it came in in memory."""
+    """The unpacked payload. Where it was not compressed it is a view, which keeps the whole answer that it came in in
+    memory."""
     marker: Marker | None
     first_offset: int
-    """Of the first record in the range; batches come whole, so it may be above the batch's own."""
+    """Offset of the first record in the range. Batches come whole, so it may be above the first offset of the batch."""
     end_offset: int
-    """After the last record in the range."""
+    """Offset behind the last record in the range."""
 
     @property
     def payload(self) -> bytes:
-        """The payload, unpacked, as bytes of its own."""
+        """A copy of the unpacked payload."""
         return bytes(self.content)
 
     @property
     def record_count(self) -> int:
-        """Records of the batch in the range."""
+        """Number of records of the batch that lie in the range."""
         return self.end_offset - self.first_offset
 
     @property
     def where(self) -> str:
-        """The batch's place, for messages."""
+        """Where the batch lies, for messages."""
         return _place(self.topic, self.partition, self.header.base_offset)
 
     def rows(self) -> list[Row]:
@@ -171,7 +172,7 @@ class FetchedBatch(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """An aborted transaction that a raw reader met: who, from where, and where its marker is."""
+    """An aborted transaction that a raw reader came across: whose it was, where it began, and where its marker lies."""
 
     topic: str
     partition: int
@@ -182,7 +183,7 @@ class AbortedTransaction:
 
 @dataclass(slots=True)
 class Hidden:
-    """What the server left out of the ranges so far, in records."""
+    """How many records of the ranges the server has left out so far."""
 
     aborted: int = 0
     control: int = 0
@@ -190,7 +191,7 @@ class Hidden:
 
 @dataclass(slots=True)
 class _Cursor:
-    """Where one range stands."""
+    """A range, and how far it has been read."""
 
     range: PartitionRange
     next_offset: int
@@ -216,9 +217,9 @@ class BatchReader:
     skipped: Skipped = field(default_factory=Skipped, init=False)
     """Stays empty unless `on_corrupt_batch` is `skip`."""
     aborted_transactions: set[AbortedTransaction] = field(default_factory=set, init=False)
-    """Only filled by raw reads."""
+    """Filled by raw reads only."""
     positions: dict[tuple[str, int], int] = field(default_factory=dict, init=False)
-    """Next offset of each partition, also where the records before it were hidden."""
+    """Next offset of each partition, behind hidden records too."""
 
     @property
     def skips(self) -> bool:
@@ -226,8 +227,8 @@ class BatchReader:
         return self.options.on_corrupt_batch == SKIP
 
     def decoded(self, decode: Callable[[FetchedBatch], DecodedT]) -> Iterator[tuple[FetchedBatch, DecodedT]]:
-        """Iterate over the batches with what `decode` makes of each. One that it raises CorruptBatch for is raised or
-        skipped as the options say, like those that are found damaged before."""
+        """Iterate over the batches, each with what `decode` makes of it. A batch for which it raises CorruptBatch is
+        raised or skipped as the options say, like those that are found damaged before."""
         for batch in self:
             try:
                 content = decode(batch)
@@ -237,7 +238,8 @@ class BatchReader:
                 yield batch, content
 
     def _raise_or_skip(self, error: CorruptBatch, first_offset: int, end_offset: int | None) -> None:
-        """Of what is skipped, only that counts which lies in the range: the rest is another reader's."""
+        """Raise the error, or count what is skipped. Only offsets inside the range count: the others are another
+        reader's."""
         if not self.skips:
             raise error
         error.offset = max(error.offset, first_offset)
@@ -276,7 +278,8 @@ class BatchReader:
         return self.options.wait_ms + REQUEST_TIMEOUT_MS
 
     def _fetch(self, cursors: Sequence[_Cursor], ahead: FetchAhead) -> FetchReply:
-        """Return the answer for where the cursors stand, and have the next one fetched meanwhile if there is one."""
+        """Return the answer to a Fetch from where the cursors stand, and send the next Fetch ahead where more can be
+        read."""
         request = self._request(cursors)
         reply = ahead.take(request)
         if reply is None:
@@ -293,8 +296,8 @@ class BatchReader:
         return reply
 
     def _behind(self, cursors: Sequence[_Cursor], reply: FetchReply) -> list[_Cursor]:
-        """The cursors as they will stand once the answer is used up; none if it is not known what to ask next, or if
-        nothing is there yet to be asked for."""
+        """Return the cursors as they will stand once this answer is used up; none where it is not known what to ask for
+        next, or nothing is there yet."""
         if any(result.fields.error_code for result in reply.results):
             return []
         found = [
@@ -380,15 +383,15 @@ class BatchReader:
 
 
 def _in_turn(cursors: Sequence[_Cursor]) -> list[_Cursor]:
-    """The cursors for the next answer. The bytes of one may be used up by the first partitions; who had none comes
-    first next time."""
+    """Return the cursors in the order of the next Fetch. The first partitions may use up the bytes of an answer, so the
+    first comes last next time."""
     return [*cursors[1:], *cursors[:1]]
 
 
 def checked_batch(
     topic: str, partition: int, batch: WireBatch, *, start_offset: int, end_offset: int | None
 ) -> FetchedBatch | None:
-    """Return what of a batch lies in the range, unpacked; None where nothing does.
+    """Return the part of a batch that lies in the range, unpacked; None where no record does.
 
     Raises: CorruptBatch.
     """
@@ -398,7 +401,7 @@ def checked_batch(
         header = checked_header(fields, payload, where)
         content = payload if header.is_control else unpack(payload, header.compression, where)
     except Rejected as why:
-        # How many records it holds is all that is left to go by.
+        # The number of records is all that is left to go by.
         behind = fields.base_offset + max(1, fields.record_count)
         raise _corrupt_at(topic, partition, max(fields.base_offset, start_offset), behind, why) from why
     first = max(header.base_offset, start_offset)

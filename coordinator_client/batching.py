@@ -1,8 +1,8 @@
-"""Records on their way into batches: one queue per partition, one batch of a partition on its way at a time.
+"""Collects records into batches: one queue per partition, and at most one batch of a partition in flight.
 
-A batch is cut when it is full, or when somebody waits for it; nothing lingers. It is stamped with identity and
-sequence when it is sent for the first time, and keeps the stamp over all retries. Since the next batch of a partition
-waits for the answer to the one before, order and sequence numbers hold whatever is lost or retried.
+A batch is cut when it is full, or when somebody waits for it; nothing lingers. It is stamped with identity and sequence
+when it is sent for the first time, and keeps the stamp through all retries. Since the next batch of a partition waits
+for the answer to the one before, order and sequence numbers hold whatever is lost or retried.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from coordinator_protocol.limits import KIBI
 from coordinator_protocol.sequences import SEQUENCE_MAX, subtract_sequence
 
 REQUEST_BYTES_MAX: Final = 960 * KIBI
-"""Payload of one Produce request, unless one batch alone is larger. It fits into a message of a session with the names
-around it; and while the server flushes one request, the next is written and read."""
+"""Payload of one Produce request, unless a single batch is larger. With the names around it, it fits into a message of
+a session; and while the server flushes one request, the next is written and read."""
 
 _KNOWN_KEYS_MAX: Final = 4_096
 
 
 class Batches(Protocol):
-    """The batches of a request."""
+    """The repeated field of a request that holds its batches."""
 
     def add(self) -> log.PartitionBatch:
-        """Add one, and return it to be filled."""
+        """Add an empty batch, and return it to be filled."""
         ...
 
 
@@ -56,37 +56,37 @@ class BatchFormat:
     batch_bytes: int
     """A batch is cut before it grows past this."""
     record_bytes_max: int
-    """A record that alone is larger can never be sent."""
+    """A record larger than this can never be sent."""
     is_transactional: bool
 
 
 class SealedBatch(Struct, frozen=True, eq=False):
-    """A batch that was sent: the same for every attempt."""
+    """A batch that has been sent; every attempt sends the same bytes."""
 
     queue: PartitionQueue
     size_bytes: int
     identity: Identity
-    """Whose stamp it has."""
+    """The identity that it is stamped with."""
     base_sequence: int
     message: log.PartitionBatch
-    """Stands for the records, which nobody keeps any more."""
+    """The message holds the records, which are kept nowhere else."""
 
 
 @dataclass(slots=True, eq=False)
 class PartitionQueue:
-    """What waits for one partition, in order."""
+    """The records of one partition that are not acknowledged, in order."""
 
     topic: TopicPartitionCount
     partition: int
     rows: list[Row] = field(default_factory=list)
     size_bytes: int = BATCH_OVERHEAD_BYTES
     sealed: deque[tuple[list[Row], int]] = field(default_factory=deque)
-    """Batches that were cut and not sent: their records, and an upper bound of their bytes."""
+    """Batches that are cut and not sent: the records of each, and an upper bound of its bytes."""
     in_flight: SealedBatch | None = None
     next_sequence: int = 0
 
     def drop_unsent(self) -> int:
-        """Forget what waits; return how many bytes that were."""
+        """Forget the records that wait; return how many bytes they were."""
         dropped = self.size_bytes - BATCH_OVERHEAD_BYTES
         dropped += sum(size_bytes - BATCH_OVERHEAD_BYTES for _, size_bytes in self.sealed)
         self.rows, self.size_bytes = [], BATCH_OVERHEAD_BYTES
@@ -95,12 +95,13 @@ class PartitionQueue:
 
 
 class TopicWriter:
-    """Where the records of one topic go: by key as Kafka does, without a key in turns, batch by batch."""
+    """Chooses the partition for each record of one topic: by its key, as Kafka does; without a key the partitions take
+    turns, batch by batch."""
 
     __slots__ = ("_by_key", "keyless", "queues", "topic")
 
     def __init__(self, topic: TopicPartitionCount, *, first: float) -> None:
-        """`first` in [0, 1) chooses the partition where records without a key begin."""
+        """`first`, a number in [0, 1), chooses the partition where records without a key begin."""
         self.topic = topic
         self.queues = [PartitionQueue(topic, partition) for partition in range(topic.partition_count)]
         self.keyless = int(first * topic.partition_count)
@@ -120,7 +121,7 @@ class TopicWriter:
             return self.queues[self.keyless]
         queue = self._by_key.get(key)
         if queue is None:
-            # Keys repeat, and the hash takes longer in Python than everything else a send does.
+            # Keys repeat, and in Python the hash takes longer than everything else in a send.
             if len(self._by_key) >= _KNOWN_KEYS_MAX:
                 self._by_key.clear()
             queue = self._by_key[key] = self.queues[partition_for(key, len(self.queues))]
@@ -128,26 +129,28 @@ class TopicWriter:
 
 
 class Accumulator:
-    """Every record that was taken and is not yet acknowledged."""
+    """All records that were taken and are not acknowledged yet."""
 
     def __init__(self, batch_format: BatchFormat) -> None:
         self._format = batch_format
         self.writers: dict[str, TopicWriter] = {}
-        """Where the records of a topic go whose partitions are known."""
-        # Dictionaries as ordered sets: among ten thousand partitions, only those with something to do are looked at.
+        """The writer of each topic whose partitions are known."""
+        # These dictionaries are ordered sets: among ten thousand partitions, only those with something to do are
+        # visited.
         self._open: dict[PartitionQueue, TopicWriter] = {}
         self.ready: dict[PartitionQueue, None] = {}
         """Partitions with a batch that can be sent now."""
         self._sent: dict[PartitionQueue, None] = {}
         self.buffered_bytes = 0
-        """Upper bound of what the records that wait or are on their way take on the wire."""
+        """Upper bound of the bytes that the records that wait or are in flight take on the wire."""
 
     def learn(self, topic: TopicPartitionCount, *, first: float) -> None:
         """Take records for this topic from now on."""
         self.writers[topic.name] = TopicWriter(topic, first=first)
 
     def forget(self, *topics: str) -> None:
-        """Ask for the topics' partitions anew before the next record: they may have been deleted or created again."""
+        """Forget the partitions of these topics, which may have been deleted or created again: they are asked for
+        before the next record."""
         for topic in topics:
             self.writers.pop(topic, None)
 
@@ -167,7 +170,7 @@ class Accumulator:
             size += headers_bytes_max(headers)
         queue = writer.queue_for(key, partition)
         has_sealed = False
-        # What fits beside others cannot be too large.
+        # A record that fits beside others cannot be too large.
         if not queue.rows or queue.size_bytes + size > batch_format.batch_bytes:
             if size + BATCH_OVERHEAD_BYTES > batch_format.record_bytes_max:
                 raise _too_large(size, batch_format.record_bytes_max)
@@ -189,11 +192,11 @@ class Accumulator:
         self._open.clear()
 
     def fits_one_request(self, bytes_max: int) -> bool:
-        """Whether everything that was not sent is cut, one batch for each partition, and no larger than this."""
+        """Return whether everything that was not sent is cut into one batch per partition, and no larger than this."""
         if self._open:
             return False
         size_bytes = 0
-        # Where nothing was sent yet, as in most transactions, only those can wait that can send.
+        # Where nothing was sent yet, as in most transactions, every partition with a cut batch can send.
         for queue in self._with_sealed() if self._sent else self.ready:
             if len(queue.sealed) > 1:
                 return False
@@ -230,30 +233,30 @@ class Accumulator:
         return taken
 
     def settle(self, batch: SealedBatch) -> None:
-        """Let go of a batch that is in the log, or never will be; its partition can go on."""
+        """Forget a batch that is in the log or never will be; its partition can go on."""
         batch.queue.in_flight = None
         self.buffered_bytes -= batch.size_bytes - BATCH_OVERHEAD_BYTES
         if batch.queue.sealed:
             self.ready[batch.queue] = None
 
     def take_back_sequence(self, batch: SealedBatch, identity: Identity | None) -> None:
-        """Use the sequence numbers of a batch again that certainly is not in the log, so that no gap is left.
+        """Use the sequence numbers of this batch again, which certainly is not in the log, so that no gap is left.
 
-        Nothing is to be done where the producer got another identity since, which begins at 0 anyway.
+        Where the producer got another identity since, there is nothing to do: that one begins at 0 anyway.
         """
         if batch.identity == identity:
             batch.queue.next_sequence = batch.base_sequence
 
     def drop_unsent(self) -> None:
-        """Forget what waits; what is on its way stays."""
+        """Forget the records that wait; batches in flight stay."""
         for queue in [*self._open, *self._with_sealed()]:
             self.buffered_bytes -= queue.drop_unsent()
         self._open.clear()
         self.ready.clear()
 
     def drop(self) -> None:
-        """Forget everything that waits or is on its way."""
-        # After a commit nothing waits, so that each partition is looked at once.
+        """Forget everything that waits or is in flight."""
+        # After a commit nothing waits, so that each partition is visited once.
         if self._open or self.ready:
             self.drop_unsent()
         for queue in self._sent:
@@ -268,11 +271,12 @@ class Accumulator:
         for queue in sent:
             queue.next_sequence = 0
             if queue.in_flight is not None:
-                # What is still on its way keeps the stamp it has, and its partition waits for it.
+                # A batch in flight keeps its stamp, and its partition waits for it.
                 self._sent[queue] = None
 
     def last_sequences(self) -> list[txn.LastSequence]:
-        """Return what was sent last to each partition under this identity, for the server to check a commit against."""
+        """Return the last sequence that was sent to each partition under this identity, so that the server can check a
+        commit against it."""
         return [
             txn.LastSequence(
                 topic=queue.topic.name,
@@ -284,17 +288,17 @@ class Accumulator:
         ]
 
     def _with_sealed(self) -> list[PartitionQueue]:
-        """Each queue once: those that can send, and those that wait for an answer."""
+        """Return every queue with a cut batch once: those that can send, and those that wait for an answer."""
         ready = self.ready
         return [*ready, *[queue for queue in self._sent if queue.sealed and queue not in ready]]
 
     def _seal(self, opened: Iterable[tuple[PartitionQueue, TopicWriter]]) -> None:
-        """Cut the open batches of partitions, which the caller takes out of those that are open."""
+        """Cut the open batches of these partitions; the caller removes them from the open ones."""
         for queue, writer in opened:
             queue.sealed.append((queue.rows, queue.size_bytes))
             queue.rows, queue.size_bytes = [], BATCH_OVERHEAD_BYTES
             if queue.partition == writer.keyless:
-                # Records without a key move on to the next partition, once the batch they shared is cut.
+                # Records without a key move on to the next partition once the batch that they shared is cut.
                 writer.keyless = (queue.partition + 1) % len(writer.queues)
             if queue.in_flight is None:
                 self.ready[queue] = None

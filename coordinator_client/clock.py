@@ -1,4 +1,5 @@
-"""The one door of the client to time: everybody else takes `now_ms` as an argument, or this port."""
+"""Time. Everything else in the client takes `now_ms` as an argument, or this port, so that a test can decide the
+time."""
 
 from __future__ import annotations
 
@@ -10,18 +11,18 @@ T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """Time, and the only two ways to let it pass."""
+    """Tells the time, and is the only way to let it pass."""
 
     def wall_ms(self) -> int:
-        """Unix milliseconds: for timestamps of records only, because the clock may be set."""
+        """Return Unix milliseconds: only for timestamps of records, because the clock may be set."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since an arbitrary moment, never going back: for deadlines."""
+        """Return milliseconds since an arbitrary moment, which never go back: for deadlines."""
         ...
 
     def take(self, inbox: SimpleQueue[T], wait_ms: int) -> T | None:
-        """Return the oldest item, waiting up to `wait_ms` for one; None when the time is up."""
+        """Return the oldest item, waiting up to `wait_ms` for one; None if none came."""
         ...
 
     def pause(self, wait_ms: int) -> None:
@@ -42,7 +43,7 @@ class SystemClock:
 
     def take(self, inbox: SimpleQueue[T], wait_ms: int) -> T | None:
         if wait_ms <= 0 and inbox.empty():
-            # Most often; an exception for it costs several times as much.
+            # The usual case, where an exception would cost several times as much.
             return None
         try:
             return inbox.get(timeout=wait_ms / 1_000) if wait_ms > 0 else inbox.get_nowait()

@@ -42,7 +42,7 @@ _NAME_LENGTH_MAX: Final = 64
 
 
 class Surroundings(TypedDict, total=False):
-    """What a connection stands on; tests bring their own."""
+    """The ports that a connection stands on; tests bring their own."""
 
     open_transport: Callable[[str], Transport]
     look: Look | None
@@ -52,10 +52,10 @@ class Surroundings(TypedDict, total=False):
 
 
 class Connection:
-    """A server's address, the name this program gives itself, and the channel once it is needed.
+    """The address of a server, the name that this program gives itself, and the transport once one is needed.
 
-    May be shared by several producers and readers of one process, and closed once for all of them. It must not cross a
-    fork after its first use: the child is told so by `Misconfigured` and makes its own.
+    It may be shared by several producers and readers of one process, and is closed once for all of them. It must not
+    cross a fork after its first use: the child is told so by `Misconfigured` and makes its own.
     """
 
     def __init__(
@@ -89,9 +89,10 @@ class Connection:
         self.clock = surroundings.get("clock") or SystemClock()
         self.random_source = surroundings.get("random_source") or SystemRandomSource()
         self.answers = Answers(endpoint)
-        """What the log is told of this connection, by whoever uses it."""
+        """Writes to the application's log how the server answers; told by everything that uses this connection."""
         self.open_loop = surroundings.get("open_loop")
-        """Where consumers run; None = blocking ones in the loop thread of this process, others in their own loop."""
+        """Opens the loop on which consumers run. None = blocking ones use the loop thread of this process, the others
+        their own loop."""
         self._transport_name = transport
         self._open_transport = surroundings.get("open_transport")
         self._contact = self._no_contact(
@@ -113,14 +114,15 @@ class Connection:
 
     @property
     def transport(self) -> Transport:
-        """As `transport_on`, for whoever blocks its thread: a session has the loop thread of this process."""
+        """The transport for a caller that blocks its thread: a session then lives on the loop thread of this
+        process."""
         return self.transport_on(self.open_loop or background_loop)
 
     def transport_on(self, open_loop: Callable[[], Loop]) -> Transport:
-        """Return the transport, opened now if this is the first use in this process. A session lives on a loop that is
-        opened so: an application with a loop of its own needs no hop to another thread.
+        """Return the transport, opened now if this is the first use in this process.
 
-        Raises: Misconfigured after a fork, Rejected after `close`.
+        `open_loop` opens the loop on which a session lives: an application with a loop of its own needs no hop to
+        another thread. Raises: Misconfigured after a fork, Rejected after `close`.
         """
         transport = self._transports.get(open_loop)
         if transport is None:
@@ -152,7 +154,7 @@ class Connection:
         return SessionTransport(self.endpoint, open_loop, open_channel)
 
     def _no_contact(self, look: Look | None, patience_ms: int | None) -> FirstContact | None:
-        """Return what is known of the server at the beginning; None where nothing can be looked at beforehand."""
+        """Return the first contact that is to be made; None where the server cannot be looked at beforehand."""
         if look is None and self._open_transport is None:
             look = look_at(self.endpoint, self.clock)
         if look is None:
@@ -167,13 +169,13 @@ class Connection:
         )
 
     def _met(self, transport: Transport, open_loop: Callable[[], Loop]) -> Transport:
-        """Return the transport, behind the first contact as long as that was not made."""
+        """Return the transport, behind the first contact until that is made."""
         if self._contact is None or self._contact.is_made:
             return transport
         return ContactFirst(transport, self._contact, open_loop)
 
     def _contact_made(self) -> None:
-        """Take the first contact out of the way of every later request."""
+        """Remove the first contact from the path of every later request."""
         with self._lock:
             for open_loop, known in self._transports.items():
                 if isinstance(known, ContactFirst):
@@ -182,11 +184,11 @@ class Connection:
 
     @property
     def is_of_a_parent(self) -> bool:
-        """Whether it was opened before this process was forked, and so is of no use here."""
+        """Whether this process was forked after the connection was opened, so that it is of no use here."""
         return self._opened_by not in (0, THIS_PROCESS.process_id)
 
     def header(self, request_id: bytes = b"") -> RequestHeader:
-        """Return the header of a request from here; only requests that change something need an id."""
+        """Return the header of a request; only requests that change something need an id."""
         return RequestHeader(client_id=self.client_id, request_id=request_id)
 
     def ask(
@@ -199,7 +201,7 @@ class Connection:
     ) -> ReplyT:
         """Send a request until it is answered for good, and return the successful reply.
 
-        `items` names the parts of the reply that can fail for themselves; the first one that did fails the call.
+        `items` returns the parts of the reply that can fail on their own; the first one that did fails the call.
         Raises: the TransactionError that the reply stands for; Retriable or OutcomeUnknown at the deadline.
         """
         now_ms = self.clock.monotonic_ms()
@@ -220,7 +222,7 @@ class Connection:
             now_ms = self.clock.monotonic_ms()
 
     def close(self) -> None:
-        """Let go of the channel; later calls are refused. A fork leaves its parent's channel alone."""
+        """Close the transports; later calls are refused. A fork leaves those of its parent alone."""
         is_ours = not self.is_of_a_parent
         self._is_closed = True
         transports, self._transports = dict.fromkeys(self._transports.values()), {}

@@ -1,7 +1,7 @@
-"""What a reader does with a batch that it cannot read: tell, or go on behind it and count.
+"""What a reader does with a batch that it cannot read: raise, or go on behind it and count.
 
-To skip is never the default: records are lost to whoever reads past them, and only their owner can say that this is
-better than to stand still.
+Skipping is never the default: records are lost to whoever reads past them, and only their owner can say that this is
+better than standing still.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ ON_CORRUPT_BATCH: Final = (RAISE, SKIP)
 
 @dataclass(slots=True)
 class Skipped:
-    """What was skipped so far because it cannot be read."""
+    """Counts what a reader has skipped so far because it cannot be read."""
 
     batches: int = 0
-    """Places in which a reader had to go on behind something that cannot be read."""
+    """How often the reader had to go on behind something that it cannot read."""
     offsets: int = 0
-    """Offsets that were passed over: of records, and of markers that lay among them."""
+    """How many offsets were passed over, of records and of markers among them."""
     last: CorruptBatch | None = None
-    """Why the last of them could not be read."""
+    """The error of the last place that was skipped."""
     on_skip: Callable[[CorruptBatch], None] = lambda _: None
-    """Told of each, for whoever wants more than a count."""
+    """Called with the error of each place that is skipped."""
 
     def add(self, error: CorruptBatch) -> None:
         """Count what the error is about."""
@@ -40,6 +40,6 @@ class Skipped:
 
 
 def check_on_corrupt_batch(value: str) -> None:
-    """Raises: Misconfigured where it is none of the values there are."""
+    """Check a value of the option. Raises: Misconfigured where there is no such value."""
     if value not in ON_CORRUPT_BATCH:
         raise wrong_setting("on_corrupt_batch", value, f"must be one of {', '.join(ON_CORRUPT_BATCH)}")

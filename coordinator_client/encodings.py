@@ -48,19 +48,20 @@ HEADER_OVERHEAD_BYTES: Final = 24
 """Upper bound of what either encoding adds to the bytes of one header."""
 
 BATCH_OVERHEAD_BYTES: Final = 2_048
-"""Upper bound of what a batch has besides its records: our header, Arrow's description, its padding, and what a
+"""Upper bound of the bytes of a batch besides its records: our header, Arrow's description, its padding, and what a
 compression adds to bytes that it cannot make smaller."""
 
 _UNCOMPRESSED: Final = Compression.NONE
-"""By a name of its own: to find a member in its class takes 0.1 us, and this is done for every batch."""
+"""A member with a name of its own: finding it in its class takes 0.1 us, for every batch."""
 
 _ENCODINGS_ON_THE_WIRE: Final = tuple([log.Encoding.ValueType(each) for each in Encoding])
 _COMPRESSIONS_ON_THE_WIRE: Final = tuple([log.Compression.ValueType(each) for each in Compression])
-"""By our numbers, which are the same."""
+"""Indexed by our numbers, which are those of the wire."""
 
 
 class BatchStamp(Struct, frozen=True):
-    """What a batch gets when it is sent for the first time, and keeps over all retries. -1 = no producer."""
+    """What a batch is stamped with when it is sent for the first time, and keeps through all retries. -1 = no
+    producer."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
@@ -70,14 +71,14 @@ class BatchStamp(Struct, frozen=True):
 
 def headers_bytes_max(headers: Headers) -> int:
     """Return an upper bound of what the headers of a record add to the payload, before compression."""
-    # A character takes at most four bytes in UTF-8, three of those that Python counts as one in most texts.
+    # A character takes at most four bytes in UTF-8.
     return sum(HEADER_OVERHEAD_BYTES + 4 * len(name) + (len(content) if content else 0) for name, content in headers)
 
 
 def write_batch(
     batch: log.RecordBatch, rows: Sequence[Row], *, encoding: Encoding, compression: Compression, stamp: BatchStamp
 ) -> None:
-    """Fill an empty batch as it goes over the wire, checksum included.
+    """Fill an empty batch message, checksum included.
 
     Raises: ImportError where Arrow is asked for and not installed.
     """
@@ -86,10 +87,10 @@ def write_batch(
         payload = pack(payload, compression)
         batch.compression = _COMPRESSIONS_ON_THE_WIRE[compression]
     record_count, first_ms = len(rows), rows[0][2]
-    # The wire asks for the first and the largest; a first one that is the largest is both.
+    # The wire has the first timestamp and the largest; for a single record they are the same.
     newest_ms = first_ms if record_count == 1 else max([row[2] for row in rows])
     producer_id, producer_epoch, base_sequence = stamp.producer_id, stamp.producer_epoch, stamp.base_sequence
-    # Packed here, without a header that would be made for nothing else.
+    # Packed directly, because a header object would be made for nothing else.
     covered = pack_covered(
         compression | stamp.is_transactional << TRANSACTIONAL_BIT,
         record_count - 1,
@@ -103,7 +104,7 @@ def write_batch(
         FORMAT_VERSION,
         0,
     )
-    # Field by field, and in the request where it stays: half the price of keywords and copies.
+    # Set field by field, in the request where it stays: half the price of keywords and copies.
     batch.record_count = record_count
     batch.base_timestamp_ms = first_ms
     batch.max_timestamp_ms = newest_ms
@@ -118,7 +119,7 @@ def write_batch(
 
 
 def header_of(batch: log.RecordBatch) -> BatchHeader:
-    """Return the header of a batch as the wire carries it, unchecked but of known kinds.
+    """Return the header that a batch message carries, unchecked but of known kinds.
 
     Raises: Refused where encoding or compression has a number this version does not know.
     """
@@ -139,7 +140,7 @@ def header_of(batch: log.RecordBatch) -> BatchHeader:
 
 
 def marker_of(batch: log.RecordBatch) -> Marker | None:
-    """Return the marker of a control batch, None of any other."""
+    """Return the marker of a control batch; None for any other batch."""
     if not batch.is_control:
         return None
     return Marker(
@@ -153,9 +154,9 @@ def marker_of(batch: log.RecordBatch) -> Marker | None:
 
 
 def checked_header(batch: log.RecordBatch, payload: Payload, where: str) -> BatchHeader:
-    """Return the header of a fetched batch, after its checksum was found right. `batch` may lack the payload.
+    """Return the header of a fetched batch whose checksum is right. `batch` may lack the payload.
 
-    Raises: Rejected (CORRUPT_MESSAGE and kin) that says where the batch stands and what is wrong.
+    Raises: Rejected (CORRUPT_MESSAGE and the like) that says where the batch lies and what is wrong.
     """
     try:
         header = header_of(batch)
@@ -204,7 +205,7 @@ def encode_records(rows: Sequence[Row]) -> bytes:
     message = log.Records()
     add = message.records.add
     for key, value, timestamp_ms, headers in rows:
-        # Field by field: by keywords it takes nearly twice as long.
+        # Set field by field: keywords take nearly twice as long.
         record = add()
         if key is not None:
             record.key = key
@@ -223,8 +224,8 @@ def decode_records(payload: Payload, where: str) -> list[Row]:
         message.ParseFromString(bytes(payload))
     except DecodeError as error:
         raise corrupt(f"{where}: its payload is no Records message ({error})") from None
-    # Whether a field is there costs as much to ask as the field itself, and only matters where it is empty: twice as
-    # fast.
+    # Asking whether a field is there costs as much as reading it, and only matters where it is empty: so this is twice
+    # as fast.
     return [
         (
             record.key or (b"" if record.HasField("key") else None),
@@ -252,7 +253,7 @@ def _decode_arrow(payload: Payload, where: str) -> list[Row]:
     return arrow_rows(decode_arrow(payload, where))
 
 
-# Arrow is imported by the first batch that needs it: a producer of plain records neither has nor loads it.
+# Arrow is imported by the first batch that needs it: a producer of plain records neither needs nor loads it.
 _ENCODERS: Final[MappingProxyType[Encoding, Callable[[Sequence[Row]], bytes]]] = MappingProxyType(
     {Encoding.RECORDS_V1: encode_records, Encoding.ARROW_V1: _encode_arrow}
 )

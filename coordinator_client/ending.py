@@ -137,7 +137,8 @@ class TransactionEnd:
             progress.prepared = Identity(end.ongoing_producer_id, end.ongoing_producer_epoch)
             progress.step(_S.PREPARED)
             return
-        # Whatever is wrong, and even if it was prepared and the answer is lost: nobody has noted it, so it is aborted.
+        # Whatever went wrong, and even if it was prepared and the answer was lost: nobody has noted it, so it is
+        # aborted.
         progress.note_failure(rules.send_failure(end, is_transactional=True))
         if end.error_class is ErrorClass.FENCED:
             progress.close_because(end)
@@ -178,7 +179,8 @@ class TransactionEnd:
             progress.sender.waiting.forget(*{batch.topic for batch in ending.request.batches})
         match rules.after_commit(error.error_class):
             case AfterEnd.ABORT | AfterEnd.RENEW if progress.prepared is not None and not rules.is_over(error):
-                # It was decided to commit it, and it can be. So this is a defect of somebody, and no reason to abort.
+                # The owner decided to commit it, and it can be committed. So this is somebody's defect, and no reason
+                # to abort.
                 progress.step(_S.PREPARED)
                 progress.finish(error)
             case AfterEnd.ABORT:

@@ -1,8 +1,8 @@
-"""What users of the SDK can catch: one exception per action that helps, decided by the class in the server's reply.
+"""The exceptions of the SDK: one for each action that helps, chosen by the class in the server's reply.
 
-A code says what happened, in Kafka's numbers; the class says what to do, and it comes with the reply, so a code this
-client has never heard of is treated by its class. Retriable errors are handled inside: one reaches a user only when
-the deadline of the call has passed.
+A code says what happened, in Kafka's numbers. The class says what to do, and it comes with the reply, so a code that
+this client has never heard of is treated by its class. Retriable errors are handled inside: one reaches a user only
+when the deadline of the call has passed.
 
 Source: design 6; spec ecosystem 1; KIP-588, KIP-691, KIP-1050.
 """
@@ -21,7 +21,7 @@ class TransactionError(Exception):
     """Base of everything the SDK raises about a request: what happened, and what the caller can do."""
 
     action: str = "Read the reason; it says what to change."
-    """What the caller can do; one sentence per class, more precise where more is known."""
+    """What the caller can do. One sentence per class, replaced by a more precise one where more is known."""
 
     def __init__(self, code: int, error_class: ErrorClass, reason: str) -> None:
         super().__init__(code, error_class, reason)
@@ -30,7 +30,7 @@ class TransactionError(Exception):
         self.error_class: ErrorClass = error_class
         """The one action that helps, as the server decided it."""
         self.reason: str = reason
-        """What happened, for people."""
+        """What happened, in words."""
         self.may_have_committed: bool = False
         """True where a commit was sent and its answer is not known: then nobody may claim that nothing happened."""
         self.lost_attempts: int = 0
@@ -54,8 +54,8 @@ class Recoverable(TransactionError):
 
 
 class Fenced(TransactionError):
-    """A newer producer with the same transactional id runs. This one is closed, and nothing it sends counts any
-    more."""
+    """A newer producer with the same transactional id is running. This one is closed, and nothing that it sends counts
+    any more."""
 
     action = "Stop this process: a newer one owns the transactional id."
 
@@ -142,7 +142,7 @@ class Unreachable(Retriable):
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The transport has no answer for a request: what the status was, by its gRPC name, and what it said."""
+    """Why a request has no answer: the status under its gRPC name, and the details that came with it."""
 
     status: str
     detail: str
@@ -158,7 +158,7 @@ class Loss:
 
 
 class Verdict(Protocol):
-    """The fields by which every reply, and every item of a reply, says how it went."""
+    """The fields in which every reply, and every item of a reply, says whether it succeeded."""
 
     @property
     def error_code(self) -> int: ...
@@ -183,14 +183,15 @@ _BY_CLASS: Final = MappingProxyType(
 )
 
 ABORTED_BY_SERVER: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
-"""With class RECOVER or ABORT: the server aborted the transaction, at its timeout say. This client speaks version 2, so
-it need not initialise: its abort is answered with the identity to go on with, unless a newer producer came since."""
+"""With these codes and the class RECOVER or ABORT, the server has aborted the transaction, for example at its timeout.
+This client speaks version 2, so it need not initialise: its abort is answered with the identity to go on with, unless a
+newer producer came since."""
 
 NOTHING_CHANGED: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH})
 """After these the server has certainly not carried the request out."""
 
 PASSING: Final = NOTHING_CHANGED | {ErrorClass.UNKNOWN_OUTCOME}
-"""These are retried; they reach whoever asked only at the deadline."""
+"""After these the call is tried again; they reach the caller only at its deadline."""
 
 _CLASSES: Final = frozenset(ErrorClass)
 _CODES: Final = frozenset(ErrorCode)
@@ -218,10 +219,10 @@ def known_code(code: int) -> int:
 
 
 def class_of(method: Method, verdict: Verdict) -> ErrorClass:
-    """Return what to do about a reply; `ErrorClass.NONE` = it succeeded.
+    """Return the class of a reply; `ErrorClass.NONE` = it succeeded.
 
-    The class in the reply decides. A class this client does not know is replaced by its own table's answer for the
-    code, and a failure code that came without any class likewise: it must not be taken for a success.
+    The class in the reply decides. A class that this client does not know is replaced by its own table's class for the
+    code, and so is a failure code that came without a class: it must not be taken for a success.
     """
     code = verdict.error_code
     if not code:
@@ -233,17 +234,18 @@ def class_of(method: Method, verdict: Verdict) -> ErrorClass:
 
 
 def first_failed(reply: Verdict, items: Iterable[Verdict]) -> Verdict:
-    """Return what decides about a reply with items: itself if it failed, else its first failed item, else itself."""
+    """Return the part that decides about a reply with items: the reply itself if it failed, else its first failed item,
+    else the reply."""
     return reply if reply.error_code else next((item for item in items if item.error_code), reply)
 
 
 def failure(code: int, error_class: ErrorClass, reason: str) -> TransactionError:
-    """Return the exception for a class that is a failure."""
+    """Return the exception for a code and a class."""
     return _BY_CLASS[error_class](code, error_class, reason)
 
 
 def failure_of(method: Method, verdict: Verdict) -> TransactionError | None:
-    """Return the exception a reply stands for, or None where it succeeded."""
+    """Return the exception that a reply stands for; None where it succeeded."""
     if not verdict.error_code:
         return None
     what = class_of(method, verdict)
@@ -255,7 +257,7 @@ def failure_of(method: Method, verdict: Verdict) -> TransactionError | None:
 
 
 def definite_failure(method: Method, loss: Loss) -> TransactionError | None:
-    """Return the exception of a status that says the request was not carried out, or None where that is not known."""
+    """Return the exception for a status that says that the request was not carried out; None where nobody knows."""
     found = _DEFINITE_STATUS.get(loss.status)
     if found is None:
         return None

@@ -1,7 +1,7 @@
-"""One Fetch that is on its way while the answer before it is worked on: server and reader then work at the same time,
-and not in turns.
+"""Sends the next Fetch while the answer to the last one is being worked on, so that server and reader work at the same
+time instead of in turns.
 
-It is a shortcut and nothing else. An answer that did not come, or says that something failed, is forgotten, and the
+It is a shortcut and nothing else. An answer that did not come, or that says that something failed, is dropped, and the
 reader asks in the ordinary way, with all of its retries.
 """
 
@@ -18,7 +18,7 @@ from coordinator_client.transport import Call
 
 
 class FetchAhead:
-    """See the module. Used by one thread; at most one request is under way."""
+    """One Fetch that was sent ahead, for one thread."""
 
     def __init__(self, connection: Connection, *, timeout_ms: int) -> None:
         self._connection = connection
@@ -28,7 +28,7 @@ class FetchAhead:
         self._inbox: SimpleQueue[FetchReply | Loss] = SimpleQueue()
 
     def start(self, request: log.FetchRequest) -> None:
-        """Send what will be asked next. The one before must have been taken or cancelled."""
+        """Send the Fetch that will be asked for next. The one before must have been taken or cancelled."""
         assert self._request is None, "one at a time"
         self._request, self._inbox = request, SimpleQueue()
         self._call = self._connection.transport.start(
@@ -36,7 +36,7 @@ class FetchAhead:
         )
 
     def take(self, request: log.FetchRequest) -> FetchReply | None:
-        """Wait for the answer to this request, if it was sent ahead. None: ask for it."""
+        """Return the answer to this request if it was sent ahead, waiting for it; None: ask for it."""
         if self._request != request:
             self.cancel()
             return None
@@ -45,7 +45,7 @@ class FetchAhead:
         return answer if isinstance(answer, FetchReply) and not answer.error_code else None
 
     def cancel(self) -> None:
-        """Nobody wants the answer any more."""
+        """Give up the Fetch that was sent ahead."""
         self._request = None
         call, self._call = self._call, None
         if call is not None:

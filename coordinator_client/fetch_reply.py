@@ -1,7 +1,8 @@
-"""Answers to Fetch as they are read: small fields as messages, payloads where they lie in the bytes that came.
+"""Answers to Fetch, parsed without copying payloads: small fields become messages, payloads stay where they lie in the
+bytes that came.
 
-Protobuf would copy every payload twice, out of the answer and out of the message. A view of it costs nothing, and keeps
-its whole answer in memory: who keeps payloads for long copies those that he keeps.
+Protobuf would copy every payload twice, out of the answer and out of the message. A view costs nothing, but keeps its
+whole answer in memory: whoever keeps payloads for long makes copies of those.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ _PAYLOAD: Final = bytes_field(log.RecordBatch.PAYLOAD_FIELD_NUMBER)
 
 
 class WireBatch(Struct, frozen=True):
-    """A batch that came and was not looked into."""
+    """A batch as it came, unverified."""
 
     fields: log.RecordBatch
     """All but the payload."""
     payload: Payload
 
     def kept(self) -> WireBatch:
-        """Return it with a payload of its own, that keeps nothing else in memory."""
+        """Return a copy with a payload of its own, which keeps nothing else in memory."""
         return WireBatch(self.fields, bytes(self.payload))
 
 
 class PartitionReply(Struct, frozen=True):
-    """What was found in one partition."""
+    """The part of an answer that is about one partition."""
 
     fields: log.FetchResult
     """All but the batches."""
@@ -45,7 +46,7 @@ class PartitionReply(Struct, frozen=True):
 
 @dataclass(slots=True)
 class FetchReply:
-    """A `FetchResponse`."""
+    """A parsed `FetchResponse`."""
 
     error_code: int = 0
     error_class: int = 0
@@ -55,7 +56,8 @@ class FetchReply:
 
 
 def parse_fetch_reply(body: bytes) -> FetchReply:
-    """Return the answer with views of `body`. Raises: DecodeError where the bytes are no FetchResponse."""
+    """Return the answer, with payloads that are views of `body`. Raises: DecodeError where the bytes are no
+    FetchResponse."""
     try:
         rest, results = split(body, 0, len(body), _RESULTS)
         fields = log.FetchResponse.FromString(rest)
@@ -78,6 +80,6 @@ def _partition(body: bytes, start: int, end: int) -> PartitionReply:
 
 def _batch(body: bytes, view: memoryview, start: int, end: int) -> WireBatch:
     rest, payloads = split(body, start, end, _PAYLOAD)
-    # Of a field that comes twice the last one counts.
+    # Where a field comes twice, the last one counts.
     payload_start, payload_end = payloads[-1] if payloads else (0, 0)
     return WireBatch(log.RecordBatch.FromString(rest), view[payload_start:payload_end])

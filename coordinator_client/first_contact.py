@@ -1,11 +1,11 @@
-"""The first connection of a client: made before anything is sent, so that a wrong address is told in two seconds and in
-words, and certainly nothing was done.
+"""Makes the first connection of a client before anything is sent, so that a wrong address is reported within two
+seconds and in words, and certainly nothing was done.
 
 A client that was connected once knows that there is a server, and tries until its deadline. One that never was knows
 nothing: the address may be wrong, the server may not run, another program may listen there. So before its first request
-it connects, greets as HTTP/2 does, and looks at what answers. It gives up after `wait_ms`, by default `GIVE_UP_MS`. One
-connection more per client is the price; gRPC by itself does not say what is wrong, nor whether a request was sent
-before it went wrong.
+it connects, greets as HTTP/2 does, and looks at what answers. It gives up after `wait_ms`, by default `GIVE_UP_MS`. The
+price is one more connection per client; gRPC by itself says neither what is wrong nor whether a request was sent before
+it went wrong.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from coordinator_client.methods import ReplyT, RequestT, Rpc
 from coordinator_client.transport import Call, Transport
 
 GIVE_UP_MS: Final = 1_500
-"""How long a client that does not wait looks for a server it has never reached: a refused connection is tried again
-meanwhile. Also how long a program that accepts has to answer, even where nothing is tried again."""
+"""How long a client looks by default for a server that it has never reached: a refused connection is tried again
+meanwhile. Also how long a program that accepts the connection has to answer, even where nothing is tried again."""
 
 _PAUSE_MS_FIRST: Final = 50
 _PAUSE_MS_MAX: Final = 500
 _NEVER_MS: Final = 2**62
 
 _SEARCH_GAP_MS_MAX: Final = 5_000
-"""Attempts that follow each other by this much at most look for the server in one search. Larger than the pauses
-between the attempts of a call."""
+"""Attempts with at most this much time between them belong to one search for the server. Longer than the pauses between
+the attempts of a call."""
 
 
 class Look(Protocol):
-    """Looks whether a server is there, once."""
+    """Looks once whether a server is there."""
 
     def now(self, timeout_ms: int) -> str | None:
-        """Return what is wrong, None where a server answered; takes at most this long."""
+        """Return what is wrong, or None where a server answered. Takes at most `timeout_ms`."""
         ...
 
     def soon(self, loop: Loop, timeout_ms: int, on_done: Callable[[str | None], None]) -> None:
-        """The same without waiting: `on_done` is called on the loop."""
+        """Look without blocking; `on_done` is called on the loop with what `now` would return."""
         ...
 
 
 class FirstContact:
-    """What one client knows of its server: nothing, until it was connected once."""
+    """Whether one client has ever reached its server, and how long it has been searching."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class FirstContact:
         answers: Answers,
         on_made: Callable[[], None],
     ) -> None:
-        """`on_made` is called once, from whatever thread it is."""
+        """`on_made` is called once, on any thread."""
         self.endpoint = endpoint
         self.look = look
         self.patience_ms = patience_ms
@@ -71,22 +71,25 @@ class FirstContact:
         self._on_made = on_made
 
     def make(self) -> None:
-        """A server answered."""
+        """Note that a server answered."""
         if not self.is_made:
             self.is_made = True
             self._answers.reached()
             self._on_made()
 
     def gives_up_ms(self, now_ms: int) -> int:
-        """Return when patience ends for an attempt that begins now. It is counted from the beginning of the search, of
-        which an attempt may be only a part: calls make several, and consumers begin new ones in the background."""
+        """Return when an attempt that begins now has to give up.
+
+        Patience is counted from the beginning of the search. An attempt may be only a part of that: calls make several,
+        and consumers begin new ones in the background.
+        """
         if self._search_began_ms is None or now_ms - self._searched_ms > _SEARCH_GAP_MS_MAX:
             self._search_began_ms = now_ms
         self._searched_ms = now_ms
         return _NEVER_MS if self.patience_ms is None else self._search_began_ms + self.patience_ms
 
     def seek(self, timeout_ms: int) -> str | None:
-        """Look until a server answers; return what is wrong where none does in time, or within the patience."""
+        """Look until a server answers. Return what is wrong where none does in time, or within the patience."""
         asked_ms = now_ms = self.clock.monotonic_ms()
         ends_ms, gives_up_ms = asked_ms + timeout_ms, self.gives_up_ms(asked_ms)
         look_until_ms = min(ends_ms, max(gives_up_ms, asked_ms + GIVE_UP_MS))
@@ -103,13 +106,14 @@ class FirstContact:
         return None
 
     def note(self, problem: str) -> None:
-        """A look failed. Whoever waits for the server is told; whoever does not gets an error soon."""
+        """Note that a look failed. A client that waits for its server writes it to the log; any other raises an error
+        soon."""
         self._searched_ms = self.clock.monotonic_ms()
         if self.patience_ms is None or self.patience_ms > GIVE_UP_MS:
             self._answers.waits(self._said(problem))
 
     def lost(self, problem: str, *, is_final: bool) -> Loss:
-        """Return what becomes of a request that was not sent."""
+        """Return the loss for a request that was not sent."""
         if is_final:
             self._search_began_ms = None
         return Loss("UNAVAILABLE", self._said(problem), is_unsent=True, is_never_connected=True, is_final=is_final)
@@ -119,7 +123,7 @@ class FirstContact:
 
 
 class _Waiting:
-    """A request that waits for the first contact, and is its own `Call`."""
+    """A request that waits for the first contact. It is also the `Call` that its caller holds."""
 
     def __init__(
         self,
@@ -139,17 +143,17 @@ class _Waiting:
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing was reported and nothing started."""
+        """Whether it was neither sent nor reported as lost."""
         return self._on_done is not None
 
     def start(self, now_ms: int) -> None:
-        """Send it now."""
+        """Send the request now."""
         if self._on_done is not None:
             self._on_done = None
             self._call = self._start(max(1, self.ends_ms - now_ms))
 
     def lose(self, loss: Loss) -> None:
-        """Report that it was not sent."""
+        """Report that the request was not sent."""
         on_done, self._on_done = self._on_done, None
         if on_done is not None:
             on_done(loss)
@@ -162,7 +166,8 @@ class _Waiting:
 
 
 class ContactFirst:
-    """A transport that makes the first contact before it sends anything; afterwards it stands aside."""
+    """A transport that makes the first contact before it sends anything. Afterwards the connection uses the inner
+    transport directly."""
 
     def __init__(self, transport: Transport, contact: FirstContact, open_loop: Callable[[], Loop]) -> None:
         self.transport = transport
@@ -217,12 +222,13 @@ class ContactFirst:
         self.transport.close()
 
     def release(self) -> None:
-        """Let go of the loop, and not of the transport. Not before the end: a request may be on its way to the loop."""
+        """Let go of the loop but not of the transport. Called at the very end, because a request may still be on its
+        way to the loop."""
         loop, self._loop = self._loop, None
         if loop is not None:
             loop.release()
 
-    # On the loop.
+    # Called on the loop.
 
     def _add(self, waiting: _Waiting) -> None:
         if self._contact.is_made:
@@ -252,7 +258,7 @@ class ContactFirst:
                 each.start(now_ms)
             return
         self._contact.note(problem)
-        # Whoever would have to give up during the pause is told now.
+        # Requests that would have to give up during the pause are reported now.
         next_ms = now_ms + self._pause_ms
         for each in self._waiting:
             if next_ms >= each.gives_up_ms:

@@ -1,5 +1,4 @@
-"""The requests of one producer or consumer that are on their way or wait for their next attempt; it knows neither clock
-nor socket.
+"""The requests of one producer or consumer that are in flight or wait for their next attempt; without clock or socket.
 
 A shell asks for the transmissions that are due, starts them, and brings the answers back. Every attempt has a number,
 so an answer that comes after its attempt was given up is recognised and dropped.
@@ -19,12 +18,12 @@ from coordinator_client.random_source import RandomSource
 from coordinator_client.retrying_call import RetryingCall
 
 ATTEMPT_GRACE_MS: Final = 1_000
-"""A transport reports a timeout itself; one that does not, or whose report an interrupt swallowed, counts as lost after
-this."""
+"""A transport reports a timeout itself. An attempt whose report is missing for this long, because the transport made
+none or an interrupt swallowed it, counts as lost."""
 
 
 class Transmission(Struct, frozen=True):
-    """One attempt for the shell to start now."""
+    """One attempt, to be started by the shell now."""
 
     flight: int
     attempt: int
@@ -34,20 +33,20 @@ class Transmission(Struct, frozen=True):
 
 
 _Flight: TypeAlias = tuple[RetryingCall[Any, Any], Callable[[Any, int], None]]
-"""A call, and whom its end is told."""
+"""A call, and the function that is called with its end."""
 
 
 class Flights:
-    """Running exchanges, by number."""
+    """The running calls by number."""
 
     def __init__(self, random_source: RandomSource) -> None:
         self._random_source = random_source
         self._flights: dict[int, _Flight] = {}
         self._started = 0
         self.answers: Answers | None = None
-        """Who is told of answers that are worth a line in the log."""
+        """Writes to the log what is worth a line there; None: nothing is."""
         self.cancelled: list[int] = []
-        """Those that were given up, and that the shell did not take yet."""
+        """The numbers of calls that were given up since the shell last asked."""
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -58,13 +57,14 @@ class Flights:
     def start(
         self, call: RetryingCall[RequestT, ReplyT], on_end: Callable[[ReplyT | TransactionError, int], None]
     ) -> int:
-        """Send it when it is due; `on_end` is called once with the final reply or failure, and the time."""
+        """Start a call, and return its number. `on_end` is called once with the final reply or failure, and the
+        time."""
         self._started += 1
         self._flights[self._started] = (call, on_end)
         return self._started
 
     def lose_overdue(self, now_ms: int) -> None:
-        """Take attempts for lost that should have been reported long ago. Call it before `transmissions`."""
+        """Count attempts as lost that should have been reported long ago. Call it before `transmissions`."""
         overdue = []
         for number, (call, _) in self._flights.items():
             if call.due_ms is None and now_ms >= call.attempt_ends_ms + ATTEMPT_GRACE_MS:
@@ -82,7 +82,7 @@ class Flights:
         return due
 
     def on_answer(self, number: int, attempt: int, answer: Reply | Loss, now_ms: int) -> None:
-        """Take what became of an attempt; an answer to an attempt that was given up is dropped."""
+        """Receive the answer to an attempt, or its loss. One whose attempt was given up is dropped."""
         flight = self._flights.get(number)
         if flight is None:
             return
@@ -98,23 +98,23 @@ class Flights:
             on_end(end, now_ms)
 
     def cancel(self, number: int | None) -> None:
-        """Give one up, if it is still in flight; the server may carry it out all the same. None: there is nothing to
-        give up."""
+        """Give a call up, if it is in flight; the server may carry it out all the same. None: nothing."""
         if number is not None and self._flights.pop(number, None) is not None:
             self.cancelled.append(number)
 
     def cancel_all(self) -> None:
-        """Give up everything; the server may carry it out all the same."""
+        """Give up all calls; the server may carry them out all the same."""
         self.cancelled += self._flights
         self._flights.clear()
 
     def take_cancelled(self) -> list[int]:
-        """Return the flights that were given up since the last call, so that the shell stops waiting for them."""
+        """Return the numbers of the calls that were given up since the last time, so that the shell stops waiting for
+        them."""
         cancelled, self.cancelled = self.cancelled, []
         return cancelled
 
     def wake_ms(self) -> int | None:
-        """When to ask for transmissions again at the latest; None while nothing is on its way."""
+        """Return when to ask for transmissions again at the latest; None while nothing is in flight."""
         earliest_ms: int | None = None
         for call, _ in self._flights.values():
             due_ms = call.due_ms

@@ -1,7 +1,7 @@
-"""The part of administration that is about groups: who is in them, where they read, and where they shall go on.
+"""The administration of groups: who their members are, where they read, and where they should go on.
 
-Everything told here was durable when it was told. A question to several parts of the server is several questions: the
-group may have moved in between.
+Whatever is returned here was durable. A call that asks several parts of the server makes several requests: the group
+may have moved in between.
 
 Source: spec groups 3.12, 4.3, 4.6, 4.8; spec ecosystem 8, rows 1, 30 and 31; KIP-122, KIP-496.
 """
@@ -58,7 +58,7 @@ from coordinator_protocol.errors import ErrorCode, Method, Refused
 from coordinator_protocol.names import check_group_id
 
 _COUNTED_AT_ONCE_MAX: Final = 400
-"""Partitions in one question: about as many as the server counts before it lets others have their turn."""
+"""Partitions in one request: about as many as the server counts before it lets others have their turn."""
 
 
 class GroupCalls:
@@ -68,7 +68,7 @@ class GroupCalls:
         self._connection = connection
         self._deadlines = deadlines
 
-    # Who is there
+    # Groups and their members
 
     def list_groups(self, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
         """Return the groups whose state is one of `states` and whose type one of `types`, by id; what is not given
@@ -117,11 +117,11 @@ class GroupCalls:
             if error.code != ErrorCode.GROUP_ID_NOT_FOUND or not error.lost_attempts:
                 raise
 
-    # Where they read
+    # Where groups read
 
     def group_offsets(self, group_id: str) -> list[GroupOffset]:
-        """Return what a group has committed, and what waits for transactions, by partition. Empty for a group that is
-        not there."""
+        """Return by partition what a group has committed, and what waits for transactions. Empty for a group that does
+        not exist."""
         _check_group(group_id, Method.OFFSET_FETCH)
         offsets = {found.partition: found for found in self._fetch_offsets(group_id, require_stable=False)}
         for found in self._fetch_offsets(group_id, require_stable=True):
@@ -138,7 +138,7 @@ class GroupCalls:
         )
 
         def verdicts(reply: group.OffsetFetchResponse) -> Iterable[Verdict]:
-            # That an offset waits is what is asked here, and no reason to wait for it.
+            # An offset that waits is what is asked for here, and no reason to wait for it.
             offsets = [each for found in reply.groups for each in found.offsets]
             return [*reply.groups, *_without(offsets, ErrorCode.UNSTABLE_OFFSET_COMMIT)]
 
@@ -146,15 +146,17 @@ class GroupCalls:
         return [group_offset(found) for found in reply.groups[0].offsets]
 
     def group_lag(self, group_id: str) -> list[GroupLag]:
-        """Return `group_offsets`, and how many records each partition has behind what is committed."""
+        """Return `group_offsets`, each with the number of records behind the committed offset."""
         offsets = self.group_offsets(group_id)
         starts = {each.partition: each.committed.offset for each in offsets if each.committed is not None}
         counts = self.count_records(starts)
         return [GroupLag(offset=each, lag=counts.get(each.partition)) for each in offsets]
 
     def count_records(self, start_offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, RecordCount]:
-        """Return how many records lie from each offset on; partitions that do not exist are left out. A long count
-        takes several questions, and then goes up to where the log ended at the last of them."""
+        """Return how many records lie behind each offset; partitions that do not exist are left out.
+
+        A long count takes several requests, and ends where the log ended at the last of them.
+        """
         counts: dict[TopicPartition, RecordCount] = {}
         missing = dict(start_offsets)
         while missing:
@@ -179,7 +181,7 @@ class GroupCalls:
                     missing[name] = result.next_offset
         return counts
 
-    # Where they shall go on
+    # Where groups go on
 
     def plan_offset_resets(self, group_id: str, resets: Mapping[TopicPartition, OffsetReset]) -> list[PlannedOffset]:
         """Return where the group would go on in each partition; nothing is changed.
@@ -222,7 +224,8 @@ class GroupCalls:
         return found
 
     def _offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """First offsets at times, of committed records; partitions without a record that new are left out."""
+        """Return the first offset at each time, of committed records; partitions without a record that new are left
+        out."""
         if not times_ms:
             return {}
         request = log.ListOffsetsRequest(
@@ -237,10 +240,10 @@ class GroupCalls:
         return {name: result.offset for name, result in found if result.offset >= 0}
 
     def alter_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
-        """Let a group without members go on at these offsets; durable when this returns. It is made where it is not
-        there. An offset of a transaction that is still open does not replace these when it commits.
+        """Let a group without members go on at these offsets; durable when this returns. The group is created where it
+        does not exist. An offset in a transaction that is still open does not replace these when it commits.
 
-        Raises: Rejected (NON_EMPTY_GROUP; UNKNOWN_TOPIC_OR_PARTITION). Partitions that were not refused are done.
+        Raises: Rejected (NON_EMPTY_GROUP; UNKNOWN_TOPIC_OR_PARTITION). Partitions that were not refused are changed.
         """
         _check_group(group_id, Method.OFFSET_COMMIT)
         request = group.OffsetCommitRequest(header=self._mutation(), group_id=group_id)
@@ -260,10 +263,10 @@ class GroupCalls:
             raise
 
     def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what a group has committed in these partitions, and what waits there for transactions.
+        """Delete what a group has committed in these partitions, and what waits there for transactions.
 
         Raises: Rejected (GROUP_SUBSCRIBED_TO_TOPIC, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND). Partitions that were not
-        refused are done.
+        refused are deleted.
         """
         _check_group(group_id, Method.OFFSET_DELETE)
         request = group.OffsetDeleteRequest(
@@ -283,8 +286,8 @@ class GroupCalls:
     def alter_group_configs(
         self, group_id: str, set_to: Mapping[str, int], *, unset: Sequence[str] = (), validate_only: bool = False
     ) -> None:
-        """Change settings of one group, which need not be there yet; those in `unset` follow the server's again. Its
-        members take them up with their next heartbeats.
+        """Change settings of one group, which need not exist yet; those in `unset` follow the server's again. Members
+        learn of them with their next heartbeats.
 
         Raises: Misconfigured (INVALID_CONFIG); then nothing was changed.
         """
@@ -303,7 +306,7 @@ class GroupCalls:
 
 
 def _added(known: RecordCount | None, result: log.CountResult) -> RecordCount:
-    """The count so far and what lies behind it."""
+    """Return the count so far plus what lies behind it."""
     return RecordCount(
         to_last_stable_offset=result.committed_records + (known.to_last_stable_offset if known else 0),
         to_high_watermark=result.records + (known.to_high_watermark if known else 0),

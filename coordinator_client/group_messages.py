@@ -1,4 +1,4 @@
-"""Between the messages about groups and what an administrator is told."""
+"""Translates between messages about groups and the values that an administrator gets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from coordinator_protocol.errors import Refused
 
 
 def described_consumer(found: group.ConsumerGroupDescription) -> GroupDescription:
-    """A consumer group."""
+    """Return the description of a consumer group."""
     return GroupDescription(
         group_id=found.group_id,
         group_type=CONSUMER,
@@ -52,7 +52,8 @@ def described_consumer(found: group.ConsumerGroupDescription) -> GroupDescriptio
 
 
 def described_classic(found: group.GroupDescription) -> GroupDescription:
-    """A classic group. What its members brought and got are bytes of their own, which consumers are known to write."""
+    """Return the description of a classic group. The metadata and assignments of its members are opaque bytes; only
+    those of consumers have a format that is known here."""
     is_of_consumers = found.protocol_type == PROTOCOL_TYPE
     return GroupDescription(
         group_id=found.group_id,
@@ -83,7 +84,7 @@ def described_classic(found: group.GroupDescription) -> GroupDescription:
 
 
 def group_offset(found: group.FetchedOffset) -> GroupOffset:
-    """An offset of a group, or what it waits for."""
+    """Return an offset of a group, or the transactions that it waits for."""
     is_committed = found.committed_offset >= 0 and not found.error_code
     return GroupOffset(
         partition=TopicPartition(found.topic, found.partition),
@@ -99,7 +100,7 @@ def group_offset(found: group.FetchedOffset) -> GroupOffset:
 
 
 def topic_partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartitions]:
-    """Partitions by topic, each once."""
+    """Return the partitions grouped by topic, each once."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(set(partitions)):
         by_topic.setdefault(topic, []).append(partition)
@@ -111,7 +112,7 @@ def _partitions(topics: Iterable[TopicPartitions]) -> tuple[TopicPartition, ...]
 
 
 def _subscribed(metadata: bytes) -> tuple[str, ...]:
-    # A client that writes something else there is still a member to be shown.
+    # A member that writes something else there is shown all the same.
     try:
         return tuple(sorted(subscribed_topics(metadata))) if metadata else ()
     except Refused:

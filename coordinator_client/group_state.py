@@ -1,4 +1,4 @@
-"""What an administrator is told about groups, as frozen values."""
+"""Frozen values that describe groups to an administrator."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ EMPTY = "Empty"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupListing:
-    """A group in a list."""
+    """One group, as `Admin.list_groups` returns it."""
 
     group_id: str
     group_type: str
-    """classic or consumer."""
+    """`classic` or `consumer`."""
     state: str
     protocol_type: str
-    """What its members speak, for consumers "consumer"; empty for a group that only has offsets."""
+    """The protocol of its members, "consumer" for consumers; empty for a group that only has offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,26 +29,26 @@ class GroupMember:
 
     member_id: str
     instance_id: str | None
-    """Name of a static member."""
+    """The name of a static member; None for a dynamic one."""
     rack_id: str | None
     client_id: str
     client_host: str
     epoch: int | None
-    """Epoch that it has reached; None in a classic group, whose members share the generation."""
+    """The epoch that it has reached; None in a classic group, whose members share the generation."""
     subscribed_topic_names: tuple[str, ...]
     """Empty in a classic group while it rebalances."""
     subscribed_topic_regex: str | None
     assignment: tuple[TopicPartition, ...]
     """Empty in a classic group while it rebalances, and where its members are no consumers."""
     target_assignment: tuple[TopicPartition, ...] | None
-    """What it gets once everybody has given up what he must; None in a classic group."""
+    """What it will get once the others have given up what they must; None in a classic group."""
     is_classic: bool
-    """It speaks the classic protocol, in a group of either type."""
+    """Whether it speaks the classic protocol, in a group of either type."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """A group in full."""
+    """Everything the coordinator knows of one group."""
 
     group_id: str
     group_type: str
@@ -67,7 +67,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingOffset:
-    """An offset that is committed when its transaction commits, and the transaction that is waited for."""
+    """An offset that is committed if its transaction commits, and that transaction."""
 
     transactional_id: str
     producer_id: int
@@ -80,11 +80,11 @@ class GroupOffset:
 
     partition: TopicPartition
     committed: OffsetAndMetadata | None
-    """None: nothing yet, a transaction holds the first offset."""
+    """None where nothing is committed yet, and a transaction holds the first offset."""
     commit_timestamp_ms: int | None
     """Unix milliseconds."""
     pending: tuple[PendingOffset, ...]
-    """While there are any, consumers that must not process anything twice wait."""
+    """While there are any, consumers that must process nothing twice wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +92,9 @@ class RecordCount:
     """How many records lie between an offset and the ends of its partition. Markers are no records."""
 
     to_last_stable_offset: int
-    """What a read-committed reader gets now."""
+    """Records that a read-committed reader gets now."""
     to_high_watermark: int
-    """All, those of open and of aborted transactions too."""
+    """All records, also those of open and aborted transactions."""
     log_start_offset: int
     last_stable_offset: int
     high_watermark: int
@@ -102,11 +102,11 @@ class RecordCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLag:
-    """What a group has committed in one partition, and what lies before it."""
+    """What a group has committed in one partition, and how many records lie behind that."""
 
     offset: GroupOffset
     lag: RecordCount | None
-    """None where nothing is committed, or the topic is gone."""
+    """None where nothing is committed, or the topic does not exist any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,11 +121,12 @@ class PartitionPositions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedOffset:
-    """Where a group would go on in one partition."""
+    """The result of a planned offset reset in one partition."""
 
     partition: TopicPartition
     committed_offset: int | None
-    """Where it would go on now; None: nothing is committed."""
+    """Where the group would go on now; None where nothing is committed."""
     offset: int
     wanted_offset: int
-    """Another than `offset` where it was out of the log, which goes from its start to the high watermark."""
+    """What the rule asked for: different from `offset` where it lies outside the log, which goes from its start to the
+    high watermark."""

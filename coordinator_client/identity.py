@@ -62,7 +62,7 @@ class IdentityRequests:
     def _ended(self, end: txn.InitProducerIdResponse | TransactionError, _now_ms: int) -> None:
         progress = self._progress
         if not isinstance(end, TransactionError) or end.error_class not in PASSING:
-            # Where no answer came, the next try repeats this very request.
+            # Where no definite answer came, the next try repeats this very request.
             self._request = None
         if isinstance(end, TransactionError):
             if isinstance(end, OutcomeUnknown):

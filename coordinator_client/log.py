@@ -1,9 +1,9 @@
-"""What the SDK says by itself, on the logger `coordinator_client`: every cause once, and once more when it is over.
+"""What the SDK writes to the logger `coordinator_client`: every cause once, and once more when it is over.
 
-Errors are raised. What is said here is what no call returns or raises: that the server does not answer while requests
-are repeated, that it refuses something for long, that a topic does not exist. WARNING: something that is waited for
-does not happen. INFO: it does again. The SDK adds no handler and sets no level; an application that configures
-`logging` sees it.
+Errors are raised. Logged is what no call returns or raises: that the server does not answer while requests are
+repeated, that it refuses something for long, that a topic does not exist. WARNING: something that is waited for does
+not happen. INFO: it does again. The SDK adds no handler and sets no level; an application that configures `logging`
+sees it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ LOGGER: Final = logging.getLogger("coordinator_client")
 LOGGER.addHandler(logging.NullHandler())
 
 REFUSED_MS: Final = 5_000
-"""How long a request is refused before that is said: until then it is the ordinary course of things."""
+"""How long a request is refused before that is logged: until then it is the ordinary course of things."""
 
 _LOST: Final = "lost"
 
 
 class Told:
-    """Causes that were told and are not over."""
+    """The causes that were logged and are not over."""
 
     __slots__ = ("_causes",)
 
@@ -36,20 +36,20 @@ class Told:
         return len(self._causes)
 
     def warn(self, cause: Hashable, text: str) -> None:
-        """Say it, unless it was said and is not over."""
+        """Log a warning, unless this cause was logged and is not over."""
         if cause not in self._causes:
             self._causes.add(cause)
             LOGGER.warning("%s", text)
 
     def over(self, cause: Hashable, text: str) -> None:
-        """Say that it is over, if it was told."""
+        """Log that the cause is over, if it was logged."""
         if cause in self._causes:
             self._causes.discard(cause)
             LOGGER.info("%s", text)
 
 
 class Answers:
-    """What the server of one connection makes of what it is asked; whatever does not pass soon is told."""
+    """Follows how the server of one connection answers, and logs whatever does not pass soon."""
 
     __slots__ = ("_endpoint", "_refused", "_told", "is_lost", "is_troubled")
 
@@ -57,18 +57,18 @@ class Answers:
         self._endpoint = endpoint
         self._told = Told()
         self._refused: dict[str, int] = {}
-        """When something began to be refused: a method, or a method for one partition."""
+        """When a method, or a method for one partition, began to be refused."""
         self.is_lost = False
-        """The last attempt that was reported got no answer."""
+        """Whether the last attempt that was reported got no answer."""
         self.is_troubled = False
-        """A good answer would be news. Kept beside the rest because every answer asks for it."""
+        """Whether a good answer would be news. Stored, because every answer asks for it."""
 
     def waits(self, problem: str) -> None:
-        """A client that was never connected waits for the server."""
+        """Log that a client that was never connected waits for the server."""
         self._told.warn(_LOST, f"{problem}; waiting for it")
 
     def note(self, method: Method, answer: Verdict | Loss, now_ms: int) -> None:
-        """Take note of an answer, or that none came. Good ones need not be noted unless `is_troubled`."""
+        """Note an answer, or that none came. Good answers need not be noted unless `is_troubled`."""
         if isinstance(answer, Loss):
             if answer.status != "CANCELLED":
                 self.is_lost = self.is_troubled = True
@@ -79,17 +79,18 @@ class Answers:
         self._judge(method, class_of(method, answer), answer.error_code, answer.error_message, now_ms)
 
     def reached(self) -> None:
-        """The server answers."""
+        """Note that the server answers."""
         self.is_lost = False
         self.is_troubled = bool(self._refused)
         self._told.over(_LOST, f"the server at {self._endpoint} answers now")
 
     def refused(self, subject: str, error: TransactionError, now_ms: int) -> None:
-        """Take note of a part of an answer that was refused; what is no refusal for the time being is over."""
+        """Note that a part of an answer was refused. A refusal that does not pass ends the cause: it is raised to
+        somebody."""
         self._judge(subject, error.error_class, error.code, error.reason, now_ms)
 
     def accepted(self, subject: str) -> None:
-        """Take note of a part of an answer that is good; it need not be told unless `is_troubled`."""
+        """Note that a part of an answer is good; needed only if `is_troubled`."""
         if self._refused.pop(subject, None) is not None:
             self.is_troubled = self.is_lost or bool(self._refused)
             self._told.over(subject, f"{subject} is not refused any more by the server at {self._endpoint}")

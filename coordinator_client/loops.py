@@ -1,7 +1,7 @@
-"""Where short calls run one after the other, soon or at a time: an asyncio loop, the application's or one in a thread.
+"""Event loops on which short callbacks run one at a time, soon or at a given time.
 
 Sessions and consumers live on a loop: it carries requests, heartbeats and fetches, whatever the application does
-meanwhile.
+meanwhile. It is the application's asyncio loop, or one in a thread of the SDK.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ _Call: TypeAlias = Callable[[], None]
 
 
 class Timer(Protocol):
-    """A call that is to come."""
+    """A callback that is due later."""
 
     def cancel(self) -> object:
-        """Let it not come; too late is no error."""
+        """Cancel the callback; too late is no error."""
         ...
 
 
 class Loop(Protocol):
-    """Runs calls one at a time. A call must be short and must not raise."""
+    """Runs callbacks one at a time. A callback must be short and must not raise."""
 
     @property
     def is_here(self) -> bool:
-        """Whether it is this thread that runs the loop."""
+        """Whether this thread runs the loop."""
         ...
 
     @property
     def is_over(self) -> bool:
-        """Whether it will never run anything again."""
+        """Whether the loop has ended and will run nothing more."""
         ...
 
     def call_soon(self, call: _Call) -> None:
-        """Run it soon, after those before it; from any thread."""
+        """Run `call` soon, after those that were passed before; usable from any thread."""
         ...
 
     def call_after(self, wait_ms: int, call: _Call) -> Timer:
-        """Run it after this time; from any thread that may use the loop."""
+        """Run `call` after this time; usable from any thread that may use the loop."""
         ...
 
     def release(self) -> None:
-        """It is not used any more by whoever got it."""
+        """Let go of the loop; whoever got it calls this once."""
         ...
 
 
 class AsyncioLoop:
-    """The asyncio loop that runs when this is made."""
+    """The asyncio loop that is running when this object is made."""
 
     def __init__(self) -> None:
         self.asyncio_loop = asyncio.get_running_loop()
@@ -64,12 +64,12 @@ class AsyncioLoop:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is this thread that runs the loop."""
+        """Whether this thread runs the loop."""
         return threading.get_ident() == self._thread_id
 
     @property
     def is_over(self) -> bool:
-        """Whether it will never run anything again."""
+        """Whether the loop has ended and will run nothing more."""
         return self.asyncio_loop.is_closed()
 
     def call_soon(self, call: _Call) -> None:
@@ -84,11 +84,11 @@ class AsyncioLoop:
         return self.asyncio_loop.call_later(wait_ms / 1_000, call)
 
     def release(self) -> None:
-        """Nothing: the loop is the application's."""
+        """Do nothing: the loop is the application's."""
 
 
 class _ThreadTimer:
-    """A call to come in the loop of another thread."""
+    """A callback that is due later on the loop of another thread."""
 
     __slots__ = ("_call", "_is_cancelled")
 
@@ -105,7 +105,7 @@ class _ThreadTimer:
 
 
 class BackgroundLoop(AsyncioLoop):
-    """A daemon thread with a loop, named so that a stack dump tells what it is."""
+    """A loop in a daemon thread of its own, named so that a stack dump shows what it is."""
 
     def __init__(self) -> None:
         self.asyncio_loop = _new_asyncio_loop()
@@ -129,7 +129,8 @@ class BackgroundLoop(AsyncioLoop):
         _SHARED.release(self)
 
     def stop(self) -> None:
-        """Let the thread end after what it was given, and wait for that; at once if it is this thread that asks."""
+        """End the thread after the callbacks that it was given, and wait for that; without waiting if called on that
+        thread."""
         self.call_soon(self.asyncio_loop.stop)
         if not self.is_here:
             self._thread.join(_END_SECONDS)
@@ -153,7 +154,8 @@ def _new_asyncio_loop() -> asyncio.AbstractEventLoop:
 
 
 class _SharedLoop:
-    """The loop thread of this process, as long as somebody uses it. A fork starts without: threads do not cross it."""
+    """Counts the users of the loop thread of this process, which runs while it has any. A fork begins without one:
+    threads do not survive it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -183,5 +185,5 @@ _SHARED: Final = _SharedLoop()
 
 
 def background_loop() -> Loop:
-    """Return the loop thread of this process, started now if nobody uses it; `release` it at the end."""
+    """Return the loop thread of this process, started now if nobody uses it. Call `release` on it at the end."""
     return _SHARED.acquire()

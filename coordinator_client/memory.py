@@ -1,4 +1,5 @@
-"""The memory of producers that send in bulk: written a batch at a time, and better used again than asked for anew."""
+"""Keeps the memory that batches used, for producers that send in bulk: reusing it is cheaper than asking for it
+anew."""
 
 from __future__ import annotations
 
@@ -10,15 +11,16 @@ from coordinator_protocol.allocation import keep_freed_memory
 from coordinator_protocol.limits import MEBI
 
 KEPT_BYTES_MAX: Final = 64 * MEBI
-"""About what the buffer of one producer and the messages made of it take."""
+"""About as much as the buffer of one producer and the messages made of it take."""
 
 _WISHES: Final = ("GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_TRIM_THRESHOLD_")
 
 
 @cache
 def keep_memory_of_batches() -> bool:
-    """Have this process keep up to `KEPT_BYTES_MAX` of what batches used, once the first one is full, so that copies
-    of full batches need no new pages.
+    """Have this process keep up to `KEPT_BYTES_MAX` of the memory that batches used, so that copies of full batches
+    need no new pages. Called once the first batch is full.
 
-    False where nothing is changed: another C library than glibc, or somebody told it by environment what to keep."""
+    Return whether it does. It does not with another C library than glibc, or where the environment says what to keep.
+    """
     return not any(name in os.environ for name in _WISHES) and keep_freed_memory(KEPT_BYTES_MAX)

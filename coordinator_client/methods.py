@@ -1,5 +1,4 @@
-"""The remote procedures as values: where each lives and what its answer is, so that one function ca call all of
-them."""
+"""The remote procedures as values: where each lives and what it answers, so that one function can call all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from coordinator_protocol.errors import REPEATABLE_METHODS, Method
 
 
 class Request(Protocol):
-    """A request message: it carries the common header and can be written."""
+    """A request message, with the header that all of them have."""
 
     @property
     def header(self) -> RequestHeader: ...
@@ -25,7 +24,7 @@ class Request(Protocol):
 
 
 class Reply(Protocol):
-    """A reply message: the fields that every one of them has."""
+    """A reply message, with the fields that all of them have."""
 
     @property
     def error_code(self) -> int: ...
@@ -50,7 +49,8 @@ class Rpc(Generic[RequestT, ReplyT]):
     request_type: type[RequestT]
     parse: Callable[[bytes], ReplyT]
     is_bulk: bool = False
-    """Its answers are large, so it has a call of its own beside a session: nothing small waits behind it."""
+    """Whether its answers are large. It then is a call of its own beside the session, so that nothing small waits
+    behind it."""
 
     @property
     def path(self) -> str:

@@ -1,7 +1,7 @@
-"""Where a group should go on reading: the rules by which offsets are reset, without any I/O.
+"""The rules by which the offsets of a group are reset, without any I/O.
 
-An offset out of the log is moved to the end that is nearer, as Kafka's tool does. "Latest" is the last stable offset:
-what open transactions hold is not there yet for a consumer, and must not be skipped.
+An offset outside the log is moved to the nearer end, as Kafka's tool does. "Latest" is the last stable offset: what
+open transactions hold is not there yet for a consumer, and must not be skipped.
 
 Source: Kafka's `kafka-consumer-groups --reset-offsets` (KIP-122).
 """
@@ -19,25 +19,25 @@ from coordinator_protocol.errors import ErrorCode
 
 
 class ResetTo(StrEnum):
-    """What decides about the new offset."""
+    """How the new offset is chosen."""
 
     EARLIEST = "earliest"
-    """Log start."""
+    """The start of the log."""
     LATEST = "latest"
-    """Last stable offset."""
+    """The last stable offset."""
     CURRENT = "current"
-    """What is committed, moved into the log; where nothing is, the last stable offset."""
+    """The committed offset, moved into the log; where there is none, the last stable offset."""
     OFFSET = "offset"
-    """The number."""
+    """The number as it is."""
     SHIFT = "shift"
-    """As many offsets behind what is committed as the number says; negative: before it."""
+    """The committed offset plus the number, which may be negative."""
     TIME = "time"
-    """The first record of this time or later, Unix milliseconds; where none is, the last stable offset."""
+    """The first record at this time or later, in Unix milliseconds; where there is none, the last stable offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetReset:
-    """One rule. `number` is an offset, a distance or a time, as `to` has it."""
+    """A rule. `number` is an offset, a distance or a time, depending on `to`."""
 
     to: ResetTo
     number: int = 0

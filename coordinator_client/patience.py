@@ -1,4 +1,4 @@
-"""How long a call of an application waits, and how much shorter it waits once the server does not answer."""
+"""How long a call of the application waits, and how much less once the server does not answer."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from coordinator_client.errors import TransactionError, failure
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 
 CUT_OFF_CLOSE_MS: Final = 1_000
-"""How long a client that closes tries to say so once the server does not answer: who is silent is noticed anyway."""
+"""How long a client that closes tries to tell the server once that does not answer: the server notices the silence
+anyway."""
 
 
 class Patience:
-    """See the module."""
+    """A deadline that comes closer when the server stops answering."""
 
     __slots__ = ("_cut_off_ms", "ends_ms", "limit_ms")
 
     def __init__(self, ends_ms: int, limit_ms: int, cut_off_ms: int | None = None) -> None:
-        """`limit_ms` is the whole time, for messages. `cut_off_ms`: how long at most, once the server does not
-        answer."""
+        """`limit_ms` is the whole time, for messages. `cut_off_ms` is how long to wait at most once the server does not
+        answer; None = as long as otherwise."""
         self.ends_ms = ends_ms
         self.limit_ms = limit_ms
         self._cut_off_ms = cut_off_ms
 
     def until_ms(self, now_ms: int, *, is_cut_off: bool) -> int:
-        """Return when it ends, as things stand."""
+        """Return when to give up, as things stand."""
         if self._cut_off_ms is not None and is_cut_off:
             self.ends_ms = min(self.ends_ms, now_ms + self._cut_off_ms)
             self.limit_ms = min(self.limit_ms, self._cut_off_ms)

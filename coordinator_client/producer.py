@@ -54,7 +54,7 @@ class Producer(ProducerShell):
             self.close()
             return
         try:
-            # Whoever leaves with Ctrl-C does not want to wait for the network.
+            # A user who presses Ctrl-C does not want to wait for the network.
             self._close(is_patient=isinstance(error, Exception))
         except TransactionError as failed:
             error.add_note(f"closing the producer failed too: {failed}")
@@ -175,7 +175,7 @@ class Producer(ProducerShell):
     def _begin(self) -> None:
         self._core.begin()
         if self._core.goal is None:
-            # Reached without a request. A fork is told all the same.
+            # The goal was reached without a request. In a fork this raises all the same.
             self._transport = self._connection.transport
         else:
             self._reach_goal()
@@ -213,7 +213,8 @@ class Producer(ProducerShell):
         self._reach_goal()
 
     def _abort_because(self, error: BaseException) -> None:
-        """Abort, and keep `error` in front: what fails now is only noted on it, unless it tells that all is over."""
+        """Abort because of `error`, which stays in front: a failure of the abort is added to it as a note, unless it
+        says that the producer is fenced."""
         own = self._core.failure
         try:
             self._abort()
@@ -226,9 +227,9 @@ class Producer(ProducerShell):
             error.add_note(f"the abort that followed failed: {failed}")
 
     def _reach_goal(self, patience: Patience | None = None) -> None:
-        """Work until the core's goal is reached. Raises: what the core says it ended with; Retriable where patience
-        ends before."""
-        # A fork is told, even where no request is needed.
+        """Work until the core's goal is reached. Raises: the failure that it ended with; Retriable where patience ends
+        first."""
+        # In a fork this raises, even where no request is needed.
         self._transport = self._connection.transport
         try:
             while self._core.goal is not None:
@@ -250,13 +251,13 @@ class Producer(ProducerShell):
             raise result
 
     def _pump(self) -> None:
-        """Hand over the answers that are there, and start what is due. Does not wait."""
+        """Hand the answers that have arrived to the core, and start the attempts that are due. Does not wait."""
         self._start(self._take_due())
 
     def _take_due(self) -> list[Transmission]:
         while (report := self._clock.take(self._inbox, 0)) is not None:
             self._deliver(*report)
-        # Looked at before the core notes that an attempt starts: after a fork none can.
+        # Asked for before the core notes that an attempt starts: in a fork this raises, and none can start.
         self._transport = self._connection.transport
         due = self._core.transmissions(self._clock.monotonic_ms())
         if self._core.flights.cancelled:
@@ -273,7 +274,7 @@ class Producer(ProducerShell):
             )
 
     def _carry_out(self, transmission: Transmission) -> None:
-        """Make a call while nothing else is on its way: in this thread, which saves the hop to another and back."""
+        """Make the only call in flight in this thread, which saves the hop to another thread and back."""
         answer: Reply | Loss = Loss("CANCELLED", "interrupted")
         try:
             answer = self._transport.ask(transmission.rpc, transmission.request, timeout_ms=transmission.timeout_ms)
@@ -284,7 +285,7 @@ class Producer(ProducerShell):
         return _Reporter(self._inbox, transmission.flight, transmission.attempt)
 
     def _wait(self, until_ms: int | None = None) -> None:
-        """Wait for one answer, at most until something is due."""
+        """Wait for one answer, at most until an attempt is due."""
         wake_ms = self._core.flights.wake_ms()
         if until_ms is not None:
             wake_ms = until_ms if wake_ms is None else min(wake_ms, until_ms)
@@ -296,7 +297,7 @@ class Producer(ProducerShell):
 
 
 class _Reporter:
-    """Puts the answer to one attempt into the inbox, from whatever thread it comes."""
+    """Puts the answer to one attempt into the inbox, whichever thread it comes on."""
 
     __slots__ = ("_attempt", "_flight", "_inbox")
 

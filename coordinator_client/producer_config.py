@@ -1,4 +1,4 @@
-"""What a producer can be told, checked before anything is opened."""
+"""The settings of a producer, checked before anything is opened."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from coordinator_protocol.names import check_transactional_id
 
 BATCH_BYTES_MIN = 4 * KIBI
 BATCH_BYTES_MAX = MESSAGE_BYTES_MAX - 64 * KIBI
-"""What fits into a message with the names around it. How much of that a server takes, it says itself."""
+"""As much as fits into a message with the names around it. The server has a limit of its own, which it names when it
+refuses a batch."""
 TRANSACT_BYTES_MAX = 768 * KIBI
-"""So that it fits into a message of a session with everything around it."""
+"""So that the request fits into a message of a session with everything around it."""
 
 
 class ProducerOptions(TypedDict, total=False):
-    """What `Producer` takes by name; `ProducerConfig` says what each means."""
+    """The keywords of `Producer`; `ProducerConfig` says what each means."""
 
     transactional_id: str | None
     transaction_timeout_ms: int
@@ -124,11 +125,11 @@ class ProducerConfig:
             raise wrong_setting("transact_bytes", self.transact_bytes, f"must be between 0 and {TRANSACT_BYTES_MAX}")
         check_transport(self.transport)
         if ENCODING_NAMES[self.encoding] is Encoding.ARROW_V1:
-            # Said here, where the setting is, and not when the first batch is full.
+            # Fail here, where the setting is given, and not when the first batch is full.
             import coordinator_client.arrow_encoding as _needed  # noqa: F401
 
     def core_plan(self, *, client_id: str) -> CorePlan:
-        """Return the settings as the core takes them; `client_id` stands in where none is set."""
+        """Return the settings in the form that the core takes. `client_id` is used where none is set."""
         return CorePlan(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self.transaction_timeout_ms,

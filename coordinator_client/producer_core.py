@@ -150,7 +150,7 @@ class ProducerCore(ProducerProgress):
             self.step(_S.UNINITIALISED)
         elif self.status is _S.PREPARING:
             self.flights.cancel_all()
-            # Nobody has noted it yet, so nobody can have decided to commit it.
+            # Nobody has noted the transaction yet, so nobody can have decided to commit it.
             interrupted = f"{Method.PREPARE_TRANSACTION} was interrupted"
             self.note_failure(failure(ErrorCode.TRANSACTION_ABORTABLE, ErrorClass.ABORT, interrupted))
             self.step(_S.MUST_ABORT)
@@ -183,8 +183,8 @@ class ProducerCore(ProducerProgress):
     def transmissions(self, now_ms: int) -> list[Transmission]:
         """Return the attempts to start now."""
         if self.is_full and self.sender.makes_no_room:
-            # Many open batches can fill the buffer without one of them being full. While others are on their way these
-            # can still grow: cut each time a little room came back, they would all be small.
+            # Many open batches can fill the buffer without one of them being full. While other batches are in flight,
+            # these can still grow: cut each time a little room came back, they would all be small.
             self.sender.waiting.seal_all()
         self.flights.lose_overdue(now_ms)
         self._advance(now_ms)
@@ -231,7 +231,7 @@ class ProducerCore(ProducerProgress):
             case Goal.ABORT:
                 self._advance_abort(now_ms)
             case None:
-                # A plain producer begins to send when a batch is full, without anybody waiting for it.
+                # A plain producer begins to send when a batch is full, though nobody waits for it.
                 self._init_for_sending(now_ms)
 
     def _advance_begin(self, now_ms: int) -> None:
@@ -317,7 +317,7 @@ class ProducerCore(ProducerProgress):
     def _send(self, now_ms: int) -> None:
         if (self.status is not _IN_TRANSACTION and self.status is not _READY) or not self.sender.has_ready:
             return
-        # Offsets alone wait for the commit, and what is left at the commit goes with it.
+        # Offsets alone wait for the commit, and so does what is left when the commit comes.
         is_offsets = self.goal is None and not self.is_transaction_sent and not self.sender.waiting.ready
         if is_offsets or (self.goal is Goal.COMMIT and self.sender.fits_one_request):
             return

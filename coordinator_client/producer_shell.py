@@ -1,4 +1,4 @@
-"""What the blocking and the asyncio producer have in common: everything that needs no waiting."""
+"""The part of a producer that needs no waiting, shared by the blocking and the asyncio one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ProducerShell:
 
     @property
     def status(self) -> ProducerStatus:
-        """What the producer can do next."""
+        """The status, which says what the producer can do next."""
         return self._core.status
 
     def _check_transactional(self) -> None:
@@ -79,7 +79,7 @@ class ProducerShell:
         return key, value, timestamp_ms, _checked_headers(headers) if headers else ()
 
     def _learn(self, topic: str) -> None:
-        """Set the goal to know the partitions of a topic. Raises: Rejected for what is no name of one."""
+        """Set the goal to learn the partitions of a topic. Raises: Rejected for what cannot be the name of a topic."""
         try:
             check_topic_name(topic)
         except Refused as why:
@@ -91,13 +91,13 @@ class ProducerShell:
         self._core.on_answer(flight, attempt, answer, self._clock.monotonic_ms())
 
     def _leaving(self) -> Patience:
-        """How long the abort that comes with `close` is tried: the server aborts at the timeout anyway, and the next
-        producer of this id before it begins."""
+        """Return how long the abort in `close` is tried: the server aborts at the timeout anyway, and the next producer
+        of this id aborts before it begins."""
         limit_ms = self._delivery_timeout_ms
         return Patience(self._clock.monotonic_ms() + limit_ms, limit_ms, CUT_OFF_CLOSE_MS)
 
     def _until_ms(self, patience: Patience) -> int:
-        """When patience ends. Raises: Retriable where it has."""
+        """Return when patience ends. Raises: Retriable where it has ended."""
         now_ms = self._clock.monotonic_ms()
         until_ms = patience.until_ms(now_ms, is_cut_off=self._connection.answers.is_lost)
         if now_ms >= until_ms:
@@ -105,7 +105,7 @@ class ProducerShell:
         return until_ms
 
     def _cancel_given_up(self) -> None:
-        """Stop waiting for answers that the core does not want any more."""
+        """Stop waiting for answers that the core has given up."""
         for flight in self._core.flights.take_cancelled():
             call = self._calls.pop(flight, None)
             if call is not None:

@@ -79,7 +79,7 @@ class ProducerProgress:
     def note_failure(self, error: TransactionError) -> None:
         """Remember why the transaction, or the next flush, fails. The first reason counts."""
         if self.is_transactional:
-            # Whoever asks for a topic waits no longer: its request is dropped with the transaction.
+            # A request for a topic is dropped with the transaction, so nobody waits for it any more.
             self.finish_learning(error)
         if self.failure is None:
             self.failure = error

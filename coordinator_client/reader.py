@@ -36,7 +36,7 @@ Position: TypeAlias = str | Mapping[int, int]
 
 
 class ReadRecord(NamedTuple):
-    """A record where it lies in the log. With `marker`, it is the end of a transaction, which only raw reads show."""
+    """A record and its place in the log. With `marker` it is the end of a transaction, which only raw reads show."""
 
     topic: str
     partition: int
@@ -49,7 +49,7 @@ class ReadRecord(NamedTuple):
 
 
 class ReadOptions(TypedDict, total=False):
-    """What `read` takes by name; `ReadPlan` says what each means."""
+    """The keywords of `read`; `ReadPlan` says what each means."""
 
     isolation: str
     partitions: Collection[int] | None
@@ -64,7 +64,7 @@ class ReadOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPlan:
-    """What to read. Refused at construction where it contradicts itself."""
+    """What to read. Refused at construction where the settings contradict each other."""
 
     isolation: str = "read_committed"
     """`read_committed` (default): up to the last stable offset, nothing of open or aborted transactions.
@@ -85,11 +85,11 @@ class ReadPlan:
     """Go on waiting for new records at the end, for ever unless `end` gives offsets."""
 
     raw: bool = False
-    """Also aborted records and the markers that end transactions, for auditors."""
+    """Return aborted records and the markers that end transactions too, for auditors."""
 
     on_corrupt_batch: str = RAISE
-    """`raise` (default): raise CorruptBatch at a batch that cannot be read. `skip`: go on behind it. What was skipped
-    `RecordReader.skipped` tells, which `read` returns."""
+    """`raise` (default): raise CorruptBatch at a batch that cannot be read. `skip`: go on behind it, and count it in
+    `RecordReader.skipped` of what `read` returned."""
 
     patience_ms: int = 60_000
     """How long the server may be out of reach before `Retriable` is raised, once it was reached."""
@@ -122,7 +122,7 @@ class ReadPlan:
 
 
 class RecordReader(Iterator[ReadRecord]):
-    """What `read` returns: an iterator that knows what it skipped."""
+    """The iterator that `read` returns; it knows what it skipped."""
 
     def __init__(self, records: Iterator[ReadRecord], skipped: Skipped) -> None:
         self._records = records
@@ -210,7 +210,7 @@ def plan_ranges(connection: Connection, topic: str, plan: ReadPlan) -> list[Part
 
 
 def _records(batch: FetchedBatch) -> Iterator[ReadRecord]:
-    """Raises CorruptBatch at once, not while iterating."""
+    """Return the records of a batch. Raises: CorruptBatch, at the call and not while iterating."""
     topic, partition, first_offset = batch.topic, batch.partition, batch.first_offset
     if batch.marker is not None:
         times = batch.header.base_timestamp_ms

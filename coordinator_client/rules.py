@@ -1,4 +1,4 @@
-"""What follows from an error, decided by its class alone: three total functions, without state.
+"""What a producer does after an error, decided by the class of the error alone: three total functions, without state.
 
 Source: spec ecosystem 1 (one class, one action); spec transactions 2.6, 2.9 and 3; KIP-360, KIP-588, KIP-890.
 """
@@ -14,7 +14,7 @@ from coordinator_protocol.errors import ErrorClass, ErrorCode
 TOPIC_GONE: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
 )
-"""After these, what the client knows of the topic is out of date."""
+"""After these codes, what the client knows of the topic is out of date."""
 
 _C = ErrorClass
 
@@ -25,27 +25,27 @@ class AfterSend(Enum):
     """What a batch that failed for good means for its producer."""
 
     GO_ON = auto()
-    """It certainly is not in the log: its sequence numbers are used again for the next batch."""
+    """The batch certainly is not in the log: its sequence numbers are used again for the next one."""
     ABORT = auto()
     """The transaction must be aborted."""
     RENEW = auto()
     """The identity is of no use any more: ask for a new one, and begin at sequence 0."""
     CLOSE = auto()
-    """A newer producer runs."""
+    """A newer producer is running: send nothing more."""
 
 
 class AfterEnd(Enum):
     """What the answer to EndTxn means for the transaction."""
 
     DONE = auto()
-    """It ended as asked; the answer holds the identity for the next one."""
+    """The transaction ended as asked; the answer holds the identity for the next one."""
     ABORT = auto()
     """The commit was refused: abort, then go on. Where the server had aborted it already, the abort is answered with
     the identity to go on with."""
     RENEW = auto()
     """The transaction is over, and so is the identity: ask for a new one."""
     CLOSE = auto()
-    """A newer producer runs, or the producer is not allowed to."""
+    """A newer producer is running, or this one lacks the permission: send nothing more."""
     UNKNOWN = auto()
     """No definite answer before the deadline."""
 
@@ -60,7 +60,7 @@ def after_send(error: TransactionError, *, is_transactional: bool) -> AfterSend:
     if error.lost_attempts or what in _EXPIRED or what is _C.UNKNOWN_OUTCOME:
         return AfterSend.RENEW
     if what is _C.ABORT and error.code not in TOPIC_GONE:
-        # Out of order, or the partition forgot this producer: only a new identity gets it going again.
+        # Out of order, or the partition forgot this producer: only a new identity helps.
         return AfterSend.RENEW
     return AfterSend.GO_ON
 
@@ -131,7 +131,8 @@ def still_unknown() -> TransactionError:
 
 
 def is_over(error: TransactionError) -> bool:
-    """Whether the refusal of a commit says that the server had aborted the transaction: nothing can commit it."""
+    """Return whether the refusal of a commit says that the server had aborted the transaction, so that nothing can
+    commit it."""
     return error.error_class is _C.ABORT and error.code in ABORTED_BY_SERVER
 
 

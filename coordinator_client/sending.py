@@ -1,8 +1,7 @@
-"""Batches on their way: which go into a request, and what its answer means for each of them.
+"""Sends batches: which go into a request, and what its answer means for each of them.
 
-A request holds one batch of each of several partitions; each is accepted or refused for itself. What must be tried
-again goes into a smaller request with the same batches, unchanged; the server recognises them by producer and
-sequence.
+A request holds one batch for each of several partitions, and each is accepted or refused on its own. Batches that must
+be tried again go unchanged into a smaller request; the server recognises them by producer and sequence.
 """
 
 from __future__ import annotations
@@ -34,24 +33,25 @@ _ProduceCall = RetryingCall[log.ProduceRequest, log.ProduceResponse]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorePlan:
-    """What one producer is told at its construction, checked and complete."""
+    """The settings of one producer, checked and complete."""
 
     transactional_id: str | None
     """None = a plain idempotent producer."""
     transaction_timeout_ms: int
     two_phase_commit: bool
-    """Transactions wait for somebody else's decision, without a timeout."""
+    """Whether transactions wait for somebody else's decision, without a timeout."""
     client_id: str
     batch_format: BatchFormat
     deadlines: Deadlines
     buffer_bytes_max: int
-    """Above this much waiting, a shell sends before it takes more."""
+    """Once this much waits, a shell sends before it takes more."""
     transact_bytes: int
-    """A transaction up to this size is one Transact; 0: never."""
+    """A transaction up to this size is sent as one Transact; 0 = never."""
 
 
 class Sender:
-    """Sends the batches of one producer; what fails for good is reported to `on_failed`, with its batch."""
+    """Sends the batches of one producer. What fails for good is passed to `on_failed`: the error and its batch, None
+    for offsets."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Sender:
     ) -> None:
         self.waiting = Accumulator(plan.batch_format)
         self.offsets: deque[TransactionOffsets] = deque()
-        """What a consumer commits in the transaction, as far as it was not sent."""
+        """The offsets of consumers that are to commit in the transaction and were not sent."""
         self.requests_in_flight = 0
         self._plan = plan
         self._flights = flights
@@ -72,17 +72,18 @@ class Sender:
 
     @property
     def is_drained(self) -> bool:
-        """Whether every batch that was cut, and all offsets, are answered."""
+        """Whether every batch that was cut, and all offsets, are acknowledged or refused."""
         return not self.requests_in_flight and not self.has_ready
 
     @property
     def makes_no_room(self) -> bool:
-        """Whether all that waits is in open batches, besides offsets, which may wait for the commit."""
+        """Whether no answer is awaited that would make room: all that waits is in open batches, or offsets, which may
+        wait for the commit."""
         return not self.requests_in_flight and not self.waiting.ready
 
     @property
     def fits_one_request(self) -> bool:
-        """Whether all that was not sent can go with the commit, in one Transact. All of it must be cut."""
+        """Whether everything that was not sent can go with the commit, in one Transact. All batches must be cut."""
         bytes_max = self._plan.transact_bytes
         if bytes_max <= 0 or not self.waiting.fits_one_request(bytes_max):
             return False
@@ -94,7 +95,7 @@ class Sender:
         return bool(self.waiting.ready or self.offsets)
 
     def send_ready(self, identity: Identity, now_ms: int) -> None:
-        """Start requests for the batches that can go, and for offsets."""
+        """Send the offsets, and as many batches as may be in flight."""
         while self.offsets:
             self._send_offsets(self.offsets.popleft(), identity, now_ms)
         while self.waiting.ready and self.requests_in_flight < REQUESTS_IN_FLIGHT_MAX:
@@ -104,9 +105,9 @@ class Sender:
             self._fly(call, batches)
 
     def transact(self, identity: Identity) -> txn.TransactRequest:
-        """Return everything that waits as one Transact. It is let go of with `drop`, once that is answered."""
+        """Return everything that waits as one Transact. Call `drop` once it is answered."""
         assert self._plan.transactional_id is not None, "only transactions are committed"
-        # Field by field: by keywords it takes twice as long.
+        # Set field by field: keywords take twice as long.
         request = txn.TransactRequest()
         header = request.header
         header.client_id, header.request_id = self._plan.client_id, self._random_source.request_id()
@@ -119,7 +120,7 @@ class Sender:
         return request
 
     def describe(self, topic: str, on_end: Callable[[TransactionError | None], None], now_ms: int) -> None:
-        """Ask for the partitions of a topic, and take records for it once they are known."""
+        """Ask for the partitions of a topic, and take records for it once they are known; `on_end` is then called."""
         header = RequestHeader(client_id=self._plan.client_id)
         call = RetryingCall(
             DESCRIBE_TOPICS,
@@ -141,7 +142,7 @@ class Sender:
         self._flights.start(call, ended)
 
     def drop(self) -> None:
-        """Forget every record and every request; the flights must be cancelled with it."""
+        """Forget all records and requests; the flights must be cancelled with it."""
         self.waiting.drop()
         self.offsets.clear()
         self.requests_in_flight = 0
@@ -200,7 +201,8 @@ class Sender:
     def _sort(
         self, call: _ProduceCall, batches: Sequence[SealedBatch], reply: log.ProduceResponse, now_ms: int
     ) -> list[tuple[SealedBatch, TransactionError]]:
-        """Let go of what is in the log, send again what must be, and return what failed for good."""
+        """Let go of the batches that are in the log, send those again that must be, and return those that failed for
+        good."""
         again: list[SealedBatch] = []
         failed: list[tuple[SealedBatch, TransactionError]] = []
         cause: log.ProduceResult | None = None
@@ -225,7 +227,7 @@ class Sender:
         return failed
 
     def _fail(self, failed: Sequence[tuple[SealedBatch, TransactionError]], call: _ProduceCall) -> None:
-        # All are let go of before the first is reported: a report may end the transaction and drop everything.
+        # All are settled before the first is reported: a report may end the transaction and drop everything.
         for batch, _ in failed:
             self.waiting.settle(batch)
         for batch, error in failed:
@@ -249,7 +251,7 @@ def txn_offset_commit_request(
 
 
 def fill_offsets(request: group.TxnOffsetCommitRequest | txn.TransactOffsets, offsets: TransactionOffsets) -> None:
-    """Write whose offsets they are, and which."""
+    """Fill in the offsets, and the member that commits them."""
     member = offsets.metadata
     request.group_id, request.member_id = member.group_id, member.member_id
     if member.generation != NO_GENERATION:

@@ -1,6 +1,7 @@
-"""Whether a server listens at an address, and what does where none does: the one door of the client to sockets.
+"""Looks whether a server listens at an address, and at what listens there instead. The only user of sockets in the
+client.
 
-It connects, greets as HTTP/2 does, reads the first frame and lets go. Every gRPC server answers that, however busy, and
+It connects, greets as HTTP/2 does, reads the first frame and closes. Every gRPC server answers that, however busy, and
 no other program does.
 
 Source: RFC 9113, 3.4 (connection preface: the first frame of a server is SETTINGS).
@@ -22,11 +23,11 @@ _FRAME_HEADER_BYTES: Final = 9
 _SETTINGS: Final = 4
 
 Place = tuple[str, int] | str
-"""Host and port, or the path of a Unix socket."""
+"""A host and a port, or the path of a Unix socket."""
 
 
 def place_of(endpoint: str) -> Place | None:
-    """Return where to connect to, None where a list or a scheme of gRPC's says it."""
+    """Return where to connect to; None where only gRPC's resolvers know."""
     if endpoint.startswith("unix-abstract:"):
         return "\0" + endpoint.removeprefix("unix-abstract:")
     if endpoint.startswith("unix:"):
@@ -40,10 +41,10 @@ def place_of(endpoint: str) -> Place | None:
 
 
 def what_is_wrong(opening: bytes) -> str | None:
-    """Return what the first bytes of a server that ended there say it is; None for an HTTP/2 server."""
+    """Return what the first bytes of a program say that it is; None for an HTTP/2 server."""
     if not opening:
         return "something listens there and closes the connection without a word: it may want TLS, or take no more"
-    # Some answer a version of HTTP that they have never heard of with a page and no status line.
+    # Some servers answer an unknown version of HTTP with a page and no status line.
     if opening.startswith((b"HTTP/", b"<")):
         return "an HTTP/1 server listens there, such as a page for people or for metrics: this is another port"
     if opening.startswith(b"\x15\x03"):
@@ -54,13 +55,13 @@ def what_is_wrong(opening: bytes) -> str | None:
 
 
 def look_at(endpoint: str, clock: Clock) -> ServerLook | None:
-    """Return what looks at this address; None: only gRPC's resolvers know where it is."""
+    """Return a look at this address; None where only gRPC's resolvers know where it is."""
     place = place_of(endpoint)
     return None if place is None else ServerLook(place, clock)
 
 
 class ServerLook:
-    """Connects, greets, reads the first frame, and lets go."""
+    """Connects, greets, reads the first frame, and closes."""
 
     def __init__(self, place: Place, clock: Clock) -> None:
         self._place = place
@@ -79,12 +80,12 @@ class ServerLook:
         except OSError as error:
             return error.strerror or str(error)
         except UnicodeError as error:
-            # A name that cannot be written as one of a host, such as `a..b`: nothing is asked for it.
+            # The name cannot be that of a host, such as `a..b`, so it was not even looked up.
             return f"it is no name of a host: {error}"
 
     def soon(self, loop: Loop, timeout_ms: int, on_done: Callable[[str | None], None]) -> None:
         assert isinstance(loop, AsyncioLoop), "sockets need an asyncio loop"
-        # A thread of the loop's pool, because to look a name up blocks; it ends in time by itself.
+        # A thread of the loop's pool, because looking a name up blocks; it ends in time by itself.
         future = loop.asyncio_loop.run_in_executor(None, self.now, timeout_ms)
         future.add_done_callback(lambda done: None if done.cancelled() else on_done(done.result()))
 

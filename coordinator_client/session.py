@@ -1,11 +1,11 @@
-"""Many requests on one stream: which go into the next message, and whom an answer belongs to. No clock, no socket.
+"""Many calls on one stream: which go into the next message, and to whom an answer belongs. Without clock or socket.
 
-A message costs as much as a unary call, whatever is in it, so everything that was asked for in one turn of the loop,
-and while the last message was on its way, goes out together. Nothing is sent before the server has greeted: its hello
-says how much may be under way, and a stream that was refused has lost nothing.
+A message costs as much as a unary call, whatever is in it. So everything that was asked for in one turn of the loop,
+and while the last message was being sent, goes out together. Nothing is sent before the server has greeted: its hello
+says how much may be in flight, and a stream that was refused has lost nothing.
 
-When a stream breaks, what it carried is lost without an answer, and whoever asked sends it again under the same request
-id; what was not sent yet certainly had no effect, and its `Loss` says so.
+When a stream breaks, the calls that it carried are lost without an answer, and their callers send them again under the
+same request id. Calls that were not sent yet certainly had no effect, and their `Loss` says so.
 
 Source: session.proto; design 6 (`Session`).
 """
@@ -24,10 +24,10 @@ from coordinator_client.errors import Loss
 from coordinator_client.methods import Reply, Request, Rpc
 
 CALL_OVERHEAD_BYTES_MAX: Final = 64
-"""Upper bound of what a call takes in a message besides its request."""
+"""Upper bound of the bytes of a call in a message besides its request."""
 
 SENT_ALONE: Final = -1
-"""Correlation id of what no stream carries."""
+"""The correlation id of a call that no stream carries."""
 
 _STATUS_NAMES: Final = (
     "OK",
@@ -48,23 +48,24 @@ _STATUS_NAMES: Final = (
     "DATA_LOSS",
     "UNAUTHENTICATED",
 )
-"""gRPC's names, by number."""
+"""gRPC's names of its statuses, by number."""
 
 
 def status_name(number: int) -> str:
-    """Return gRPC's name of a status."""
+    """Return gRPC's name for the number of a status."""
     return _STATUS_NAMES[number] if 0 <= number < len(_STATUS_NAMES) else "UNKNOWN"
 
 
 _ABOUT_THE_CALLER: Final = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
-"""How a stream is refused that no other stream of the same caller would be spared."""
+"""With these a stream is refused because of its caller, so that another stream would be refused too."""
 
 
 _DRAINING: Final = Loss("UNAVAILABLE", "the server is shutting down", is_unsent=True)
 
 
 class SessionCall:
-    """One attempt of one request, from the moment it is asked for to its one report."""
+    """One attempt of a request that travels on the session, from when it is asked for until it is reported once. On the
+    wire it is an `Operation`."""
 
     __slots__ = ("_on_cancel", "body", "correlation_id", "ends_ms", "on_done", "request", "rpc")
 
@@ -77,23 +78,23 @@ class SessionCall:
         on_done: Callable[[Any], None],
         on_cancel: Callable[[SessionCall], None],
     ) -> None:
-        """`ends_ms` is when the caller takes it for lost, by the clock of whoever calls `take` and `expire`."""
+        """`ends_ms` is when the caller counts it as lost, by the clock of whoever calls `take` and `expire`."""
         self.rpc = rpc
         self.request = request
         self.body = request.SerializeToString()
         self.ends_ms = ends_ms
         self.correlation_id = 0
-        """0 = it was not sent; `SENT_ALONE` = it went as a call of its own."""
+        """0 = not sent; `SENT_ALONE` = sent as a unary call."""
         self.on_done: Callable[[Any], None] | None = on_done
-        """Whom to tell; None = it was reported."""
+        """Called with the answer; None = it was reported."""
         self._on_cancel = on_cancel
 
     def cancel(self) -> None:
-        """Say that nobody wants the answer any more; from any thread."""
+        """Give the call up; usable from any thread."""
         self._on_cancel(self)
 
     def report(self, answer: Reply | Loss) -> None:
-        """Say what became of it; only the first report counts."""
+        """Report the answer, or the loss; only the first report counts."""
         on_done, self.on_done = self.on_done, None
         if on_done is not None:
             on_done(answer)
@@ -113,7 +114,7 @@ class Session:
         self._calls_max = 0
         self._message_bytes_max = 0
         self.is_draining = False
-        """The server goes: it answers what it has, and takes no more."""
+        """Whether the server is shutting down: it answers what it has, and takes no more."""
 
     @property
     def is_greeted(self) -> bool:
@@ -131,14 +132,14 @@ class Session:
         return not self._unsent and not self._unanswered
 
     def add(self, call: SessionCall) -> None:
-        """Let it be sent with the next message."""
+        """Send the call with the next message."""
         if self.is_draining:
             call.report(_DRAINING)
         else:
             self._unsent.append(call)
 
     def cancel(self, call: SessionCall) -> None:
-        """Nobody wants its answer any more: drop it, or ask the server to."""
+        """Give a call up: drop it, or ask the server to drop it."""
         if call.on_done is None:
             return
         if self._unanswered.pop(call.correlation_id, None) is not None:
@@ -146,10 +147,10 @@ class Session:
         call.report(Loss("CANCELLED", "cancelled by the client", is_unsent=not call.correlation_id))
 
     def take(self, now_ms: int) -> bytes | None:
-        """Return the next message, None while there is nothing to say or no room to say it in."""
+        """Return the next message; None while there is nothing to send, or no room for it."""
         if not self._has_begun:
             self._has_begun = True
-            # Every call says itself whose it is.
+            # The header is empty: every request names its own client.
             return session_pb2.SessionRequest(header=RequestHeader()).SerializeToString()
         room = 0 if self.is_draining else self._calls_max - len(self._unanswered)
         if not self._cancelled and (not self._unsent or room <= 0):
@@ -174,7 +175,7 @@ class Session:
             room -= 1
             call.correlation_id = self._last_id
             self._unanswered[self._last_id] = call
-            # Field by field: by keywords it takes nearly twice as long.
+            # Set field by field: keywords take nearly twice as long.
             sent = add()
             sent.correlation_id = self._last_id
             sent.method = call.rpc.method
@@ -183,14 +184,15 @@ class Session:
         return request.SerializeToString() or None
 
     def take_oversized(self) -> list[SessionCall]:
-        """Return what `take` found to be too large for any message: it goes another way."""
+        """Return the calls that `take` found to be too large for any message; they are sent as unary calls."""
         oversized, self._oversized = self._oversized, []
         return oversized
 
     def receive(self, body: bytes) -> None:
-        """Take a message of the server; the answers in it wait for `report`.
+        """Receive a message of the server; the answers in it wait for `report`.
 
-        Raises: ValueError for bytes that are no message; the stream is of no use then."""
+        Raises: ValueError for bytes that are no message; the stream is of no use then.
+        """
         try:
             response = session_pb2.SessionResponse.FromString(body)
         except DecodeError as error:
@@ -207,7 +209,7 @@ class Session:
                 self._answers.append((call, result))
 
     def report(self, answers_max: int) -> bool:
-        """Report this many answers at most; return whether more wait."""
+        """Report at most this many answers; return whether more wait."""
         answers = self._answers
         while answers and answers_max:
             answers_max -= 1
@@ -216,7 +218,7 @@ class Session:
         return bool(answers)
 
     def lose(self, loss: Loss) -> None:
-        """The stream is gone: report everything that waits, sent or not. The next one begins anew."""
+        """Note that the stream is gone: report every call as lost, sent or not. The next stream begins anew."""
         is_about_caller = not self.is_greeted and loss.status in _ABOUT_THE_CALLER
         self._has_begun = self.is_draining = False
         self._calls_max = self._message_bytes_max = 0
@@ -225,17 +227,17 @@ class Session:
         sent, self._unanswered = self._unanswered, {}
         self._lose_unsent(Loss(loss.status if is_about_caller else "UNAVAILABLE", str(loss), is_unsent=True))
         for call in sent.values():
-            # Whatever ended the stream says nothing about what it carried.
+            # What ended the stream says nothing about the calls that it carried.
             call.report(Loss("UNAVAILABLE", f"the session ended: {loss}"))
 
     def take_unsent(self) -> list[SessionCall]:
-        """Give up what was not sent: it goes another way."""
+        """Return the calls that were not sent, and forget them: they are sent another way."""
         unsent = [call for call in self._unsent if call.on_done is not None]
         self._unsent.clear()
         return unsent
 
     def expire(self, now_ms: int) -> None:
-        """Report what should have been answered by now; the server is asked to drop it."""
+        """Report calls as lost that should have been answered by now; the server is asked to drop them."""
         late = [call for call in self._unanswered.values() if call.ends_ms <= now_ms]
         for call in late:
             del self._unanswered[call.correlation_id]

@@ -1,8 +1,7 @@
-"""Requests over the one session that all connections of this process to one endpoint share.
+"""Carries requests over the one session that all connections of this process to one endpoint share.
 
 `start` may be called on any thread; everything else happens on the loop on which the stream lives, in plain calls. A
-stream that breaks is opened again by the next request. A server that knows no sessions is served by unary calls, from
-then on.
+stream that breaks is opened again by the next request. A server without sessions gets unary calls from then on.
 """
 
 from __future__ import annotations
@@ -22,36 +21,37 @@ from coordinator_client.transport import Call, Transport
 from coordinator_client.unary_transport import UnaryTransport
 
 LOOK_MS: Final = 1_000
-"""How often is looked for requests that should have been answered: they are late by this much at most."""
+"""How often the session looks for requests that should have been answered: they are reported late by this much at
+most."""
 
 ANSWERS_PER_TURN: Final = 32
-"""How many answers are reported at once at most, and a quarter of what is under way. Larger: client and server wait for
-each other in turns, each idle while the other works. Smaller: more messages; 16 of many cost a tenth more time on both
-sides."""
+"""How many answers are reported at once at most, and at most a quarter of those in flight. Larger: client and server
+wait for each other in turns, each idle while the other works. Smaller: more messages; 16 of many cost a tenth more time
+on both sides."""
 
 FEW_ANSWERS: Final = 8
-"""Fewer are worth a message of their own only where they are half of what is under way."""
+"""Fewer answers than this are worth a message of their own only where they are half of those in flight."""
 
 _CLOSED: Final = Loss("CANCELLED", "the connection was closed")
 
 
 class Stream(Protocol):
-    """One stream to the server, from `open_stream` until its user is told of its end."""
+    """A stream to the server, from `open_stream` until its user is told of its end."""
 
     def wake(self) -> None:
-        """There may be something to take."""
+        """Look again for something to send."""
         ...
 
     def close(self) -> None:
-        """End it; its user is told nothing more."""
+        """End the stream; its user is told nothing more."""
         ...
 
 
 class Channel(Protocol):
-    """The way to one server, on one loop, where all of this is called."""
+    """A channel to one server that lives on one loop, where all of this is called."""
 
     def open_stream(self, user: SharedSession) -> Stream:
-        """Open a session stream; `user` is asked what to send, and told what comes and how it ends."""
+        """Open a session stream. `user` is asked what to send, and told what comes and how the stream ends."""
         ...
 
     def call(self, rpc: Rpc[Any, Any], request: Any, *, timeout_ms: int, on_done: Callable[[Any], None]) -> Call:  # noqa: ANN401  the type is that of the procedure
@@ -59,7 +59,7 @@ class Channel(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go."""
+        """Close the channel."""
         ...
 
 
@@ -68,7 +68,7 @@ OpenChannel: TypeAlias = Callable[[str, AsyncioLoop], Channel]
 
 
 class _BulkCall:
-    """A unary call that is made on the loop, and can be taken back before and after."""
+    """A unary call that is made on the loop, and can be cancelled from any thread."""
 
     def __init__(self, loop: Loop, make: Callable[[], Call]) -> None:
         self._loop = loop
@@ -95,7 +95,7 @@ class SharedSession:
     def __init__(
         self, loop: Loop, clock: Clock, *, open_channel: Callable[[], Channel], open_unary: Callable[[], Transport]
     ) -> None:
-        """Nothing is opened before the first request. `loop` is released at the end."""
+        """Nothing is opened before the first request. `loop` is released by `close`."""
         self._loop = loop
         self._clock = clock
         self._open_channel = open_channel
@@ -128,7 +128,7 @@ class SharedSession:
         timeout_ms: int,
         on_done: Callable[[ReplyT | Loss], None],
     ) -> Call:
-        """As `Transport.start`; `on_done` is called on the loop."""
+        """See `Transport.start`. `on_done` is called on the loop."""
         if self._unary is not None:
             return self._unary.start(rpc, request, timeout_ms=timeout_ms, on_done=on_done)
         if rpc.is_bulk:
@@ -149,15 +149,15 @@ class SharedSession:
         return call
 
     def close(self) -> None:
-        """End the stream and release the loop; from any thread."""
-        # Where the loop is over, all of it is gone already.
+        """End the stream and release the loop; usable from any thread."""
+        # If the loop has ended, everything on it has ended too.
         if self._loop.is_here and not self._loop.is_over:
             self._close()
         else:
             self._loop.call_soon(self._close)
         self._loop.release()
 
-    # What the stream asks and tells, on the loop.
+    # Called by the stream, on the loop.
 
     def take(self) -> bytes | None:
         """Return the next message to send."""
@@ -167,23 +167,23 @@ class SharedSession:
         return body
 
     def on_message(self, body: bytes) -> None:
-        """Take a message. Raises: ValueError for bytes that are none."""
+        """Receive a message. Raises: ValueError for bytes that are no message."""
         self._session.receive(body)
         under_way = self._session.under_way
         self._at_once = min(ANSWERS_PER_TURN, max(1, under_way // 4, min(FEW_ANSWERS, under_way // 2)))
         self._report()
 
     def _report(self) -> None:
-        """Report some answers, the others in the next turn: what follows from the first ones is sent meanwhile, so that
-        the server works while the client does."""
+        """Report some answers now and the others in the next turn: what follows from the first ones is sent meanwhile,
+        so that the server works while the client does."""
         if self._session.report(self._at_once):
             self._loop.call_soon(self._report)
         if self._stream is not None:
-            # There is room now, perhaps for what waited.
+            # There is room now, perhaps for calls that waited.
             self._stream.wake()
 
     def on_end(self, loss: Loss) -> None:
-        """The stream is over; its last status was this."""
+        """Note that the stream has ended, with this last status."""
         self._stream = None
         if loss.status == "UNIMPLEMENTED" and not self._session.is_greeted:
             self._unary = self._open_unary()
@@ -198,9 +198,9 @@ class SharedSession:
         self._go_on()
 
     def _go_on(self) -> None:
-        """See to it that what waits is sent: by the stream, which takes all of it when its turn comes."""
+        """Send what waits: over the stream, which takes all of it when its turn comes, or as unary calls."""
         if self._stream is not None:
-            # There is none once it is closed, or the server is known to take unary calls only.
+            # There is no stream once it is closed, or the server is known to take unary calls only.
             self._stream.wake()
         elif self._is_closed:
             self._session.lose(_CLOSED)
@@ -258,8 +258,8 @@ class SharedSession:
 
 
 class SessionTransport:
-    """Requests of one connection. What blocks its thread (`ask`) goes as a unary call: tools and bulk readers need no
-    stream, and no thread beside their own."""
+    """Carries the requests of one connection. Those that block their thread (`ask`) are unary calls: tools and bulk
+    readers need no stream, and no thread beside their own."""
 
     def __init__(self, endpoint: str, open_loop: Callable[[], Loop], open_channel: OpenChannel) -> None:
         self._endpoint = endpoint
@@ -314,7 +314,8 @@ class SessionTransport:
 
 
 class _SharedSessions:
-    """The sessions of this process, counted: one for each endpoint, loop and kind of channel."""
+    """The sessions of this process, with the number of users of each: one session per endpoint, loop and kind of
+    channel."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 
 class Identity(NamedTuple):
-    """Who a producer is to the server: every batch and every end of a transaction carries it."""
+    """The identity of a producer, which every batch and every end of a transaction carries."""
 
     producer_id: int
     producer_epoch: int
@@ -32,7 +32,7 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPartitionCount:
-    """A topic as readers and writers need it: the UUID keeps a recreated topic from being taken for the old one."""
+    """A topic, as readers and writers need it. Its UUID keeps a recreated topic from being taken for the old one."""
 
     name: str
     topic_id: bytes
@@ -40,7 +40,7 @@ class TopicPartitionCount:
 
 
 class ProducerStatus(StrEnum):
-    """What a producer can do next."""
+    """The status of a producer, which says what it can do next."""
 
     UNINITIALISED = "UNINITIALISED"
     """It has no identity, or lost it: the next use asks for one."""
@@ -55,7 +55,7 @@ class ProducerStatus(StrEnum):
     PREPARING = "PREPARING"
     """PrepareTransaction is on its way. Unless it succeeds, the transaction is aborted."""
     PREPARED = "PREPARED"
-    """The transaction waits for somebody else's decision. Only `PreparedTransaction` ends it."""
+    """The transaction waits for somebody else's decision; only a `PreparedTransaction` ends it."""
     COMMITTING = "COMMITTING"
     """EndTxn(commit) was sent. Without an answer by the deadline the producer stays here: the outcome is not known."""
     ABORTING = "ABORTING"
@@ -65,7 +65,7 @@ class ProducerStatus(StrEnum):
 
 
 class Goal(Enum):
-    """What the caller of a producer waits for."""
+    """The goal that the caller of a producer waits for."""
 
     INIT = auto()
     RECOVER = auto()
@@ -85,7 +85,7 @@ STEPS: Final[Mapping[ProducerStatus, frozenset[ProducerStatus]]] = MappingProxyT
         _S.UNINITIALISED: frozenset({_S.INITIALISING, _S.CLOSED}),
         _S.INITIALISING: frozenset({_S.READY, _S.PREPARED, _S.UNINITIALISED, _S.CLOSED}),
         _S.READY: frozenset({_S.IN_TRANSACTION, _S.UNINITIALISED, _S.CLOSED}),
-        # An end of a transaction that never reached the server needs no request: straight back to READY.
+        # A transaction that never reached the server ends without a request: straight back to READY.
         _S.IN_TRANSACTION: frozenset(
             {_S.MUST_ABORT, _S.PREPARING, _S.COMMITTING, _S.ABORTING, _S.READY, _S.UNINITIALISED, _S.CLOSED}
         ),

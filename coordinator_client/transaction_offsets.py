@@ -1,4 +1,4 @@
-"""Offsets that commit inside a transaction: what a consumer says, and how it goes over the wire."""
+"""The offsets of a consumer that commit inside a transaction, and how they are written into a request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ BatchT_contra = TypeVar("BatchT_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class TransactionOffsets:
-    """What to commit, and on whose behalf: the group refuses it once that member is out of date (KIP-447)."""
+    """The offsets to commit, and the member that commits them: the group refuses them once that member is out of date
+    (KIP-447)."""
 
     metadata: GroupMetadata
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -22,11 +23,11 @@ class TransactionOffsets:
 
 
 class OffsetSource(Protocol[BatchT_contra]):
-    """A consumer, as a transaction sees it."""
+    """The part of a consumer that a transaction uses."""
 
     def transaction_offsets(self, batch: BatchT_contra) -> TransactionOffsets:
-        """Return what commits once the batch is processed. Raises: Abortable where the batch is not this consumer's
-        any more."""
+        """Return the offsets to commit once the batch is processed. Raises: Abortable where the batch is not this
+        consumer's any more."""
         ...
 
 

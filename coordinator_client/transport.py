@@ -1,4 +1,4 @@
-"""What carries requests: one attempt of one request at a time, as far as whoever asks can see."""
+"""The port that carries requests: one attempt of one request at a time, as far as the caller can see."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNARY: Final = "unary"
 TRANSPORTS: Final = (SESSION, GRPC_SESSION, UNARY)
 
 TARGET_SCHEMES: Final = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:")
-"""How an endpoint begins that is a target of gRPC's instead of HOST:PORT."""
+"""How an endpoint begins that is a gRPC target instead of HOST:PORT."""
 
 MESSAGE_BYTES_MAX: Final = 16 * MEBI
 
@@ -27,7 +27,7 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-    # A server that restarts should be found again soon; the default waits up to two minutes between two looks.
+    # A server that restarts should be found again soon; by default gRPC waits up to two minutes between attempts.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
     # A proxy in the environment is meant for the web, and would be asked for the loopback address too.
@@ -36,19 +36,20 @@ CHANNEL_OPTIONS: Final = (
 
 
 class Call(Protocol):
-    """One attempt on its way."""
+    """One attempt in flight."""
 
     def cancel(self) -> object:
-        """Stop waiting for it; the server may carry it out all the same."""
+        """Stop waiting for the answer; the server may carry the request out all the same."""
         ...
 
 
 class Transport(Protocol):
-    """Carries one attempt of one request, and reports exactly once what became of it."""
+    """Carries one attempt of one request, and reports its answer or its loss exactly once."""
 
     @property
     def is_direct(self) -> bool:
-        """Whether `ask` is the shorter way for one request that its thread waits for: nothing can share its way."""
+        """Whether `ask` is the shorter way for a single request that its thread waits for, because no other request
+        could share a message with it."""
         ...
 
     def start(
@@ -59,19 +60,20 @@ class Transport(Protocol):
         timeout_ms: int,
         on_done: Callable[[ReplyT | Loss], None],
     ) -> Call:
-        """Send it and return at once; `on_done` is called later or now, perhaps on another thread."""
+        """Send a request and return at once. `on_done` is called with the answer or the loss, now or later, perhaps on
+        another thread."""
         ...
 
     def ask(self, rpc: Rpc[RequestT, ReplyT], request: RequestT, *, timeout_ms: int) -> ReplyT | Loss:
-        """Send it and return what became of it."""
+        """Send a request, wait, and return its answer or its loss."""
         ...
 
     def close(self) -> None:
-        """Let go; calls on their way may be reported as lost."""
+        """Close the transport; calls in flight may be reported as lost."""
         ...
 
 
 def check_transport(name: str) -> None:
-    """Raises: Misconfigured where there is no such way."""
+    """Check the name of a transport. Raises: Misconfigured where there is no such transport."""
     if name not in TRANSPORTS:
         raise wrong_setting("transport", name, f"must be one of {', '.join(TRANSPORTS)}")

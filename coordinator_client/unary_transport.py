@@ -1,5 +1,5 @@
-"""One call for each request: what plain stubs do, what blocks its thread does, and what a server without sessions
-gets."""
+"""Carries each request as a unary call, as plain stubs do: for callers that block their thread, and for servers without
+sessions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coordinator_client.transport import CHANNEL_OPTIONS, Call
 
 
 class UnaryTransport:
-    """Calls over the channel that all connections of this process to one endpoint share."""
+    """Makes calls over the channel that all connections of this process to one endpoint share."""
 
     is_direct: Final = True
 
@@ -63,7 +63,8 @@ class UnaryTransport:
 
 
 class _SharedChannels:
-    """The open channels of this process, counted. A fork starts with none: its parent's are of no use to it."""
+    """The open channels of this process, with the number of users of each. A fork begins without any: those of its
+    parent are of no use to it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

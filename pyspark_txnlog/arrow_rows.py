@@ -1,7 +1,7 @@
-"""Fetched batches as Spark wants them: Arrow record batches of its exact schema, neither tiny nor huge.
+"""Turns fetched batches into what Spark wants: Arrow record batches of its exact schema, neither tiny nor huge.
 
-A stored Arrow payload is passed through: its columns are viewed, cut to the range and joined with others, and no row
-is touched. Only topic, partition, offset and time are made here, column by column.
+A stored Arrow payload is passed through: its columns are viewed, cut to the range and joined with others, and no row is
+touched. Only topic, partition, offset and time are made here, column by column.
 
 Source: spec spark 2 (schema), 3 (sizes).
 """
@@ -24,7 +24,7 @@ JOINED_BYTES_MIN: Final = 512 * 1024
 for each batch more than for its rows; above, nothing is gained and memory grows."""
 
 JOINED_ROWS_MAX: Final = 65_536
-"""... or this many rows, which is where narrow columns stop gaining."""
+"""Batches are joined until they have this many rows, which is where narrow columns stop gaining."""
 
 CUT_BYTES: Final = 4 * 1024 * 1024
 """A batch that unpacks to more is handed over in slices, so that the JVM never holds all of it at once."""
@@ -47,7 +47,7 @@ _TYPES: Final = MappingProxyType(
     }
 )
 _STORED: Final = MappingProxyType({"key": "key", "value": "value", "timestamp": "timestamp_ms", "headers": "headers"})
-"""Column of the result -> column of the payload that it is made of."""
+"""The columns of the result that come from the payload, and the column there."""
 
 
 class UnreadableRecords(RuntimeError):
@@ -67,7 +67,7 @@ def spark_batches(fetched: Iterable[FetchedBatch], columns: Sequence[str]) -> It
     stored = [_STORED[name] for name in columns if name in _STORED]
     joined = _Joined(columns, arrow_schema(columns))
     for batch in fetched:
-        # Without a column of the payload, the payload stays closed: its checksum was right, and its header counts.
+        # If no column needs the payload, it stays closed: its checksum was right, and its header has the count.
         joined.add(batch, batch.as_arrow().select(stored) if stored else None)
         if joined.is_enough:
             yield from joined.take()
@@ -90,7 +90,7 @@ class _Joined:
         self.row_count += batch.record_count
         if payload is not None:
             self.payloads.append(payload)
-            # What `nbytes` says takes as long as opening the payload.
+            # Computing `nbytes` would take as long as opening the payload.
             self.byte_count += payload.get_total_buffer_size()
 
     @property
@@ -105,7 +105,7 @@ class _Joined:
             return
         rows = _Rows(batches, payloads, row_count)
         made = pa.record_batch([_MAKERS[name](rows) for name in self.columns], schema=self.schema)
-        # Never less than `nbytes`, and cheaper to ask.
+        # The total is never less than `nbytes`, and cheaper to ask for.
         if made.get_total_buffer_size() <= CUT_BYTES or made.nbytes <= CUT_BYTES:
             yield made
             return
@@ -115,14 +115,14 @@ class _Joined:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """What columns are made of: batches of one partition, and their payloads where those were opened."""
+    """The batches of one partition that columns are made of, with their payloads where those were opened."""
 
     batches: Sequence[FetchedBatch]
     payloads: Sequence[pa.RecordBatch]
     row_count: int
 
     def stored(self, name: str) -> pa.Array:
-        """Return a column of the payloads as one; a single one is not copied."""
+        """Return a column of all payloads; that of a single payload is not copied."""
         assert len(self.payloads) == len(self.batches), "a stored column is made, so every payload was opened"
         return _one([payload.column(name) for payload in self.payloads])
 
@@ -148,7 +148,7 @@ def _offsets(rows: _Rows) -> pa.Array:
     first, end = runs[0][0], runs[-1][1]
     if end - first > JOINED_ROWS_MAX:
         return _one([_count_up(start, stop) for start, stop in runs])
-    # Each step in Arrow costs more than the numbers of a batch: count once, over what is hidden between them too.
+    # Each step in Arrow costs more than the numbers of a batch: count once, over hidden offsets too.
     counted = _count_up(first, end)
     return _one([counted.slice(start - first, stop - start) for start, stop in runs])
 
@@ -164,7 +164,7 @@ def _timestamps(rows: _Rows) -> pa.Array:
     column = rows.stored("timestamp_ms")
     types = {batch.header.timestamp_type for batch in rows.batches}
     if types != {TimestampType.CREATE_TIME}:
-        # The log's own time is one for the whole batch, and stands in its header.
+        # Where the log sets the time, it is one for the whole batch, in its header.
         column = _one(list(_times_by_batch(rows, column)))
     try:
         return pc.multiply_checked(column, _US_PER_MS).view(_TYPES["timestamp"])
@@ -199,7 +199,7 @@ _MAKERS: Final = MappingProxyType[str, Callable[[_Rows], pa.Array]](
     {
         "key": lambda rows: rows.stored("key"),
         "value": lambda rows: rows.stored("value"),
-        # Of a value without a type, Arrow first looks whether NumPy knows it, which costs more than the column.
+        # For a value without a type, Arrow first asks NumPy, which costs more than the column.
         "topic": lambda rows: pa.repeat(pa.scalar(rows.batches[0].topic, pa.string()), rows.row_count),
         "partition": lambda rows: pa.repeat(pa.scalar(rows.batches[0].partition, pa.int32()), rows.row_count),
         "offset": _offsets,

@@ -58,7 +58,8 @@ class RangeReader(DataSourceReader):
             return iter(())
         assert isinstance(partition.value, OffsetRange), f"planned by something else: {partition!r}"
         check_dependencies()
-        # A worker of Spark does nothing else meanwhile, and would give every answer back to the system page by page.
+        # A worker of Spark does nothing else meanwhile, and would give every answer's memory back to the system page by
+        # page.
         keep_freed_memory()
         rows = self._count if self._options.report is Report.RANGES else self._rows
         return _advised(rows(partition.value))
@@ -82,7 +83,7 @@ class RangeReader(DataSourceReader):
 
 
 def _advised(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows; where a batch cannot be read, the error names the option that its reader has here."""
+    """Yield the rows. Where a batch cannot be read, the error names the option that a reader has here."""
     from coordinator_client.errors import CorruptBatch
 
     try:
@@ -93,13 +94,13 @@ def _advised(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _batches(reader: BatchReader) -> Iterable[FetchedBatch]:
-    """What the reader reads. Where it skips what cannot be read, every payload is opened once more, also by who needs
-    none of it: so all tasks agree on what can be read."""
+    """Return the batches that the reader reads. Where it skips what cannot be read, every payload is opened once more,
+    even by tasks that need none of it, so that all tasks agree on what can be read."""
     return (batch for batch, _ in reader.decoded(lambda batch: batch.as_arrow())) if reader.skips else reader
 
 
 def check_dependencies() -> None:
-    """Return only if this Python can read. Raises: ImportError that says what to install, and for which Python."""
+    """Check that this Python can read. Raises: ImportError that says what to install, and for which Python."""
     for module in ("pyarrow", "grpc", "google.protobuf", "coordinator_api", "coordinator_client"):
         try:
             import_module(module)

@@ -37,7 +37,7 @@ class JobFailed(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSettings:
-    """What to read and where to put it."""
+    """The settings of a job: what to read and where to put it."""
 
     options: dict[str, str]
     """Options of the source, by name."""
@@ -46,25 +46,25 @@ class JobSettings:
     """`parquet` writes a directory, `console` prints rows."""
 
     output: str = ""
-    """Directory for Parquet."""
+    """The directory that Parquet is written to."""
 
     is_overwriting: bool = False
-    """Replace what is in the directory; otherwise it must not exist."""
+    """Whether to replace what is in the directory; otherwise it must not exist."""
 
     rows_shown: int = 20
-    """Rows on the console."""
+    """How many rows are printed on the console."""
 
     is_audited: bool = True
-    """Read the ranges once more, without their records reaching Spark, to count what is hidden and why."""
+    """Whether to read the ranges once more, without their records reaching Spark, to count what is hidden and why."""
 
     master: str | None = None
-    """Where Spark runs, if it is not told by spark-submit. Default: local[*]."""
+    """Where Spark runs, unless spark-submit says so. Default: local[*]."""
 
 
 def run_job(
     settings: JobSettings, *, say: Callable[[str], None] = lambda _line: None, spark: SparkSession | None = None
 ) -> Summary:
-    """Read, write, audit; return the account. A session made here is stopped here.
+    """Read, write, audit; return the account. Spark is stopped at the end if it was started here.
 
     `say` is told each step. Raises: JobFailed where the output is not what the log holds or cannot be written there;
     InvalidOption, UnknownTopic, DataLoss; JavaMissing; TransactionError where the server refuses or is out of reach;
@@ -77,17 +77,17 @@ def run_job(
     planned, standing = _plan(options)
     offsets = sum(found.offset_count for found in planned)
     say(f"{len(planned)} partitions with {offsets:,} offsets to read as {options.isolation} from {options.endpoint}")
-    session = spark
-    if session is None:
+    is_own = spark is None
+    if spark is None:
         say("starting Spark")
-        session = start_spark("txnlog committed read", master=settings.master)
+        spark = start_spark("txnlog committed read", master=settings.master)
     try:
         fixed = settings.options | _fixed(planned)
-        _put(session, settings, fixed, say)
-        counts = _account(session, settings, fixed, say)
+        _put(spark, settings, fixed, say)
+        counts = _account(spark, settings, fixed, say)
     finally:
-        if spark is None:
-            session.stop()
+        if is_own:
+            spark.stop()
     partitions = tuple(
         _summary_of(found, standing[found.topic, found.partition], counts.get((found.topic, found.partition), ()))
         for found in planned
@@ -112,7 +112,7 @@ def _plan(options: ReadOptions) -> tuple[list[OffsetRange], dict[tuple[str, int]
 
 
 def _fixed(planned: list[OffsetRange]) -> dict[str, str]:
-    """The options that make Spark read exactly these ranges of exactly these topics."""
+    """Return the options that make Spark read exactly these ranges of exactly these topics."""
     starting: dict[str, dict[int, int]] = {}
     ending: dict[str, dict[int, int]] = {}
     for found in planned:
@@ -127,8 +127,8 @@ def _fixed(planned: list[OffsetRange]) -> dict[str, str]:
     }
 
 
-def _put(session: SparkSession, settings: JobSettings, fixed: dict[str, str], say: Callable[[str], None]) -> None:
-    frame = session.read.format(FORMAT).options(**fixed).load()
+def _put(spark: SparkSession, settings: JobSettings, fixed: dict[str, str], say: Callable[[str], None]) -> None:
+    frame = spark.read.format(FORMAT).options(**fixed).load()
     if settings.format == PARQUET:
         say(f"writing Parquet to {settings.output}")
         frame.write.mode("overwrite" if settings.is_overwriting else "errorifexists").parquet(settings.output)
@@ -137,14 +137,13 @@ def _put(session: SparkSession, settings: JobSettings, fixed: dict[str, str], sa
     frame.withColumns({name: frame[name].cast("string") for name in shown}).show(settings.rows_shown, truncate=100)
 
 
-def _account(
-    session: SparkSession, settings: JobSettings, fixed: dict[str, str], say: Callable[[str], None]
-) -> _Counts:
-    """Rows of each partition, and with an audit also its hidden records. Raises: JobFailed where they disagree."""
+def _account(spark: SparkSession, settings: JobSettings, fixed: dict[str, str], say: Callable[[str], None]) -> _Counts:
+    """Return the rows of each partition, and with an audit its hidden records too. Raises: JobFailed where they
+    disagree."""
     written: _Counts = {}
     is_countable = settings.format == PARQUET
     if is_countable:
-        output = session.read.parquet(settings.output)
+        output = spark.read.parquet(settings.output)
         is_countable = {"topic", "partition"} <= set(output.columns)
         written = _rows_by_partition(output) if is_countable else {}
     if not settings.is_audited:
@@ -153,7 +152,7 @@ def _account(
     unneeded = {"columns", "includeheaders", "minpartitions"}
     asked = {name: value for name, value in fixed.items() if name.lower() not in unneeded}
     asked["report"] = Report.RANGES.value
-    report = session.read.format(FORMAT).options(**asked).load()
+    report = spark.read.format(FORMAT).options(**asked).load()
     counts: _Counts = {
         (row.topic, row.partition): (row.rows, row.abortedRecords, row.controlRecords, row.corruptOffsets)
         for row in report.collect()

@@ -1,4 +1,4 @@
-"""What a reader of the source may ask for. Every option that is not understood is an error that says what to do.
+"""The options of the source. Every option that is not understood is an error that says what to do.
 
 The names are those of Spark's Kafka source wherever the meaning is the same. Options are matched without regard to
 case, as Spark does. Source: spec spark 8.
@@ -27,7 +27,7 @@ RPC_TIMEOUT_MS: Final = 60_000
 
 
 class Report(StrEnum):
-    """What the rows of a read are."""
+    """What a row of the result stands for."""
 
     RECORDS = "records"
     """One row per record."""
@@ -38,7 +38,7 @@ class Report(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topics:
-    """Which partitions to read; exactly one of the three is set."""
+    """The partitions to read; exactly one of the three is set."""
 
     names: tuple[str, ...] = ()
     """All partitions of these topics."""
@@ -47,7 +47,7 @@ class Topics:
     """All partitions of every topic whose whole name matches this Python regular expression."""
 
     assigned: Mapping[str, tuple[int, ...]] | None = None
-    """These partitions."""
+    """These partitions of each topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class ReadOptions:
     """First offset of each partition; None = the earliest."""
 
     ending: PartitionOffsets | None = None
-    """Offset of each partition before which to stop; None = the end as it is when the read is planned: the last stable
+    """The offset of each partition before which to stop; None = the end when the read is planned: the last stable
     offset, or the high watermark for read_uncommitted."""
 
     isolation: str = "read_committed"

@@ -29,7 +29,7 @@ _CONNECTIONS: dict[tuple[int, str], Connection] = {}
 
 
 class UnknownTopic(LookupError):
-    """What a read names does not exist, or is not what it was."""
+    """A topic or partition that a read names does not exist, or is not the one that it was."""
 
 
 def shared_connection(endpoint: str) -> Connection:

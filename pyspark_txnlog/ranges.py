@@ -21,7 +21,7 @@ class DataLoss(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
-    """Where one partition begins and ends for a reader."""
+    """Where a partition begins and ends for a reader."""
 
     topic: str
     topic_id: bytes

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "txnlog"
 
-# A schema is built of objects, not of text: parsing text needs a session, and Spark's workers have none.
+# A schema is built of objects, not of text: parsing text needs a SparkSession, and Spark's workers have none.
 _RECORD_TYPES: Final[Mapping[str, DataType]] = MappingProxyType(
     {
         "key": BinaryType(),
@@ -91,7 +91,7 @@ def schema_of(options: ReadOptions) -> StructType:
 
 
 def register(spark: SparkSession) -> None:
-    """Register the format with a session that cannot find it by itself, because the package came as a zip.
+    """Register the format with a SparkSession that cannot find it by itself, because the package came as a zip.
 
     Raises: ImportError where this Python lacks what the source needs.
     """

@@ -1,4 +1,4 @@
-"""A Spark session for a program that is started by hand, on one machine or by spark-submit."""
+"""Starts Spark for a program that is started by hand, on one machine or by spark-submit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def is_submitted() -> bool:
 
 
 def start_spark(app_name: str, *, master: str | None = None) -> SparkSession:
-    """Return a session: under spark-submit as it was told, else local with `master` (default local[*]).
+    """Start Spark and return its `SparkSession`: under spark-submit as it was told, else local with `master` (default
+    local[*]).
 
     On one machine, workers run in this same Python and everything stays on the loopback address, unless PYSPARK_PYTHON
     and SPARK_LOCAL_IP say otherwise. Raises: JavaMissing.
@@ -44,7 +45,7 @@ def start_spark(app_name: str, *, master: str | None = None) -> SparkSession:
 
     builder = SparkSession.builder.appName(app_name).master(chosen)
     if is_submitted() and chosen.startswith("local"):
-        # The JVM was started before the variable was set. And its INFO lines would bury ours.
+        # The JVM was started before the variable was set. Its INFO lines would bury ours.
         builder = builder.config("spark.driver.host", _LOOPBACK).config("spark.driver.bindAddress", _LOOPBACK)
         builder = builder.config("spark.log.level", "WARN")
     if not is_submitted():
@@ -54,7 +55,7 @@ def start_spark(app_name: str, *, master: str | None = None) -> SparkSession:
 
 
 def check_java() -> None:
-    """Return only if the Java that Spark would start is there. Raises: JavaMissing."""
+    """Check that the Java is there that Spark would start. Raises: JavaMissing."""
     home = os.environ.get("JAVA_HOME")
     if home:
         program = Path(home) / "bin" / "java"

@@ -1,4 +1,4 @@
-"""What a job read, partition by partition, as values and as a table for people."""
+"""The account of a job, partition by partition, as values and as a table for people."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ class PartitionSummary:
     start_offset: int
     end_offset: int
     last_stable_offset: int
-    """When the read was planned, like the high watermark."""
+    """The last stable offset when the read was planned."""
     high_watermark: int
     rows: int | None = None
-    """Rows in the output; None where nobody counted."""
+    """Number of rows in the output; None where nobody counted."""
     aborted_records: int | None = None
-    """Records of aborted transactions in the range, hidden from the read; None where nobody counted."""
+    """Number of records of aborted transactions in the range, hidden from the read; None where nobody counted."""
     control_records: int | None = None
-    """Markers in the range that end transactions; they are no records of anybody."""
+    """Number of markers in the range; they end transactions and are nobody's records."""
     corrupt_offsets: int | None = None
-    """Offsets that were skipped because they cannot be read; only with onCorruptBatch=skip."""
+    """Number of offsets that were skipped because they cannot be read; only with onCorruptBatch=skip."""
 
     @property
     def hidden_records(self) -> int | None:
-        """Offsets of the range without a row."""
+        """Number of offsets of the range without a row."""
         return None if self.rows is None else self.end_offset - self.start_offset - self.rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """All of one job."""
+    """The account of a whole job."""
 
     isolation: str
     partitions: tuple[PartitionSummary, ...]
@@ -42,22 +42,22 @@ class Summary:
 
     @property
     def rows(self) -> int | None:
-        """Rows in the output."""
+        """Number of rows in the output."""
         return _sum(found.rows for found in self.partitions)
 
     @property
     def aborted_records(self) -> int | None:
-        """Records of aborted transactions that were hidden."""
+        """Number of records of aborted transactions that were hidden."""
         return _sum(found.aborted_records for found in self.partitions)
 
     @property
     def control_records(self) -> int | None:
-        """Markers that were passed over."""
+        """Number of markers that were passed over."""
         return _sum(found.control_records for found in self.partitions)
 
     @property
     def corrupt_offsets(self) -> int | None:
-        """Offsets that were skipped because they cannot be read."""
+        """Number of offsets that were skipped because they cannot be read."""
         return _sum(found.corrupt_offsets for found in self.partitions)
 
     def table(self) -> str:

@@ -1,8 +1,8 @@
-"""Topics that were subscribed to by name and do not exist: told once each, and again where they come and go.
+"""Warns of topics that were subscribed to by name and do not exist: once each, and again where they come and go.
 
-A topic may be created after it was subscribed to, so it is no error, and `poll` goes on; but a name that was mistyped
-would be polled in vain for ever, without a word. So the names are looked up with the first poll, and again every
-`metadata_max_age_ms`. What a pattern matches may be nothing, and nobody is told.
+A topic may be created after it was subscribed to, so it is no error, and `poll` goes on; but a mistyped name would be
+polled in vain for ever, without a word. So the names are looked up with the first poll, and again every
+`metadata_max_age_ms`. A pattern may match nothing, and nobody is warned.
 
 Source: Kafka's consumer, which warns of UNKNOWN_TOPIC_OR_PARTITION at every refresh of its metadata and polls on.
 """
@@ -19,7 +19,7 @@ from coordinator_client.rules import TOPIC_GONE
 
 
 class AbsentTopics:
-    """See the module."""
+    """Looks up the subscribed names of one consumer."""
 
     def __init__(self, context: ConsumerContext) -> None:
         self._context = context
@@ -30,7 +30,7 @@ class AbsentTopics:
         self._due_ms = 0
 
     def subscribe(self, names: frozenset[str], now_ms: int) -> None:
-        """Look for these from now on; none: for nothing."""
+        """Look these names up from now on; none: stop looking."""
         if names == self._names:
             return
         self._names, self._due_ms = names, now_ms
@@ -38,13 +38,13 @@ class AbsentTopics:
         self._flight = None
 
     def advance(self, now_ms: int) -> None:
-        """Look, if it is time."""
+        """Send the next look-up, if it is due."""
         wake_ms = self.wake_ms()
         if wake_ms is not None and now_ms >= wake_ms:
             self._flight = ask_topics(self._context, self._names, self._seen, now_ms)
 
     def wake_ms(self) -> int | None:
-        """When to look next."""
+        """Return when the next look-up is due; None: not before something changes."""
         return self._due_ms if self._names and self._flight is None else None
 
     def _seen(self, end: log.DescribeTopicsResponse | TransactionError, now_ms: int) -> None:

@@ -53,7 +53,7 @@ class AsyncConsumer(ConsumerShell):
             await self.close()
             return
         try:
-            # Whoever leaves with Ctrl-C does not want to wait for the network.
+            # A user who presses Ctrl-C does not want to wait for the network.
             await self._close(None if isinstance(error, Exception) else 0, commits=False)
         except TransactionError as failed:
             error.add_note(f"closing the consumer failed too: {failed}")

@@ -55,7 +55,7 @@ class Consumer(ConsumerShell):
             self.close()
             return
         try:
-            # Whoever leaves with Ctrl-C does not want to wait for the network.
+            # A user who presses Ctrl-C does not want to wait for the network.
             self._close(None if isinstance(error, Exception) else 0, commits=False)
         except TransactionError as failed:
             error.add_note(f"closing the consumer failed too: {failed}")

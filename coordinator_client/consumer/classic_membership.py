@@ -1,8 +1,8 @@
-"""A member of a classic group: it joins, the leader of the members assigns, and each learns its part.
+"""The membership in a classic group: the member joins, the leader of the members assigns, and each learns its part.
 
-A rebalance is begun in `poll` only, where the application can give up what it must; what follows goes on by itself. In
-between, heartbeats tell the group that the member lives, and the member that it should join again. Every answer is
-acted upon only while the generation that it was asked in is still the member's.
+A rebalance begins in `poll` only, where the application can give up what it must; what follows goes on by itself.
+Between rebalances, heartbeats tell the group that the member lives, and tell the member when it should join again. An
+answer is acted upon only while the generation that it was asked in is still the member's.
 
 Source: spec groups 2, 7.2, 7.3, 7.5; KIP-62, 345, 394, 429, 800.
 """
@@ -43,7 +43,7 @@ _BEATING: Final = frozenset({_S.COMPLETING_REBALANCE, _S.STABLE})
 
 
 class ClassicMembership:
-    """See the module."""
+    """One member of one classic group."""
 
     def __init__(self, context: ConsumerContext, handover: Handover, assignors: Assignors) -> None:
         self.status = _S.UNJOINED
@@ -63,10 +63,10 @@ class ClassicMembership:
         self._beat_flight: int | None = None
         self._beat_ms = 0
         self._last_share: Share[str] = {}
-        """What it was assigned last, also when that was given up since."""
+        """The last assignment, also where it was given up since."""
         self._rejoin_reason: str | None = None
         self._is_preparing = False
-        """Giving up what must be given up before it joins."""
+        """Whether the member is giving up what it must before it joins."""
 
     @property
     def is_active(self) -> bool:
@@ -74,7 +74,7 @@ class ClassicMembership:
 
     @property
     def is_static(self) -> bool:
-        """Whether the group keeps its place while it is away."""
+        """Whether the group keeps this member's place while it is away."""
         return self._context.config.group_instance_id is not None
 
     def standing(self) -> GroupMetadata:
@@ -162,7 +162,7 @@ class ClassicMembership:
         wakes = (beat_ms, self._joining.wake_ms(), self._watch.wake_ms())
         return min((wake_ms for wake_ms in wakes if wake_ms is not None), default=None)
 
-    # What joining tells (`joining.Joiner`).
+    # Called by `Joining` (`joining.Joiner`).
 
     def joining_member(self) -> JoiningMember:
         owned = as_share(self._context.assignment.names()) if self._assignors.is_cooperative else {}
@@ -205,7 +205,7 @@ class ClassicMembership:
         self._watch.lead(topics, partition_counts, now_ms)
 
     def reset(self, *, keeps_id: bool, now_ms: int) -> None:
-        """It is no member of that generation any more, and owns nothing."""
+        """Leave the generation behind: the member owns nothing any more, and joins again with the next poll."""
         self._stop_beating()
         self._joining.cancel()
         self._watch.follow()
@@ -223,7 +223,7 @@ class ClassicMembership:
         self.reset(keeps_id=True, now_ms=now_ms)
         self.failure = error
 
-    # Inside.
+    # Internals.
 
     def _step(self, to: ClassicStatus) -> None:
         self.status = classic_step(self.status, to)

@@ -1,7 +1,7 @@
-"""Commits of one consumer: strictly one after the other, so that none can overtake a later one and set an offset back.
+"""The commits of one consumer, strictly one after the other: none can overtake a later one and set an offset back.
 
-A *patient* commit (`commit`, before a revocation, in close) is tried until its time is over. An impatient one
-(`commit_async`, every `auto_commit_interval_ms`) is tried once: it would only hold up what is newer.
+A *patient* commit (`commit`, before a revocation, in `close`) is tried until its time is over. An impatient one
+(`commit_async`, every `auto_commit_interval_ms`) is tried once: it would only hold up newer ones.
 
 Source: spec groups 2.11, 4.2, 7.2 (last column), 7.6.
 """
@@ -32,32 +32,32 @@ from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 
 
 class Standing(Protocol):
-    """What commits must know of the membership they rest on."""
+    """The part of a membership that commits need."""
 
     def metadata(self) -> GroupMetadata:
-        """Who commits. Raises: CommitFailed, RebalanceInProgress where nobody can now."""
+        """Return the member that commits. Raises: CommitFailed, RebalanceInProgress where none can now."""
         ...
 
     def on_commit_refused(self, error: TransactionError, sent: GroupMetadata, now_ms: int) -> TransactionError | None:
-        """Take note of a commit that was refused because of who sent it; return what the caller should be told, or
-        None: the member is still one, under a newer epoch, and may try again."""
+        """Note that a commit was refused because of the member that sent it. Return what to tell the caller, or None:
+        it is still a member, under a newer epoch, and may try again."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class CommitJob:
-    """One commit that was asked for."""
+    """A commit that was asked for."""
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     on_end: Callable[[TransactionError | None, int], None]
     patient_until_ms: int | None = None
-    """None = impatient: one attempt."""
+    """When patience ends; None = impatient: one attempt."""
     failure: TransactionError | None = None
     """How the last attempt ended."""
 
 
 class CommitQueue:
-    """See the module."""
+    """The commits that wait; the first of them is in flight."""
 
     def __init__(self, context: ConsumerContext, standing: Standing) -> None:
         self._context = context
@@ -71,11 +71,11 @@ class CommitQueue:
         return len(self._jobs)
 
     def add(self, job: CommitJob) -> None:
-        """Take a commit; it is sent after those before it."""
+        """Add a commit; it is sent after those before it."""
         self._jobs.append(job)
 
     def advance(self, now_ms: int) -> None:
-        """Send the next one, if nothing is on its way."""
+        """Send the next commit, if none is in flight."""
         while self._jobs:
             job = self._jobs[0]
             if job.patient_until_ms is not None and now_ms >= job.patient_until_ms:
@@ -91,7 +91,7 @@ class CommitQueue:
                 self._send(job, now_ms)
 
     def wake_ms(self) -> int | None:
-        """When the next attempt is due, or patience ends."""
+        """Return when the next attempt is due or patience ends."""
         if not self._jobs:
             return None
         until_ms = self._jobs[0].patient_until_ms
@@ -100,7 +100,7 @@ class CommitQueue:
         return self._due_ms if until_ms is None else min(self._due_ms, until_ms)
 
     def give_up(self, error: TransactionError, now_ms: int) -> None:
-        """Fail everything that waits: the consumer closes."""
+        """Fail all commits that wait, because the consumer closes."""
         self._cancel()
         while self._jobs:
             self._finish(self._jobs[0], error, now_ms)
@@ -172,7 +172,7 @@ class CommitQueue:
 
 
 def not_a_member(group_id: str) -> CommitFailed:
-    """Return the failure of a commit without a membership."""
+    """Return the failure of a commit by a consumer that is no member."""
     return CommitFailed(
         ErrorCode.UNKNOWN_MEMBER_ID, ErrorClass.REJOIN, f"this consumer is no member of the group {group_id!r} now"
     )

@@ -1,4 +1,5 @@
-"""What a consumer can be told, checked before anything is opened. Names and defaults are Kafka's unless said."""
+"""The settings of a consumer, checked before anything is opened. Names and defaults are Kafka's unless it says
+otherwise."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ RESETS: Final = (EARLIEST, LATEST, "none")
 
 
 class ConsumerOptions(TypedDict, total=False):
-    """What `Consumer` and `AsyncConsumer` take by name; `ConsumerConfig` says what each means."""
+    """The keywords of `Consumer` and `AsyncConsumer`; `ConsumerConfig` says what each means."""
 
     group_id: str | None
     group_instance_id: str | None
@@ -90,7 +91,8 @@ class ConsumerConfig:
     and in `close`. Must be False with `Transaction.commit_offsets`. Default True."""
 
     auto_commit_interval_ms: int = 5_000
-    """Default 5,000. Smaller: less is read again after a crash. Larger: fewer commits."""
+    """Time between automatic commits. Default 5,000. Smaller: less is read again after a crash. Larger: fewer
+    commits."""
 
     max_poll_records: int = 500
     """Most records that one `poll` returns. Default 500."""

@@ -1,8 +1,8 @@
-"""A member of a group of the consumer protocol (KIP-848): the server decides, the member carries out.
+"""The membership in a group of the consumer protocol (KIP-848): the server decides, the member carries out.
 
-One heartbeat is under way at a time. While there is nothing to say it waits on the server for news, so the member
-learns of a change at once. When there is something to say meanwhile, the waiting heartbeat is given up; and since its
-answer may be lost with it, the next one says everything, whereupon the server repeats everything.
+One heartbeat is in flight at a time. While there is nothing to say it waits on the server for news, so the member
+learns of a change at once. When there is something to say meanwhile, the waiting heartbeat is given up. Its answer may
+be lost with it, so the next one says everything, whereupon the server repeats everything.
 
 Source: spec groups 3.2, 3.6, 3.7, 7.7; KIP-848.
 """
@@ -32,16 +32,16 @@ JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 STATIC_LEAVE_EPOCH: Final = -2
 INTERVAL_MS_FIRST: Final = 5_000
-"""Until the server has said how often it wants to hear of us."""
+"""The interval until the server has said how often it wants a heartbeat."""
 
 _BEATING: Final = frozenset({_S.JOINING, _S.RECONCILING, _S.ACKNOWLEDGING, _S.STABLE, _S.PREPARE_LEAVING, _S.LEAVING})
 
 
 class ConsumerMembership:
-    """See the module."""
+    """One member of one group of the consumer protocol."""
 
     def __init__(self, context: ConsumerContext, handover: Handover, *, member_id: str) -> None:
-        """`member_id` names this member for as long as its process lives."""
+        """`member_id` names this member as long as its process lives."""
         self.status = _S.UNSUBSCRIBED
         self.failure: TransactionError | None = None
         self.epoch = 0
@@ -53,17 +53,17 @@ class ConsumerMembership:
         self._pace = Pace(context.config.heartbeat_wait_ms, interval_ms=INTERVAL_MS_FIRST)
         self._subscription = Subscription()
         self._said: tuple[frozenset[str], str | None] | None = None
-        """The subscription the server knows."""
+        """The subscription that the server knows."""
         self._target: Mapping[TopicPartition, bytes] = {}
         self._is_full_due = True
         self._is_owned_due = False
         self._flight: int | None = None
         self._is_waiting = False
-        """Whether the heartbeat under way may wait on the server."""
+        """Whether the heartbeat in flight may wait on the server."""
         self._due_ms = 0
         self._left: Then | None = None
         self._is_leave_due = False
-        """STALE: the group was not told yet."""
+        """Whether the member is STALE and the group was not told yet."""
 
     @property
     def is_active(self) -> bool:
@@ -153,7 +153,7 @@ class ConsumerMembership:
         self._due_ms = now_ms
 
     def _speak(self, now_ms: int) -> None:
-        """Send a heartbeat now, instead of one that waits on the server."""
+        """Send a heartbeat now, in place of one that waits on the server."""
         if self._flight is not None and self._is_waiting:
             self._cancel()
         self._due_ms = now_ms
@@ -216,7 +216,7 @@ class ConsumerMembership:
         if (self._is_full_due or self._is_subscription_due) and self._left is None:
             request.subscribed_topic_names.names.extend(sorted(self._subscription.topics))
             request.subscribed_topic_names.SetInParent()
-            # An empty pattern takes a former one back; whoever never had one does not mention it.
+            # An empty pattern takes a former one back; a member that never had one leaves it out.
             if self._subscription.pattern is not None or (self._said is not None and self._said[1] is not None):
                 request.subscribed_topic_regex = self._subscription.pattern or ""
         if self._is_full_due or self._is_owned_due:
@@ -258,7 +258,7 @@ class ConsumerMembership:
         if error.error_class in PASSING:
             self._due_ms = now_ms + self._backoff.next_ms()
         elif self.status is _S.PREPARE_LEAVING:
-            # It leaves anyway; the last heartbeat will find out that there is nothing to leave.
+            # The member leaves anyway; its last heartbeat will find out that there is nothing to leave.
             self._due_ms = now_ms + self._backoff.next_ms()
         elif error.error_class is ErrorClass.REJOIN:
             self._step(_S.FENCED)
@@ -284,7 +284,7 @@ class ConsumerMembership:
             self._join(now_ms)
 
     def _reconcile(self, now_ms: int) -> None:
-        """Bring what is owned and what may be owned together, unless that is under way already."""
+        """Give up and take partitions until the member owns its target, unless that is under way already."""
         if self.status not in (_S.JOINING, _S.ACKNOWLEDGING, _S.STABLE) or self._is_owned_due:
             return
         owned = self._context.assignment.topic_ids()
@@ -300,7 +300,7 @@ class ConsumerMembership:
             self._take_over(now_ms)
 
     def _take_over(self, now_ms: int) -> None:
-        """Take what the newest target adds, and tell the group what is owned now."""
+        """Take the partitions that the newest target adds, and tell the group what the member owns now."""
         if self.status is not _S.RECONCILING:
             return
         self._step(_S.ACKNOWLEDGING)
@@ -331,12 +331,12 @@ class ConsumerMembership:
 
 
 def _is_same(target_id: bytes | None, topic_id: bytes) -> bool:
-    """Whether a partition may stay: it is in the target, and its topic was not deleted and created again."""
+    """Return whether a partition may stay: it is in the target, and its topic was not deleted and created again."""
     return target_id is not None and (target_id == topic_id or not (target_id and topic_id))
 
 
 def target_of(assignment: group.PartitionSet) -> Target:
-    """Return what the server said a member may own."""
+    """Return the target that the server assigned to the member."""
     return Target(
         {
             TopicPartition(topic.topic, partition): topic.topic_id

@@ -2,11 +2,11 @@
 
 Two sides drive it. An engine starts what `transmissions` returns, brings the answers to `on_answer`, and comes again at
 `wake_ms`: so heartbeats, fetches and commits go on whatever the application does. The shell brings the application's
-calls: a poll is a row of `poll_step`s, each of which returns a call to make in the application's thread, or records, or
-nothing yet; calls that ask the server return a `Future`.
+calls: a poll is a series of `poll_step`s, each of which returns a call to make in the application's thread, or records,
+or nothing yet; calls that ask the server return a `Future`.
 
-The parts, each for one thing: `membership` (in two protocols), `handover` (partitions coming and going), `commits`,
-`positions`, `fetching`, over the `owned` partitions.
+Its parts each do one thing: `membership` (in two protocols), `handover` (partitions coming and going), `commits`,
+`positions` and `fetching`, over the partitions in `owned`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ConsumerCore:
         self.subscription = Subscription()
         self.is_closed = False
         self.is_cut_off = False
-        """The server did not answer the last attempt that was reported."""
+        """Whether the server did not answer the last attempt that was reported."""
         self.context = ConsumerContext(
             config, config.client_id or client_id, random_source, Flights(random_source), self.assignment
         )
@@ -72,9 +72,9 @@ class ConsumerCore:
         self._auto_commit_ms: int | None = None
         self._is_auto_committing = False
         self._unreachable: Loss | None = None
-        """The consumer was never connected, and the application was not told yet."""
+        """Why the consumer could not connect, where the application was not told yet."""
 
-    # What the engine asks.
+    # Called by the engine.
 
     def transmissions(self, now_ms: int) -> list[Transmission]:
         """Return the attempts to start now."""
@@ -87,7 +87,7 @@ class ConsumerCore:
         return due
 
     def on_answer(self, flight: int, attempt: int, answer: Reply | Loss, now_ms: int) -> None:
-        """Take what became of an attempt."""
+        """Receive the answer to an attempt, or its loss."""
         if not isinstance(answer, Loss):
             self.is_cut_off, self._unreachable = False, None
         else:
@@ -96,11 +96,11 @@ class ConsumerCore:
         self.context.flights.on_answer(flight, attempt, answer, now_ms)
 
     def take_cancelled(self) -> list[int]:
-        """Return the flights nobody waits for any more."""
+        """Return the numbers of the calls that were given up."""
         return self.context.flights.take_cancelled()
 
     def wake_ms(self) -> int | None:
-        """When `transmissions` has something to do at the latest."""
+        """Return when to ask for `transmissions` again at the latest."""
         if self.is_closed:
             return None
         wakes = (
@@ -114,15 +114,15 @@ class ConsumerCore:
         )
         return min((wake_ms for wake_ms in wakes if wake_ms is not None), default=None)
 
-    # What the application does.
+    # Called by the shell for the application.
 
     @property
     def membership(self) -> Membership:
-        """The membership of now; it stands for nobody without a subscription."""
+        """The current membership; without a subscription one that stands for nobody."""
         return self._membership
 
     def subscribe(self, subscription: Subscription, listener: Listener | None, now_ms: int) -> None:
-        """Read what the group shares out of this, from the next poll on. Raises: Rejected."""
+        """Read what the group assigns of these topics, from the next poll on. Raises: Rejected."""
         self._check_open()
         if self.config.group_id is None:
             raise rejected(
@@ -141,7 +141,7 @@ class ConsumerCore:
         self._handover.commits_on_revocation = self.config.enable_auto_commit
 
     def assign(self, partitions: Collection[TopicPartition], now_ms: int) -> None:
-        """Read exactly these partitions, without a group's sharing. Raises: Rejected."""
+        """Read exactly these partitions, which no group assigns. Raises: Rejected."""
         self._check_open()
         if not self.subscription.is_empty:
             raise rejected(ErrorCode.INVALID_REQUEST, "topics were subscribed to; call unsubscribe() before assign()")
@@ -154,9 +154,11 @@ class ConsumerCore:
         self.assignment.add(dict.fromkeys(sorted(wanted - known), b""), is_announced=True)
 
     def poll_step(self, records_max: int, now_ms: int, *, is_first: bool) -> UserCall | list[Slice] | None:
-        """Return the next call to make, or records, or None: wait. Raises: what the application must be told.
+        """Return a call to make in the application's thread, or records, or None: wait. Raises: what the application
+        must be told.
 
-        Between the first step of a poll and `end_poll`, or the step that returned records, partitions may be taken.
+        Between the first step of a poll and `end_poll`, or the step that returned records, partitions may be taken
+        away.
         """
         self._check_open()
         if self.subscription.is_empty and not self.assignment.is_manual:
@@ -178,7 +180,7 @@ class ConsumerCore:
         return slices or None
 
     def end_poll(self, now_ms: int) -> None:
-        """The application goes its own way."""
+        """Note that the application has left `poll`."""
         self._handover.is_user_here = False
         self._last_poll_ms = now_ms
 
@@ -198,8 +200,8 @@ class ConsumerCore:
     def commit_async(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, callback: CommitCallback | None
     ) -> None:
-        """Commit these offsets, or the positions of all partitions; `callback` is told how it ended, in a later call
-        of poll or commit."""
+        """Commit these offsets, or the positions of all partitions. `callback` is called with the result in a later
+        call of poll or commit."""
         wanted = self.assignment.positions() if offsets is None else dict(offsets)
 
         def ended(error: TransactionError | None, _: int) -> None:
@@ -209,8 +211,8 @@ class ConsumerCore:
         self._add_commit(wanted, ended, None)
 
     def leave(self, now_ms: int, *, until_ms: int, commits: bool) -> Future[None]:
-        """Give everything up and leave the group, if there is one. With `commits` the positions are committed first,
-        where that is automatic."""
+        """Give all partitions up and leave the group, if there is one. With `commits` the positions are committed
+        first, where that is automatic."""
         future: Future[None] = Future()
         self._handover.is_user_here = True
 
@@ -224,9 +226,9 @@ class ConsumerCore:
 
         is_auto = commits and self.config.enable_auto_commit and self.config.group_id is not None
         offsets = self.assignment.positions() if is_auto else {}
-        # Half of the time for the commits, so that some is left to leave the group.
+        # Half of the time is for the commits, so that some is left to leave the group.
         patient_ms = now_ms + (until_ms - now_ms) // 2
-        # What is to be committed is committed before; the revocations that follow add nothing.
+        # Everything is committed beforehand; the revocations that follow have nothing to add.
         self._handover.commits_on_revocation = False
 
         def committed(_: TransactionError | None, at_ms: int) -> None:
@@ -236,7 +238,7 @@ class ConsumerCore:
         return future
 
     def take_failure(self) -> Exception | None:
-        """Return the first exception of the listener, or of a callback, that nobody was told yet."""
+        """Return the first exception of the listener or of a callback that was not raised yet."""
         failure, self._callback_failure = self._callback_failure, None
         return failure or self._handover.take_failure()
 
@@ -248,7 +250,7 @@ class ConsumerCore:
         self.assignment.drop(self.assignment.names())
 
     def position(self, name: TopicPartition) -> Future[int]:
-        """The offset of the next record that poll will return of a partition."""
+        """Return the offset of the next record that poll will return of a partition."""
         self._check_open()
         partition = self.assignment.get(name)
         future: Future[int] = Future()
@@ -257,7 +259,7 @@ class ConsumerCore:
         return future
 
     def ask(self, call: RetryingCall[RequestT, ReplyT], convert: Callable[[ReplyT], T]) -> Future[T]:
-        """Ask the server something; the future has what `convert` makes of the reply."""
+        """Send a request to the server; the future holds what `convert` makes of the reply."""
         self._check_open()
         future: Future[T] = Future()
 
@@ -271,12 +273,12 @@ class ConsumerCore:
         return future
 
     def reader(self) -> Reader:
-        """Who asks for committed offsets. Raises: Rejected without a group."""
+        """Return who asks for committed offsets. Raises: Rejected without a group."""
         if self.config.group_id is None:
             raise no_group()
         return self._membership.reader() or Reader(self.config.group_id)
 
-    # What commits rest on (`commits.Standing`).
+    # The membership as commits see it (`commits.Standing`).
 
     def metadata(self) -> GroupMetadata:
         return self._membership.metadata()
@@ -284,7 +286,7 @@ class ConsumerCore:
     def on_commit_refused(self, error: TransactionError, sent: GroupMetadata, now_ms: int) -> TransactionError | None:
         return self._membership.on_commit_refused(error, sent, now_ms)
 
-    # Inside.
+    # Internals.
 
     def _reader(self) -> Reader | None:
         return self._membership.reader()
@@ -309,7 +311,7 @@ class ConsumerCore:
         self._membership.advance(now_ms)
         self._positions.advance(now_ms)
         self._fetcher.advance(now_ms)
-        # With the first poll, and as long as the consumer is a member.
+        # From the first poll on, as long as the consumer is a member.
         self._absent.subscribe(self.subscription.topics if self._membership.is_active else frozenset(), now_ms)
         if not self.is_cut_off:
             self._absent.advance(now_ms)
@@ -324,7 +326,7 @@ class ConsumerCore:
         if told is not None:
             raise told
         if self._unreachable is not None:
-            # The next poll goes on trying, and says it again after as long.
+            # The next poll goes on trying, and raises again after as long.
             loss, self._unreachable = self._unreachable, None
             raise unreachable(loss)
         for partition in self.assignment:

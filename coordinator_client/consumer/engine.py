@@ -1,8 +1,8 @@
-"""Runs the core of one consumer: starts its requests, brings it the answers, wakes it in time, and lets the
-application's thread in between.
+"""Runs the core of one consumer: starts its requests, brings it the answers, wakes it in time, and gives the
+application's thread its turn.
 
-The core belongs to whoever holds the lock, which is held for moments only: never while the application's code runs,
-and never while anything is waited for.
+The core belongs to whoever holds the lock, which is held for moments only: never while the application's code runs, and
+never while anything is waited for.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from coordinator_client.transport import Call, Transport
 
 
 class Engine:
-    """See the module."""
+    """The engine of one consumer."""
 
     def __init__(
         self, core: ConsumerCore, connection: Connection, open_loop: Callable[[], Loop], wake_user: Callable[[], None]
     ) -> None:
-        """`wake_user` is called from the loop whenever the core may have something for the application. The loop is
+        """`wake_user` is called on the loop whenever the core may have something for the application. The loop is
         opened with the first turn."""
         self._core = core
         self._connection = connection
@@ -41,17 +41,17 @@ class Engine:
 
     @property
     def now_ms(self) -> int:
-        """Time as the core knows it."""
+        """The time by the clock that the core uses."""
         return self._connection.clock.monotonic_ms()
 
     @contextmanager
     def turn(self) -> Iterator[ConsumerCore]:
-        """Lend the core out, then start what follows from what was done to it.
+        """Lend the core to the caller, then start what follows from what it did.
 
         Raises: Misconfigured in a fork of the process that used the consumer first; Rejected after `close` of the
-        connection; whatever went wrong in the loop meanwhile.
+        connection; whatever went wrong on the loop meanwhile.
         """
-        # Before the lock: in a fork it may be held for ever by a thread that is not there.
+        # Before the lock is taken: in a fork it may be held for ever by a thread that does not exist there.
         transport = self._connection.transport_on(self._open_loop)
         with self._lock:
             if self._defect is not None:
@@ -64,12 +64,12 @@ class Engine:
                 self._go_on(transport)
 
     def wake_after(self, wait_ms: int) -> Timer:
-        """Wake the application after this time, if nothing does before; only after a turn."""
+        """Wake the application after this time, unless something else does before. Only after a turn."""
         assert self._loop is not None, "whoever waits has had a turn"
         return self._loop.call_after(wait_ms, self._wake_user)
 
     def stop(self) -> None:
-        """Close the core and let go of the loop. In a fork: nothing, it is all the parent's."""
+        """Close the core and release the loop. In a fork it does nothing: both are the parent's."""
         if self._connection.is_of_a_parent:
             return
         with self._lock:
@@ -106,7 +106,7 @@ class Engine:
         self._timer = self._loop.call_after(max(0, wake_ms - self.now_ms), self._on_time)
 
     def _report(self, flight: int, attempt: int, answer: Reply | Loss) -> None:
-        """Pass an answer on to the loop, from whatever thread it comes."""
+        """Pass an answer to the loop, whichever thread it comes on."""
         loop = self._loop
         if loop is not None:
             loop.call_soon(partial(self._in_loop, partial(self._deliver, flight, attempt, answer)))
@@ -122,7 +122,7 @@ class Engine:
         self._core.on_answer(flight, attempt, answer, self.now_ms)
 
     def _in_loop(self, call: Callable[[], None]) -> None:
-        """Do something to the core from the loop, and tell the application, which may wait for what follows."""
+        """Let `call` change the core on the loop, and wake the application, which may wait for the consequences."""
         with self._lock:
             if self._core.is_closed or self._defect is not None:
                 return

@@ -1,4 +1,4 @@
-"""Fetches ahead for all partitions of a consumer: each partition is in one request at a time, and what is fetched
+"""Fetches ahead for all partitions of a consumer. Each partition is in one request at a time, and what is fetched
 waits, within bounds, until poll hands it out."""
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 from coordinator_protocol.limits import MEBI
 
 FLIGHTS_MAX: Final = 4
-"""Requests at once: partitions that wait for records must not hold up those that have some."""
+"""Requests in flight at once: partitions that wait for records must not hold up those that have some."""
 
 PARTITION_BUFFER_BYTES: Final = MEBI
-"""A partition with this much waiting is not fetched from."""
+"""A partition is not fetched from while this much of it waits for poll."""
 
 NEVER: Final = RESETS[-1]
 
@@ -38,7 +38,7 @@ SEEK_BEHIND: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A partition in a request, as it stood."""
+    """A partition in a request, and its moves at that time."""
 
     partition: OwnedPartition
     moves: int
@@ -49,21 +49,21 @@ class _Asked:
 
 
 class Fetcher:
-    """See the module."""
+    """Keeps the buffers of one consumer filled."""
 
     def __init__(self, context: ConsumerContext) -> None:
         self._context = context
         self._flying: dict[int, Sequence[_Asked]] = {}
-        """Oldest first."""
+        """The requests in flight by number, oldest first, with the partitions in each."""
         self._backoff = Backoff(context.random_source)
 
     def advance(self, now_ms: int) -> None:
-        """Start a fetch for the partitions that want one."""
+        """Send a Fetch for the partitions that want one."""
         wanted = self._wanted(now_ms)
         if not wanted:
             return
         if len(self._flying) >= FLIGHTS_MAX:
-            # The oldest has waited longest for nothing; its partitions go into the new request.
+            # The oldest request has waited longest for nothing; its partitions go into the new one.
             oldest = next(iter(self._flying))
             self._context.flights.cancel(oldest)
             self._free(self._flying.pop(oldest))
@@ -80,7 +80,8 @@ class Fetcher:
         self._flying[number] = asked
 
     def wake_ms(self) -> int | None:
-        """When a partition may be asked for again after a failure; with a full buffer it is poll that goes on."""
+        """Return when a partition may be asked for again after a failure. Where the buffer is full, the next poll goes
+        on instead."""
         if self._context.assignment.buffered_bytes >= self._context.config.buffer_bytes:
             return None
         return min((partition.retry_at_ms for partition in self._context.assignment if _wants(partition)), default=None)
@@ -142,7 +143,7 @@ class Fetcher:
             end_offset = fields.base_offset + fields.record_count
             first = max(fields.base_offset, partition.fetch_offset)
             if first < end_offset:
-                # It may wait long, and the rest of the answer must not wait with it.
+                # The batch may wait long, and the rest of the answer must not be kept in memory with it.
                 partition.buffer.append(BufferedBatch(batch.kept(), first, end_offset, end_offset))
                 partition.fetch_offset = end_offset
         partition.go_on_at(result.fields.next_offset)
@@ -164,7 +165,7 @@ class Fetcher:
         if what in PASSING:
             return
         if error.code in TOPIC_GONE and not self._context.assignment.is_manual:
-            # The group takes the partition away, as soon as it knows.
+            # The group takes the partition away as soon as it knows.
             partition.retry_at_ms = now_ms + BACKOFF_MS_MAX
             return
         if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -172,8 +173,8 @@ class Fetcher:
         partition.problem = error
 
     def _corrupt(self, partition: OwnedPartition, why: TransactionError, next_offset: int) -> None:
-        """Nothing can be read from where fetching stands up to `next_offset`. Poll raises that once it has handed out
-        what was fetched before."""
+        """Note that nothing can be read from where fetching stands up to `next_offset`. Poll raises that once it has
+        handed out what was fetched before."""
         topic, number = partition.name
         error = CorruptBatch(
             why.code,

@@ -1,4 +1,4 @@
-"""A result that comes later: what the core hands to a shell, which waits for it in its own way."""
+"""A result that comes later: the core returns it, and each shell waits for it in its own way. It belongs to no loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _OPEN: Final = object()
 
 
 class Future(Generic[T]):
-    """Open, or settled once with a value or an error."""
+    """A result that is open, or was settled once with a value or an error."""
 
     __slots__ = ("_error", "_value")
 
@@ -24,17 +24,17 @@ class Future(Generic[T]):
         return self._value is not _OPEN or self._error is not None
 
     def succeed(self, value: T) -> None:
-        """Settle it, unless it is settled: whoever waited may have given up meanwhile."""
+        """Settle the result with a value, unless it is settled: whoever waited may have given up meanwhile."""
         if not self.is_settled:
             self._value = value
 
     def fail(self, error: Exception) -> None:
-        """Settle it with an error, unless it is settled."""
+        """Settle the result with an error, unless it is settled."""
         if not self.is_settled:
             self._error = error
 
     def result(self) -> T:
-        """Return the value. Raises: the error it was settled with."""
+        """Return the value. Raises: the error that the result was settled with."""
         assert self.is_settled, "only a settled future has a result"
         if self._error is not None:
             raise self._error

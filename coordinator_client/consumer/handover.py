@@ -1,13 +1,13 @@
-"""Partitions coming and going, in the order that the application can rely on.
+"""Partitions coming and going, in an order that the application can rely on.
 
-Revoked: what it was given is committed (if that is automatic), the listener is told, and only then they are gone; the
-group hears of it afterwards. All of it happens while the application is in `poll` (or `unsubscribe`, or `close`): what
-it does between two polls rests on partitions that are its own. So offsets that it commits there, in a transaction or
-not, can never be those of a partition that somebody else reads by then.
+Revoked: what it was given is committed (if that is automatic), the listener is told, and only then the partitions are
+gone; the group hears of it afterwards. All of it happens while the application is in `poll` (or `unsubscribe`, or
+`close`): between two polls its partitions are its own. So offsets that it commits there, in a transaction or not, can
+never be those of a partition that somebody else reads by then.
 
-Lost: the group has taken them already. They are gone at once, and the listener is told with the next poll.
+Lost: the group has taken the partitions already. They are gone at once, and the listener is told with the next poll.
 
-Assigned: they are there, then the listener is told, and after it poll returns their records.
+Assigned: the partitions are there, then the listener is told, and after that poll returns their records.
 
 Source: spec groups 7.3, 7.4 and 7.7.
 """
@@ -25,11 +25,11 @@ from coordinator_client.consumer.state import TopicPartition
 from coordinator_client.errors import TransactionError
 
 Then: TypeAlias = Callable[[int], None]
-"""What follows, given the time."""
+"""Called with the time when a step is done."""
 
 
 class Listener(Protocol):
-    """What the application wants to be told; each may return something to be awaited."""
+    """The callbacks of the application; each may return something to be awaited."""
 
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None: ...
     def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None: ...
@@ -38,17 +38,17 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UserCall:
-    """A call that belongs into the application's thread. The shell makes it and says how it ended."""
+    """A call that must be made in the application's thread. The shell makes it and says how it ended."""
 
     call: Callable[[], Awaitable[None] | None]
     on_done: Callable[[Exception | None, int], None]
     is_void_after_loss: bool = False
-    """Not made any more once the partitions are lost: it tells of what was not to be."""
+    """Whether it is dropped once the partitions are lost: it would tell of what did not come to pass."""
 
 
 @dataclass(slots=True, eq=False)
 class _Revocation:
-    """Partitions on their way out."""
+    """Partitions that are being revoked."""
 
     partitions: frozenset[TopicPartition]
     then: Then
@@ -60,7 +60,7 @@ class _Revocation:
 
 
 class Handover:
-    """See the module."""
+    """Hands the partitions of one consumer over."""
 
     def __init__(self, context: ConsumerContext, commits: CommitQueue) -> None:
         self.listener: Listener | None = None
@@ -76,7 +76,7 @@ class Handover:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a revocation is under way, or the listener has not been told everything yet."""
+        """Whether a revocation is under way, or calls of the listener are still to be made."""
         return self._revocation is not None or bool(self._calls) or self._is_calling
 
     def take_failure(self) -> Exception | None:
@@ -87,20 +87,21 @@ class Handover:
         return failure
 
     def revoke(self, partitions: Collection[TopicPartition], then: Then, *, is_told_if_none: bool = False) -> None:
-        """Let these go, in good order; `then` follows. With `is_told_if_none` the listener is told of none, too."""
+        """Revoke these partitions, then call `then`. With `is_told_if_none` the listener is called even where there are
+        none."""
         assert self._revocation is None, "one revocation at a time"
         self._revocation = _Revocation(frozenset(partitions), then, is_told_if_none)
 
     def revoke_all(self, then: Then) -> None:
-        """Let everything go, in good order, instead of what was to be revoked before; `then` follows."""
+        """Revoke all partitions, in place of a revocation that is under way, then call `then`."""
         self._abandon()
         self._drop_void_calls()
         self.revoke(self._context.assignment.names(), then)
 
     def lose(self, then: Then, now_ms: int) -> None:
-        """Let all partitions go, now; `then` follows when the listener knows."""
+        """Drop all partitions at once; `then` is called when the listener knows."""
         self._abandon()
-        # What the listener was not told yet it need not be told to have lost.
+        # A listener that was not told of a partition need not be told that it is lost.
         told = {partition.name for partition in self._context.assignment if partition.is_announced or self._is_calling}
         self._drop_void_calls()
         self._context.assignment.drop(self._context.assignment.names())
@@ -110,7 +111,7 @@ class Handover:
             then(now_ms)
 
     def assign(self, topic_ids: Mapping[TopicPartition, bytes]) -> None:
-        """Take these; the listener is told, of none as well."""
+        """Take these partitions and tell the listener, even of none."""
         listener = self.listener
         self._context.assignment.add(topic_ids, is_announced=listener is None)
         if listener is not None:
@@ -118,19 +119,19 @@ class Handover:
             self._tell(listener.on_partitions_assigned, names, lambda _: self._context.assignment.announce(names))
 
     def advance(self, now_ms: int) -> None:
-        """Go on with the revocation, as far as it can go now."""
+        """Go on with the revocation as far as possible."""
         while (revocation := self._revocation) is not None and self._step(revocation, now_ms):
             pass
 
     def take_call(self) -> UserCall | None:
-        """Return the next call to make; none before the one before is done."""
+        """Return the next call to make; None while the one before is not done."""
         if self._is_calling or not self._calls:
             return None
         self._is_calling = True
         return self._calls.popleft()
 
     def _step(self, revocation: _Revocation, now_ms: int) -> bool:
-        """Do one step; return whether there was something to do."""
+        """Take one step of the revocation; return whether it could be taken."""
         if not revocation.is_begun:
             if not self.is_user_here or self._calls or self._is_calling:
                 return False
@@ -152,7 +153,7 @@ class Handover:
 
     def _commit(self, revocation: _Revocation, now_ms: int) -> None:
         def committed(_: TransactionError | None, __: int) -> None:
-            # What could not be committed is read again by the next owner; that must not keep him waiting.
+            # What could not be committed is read again by the next owner, who must not be kept waiting for it.
             revocation.is_committed = True
 
         offsets = self._context.assignment.positions() if self.commits_on_revocation else {}

@@ -1,4 +1,4 @@
-"""One rebalance of a classic member, from JoinGroup to the assignment; as leader it decides in between.
+"""One rebalance of a classic member, from JoinGroup to the assignment; the leader assigns in between.
 
 Source: spec groups 7.2 (the columns Join and Sync), 7.3; KIP-394.
 """
@@ -28,48 +28,48 @@ from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 
 JOIN_MARGIN_MS: Final = 5_000
-"""JoinGroup may wait as long as the rebalance timeout; this much more for the way."""
+"""JoinGroup may wait as long as the rebalance timeout; this is added for the way there and back."""
 
 _NEVER_MS: Final = 2**62
 
 
 class Joiner(Protocol):
-    """The member that joins: it is told of every step."""
+    """The member that joins; it is told of every step."""
 
     member_id: str
     generation: int
 
     def joining_member(self) -> JoiningMember:
-        """What it brings."""
+        """Return what the member brings into the rebalance."""
         ...
 
     def on_join_sent(self) -> None:
-        """JoinGroup is on its way."""
+        """Note that JoinGroup is in flight."""
         ...
 
     def on_joined(self, reply: group.JoinGroupResponse, now_ms: int) -> None:
-        """It is a member of a new generation."""
+        """Note that it is a member of a new generation."""
         ...
 
     def on_synced(self, share: Share[str], now_ms: int) -> None:
-        """It knows its part."""
+        """Take the assignment."""
         ...
 
     def watch(self, partition_counts: dict[str, int] | None, topics: frozenset[str], now_ms: int) -> None:
-        """It leads: these are the topics of the group, and what the assignment was made for."""
+        """Note that it leads: `topics` are those of the group, `partition_counts` what the assignment was made for."""
         ...
 
     def reset(self, *, keeps_id: bool, now_ms: int) -> None:
-        """The group does not know it, or not in this generation."""
+        """Note that the group does not know it, or not in this generation."""
         ...
 
     def refuse(self, error: TransactionError, now_ms: int) -> None:
-        """The group does not want it."""
+        """Note that the group refuses it."""
         ...
 
 
 class Joining:
-    """See the module."""
+    """Joins one member to its group, once per rebalance."""
 
     def __init__(self, context: ConsumerContext, assignors: Assignors, joiner: Joiner) -> None:
         self._context = context
@@ -87,7 +87,7 @@ class Joining:
         self._due_ms = now_ms
 
     def cancel(self) -> None:
-        """Do not go on."""
+        """Stop joining."""
         self._due_ms = _NEVER_MS
         self._context.flights.cancel(self._flight)
         self._flight = None
@@ -99,7 +99,7 @@ class Joining:
             self._join(now_ms)
 
     def wake_ms(self) -> int | None:
-        """When JoinGroup is due."""
+        """Return when JoinGroup is due; None: nothing is."""
         return None if self._due_ms == _NEVER_MS else self._due_ms
 
     def _join(self, now_ms: int) -> None:
@@ -129,7 +129,7 @@ class Joining:
             self._join_failed(end, now_ms)
             return
         if end.error_code:
-            # MEMBER_ID_REQUIRED: the same again, under the id that the server chose.
+            # The server chose an id for this member (MEMBER_ID_REQUIRED): join again under it.
             self._joiner.member_id, self._due_ms = end.member_id, now_ms
             return
         self._backoff.reset()
@@ -162,7 +162,7 @@ class Joining:
         def counted(counts: Mapping[str, int] | TransactionError, at_ms: int) -> None:
             self._flight = None
             if isinstance(counts, TransactionError):
-                # The others wait for a plan; the group begins anew.
+                # The other members wait for a plan, so the group begins anew.
                 self._due_ms = at_ms + self._backoff.next_ms()
                 return
             try:

@@ -1,4 +1,4 @@
-"""What the leader of a classic group decides, and what a member says of itself when it joins. Without state.
+"""The decisions of the leader of a classic group, and what a member says of itself when it joins. Without state.
 
 Source: spec groups 5.7 (X1) and 7.3.
 """
@@ -35,7 +35,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 
 @dataclass(frozen=True, slots=True)
 class Assignors:
-    """Those that this consumer can use, the preferred one first."""
+    """The assignors that this consumer can use, the preferred one first."""
 
     by_name: Mapping[str, Assignor]
     protocol: RebalanceProtocol
@@ -47,7 +47,7 @@ class Assignors:
 
 
 def chosen_assignors(chosen: Sequence[str | Assignor]) -> Assignors:
-    """Return the assignors for names, and objects of somebody's own. Raises: Misconfigured."""
+    """Return the assignors for these names, and for objects of the application's own. Raises: Misconfigured."""
     found: list[Assignor] = []
     for one in chosen:
         if isinstance(one, str) and one not in CLASSIC_ASSIGNORS:
@@ -67,15 +67,15 @@ class JoiningMember:
 
     topics: frozenset[str]
     owned: Share[str]
-    """What it keeps while it joins: nothing, for eager members."""
+    """The partitions that it keeps while it joins: none for eager members."""
     last_share: Share[str]
-    """What it was assigned last, kept or not."""
+    """Its last assignment, kept or not."""
     generation: int = NO_GENERATION
     rack_id: str | None = None
 
 
 def join_protocols(assignors: Assignors, member: JoiningMember) -> list[group.JoinGroupProtocol]:
-    """Return the member's assignors with what each wants the leader to know."""
+    """Return the member's assignors, each with the metadata that it wants the leader to have."""
     protocols = []
     for name, assignor in assignors.by_name.items():
         subscription = Subscription(
@@ -90,7 +90,7 @@ def join_protocols(assignors: Assignors, member: JoiningMember) -> list[group.Jo
 
 
 class Plan:
-    """The members as the leader got to know them, and what it makes of them."""
+    """The members as the leader knows them, and the assignment that it makes for them."""
 
     def __init__(self, assignors: Assignors, chosen: Assignor, members: Iterable[group.JoinGroupMember]) -> None:
         """Raises: Misconfigured where a member's metadata is not the consumer protocol's."""
@@ -111,13 +111,13 @@ class Plan:
 
     @property
     def topics(self) -> frozenset[str]:
-        """What the group subscribes to."""
+        """The topics that the group subscribes to."""
         return frozenset(topic for member in self._members.values() for topic in member.subscription.topics)
 
     def assignments(self, partition_counts: Mapping[str, int]) -> list[group.SyncGroupAssignment]:
-        """Return the part of every member.
+        """Return the assignment of every member.
 
-        Raises: Misconfigured where an assignor of somebody's own hands out, under the cooperative protocol, what
+        Raises: Misconfigured where an assignor of the application's own hands out, under the cooperative protocol, what
         another member still owns.
         """
         topics = {topic: TopicSpec(count) for topic, count in partition_counts.items()}
@@ -147,7 +147,8 @@ class Plan:
 
 
 def assigned_partitions(encoded: bytes) -> Share[str]:
-    """Return what the leader's plan gives to a member. Raises: Misconfigured where it does not name it."""
+    """Return the partitions that the leader's plan gives to this member. Raises: Misconfigured where the plan does not
+    name it."""
     if not encoded:
         raise misconfigured(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
@@ -160,7 +161,7 @@ def assigned_partitions(encoded: bytes) -> Share[str]:
 
 
 def as_share(names: Iterable[TopicPartition]) -> Share[str]:
-    """Return partitions by topic."""
+    """Return the partitions grouped by topic."""
     share: dict[str, tuple[int, ...]] = {}
     for topic, partition in sorted(names):
         share[topic] = (*share.get(topic, ()), partition)
@@ -173,7 +174,7 @@ def as_names(share: Share[str]) -> frozenset[TopicPartition]:
 
 
 def unknown_assignor(name: str, assignors: Assignors) -> TransactionError:
-    """Return the failure of a group that agreed on what this consumer does not have."""
+    """Return the failure of a group that agreed on an assignor that this consumer does not have."""
     return misconfigured(
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
         f"the group agreed on the assignor {name!r}, and this consumer has {', '.join(assignors.by_name)}",

@@ -1,4 +1,4 @@
-"""What a consumer needs of its membership, whichever protocol it speaks; and what stands in where there is none."""
+"""The membership of a consumer, whichever protocol it speaks; and its stand-in where there is none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coordinator_client.errors import TransactionError
 
 @dataclass(slots=True)
 class Subscription:
-    """What the application wants to read."""
+    """The topics that the application wants to read."""
 
     topics: frozenset[str] = frozenset()
     pattern: str | None = None
@@ -26,7 +26,7 @@ class Subscription:
 
 
 class Membership(Protocol):
-    """One member of one group. Nothing here waits: it goes on when it is told of time, answers and polls."""
+    """One member of one group. Nothing here waits: it goes on when it is told of the time, of answers and of polls."""
 
     @property
     def failure(self) -> TransactionError | None:
@@ -39,15 +39,15 @@ class Membership(Protocol):
         ...
 
     def metadata(self) -> GroupMetadata:
-        """Who commits. Raises: CommitFailed, RebalanceInProgress where nobody can now."""
+        """Return the member that commits. Raises: CommitFailed, RebalanceInProgress where none can now."""
         ...
 
     def standing(self) -> GroupMetadata:
-        """Who this consumer is to the group, member or not."""
+        """Return who this consumer is to the group, member or not."""
         ...
 
     def reader(self) -> Reader | None:
-        """Who asks for committed offsets; None = nobody now."""
+        """Return who asks for committed offsets; None: nobody can now."""
         ...
 
     def on_commit_refused(self, error: TransactionError, sent: GroupMetadata, now_ms: int) -> TransactionError | None:
@@ -55,19 +55,19 @@ class Membership(Protocol):
         ...
 
     def subscribe(self, subscription: Subscription, now_ms: int) -> None:
-        """Want this from now on."""
+        """Subscribe to this from now on."""
         ...
 
     def on_poll(self, now_ms: int) -> None:
-        """The application polls: it lives."""
+        """Note that the application polls."""
         ...
 
     def on_poll_overdue(self, now_ms: int) -> None:
-        """The application has not polled for too long: leave the group."""
+        """Leave the group, because the application has not polled for too long."""
         ...
 
     def leave(self, then: Then, now_ms: int) -> None:
-        """Give everything up, leave the group, and go on with `then`."""
+        """Give all partitions up, leave the group, and call `then`."""
         ...
 
     def advance(self, now_ms: int) -> None:
@@ -75,13 +75,13 @@ class Membership(Protocol):
         ...
 
     def wake_ms(self) -> int | None:
-        """When something will be due."""
+        """Return when something will be due; None: nothing."""
         ...
 
 
 class NoMembership:
-    """Of a consumer that was given its partitions by hand: it commits as nobody, which only groups without members
-    accept, and never rebalances."""
+    """The stand-in for a consumer that was given its partitions by hand: it commits as nobody, which only groups
+    without members accept, and never rebalances."""
 
     def __init__(self, group_id: str | None) -> None:
         self._group_id = group_id

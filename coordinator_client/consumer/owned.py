@@ -1,8 +1,8 @@
-"""The partitions a consumer has: where each stands, and what was fetched for it and not handed out yet.
+"""The partitions of a consumer: where each stands, and what was fetched for it and not handed out yet.
 
-A partition is *held* from the moment it was assigned until it is dropped. It is *leaving* once it is being revoked:
-it hands out nothing more, and offsets of what it handed out may still be committed. What is dropped never comes back;
-a partition that is assigned again is a new one, so that nothing old can be mistaken for its own.
+A partition is *held* from when it was assigned until it is dropped. It is *leaving* once it is being revoked: it hands
+out nothing more, and offsets of what it handed out may still be committed. A dropped partition never comes back; one
+that is assigned again is a new object, so that nothing old can be mistaken for its own.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from coordinator_protocol.errors import ErrorCode
 
 @dataclass(slots=True, eq=False)
 class BufferedBatch:
-    """A fetched batch, and what of it was not handed out yet."""
+    """A fetched batch, and how much of it was handed out."""
 
     message: WireBatch
     next_offset: int
-    """Of the first record that was not handed out."""
+    """Offset of the first record that was not handed out."""
     end_offset: int
-    """After the last record."""
+    """Offset behind the last record."""
     after: int
-    """Where the partition stands once all of it was handed out: behind hidden records, too."""
+    """Position of the partition once all of the batch was handed out: behind hidden records too."""
     rows: list[Row] | None = None
     """Decoded when the first of them is wanted, in the thread that wants them."""
 
     @property
     def size_bytes(self) -> int:
-        """What it takes of the buffer."""
+        """How much of the buffer the batch takes."""
         return len(self.message.payload)
 
 
@@ -55,18 +55,18 @@ class OwnedPartition:
     position: int | None = None
     """Offset of the next record to hand out; None until it was looked up."""
     reset: str | None = None
-    """Where the position is to be looked up: `earliest`, `latest`, or None = the committed offset."""
+    """Where to look the position up: `earliest`, `latest`, or None = the committed offset."""
     retry_at_ms: int = 0
     """Nothing is asked for it before this: it waits after a failure that passes."""
     problem: Exception | None = None
     """Why it cannot go on; the next poll raises it."""
     committed: OffsetAndMetadata | None = None
-    """What this consumer knows to be committed."""
+    """The committed offset, as far as this consumer knows."""
     moves: int = 0
     """Grows whenever the position is set from outside, so that what belongs to the old one is recognised."""
     fetch_offset: int = 0
     is_asking: bool = False
-    """Whether a request for it is under way."""
+    """Whether a request for the partition is in flight."""
     buffer: deque[BufferedBatch] = field(default_factory=deque)
 
     @property
@@ -76,21 +76,21 @@ class OwnedPartition:
 
     @property
     def is_idle(self) -> bool:
-        """Whether something may be asked for it, once `retry_at_ms` has passed."""
+        """Whether something may be asked for the partition, once `retry_at_ms` has passed."""
         return not (self.is_asking or self.is_leaving) and self.problem is None
 
     @property
     def buffered_bytes(self) -> int:
-        """What waits for poll."""
+        """How many bytes wait for poll."""
         return sum(batch.size_bytes for batch in self.buffer)
 
     def move_to(self, offset: int) -> None:
-        """Go on from this offset; what was fetched or asked for is forgotten."""
+        """Go on from this offset, and forget what was fetched or asked for."""
         self.position = self.fetch_offset = offset
         self._forget()
 
     def go_on_at(self, offset: int) -> None:
-        """What was fetched reaches up to here: there is nothing more to hand out before it."""
+        """Note that everything up to here was fetched: there is nothing more to hand out before it."""
         self.fetch_offset = max(self.fetch_offset, offset)
         if self.buffer:
             self.buffer[-1].after = self.fetch_offset
@@ -98,12 +98,12 @@ class OwnedPartition:
             self.position = self.fetch_offset
 
     def look_up(self, reset: str | None) -> None:
-        """Let the position be looked up again."""
+        """Have the position looked up again."""
         self.position, self.reset = None, reset
         self._forget()
 
     def drop(self) -> None:
-        """It is not ours any more."""
+        """Note that the partition is not this consumer's any more."""
         self.is_held, self.is_leaving = False, True
         self._forget()
 
@@ -121,7 +121,7 @@ class Slice:
     partition: OwnedPartition
     batch: BufferedBatch
     moves: int
-    """Of the partition, when it was handed out."""
+    """The moves of the partition when the records were handed out."""
     first_offset: int
     end_offset: int
 
@@ -132,7 +132,7 @@ class Slice:
 
     @property
     def after(self) -> int:
-        """Where the partition stands behind it."""
+        """Position of the partition behind these records."""
         return self.batch.after if self.end_offset == self.batch.end_offset else self.end_offset
 
     def records(self) -> list[ReadRecord]:
@@ -151,12 +151,12 @@ class Slice:
 
 
 class Assignment:
-    """All partitions of a consumer, by name."""
+    """The partitions of a consumer by name."""
 
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, OwnedPartition] = {}
         self.is_manual = False
-        """Given by the application instead of a group."""
+        """Whether they were given by the application instead of a group."""
         self.version = 0
         """Grows with every change of what is assigned."""
 
@@ -189,35 +189,35 @@ class Assignment:
         return found
 
     def add(self, topic_ids: Mapping[TopicPartition, bytes], *, is_announced: bool) -> None:
-        """Take these, which are not there yet."""
+        """Add these partitions, which are not there yet."""
         for name, topic_id in topic_ids.items():
             assert name not in self._partitions, f"{name} was assigned twice"
             self._partitions[name] = OwnedPartition(name, topic_id, is_announced=is_announced)
         self.version += 1
 
     def leave(self, names: Collection[TopicPartition]) -> None:
-        """Hand nothing more out of these."""
+        """Hand out nothing more of these."""
         for name in names:
             self._partitions[name].is_leaving = True
 
     def drop(self, names: Iterable[TopicPartition]) -> None:
-        """Let these go."""
+        """Drop these partitions."""
         for name in names:
             self._partitions.pop(name).drop()
         self.version += 1
 
     def announce(self, names: Iterable[TopicPartition]) -> None:
-        """Hand out records of these, as far as they are still there."""
+        """Hand out records of those partitions that are still there."""
         for name in names:
             if name in self._partitions:
                 self._partitions[name].is_announced = True
 
     def announced(self, names: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
-        """Return those of which the listener knows."""
+        """Return the partitions that the listener knows of."""
         return frozenset(name for name in names if self._partitions[name].is_announced)
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what there is to commit: positions that differ from what is committed."""
+        """Return the positions that differ from what is committed."""
         found = {}
         for name, partition in self._partitions.items():
             position = partition.position
@@ -227,11 +227,11 @@ class Assignment:
 
     @property
     def buffered_bytes(self) -> int:
-        """What waits for poll."""
+        """How many bytes wait for poll."""
         return sum(partition.buffered_bytes for partition in self if partition.buffer)
 
     def take(self, records_max: int) -> list[Slice]:
-        """Return what poll hands out next, in the order of each partition, and move on behind it."""
+        """Return what poll hands out next, in the order of each partition, and move the positions behind it."""
         slices: list[Slice] = []
         left = records_max
         for partition in list(self._partitions.values()):
@@ -242,18 +242,18 @@ class Assignment:
             taken = _take(partition, left)
             left -= sum(each.end_offset - each.first_offset for each in taken)
             slices += taken
-            # Partitions take turns: who was served goes to the end of the line.
+            # Partitions take turns: one that was served goes to the end of the queue.
             self._partitions[partition.name] = self._partitions.pop(partition.name)
         return slices
 
     def give_back(self, slices: Sequence[Slice]) -> None:
-        """Take back what was handed out last and not used; partitions that went elsewhere meanwhile stay there."""
+        """Take back what was handed out last and not used; partitions that were moved meanwhile stay where they are."""
         for each in reversed(slices):
             partition, batch = each.partition, each.batch
             if not each.is_current or partition.position is None:
                 continue
             if not partition.buffer:
-                # Since then the position may have moved on over hidden records.
+                # Meanwhile the position may have moved on over hidden records.
                 batch.after = max(batch.after, partition.position)
             if not partition.buffer or partition.buffer[0] is not batch:
                 partition.buffer.appendleft(batch)

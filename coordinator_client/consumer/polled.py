@@ -1,4 +1,4 @@
-"""What `poll` returns: records, and the knowledge of where they came from."""
+"""The records that `poll` returns, and where they came from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ConsumerRecords(Sequence[ReadRecord]):
     def __init__(self, records: Sequence[ReadRecord] = (), slices: Sequence[Slice] = ()) -> None:
         self._records = records
         self.slices = slices
-        """Where they lie in the consumer's partitions; not for applications."""
+        """The slices of the consumer's partitions that they came from; not for applications."""
 
     def __len__(self) -> int:
         return len(self._records)
@@ -43,12 +43,12 @@ class ConsumerRecords(Sequence[ReadRecord]):
 
     @property
     def next_offsets(self) -> dict[TopicPartition, int]:
-        """Where to go on behind these records, by partition: what is to be committed once they are processed."""
+        """The offset behind these records by partition: what to commit once they are processed."""
         return {each.partition.name: each.after for each in self.slices}
 
     @property
     def first_offsets(self) -> dict[TopicPartition, int]:
-        """Offset of the first record of each partition."""
+        """The offset of the first record of each partition."""
         return {each.partition.name: each.first_offset for each in reversed(self.slices)}
 
 
@@ -56,7 +56,7 @@ def decoded(
     slices: Sequence[Slice], skipped: Skipped | None
 ) -> tuple[ConsumerRecords, Sequence[Slice], TransactionError | None]:
     """Return the records up to the first batch that cannot be read, the slices from there on, and what is wrong with
-    it. `skipped`: leave such batches out and count them there."""
+    it. With `skipped` such batches are left out and counted there."""
     records: list[ReadRecord] = []
     good: list[Slice] = []
     for number, each in enumerate(slices):
@@ -73,7 +73,7 @@ def decoded(
 
 
 class Unread:
-    """What iteration over a consumer has in hand: records one by one, and what is left of them."""
+    """The batch that an iteration over a consumer is in: it returns records one by one, and knows what is left."""
 
     def __init__(self, batch: ConsumerRecords) -> None:
         self._slices = batch.slices
@@ -82,7 +82,7 @@ class Unread:
         self._next_offset = self._slices[0].first_offset
 
     def take(self) -> ReadRecord | None:
-        """Return the next record; None at the end. Those of partitions that are gone or were moved are left out."""
+        """Return the next record; None at the end. Records of partitions that are gone or were moved are left out."""
         for record in self._records:
             while self._next_offset >= self._slices[self._number].end_offset:
                 self._number += 1

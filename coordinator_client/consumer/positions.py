@@ -1,4 +1,4 @@
-"""Where partitions begin: at the committed offset of the group, else where `auto_offset_reset` says.
+"""Looks up where partitions begin: at the committed offset of the group, else where `auto_offset_reset` says.
 
 Committed offsets are asked for with `require_stable`: an offset that waits for the outcome of its transaction is waited
 for, or the records before it would be processed twice (KIP-447).
@@ -27,12 +27,12 @@ from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 
 _PASSING: Final = PASSING | {ErrorClass.REJOIN}
 _Placed: TypeAlias = Sequence[tuple[OwnedPartition, int]]
-"""Partitions with their moves when they were asked for."""
+"""Partitions, each with its moves when it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who asks for committed offsets; the server checks members of the consumer protocol (spec groups 4.3)."""
+    """Who asks for committed offsets. The server checks members of the consumer protocol (spec groups 4.3)."""
 
     group_id: str
     member_id: str = ""
@@ -40,10 +40,11 @@ class Reader:
 
 
 class Positions:
-    """Looks up the positions of partitions that have none."""
+    """Looks up the positions of the partitions that have none."""
 
     def __init__(self, context: ConsumerContext, reader: Callable[[], Reader | None]) -> None:
-        """`reader` says who asks for committed offsets; None = nobody now, it is between two memberships."""
+        """`reader` returns who asks for committed offsets; None: nobody can now, because the consumer is between two
+        memberships."""
         self._context = context
         self._reader = reader
 
@@ -61,7 +62,7 @@ class Positions:
             self._ask_ends(resets, now_ms)
 
     def wake_ms(self) -> int | None:
-        """When to ask again after a failure."""
+        """Return when to ask again after a failure."""
         return min((p.retry_at_ms for p in self._context.assignment if p.position is None and p.is_idle), default=None)
 
     def _ask_committed(self, partitions: Sequence[OwnedPartition], now_ms: int) -> None:
@@ -123,7 +124,7 @@ class Positions:
                 partition.topic_id = partition.topic_id or found.topic_id
 
     def _is_answered(self, method: Method, partition: OwnedPartition, moves: int, found: Verdict, now_ms: int) -> bool:
-        """Whether the answer for a partition is good, and the partition still wants it. A failure is noted."""
+        """Return whether the answer for a partition is good and still wanted. A failure is noted."""
         if not _is_current(partition, moves):
             return False
         partition.is_asking = False
@@ -141,7 +142,7 @@ class Positions:
         for partition, moves in placed:
             if _is_current(partition, moves):
                 partition.is_asking = False
-                # The group takes a partition away whose topic is gone, as soon as it knows.
+                # The group takes a partition away whose topic is gone, as soon as it knows that.
                 partition.retry_at_ms = now_ms + (BACKOFF_MS_MAX if is_gone else BACKOFF_MS_FIRST)
                 partition.problem = None if is_gone or error.error_class in _PASSING else error
 
@@ -149,7 +150,8 @@ class Positions:
 def offset_fetch_request(
     context: ConsumerContext, reader: Reader, partitions: Iterable[tuple[TopicPartition, bytes]]
 ) -> group.OffsetFetchRequest:
-    """Return the request for stable committed offsets; the answer has them in this order, which is that of topics."""
+    """Return the request for stable committed offsets. The answer has them in this order, which must be that of the
+    topics."""
     request = group.OffsetFetchRequest(header=context.header(), require_stable=True)
     asked = request.groups.add(group_id=reader.group_id, member_id=reader.member_id, member_epoch=reader.member_epoch)
     asked.topics.SetInParent()

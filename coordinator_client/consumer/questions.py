@@ -1,4 +1,4 @@
-"""What an application may ask about partitions, as requests and as what their answers mean; and its arguments,
+"""The questions that an application may ask about partitions, as requests and their answers; and its arguments,
 checked."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from coordinator_protocol.names import check_topic_name
 Partitions: TypeAlias = Iterable[tuple[str, int]]
 
 Offsets: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata] | Mapping[tuple[str, int], int | tuple[int, str]]
-"""Offsets to commit, by partition: a number, or a number and a text."""
+"""Offsets to commit by partition: a number, or a number and a text."""
 
 
 def ask_committed(
@@ -48,7 +48,8 @@ def ask_committed(
 def ask_offsets(
     core: ConsumerCore, times_ms: Mapping[TopicPartition, int], *, now_ms: int, timeout_ms: int
 ) -> Future[dict[TopicPartition, int]]:
-    """Ask for the offset of each partition at a time, or at `EARLIEST_MS` or `LATEST_MS`; all of one moment."""
+    """Ask for the offset of each partition at a time, or at `EARLIEST_MS` or `LATEST_MS`; all are taken at the same
+    moment."""
     request = log.ListOffsetsRequest(
         header=core.context.header(), isolation_level=isolation_level(core.config.isolation)
     )
@@ -64,7 +65,7 @@ def ask_offsets(
 
 
 def checked_partitions(partitions: Partitions) -> list[TopicPartition]:
-    """Return them, each once, in order. Raises: Rejected where a topic name or a number cannot be."""
+    """Return the partitions, each once, in order. Raises: Rejected where a topic name or a number is impossible."""
     found: dict[TopicPartition, None] = {}
     for topic, number in partitions:
         check_topic(topic)
@@ -75,7 +76,7 @@ def checked_partitions(partitions: Partitions) -> list[TopicPartition]:
 
 
 def checked_offsets(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return what is to be committed. Raises: Rejected where an offset is below 0."""
+    """Return the offsets to commit. Raises: Rejected where one is below 0."""
     checked = {}
     for name, wanted in zip(checked_partitions(offsets), offsets.values(), strict=True):
         offset = OffsetAndMetadata(wanted) if isinstance(wanted, int) else OffsetAndMetadata(*wanted)
@@ -89,7 +90,7 @@ def checked_offsets(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]
 
 
 def check_topic(topic: str) -> None:
-    """Return only for what can be the name of a topic. Raises: Rejected."""
+    """Check the name of a topic. Raises: Rejected."""
     try:
         check_topic_name(topic)
     except Refused as why:

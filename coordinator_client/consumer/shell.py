@@ -1,4 +1,4 @@
-"""What the blocking and the asyncio consumer have in common: everything that needs no waiting."""
+"""The part of a consumer that needs no waiting, shared by the blocking and the asyncio one."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ POLL_TIMEOUT_MS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Begun(Generic[T]):
-    """A call of the application that was begun: what it waits for, and for how long."""
+    """A call of the application that has begun: the result that it waits for, and for how long."""
 
     future: Future[T]
     what: str
-    """Its name, for messages."""
+    """The name of the call, for messages."""
     patience: Patience
     with_rebalance: bool = False
     """Whether the listener may be called meanwhile."""
@@ -63,8 +63,8 @@ class ConsumerShell:
         self._core.context.flights.answers = self._connection.answers
         self._engine: Engine
         self._unread: Unread | None = None
-        """What iteration has in hand. It is given back before anything else is done, so that positions are those of
-        records that the application saw."""
+        """The batch that an iteration is in. It is given back before anything else is done, so that positions are those
+        of records that the application saw."""
 
     @property
     def is_closed(self) -> bool:
@@ -72,10 +72,10 @@ class ConsumerShell:
         return self._core.is_closed
 
     def assign(self, partitions: Partitions) -> None:
-        """Read exactly these partitions, which no group shares out; replaces what was assigned before.
+        """Read exactly these partitions, which no group assigns; replaces what was assigned before.
 
-        With a `group_id` offsets are committed in its name, which the group accepts while it has no members.
-        Raises: Rejected.
+        With a `group_id` offsets are committed in its name, which the group accepts while it has no members. Raises:
+        Rejected.
         """
         checked = checked_partitions(partitions)
         self._give_back()
@@ -118,11 +118,11 @@ class ConsumerShell:
                     each.partition.move_to(each.first_offset)
 
     def pause(self, partitions: Partitions) -> None:
-        """Let poll return nothing of these, until `resume`. They stay assigned. Raises: Rejected."""
+        """Let poll return no records of these partitions until `resume`. They stay assigned. Raises: Rejected."""
         self._set_paused(partitions, is_paused=True)
 
     def resume(self, partitions: Partitions) -> None:
-        """Let poll return records of these again. Raises: Rejected where one is not assigned."""
+        """Let poll return records of these partitions again. Raises: Rejected where one is not assigned."""
         self._set_paused(partitions, is_paused=False)
 
     def paused(self) -> frozenset[TopicPartition]:
@@ -132,7 +132,7 @@ class ConsumerShell:
 
     @property
     def skipped(self) -> Skipped:
-        """What was skipped so far because it cannot be read; empty unless `on_corrupt_batch` is `skip`."""
+        """Counts what was skipped so far because it cannot be read; stays empty unless `on_corrupt_batch` is `skip`."""
         return self._core.context.skipped
 
     def commit_async(self, offsets: Offsets | None = None, callback: CommitCallback | None = None) -> None:
@@ -275,7 +275,7 @@ class ConsumerShell:
                 partition.is_paused = is_paused
 
     def _give_back(self) -> None:
-        """Give back what iteration has in hand."""
+        """Give back the records that an iteration has not returned."""
         unread, self._unread = self._unread, None
         if unread is not None:
             self._return(unread.rest())
@@ -285,8 +285,8 @@ class ConsumerShell:
             core.assignment.give_back(list(slices))
 
     def _decode(self, slices: list[Slice]) -> ConsumerRecords:
-        """Return the records of what was handed out; what cannot be read is left out and counted, or given back, and
-        raised if it is first."""
+        """Return the records of these slices. What cannot be read is left out and counted, or given back, and raised if
+        it comes first."""
         records, left, error = decoded(slices, self.skipped if self._config.on_corrupt_batch == SKIP else None)
         if error is not None:
             self._return(left)

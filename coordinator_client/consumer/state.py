@@ -36,7 +36,7 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """What is committed for a partition: the offset of the next record to read, and free text beside it."""
+    """A committed position: the offset of the next record to read, and a text of the application."""
 
     offset: int
     metadata: str = ""
@@ -44,8 +44,8 @@ class OffsetAndMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadata:
-    """Who a consumer is to its group at this moment; commits carry it, so that the group can fence a member that is
-    out of date (KIP-447)."""
+    """Who a consumer is to its group at this moment. Commits carry it, so that the group can fence a member that is out
+    of date (KIP-447)."""
 
     group_id: str
     generation: int = NO_GENERATION
@@ -56,24 +56,25 @@ class GroupMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a member may own, as the group decided it: topic ids by partition, empty where they are not known."""
+    """The partitions that a member may own, as the group decided: topic ids by partition, empty where they are not
+    known."""
 
     partitions: Mapping[TopicPartition, bytes]
 
 
 class MemberStatus(StrEnum):
-    """Where a member of the consumer protocol stands."""
+    """The status of a member in the consumer protocol."""
 
     UNSUBSCRIBED = "UNSUBSCRIBED"
-    """In no group."""
+    """It is in no group."""
     JOINING = "JOINING"
-    """The first heartbeat, with epoch 0, is on its way."""
+    """The first heartbeat, with epoch 0, is in flight."""
     RECONCILING = "RECONCILING"
     """It was told what it may own, and gives up the rest."""
     ACKNOWLEDGING = "ACKNOWLEDGING"
     """It owns what it was told, and tells the group so."""
     STABLE = "STABLE"
-    """Nothing to do but to heartbeat."""
+    """There is nothing to do but to send heartbeats."""
     FENCED = "FENCED"
     """The group removed it; it owns nothing, and joins again once the application was told."""
     STALE = "STALE"
@@ -81,7 +82,7 @@ class MemberStatus(StrEnum):
     PREPARE_LEAVING = "PREPARE_LEAVING"
     """It commits and tells the application what is revoked, before it leaves."""
     LEAVING = "LEAVING"
-    """The last heartbeat is on its way."""
+    """The last heartbeat is in flight."""
     FATAL = "FATAL"
     """The group refuses it for a reason that repeating cannot change."""
 
@@ -106,7 +107,7 @@ MEMBER_STEPS: Final[Mapping[MemberStatus, frozenset[MemberStatus]]] = MappingPro
 
 
 class ClassicStatus(StrEnum):
-    """Where a member of a classic group stands."""
+    """The status of a member of a classic group."""
 
     UNJOINED = "UNJOINED"
     """Not a member, or not any more; it joins when it is polled."""

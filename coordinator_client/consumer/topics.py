@@ -1,4 +1,5 @@
-"""Which topics exist and how many partitions they have: asked by the leader of a classic group, and for patterns."""
+"""Asks which topics exist and how many partitions they have: for the leader of a classic group, for patterns, and for
+names that may be mistyped."""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.names import RESERVED_PREFIX
 
 OnCounts = Callable[[Mapping[str, int] | TransactionError, int], None]
-"""Told the number of partitions of each topic that exists, or why that is not known, and the time."""
+"""Called with the number of partitions of each topic that exists, or why that is not known, and the time."""
 
 
 OnTopics = Callable[[log.DescribeTopicsResponse | TransactionError, int], None]
-"""Told what is known of each topic, or why nothing is, and the time."""
+"""Called with what is known of each topic, or why nothing is, and the time."""
 
 
 def ask_partition_counts(

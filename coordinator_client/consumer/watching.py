@@ -1,4 +1,5 @@
-"""Topics of a classic group that change under it: new ones that match a pattern, and more partitions for the leader.
+"""Watches the topics of a classic group for changes: new ones that match a pattern, and, for the leader, more
+partitions.
 
 Source: spec groups 7.3; in the consumer protocol the server watches.
 """
@@ -18,9 +19,9 @@ class TopicWatch:
     """Looks at topics every `metadata_max_age_ms`, as long as there is something to look for."""
 
     def __init__(self, context: ConsumerContext, on_changed: Callable[[str], None]) -> None:
-        """`on_changed` is told why the member should join again."""
+        """`on_changed` is called with the reason why the member should join again."""
         self.subscribed: frozenset[str] = frozenset()
-        """The topics that the member wants, those its pattern matches among them."""
+        """The topics that the member wants, including those that its pattern matches."""
         self._context = context
         self._on_changed = on_changed
         self._backoff = Backoff(context.random_source)
@@ -29,9 +30,9 @@ class TopicWatch:
         self.is_resolved = True
         """Whether it is known what the pattern matches."""
         self._group_topics: frozenset[str] | None = None
-        """What the leader watches; None = this member does not lead."""
+        """The topics that the leader watches; None = this member does not lead."""
         self._counts: Mapping[str, int] | None = None
-        """Partitions of those, as the assignment knows them; None = not looked at yet."""
+        """The numbers of their partitions, as the assignment knows them; None = not looked at yet."""
         self._flight: int | None = None
         self._due_ms = 0
 
@@ -40,7 +41,7 @@ class TopicWatch:
         return self._pattern is not None or self._group_topics is not None
 
     def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None, now_ms: int) -> None:
-        """Want these from now on."""
+        """Watch for these from now on."""
         self.stop()
         self._names = self.subscribed = topics
         self._pattern = pattern
@@ -48,16 +49,17 @@ class TopicWatch:
         self._due_ms = now_ms
 
     def lead(self, topics: frozenset[str], counts: Mapping[str, int] | None, now_ms: int) -> None:
-        """Watch the topics of the whole group; `counts` is what the assignment was made for, None = what is there."""
+        """Watch the topics of the whole group. `counts` is what the assignment was made for; None = whatever is
+        there."""
         self._group_topics, self._counts = topics, counts
         self._due_ms = now_ms + self._context.config.metadata_max_age_ms if counts is not None else now_ms
 
     def follow(self) -> None:
-        """Somebody else leads."""
+        """Stop watching for the group, because another member leads."""
         self._group_topics = self._counts = None
 
     def stop(self) -> None:
-        """Look at nothing any more."""
+        """Stop watching."""
         self.follow()
         self._pattern = None
         self.subscribed = self._names = frozenset()
@@ -65,14 +67,14 @@ class TopicWatch:
         self._flight = None
 
     def advance(self, now_ms: int) -> None:
-        """Look, if it is time."""
+        """Send the next look-up, if it is due."""
         wake_ms = self.wake_ms()
         if wake_ms is not None and now_ms >= wake_ms:
             topics = None if self._pattern is not None else self._group_topics
             self._flight = ask_partition_counts(self._context, topics, self._seen, now_ms)
 
     def wake_ms(self) -> int | None:
-        """When to look next."""
+        """Return when the next look-up is due; None: not before something changes."""
         return self._due_ms if self._is_needed and self._flight is None else None
 
     def _seen(self, counts: Mapping[str, int] | TransactionError, now_ms: int) -> None:

@@ -16,8 +16,6 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Answer, AnswerLater, Decision, Operation, ShardKey, Turn
 from coordinator_runtime.pending import Pending
@@ -44,19 +42,21 @@ class LateAnswers:
 
     def write(
         self,
-        operation_for: Callable[[int], Operation],
+        shard: ShardKey,
+        decide: Callable[..., Decision],
         context: CallContext,
         *,
-        abandon: Callable[[int], Operation],
+        abandon: Callable[..., Decision],
     ) -> Pending[Any]:
-        """Perform the operation made for a new ticket. Its reply is the answer, unless it is AnswerLater.
+        """Ask the shard: `decide(shard, turn, ticket=...)`, with a new ticket. Its reply is the answer, unless it is
+        AnswerLater.
 
-        `abandon` makes the operation that is performed when the caller gives up while it waits. Errors: as
-        `Runtime.write`; Refused THROTTLING_QUOTA_EXCEEDED where there is no room to wait."""
+        `abandon` is asked in the same way when the caller gives up while it waits. Errors: as `Runtime.write`; Refused
+        THROTTLING_QUOTA_EXCEEDED where there is no room to wait."""
         ticket = next(self._tickets)
-        operation = operation_for(ticket)
         answer: Pending[Any] = Pending()
-        self._waiting[ticket] = (operation.shard, answer)
+        self._waiting[ticket] = (shard, answer)
+        give_up = partial(self._abandon, ticket, Operation(shard, partial(abandon, ticket=ticket)))
 
         def written(reply: Pending[Any]) -> None:
             try:
@@ -66,21 +66,21 @@ class LateAnswers:
                 answer.fail(error)
                 return
             if isinstance(value, AnswerLater):
-                answer.on_cancel(partial(self._abandon, ticket, abandon))
+                answer.on_cancel(give_up)
                 if answer.is_cancelled:
-                    self._abandon(ticket, abandon)
+                    give_up()
             else:
                 # It is not there any more if the shard left before this was durable: then it was refused meanwhile.
                 self._waiting.pop(ticket, None)
                 answer.succeed(value)
 
-        pending = self._runtime.write(replace(operation, decide=partial(self._decide, operation.decide)), context)
+        pending = self._runtime.write(Operation(shard, partial(self._decide, decide, ticket)), context)
         answer.on_cancel(pending.cancel)
         pending.on_settled(written)
         return answer
 
-    def _decide(self, decide: Callable[[Any, Turn], Decision], shard: object, turn: Turn) -> Decision:
-        decision = decide(shard, turn)
+    def _decide(self, decide: Callable[..., Decision], ticket: int, shard: object, turn: Turn) -> Decision:
+        decision = decide(shard, turn, ticket=ticket)
         # The call itself is among those that have no answer.
         others = len(self._waiting) - 1
         if others >= self._waiting_max and _only_waits(decision):
@@ -109,9 +109,9 @@ class LateAnswers:
         else:
             answer.succeed(given.reply)
 
-    def _abandon(self, ticket: int, abandon: Callable[[int], Operation]) -> None:
+    def _abandon(self, ticket: int, operation: Operation) -> None:
         if self._waiting.pop(ticket, None) is not None:
-            self._runtime.write(abandon(ticket))
+            self._runtime.write(operation)
 
 
 def _only_waits(decision: Decision) -> bool:

@@ -14,7 +14,6 @@ from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.classic.service import ClassicService
 from group_coordinator.committed.service import OffsetService
 from group_coordinator.config import GroupConfig
-from group_coordinator.consumer.regex_resolver import RegexResolver
 from group_coordinator.consumer.service import ConsumerService
 from group_coordinator.consumer.target_computer import TargetComputer
 from group_coordinator.consumer.topic_watch import TopicWatch
@@ -55,12 +54,25 @@ def group_services(around: GroupSurroundings) -> GroupServices:
     runtime, router, config = around.runtime, around.router, around.config
     TargetComputer(runtime, router, around.worker, around.assignors)
     TopicWatch(runtime, around.topics)
-    resolver = RegexResolver(runtime, router=router, topics=around.topics, authorizer=around.authorizer)
     return GroupServices(
-        classic=ClassicService(runtime, router=router, config=config, answers=around.answers, news=around.news),
-        consumer=ConsumerService(runtime, router=router, config=config, news=around.news, resolver=resolver),
+        classic=ClassicService(
+            runtime,
+            router=router,
+            config=config,
+            authorizer=around.authorizer,
+            answers=around.answers,
+            news=around.news,
+        ),
+        consumer=ConsumerService(
+            runtime,
+            router=router,
+            config=config,
+            authorizer=around.authorizer,
+            topics=around.topics,
+            news=around.news,
+        ),
         offsets=OffsetService(
             runtime, router, catalog=around.catalog, verifier=around.verifier, authorizer=around.authorizer
         ),
-        administration=AdministrationService(runtime, router),
+        administration=AdministrationService(runtime, router, around.authorizer),
     )

@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 
 from coordinator_api.v1 import common_pb2
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused, class_of
-from coordinator_protocol.names import check_client_id, check_partition, check_partitions
+from coordinator_protocol.names import check_client_id
 from coordinator_runtime.pending import Pending, failed
 from coordinator_runtime.ports import CallContext, PartitionName, PartitionRef
 
@@ -103,19 +103,6 @@ def set_error(message: Message, method: Method, error: CoordinatorError) -> None
     message.error_class = int(class_of(method, error))  # type: ignore[attr-defined]  # the same
     if "error_message" in fields:
         message.error_message = error.message  # type: ignore[attr-defined]  # asked the line above
-
-
-def partition_name(topic: str, topic_id: bytes, partition: int) -> PartitionName:
-    """One partition from the three fields that name it everywhere on the wire. Raises Refused as `check_partition`."""
-    check_partition(topic, topic_id, partition)
-    return PartitionName(topic, topic_id, partition)
-
-
-def partition_names(topics: Iterable[common_pb2.TopicPartitions]) -> list[PartitionName]:
-    """All partitions of a request, in the order named. Raises Refused as `check_partitions`."""
-    names = unchecked_names(topics)
-    check_partitions(names)
-    return names
 
 
 def unchecked_names(topics: Iterable[common_pb2.TopicPartitions]) -> list[PartitionName]:

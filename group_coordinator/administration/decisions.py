@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from typing import Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Decision, Record, Turn
 from group_coordinator.administration.records import GroupConfigChanged
+from group_coordinator.administration.requests import AlterGroupConfig
 from group_coordinator.administration.rules import altered
 from group_coordinator.administration.settings import GroupSettings
 from group_coordinator.committed.decisions import forget, unknown_group
@@ -45,20 +45,13 @@ def decide_delete(shard: GroupShard, group_id: str) -> Decision:
     )
 
 
-def decide_alter_config(
-    shard: GroupShard,
-    _turn: Turn,
-    *,
-    group_id: str,
-    wanted: Mapping[str, int],
-    unset: Collection[str],
-    validate_only: bool,
-) -> Decision:
+def decide_alter_config(shard: GroupShard, _turn: Turn, *, command: AlterGroupConfig) -> Decision:
     """Change settings of one group, which need not exist. Its members take them up with their next heartbeats.
 
     Raises Refused INVALID_CONFIG."""
+    group_id = command.group_id
     before = shard.part(GroupSettings).overrides.get(group_id) or {}
-    after = altered(before, wanted, unset, shard.config)
-    if validate_only or after == before:
+    after = altered(before, command, shard.config)
+    if command.validate_only or after == before:
         return Decision()
     return Decision(records=(Record(shard.key, GroupConfigChanged(group_id, after), cause="alter config"),))

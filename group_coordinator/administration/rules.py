@@ -5,23 +5,27 @@ Source: spec groups 8.2 ("per-group overrides").
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from group_coordinator.administration.requests import AlterGroupConfig
 from group_coordinator.config import GroupConfig
 
 SESSION_TIMEOUT_MS: Final = "consumer_session_timeout_ms"
 HEARTBEAT_INTERVAL_MS: Final = "consumer_heartbeat_interval_ms"
 
 
-def altered(
-    before: Mapping[str, int], wanted: Mapping[str, int], unset: Collection[str], config: GroupConfig
-) -> Mapping[str, int]:
+def altered(before: Mapping[str, int], command: AlterGroupConfig, config: GroupConfig) -> Mapping[str, int]:
     """The settings of a group after a change.
 
-    Raises Refused INVALID_CONFIG for an unknown name, a value out of bounds, a name that is set and unset, or a
-    heartbeat interval that is not below the session timeout."""
+    Raises Refused INVALID_CONFIG for an unknown name, a value out of bounds, a name that is set twice or set and unset
+    (nobody can say what was meant), or a heartbeat interval that is not below the session timeout."""
+    wanted, unset = dict(command.wanted), command.unset
+    for name, times in Counter(name for name, _value in command.wanted).items():
+        if times > 1:
+            raise _invalid(f"{name!a:.80} is set twice in one request; set it once")
     bounds = {
         SESSION_TIMEOUT_MS: (config.consumer_session_timeout_ms_min, config.consumer_session_timeout_ms_max),
         HEARTBEAT_INTERVAL_MS: (config.consumer_heartbeat_interval_ms_min, config.consumer_heartbeat_interval_ms_max),

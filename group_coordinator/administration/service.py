@@ -2,60 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Final
 
-from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.names import check_group_id
+from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import Coordinator, Decision, Operation, Turn
-from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import CallContext
+from coordinator_runtime.pending import Pending, all_of, settled
+from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.administration.decisions import decide_alter_config, decide_delete
+from group_coordinator.administration.requests import (
+    AlterGroupConfig,
+    DeletedGroup,
+    DescribedGroup,
+    DescribedMember,
+    GroupFilter,
+    ListedGroup,
+)
 from group_coordinator.administration.settings import GroupSettings
-from group_coordinator.classic.state import ClassicGroup
+from group_coordinator.classic.state import ClassicGroup, ClassicState
 from group_coordinator.committed.offsets import Offsets
 from group_coordinator.loading import GroupRouter
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import Group
 
-
-@dataclass(frozen=True, slots=True)
-class GroupFilter:
-    """Which groups are listed. Names in lower case; an empty set means all."""
-
-    states: frozenset[str] = frozenset()
-    kinds: frozenset[str] = frozenset()
-
-    def matches(self, listed: ListedGroup) -> bool:
-        return (not self.states or listed.state_name.lower() in self.states) and (
-            not self.kinds or listed.kind in self.kinds
-        )
-
-
-class ListedGroup(NamedTuple):
-    """One group in a listing."""
-
-    group_id: str
-    protocol_type: str
-    state_name: str
-    kind: str
+_DEAD: Final = "Dead"
+"""The state of a group that is not there."""
 
 
 class AdministrationService:
-    """Use cases over groups of all kinds."""
+    """Use cases over groups of all kinds. Each asks for the caller's permission and checks the command."""
 
-    def __init__(self, runtime: Runtime, router: GroupRouter) -> None:
+    def __init__(self, runtime: Runtime, router: GroupRouter, authorizer: Authorizer) -> None:
         self._runtime = runtime
         self._router = router
+        self._authorizer = authorizer
 
-    def describe_classic(self, group_id: str) -> ClassicGroup:
-        """A classic group; one that only has offsets is Empty.
+    def describe(self, group_ids: Iterable[str], context: CallContext) -> list[DescribedGroup]:
+        """Classic groups, in the order asked; one that only has offsets is Empty. A group is refused by itself:
+        GROUP_AUTHORIZATION_FAILED; GROUP_ID_NOT_FOUND, also for a group of another kind; NOT_COORDINATOR,
+        COORDINATOR_LOAD_IN_PROGRESS. Source: spec groups 4.8."""
+        described = []
+        for group_id in group_ids:
+            try:
+                require(self._authorizer, context, Permission.DESCRIBE, ResourceType.GROUP, group_id)
+                described.append(_described(self._classic_group(group_id)))
+            except Refused as refusal:
+                described.append(DescribedGroup(group_id, _DEAD, refusal))
+        return described
 
-        Raises Refused: GROUP_ID_NOT_FOUND, also for a group of another kind; NOT_COORDINATOR, COORDINATOR_LOAD_IN_
-        PROGRESS. Source: spec groups 4.8."""
+    def _classic_group(self, group_id: str) -> ClassicGroup:
         shard: GroupShard = self._runtime.shard(self._router.shard_key(group_id))
         group = shard.durable_group(group_id)
         if not isinstance(group, ClassicGroup):
@@ -63,45 +62,83 @@ class AdministrationService:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"{what} {group_id!a:.300}; list the groups")
         return group
 
-    def delete(self, group_id: str, context: CallContext) -> Pending[None]:
-        """Delete a group without members, with all its offsets; durable when answered.
+    def delete(self, group_ids: Iterable[str], context: CallContext) -> Pending[list[DeletedGroup]]:
+        """Delete groups without members, with all their offsets; durable when answered. Each is deleted or refused by
+        itself: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, and as `decisions.decide_delete`."""
+        return all_of([self._delete(group_id, context) for group_id in group_ids])
 
-        Errors: Refused, as `decisions.decide_delete`."""
+    def _delete(self, group_id: str, context: CallContext) -> Pending[DeletedGroup]:
+        try:
+            require(self._authorizer, context, Permission.DELETE, ResourceType.GROUP, group_id)
+            check_group_id(group_id)
+        except Refused as refusal:
+            return settled(DeletedGroup(group_id, refusal))
 
         def decide(shard: GroupShard, _turn: Turn) -> Decision:
             return decide_delete(shard, group_id)
 
-        return self._runtime.write(Operation(self._router.shard_key(group_id), decide), context)
+        def refused(error: Exception) -> DeletedGroup:
+            if not isinstance(error, CoordinatorError):
+                raise error
+            return DeletedGroup(group_id, error)
 
-    def list(self, wanted: GroupFilter) -> list[ListedGroup]:
-        """The groups of every shard that is served here, by id.
+        written = self._runtime.write(Operation(self._router.shard_key(group_id), decide), context)
+        return written.map(lambda _nothing: DeletedGroup(group_id)).recover(refused)
+
+    def list(self, wanted: GroupFilter, context: CallContext) -> list[ListedGroup]:
+        """The groups of every shard that is served here, by id, without those that the caller may not describe.
 
         Raises Refused COORDINATOR_LOAD_IN_PROGRESS while a shard is being loaded."""
         shards: list[GroupShard] = self._runtime.table.listable(Coordinator.GROUPS)
-        listed = (_listed(group) for shard in shards for group in _durable_groups(shard))
-        return sorted(filter(wanted.matches, listed))
+        states = {name.strip().lower() for name in wanted.states}
+        kinds = {name.strip().lower() for name in wanted.kinds}
+        listed = [_listed(group) for shard in shards for group in _durable_groups(shard)]
+        return sorted(
+            group
+            for group in listed
+            if (not states or group.state_name.lower() in states)
+            and (not kinds or group.kind in kinds)
+            and self._authorizer.is_allowed(context, Permission.DESCRIBE, ResourceType.GROUP, group.group_id)
+        )
 
-    def describe_config(self, group_id: str) -> Mapping[str, int]:
-        """The settings of a group that differ from the server's. Raises Refused INVALID_GROUP_ID."""
+    def describe_config(self, group_id: str, context: CallContext) -> Mapping[str, int]:
+        """The settings of a group that differ from the server's. Raises Refused: GROUP_AUTHORIZATION_FAILED,
+        INVALID_GROUP_ID."""
+        require(self._authorizer, context, Permission.DESCRIBE, ResourceType.GROUP, group_id)
         check_group_id(group_id)
         shard: GroupShard = self._runtime.shard(self._router.shard_key(group_id))
         return shard.part(GroupSettings).overrides.durable(group_id) or {}
 
-    def alter_config(
-        self,
-        group_id: str,
-        wanted: Mapping[str, int],
-        unset: Collection[str],
-        *,
-        validate_only: bool,
-        context: CallContext,
-    ) -> Pending[None]:
-        """Errors: INVALID_GROUP_ID, INVALID_CONFIG."""
-        check_group_id(group_id)
-        decide = partial(
-            decide_alter_config, group_id=group_id, wanted=wanted, unset=unset, validate_only=validate_only
+    def alter_config(self, command: AlterGroupConfig, context: CallContext) -> Pending[None]:
+        """Errors: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_CONFIG."""
+        require(self._authorizer, context, Permission.ALTER_CONFIGS, ResourceType.GROUP, command.group_id)
+        check_group_id(command.group_id)
+        decide = partial(decide_alter_config, command=command)
+        return self._runtime.write(Operation(self._router.shard_key(command.group_id), decide), context)
+
+
+def _described(group: ClassicGroup) -> DescribedGroup:
+    is_stable = group.state is ClassicState.STABLE
+    members = [
+        DescribedMember(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            member.metadata(group.protocol_name) if is_stable else b"",
+            member.assignment if is_stable else b"",
         )
-        return self._runtime.write(Operation(self._router.shard_key(group_id), decide), context)
+        for member in group.members.values()
+    ]
+    return DescribedGroup(
+        group_id=group.group_id,
+        state_name=group.state_name,
+        protocol_type=group.protocol_type,
+        protocol_name=(group.protocol_name or "") if is_stable else "",
+        generation_id=group.generation_id,
+        leader=group.leader or "",
+        members=tuple(members),
+    )
 
 
 def _durable_groups(shard: GroupShard) -> Iterator[Group]:

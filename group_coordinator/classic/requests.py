@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from group_coordinator.classic.state import ClassicProtocol
+from group_coordinator.config import GroupConfig
 
 
 class JoinGroup(Struct, frozen=True, kw_only=True):
@@ -17,17 +18,37 @@ class JoinGroup(Struct, frozen=True, kw_only=True):
     member_id: str
     """Empty for somebody new."""
     new_member_id: str = ""
-    """What a member that has none is called from now on; nobody had it before."""
+    """What a member that has none is called from now on: `ClassicService` makes it, and nobody had it before."""
     instance_id: str | None = None
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: tuple[ClassicProtocol, ...]
-    """No name twice."""
+    """The preferred one first; no name twice."""
     is_member_id_required: bool = True
     """A new dynamic member is first only told its id, and comes again (KIP-394)."""
     supports_skip_assignment: bool = True
     reason: str = ""
+
+
+def check_join(request: JoinGroup, config: GroupConfig) -> None:
+    """Return only if a group can make sense of the request.
+
+    Raises Refused: INVALID_SESSION_TIMEOUT, INVALID_REQUEST."""
+    least_ms, most_ms = config.session_timeout_ms_min, config.session_timeout_ms_max
+    if not least_ms <= request.session_timeout_ms <= most_ms:
+        raise Refused(
+            ErrorCode.INVALID_SESSION_TIMEOUT,
+            f"session_timeout_ms is {request.session_timeout_ms}, and this server allows {least_ms} to {most_ms}",
+        )
+    if request.rebalance_timeout_ms < 0:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"rebalance_timeout_ms is {request.rebalance_timeout_ms}; leave it out, or say how long the others should "
+            "wait",
+        )
+    if len({name for name, _metadata in request.protocols}) < len(request.protocols):
+        raise Refused(ErrorCode.INVALID_REQUEST, "a protocol is named twice; name each of them once")
 
 
 class JoinedMember(Struct, frozen=True):
@@ -91,6 +112,8 @@ class Heartbeat(Struct, frozen=True):
     generation_id: int
     member_id: str
     instance_id: str | None = None
+    max_wait_ms: int = 0
+    """How long the answer may wait for news."""
 
 
 class Heard(Struct, frozen=True):

@@ -105,6 +105,8 @@ class InitialRebalance(Struct, frozen=True):
     """Somebody came since the wait began, not counting the one who began it."""
 
 
+INSTANCE_ID_LENGTH_MAX: Final = 249
+
 UNPLACED: Final = ShardKey(Coordinator.GROUPS, -1)
 """The stored bytes of a group do not say where it lives; whoever replays them knows."""
 
@@ -426,6 +428,17 @@ def _topics_of(subscriptions: frozenset[bytes]) -> frozenset[str] | None:
             # offsets is taken away.
             return None
     return frozenset(topics)
+
+
+def check_instance_id(instance_id: str | None) -> None:
+    """Return only if this can name a static member; None is no name. Raises Refused INVALID_REQUEST."""
+    if instance_id is None or (instance_id and "\0" not in instance_id and len(instance_id) <= INSTANCE_ID_LENGTH_MAX):
+        return
+    raise Refused(
+        ErrorCode.INVALID_REQUEST,
+        f"group_instance_id {instance_id!a:.60} is no name: leave it out, or send 1 to {INSTANCE_ID_LENGTH_MAX} "
+        "characters without NUL",
+    )
 
 
 def unknown_member(group_id: str, member_id: str) -> Refused:

@@ -35,6 +35,13 @@ class TxnOffsetCommit(Struct, frozen=True):
     membership: Membership
 
 
+class OffsetDelete(Struct, frozen=True):
+    """Offsets to be forgotten."""
+
+    group_id: str
+    names: tuple[PartitionName, ...]
+
+
 class OffsetFetch(Struct, frozen=True):
     """Offsets of one group to be read."""
 

@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.requests import Committer
+from coordinator_protocol.limits import EPOCH_MAX
+from coordinator_protocol.names import check_partitions, check_topic_name
+from coordinator_runtime.ports import Membership, PartitionName
+from coordinator_runtime.requests import Committer, NamedOffset
 from group_coordinator.committed.state import Offset, PendingOffset, Producer
 
 _NAMED_MAX: Final = 3
@@ -24,6 +27,48 @@ def check_without_group(group_id: str, committer: Committer, *, is_transactional
             ErrorCode.ILLEGAL_GENERATION if is_transactional else ErrorCode.GROUP_ID_NOT_FOUND,
             f"there is no group {group_id!a}, so nobody is in its generation {committer.generation_or_epoch}: join it "
             "first, or commit without a generation",
+        )
+
+
+def check_names(names: Sequence[PartitionName]) -> None:
+    """Return only if a request may name these partitions.
+
+    Raises Refused for the whole request: INVALID_REQUEST for what names no partition, or one twice, because nobody can
+    say which of the two was meant; INVALID_TOPIC_EXCEPTION for a name that no topic can have."""
+    check_partitions(names)
+    for topic in {name.topic for name in names if name.topic}:
+        check_topic_name(topic, reserved_allowed=True)
+
+
+def check_offsets(offsets: Sequence[NamedOffset]) -> None:
+    """Return only if a request may bring these offsets. Raises Refused for the whole request: as `check_names`, and
+    INVALID_REQUEST for a negative offset."""
+    check_names([named.name for named in offsets])
+    for named in offsets:
+        if named.committed_offset < 0:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"offset {named.committed_offset} of partition {named.name.partition} of topic "
+                f"{named.name.topic!a:.80}: offsets start at 0",
+            )
+
+
+def check_retention(retention_time_ms: int | None) -> None:
+    """Raises Refused INVALID_REQUEST for a negative time."""
+    if retention_time_ms is not None and retention_time_ms < 0:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"retention_time_ms is {retention_time_ms}: give a time, or leave it out for the server's retention",
+        )
+
+
+def check_identity(membership: Membership) -> None:
+    """Raises Refused INVALID_REQUEST for what can never be the identity of a producer."""
+    producer_id, producer_epoch = membership.producer_id, membership.producer_epoch
+    if producer_id < 0 or not 0 <= producer_epoch <= EPOCH_MAX:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"producer id {producer_id} with epoch {producer_epoch} is no identity; use what InitProducerId answered",
         )
 
 

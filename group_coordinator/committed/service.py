@@ -21,12 +21,12 @@ from coordinator_runtime.ports import (
     Authorizer,
     CallContext,
     GroupVerifier,
-    PartitionName,
     Permission,
     ResourceType,
     TopicCatalog,
 )
 from coordinator_runtime.runtime import Runtime
+from group_coordinator.committed import rules
 from group_coordinator.committed.decisions import (
     check_fetch,
     decide_commit,
@@ -40,6 +40,7 @@ from group_coordinator.committed.requests import (
     FetchedGroup,
     FetchedOffset,
     OffsetCommit,
+    OffsetDelete,
     OffsetFetch,
     Placed,
     Results,
@@ -55,7 +56,8 @@ _WAIT_FOR_CATALOG: Final = once_durable(CATALOG_KEY)
 
 
 class OffsetService:
-    """Use cases of offsets. Replies come when everything they rest on is durable."""
+    """Use cases of offsets. Each asks for the caller's permission and checks the command before the group is asked, and
+    raises Refused for the whole of it where it cannot be. Replies come when everything they rest on is durable."""
 
     def __init__(
         self,
@@ -75,34 +77,39 @@ class OffsetService:
     def commit(self, commit: OffsetCommit, context: CallContext) -> Pending[Results]:
         """Commit offsets at once; those that are not refused are durable together.
 
-        Raises Refused for the whole request: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, and as
-        `decisions.decide_commit`."""
+        Raises Refused for the whole request: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, as `rules.check_offsets`,
+        `rules.check_retention` and `decisions.decide_commit`."""
         require(self._authorizer, context, Permission.READ, ResourceType.GROUP, commit.group_id)
         check_group_id(commit.group_id)
+        rules.check_offsets(commit.offsets)
+        rules.check_retention(commit.retention_time_ms)
         placed = self._placing.place([named.name for named in commit.offsets], Permission.READ, context)
         decide = _waiting_for_catalog(placed, lambda shard, turn: decide_commit(shard, commit, placed, turn))
         return self._runtime.write(Operation(self._router.shard_key(commit.group_id), decide), context)
 
     def commit_in_transaction(self, commit: TxnOffsetCommit, context: CallContext) -> Pending[Results]:
-        """Keep offsets until their transaction ends; with the membership of the group in it they are one operation, so
+        """Hold offsets until their transaction ends; with the membership of the group in it they are one operation, so
         no marker can miss them (spec transactions 2.5).
 
         Raises Refused for the whole request: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED,
-        INVALID_GROUP_ID, as `GroupVerifier` and as `decisions.decide_txn_commit`."""
+        INVALID_GROUP_ID, as `rules.check_offsets`, `rules.check_identity`, `GroupVerifier` and
+        `decisions.decide_txn_commit`."""
         membership, group_id = commit.membership, commit.group_id
         transactional_id = membership.transactional_id
         require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
         check_transactional_id(transactional_id)
         check_group_id(group_id)
+        rules.check_offsets(commit.offsets)
+        rules.check_identity(membership)
         names = [named.name for named in commit.offsets]
         placed = self._placing.place(names, Permission.READ, context)
         refusals = tuple(each for each in placed if isinstance(each, Refused))
         if len(refusals) == len(placed):
-            # Nothing is left to be kept, so the transaction is not touched.
+            # Nothing is left to be committed, so the transaction is not touched.
             return self._when_catalog_durable(refusals)
 
-        def keep(last_csn: int) -> Decision:
+        def hold(last_csn: int) -> Decision:
             # Once more, because the call may have waited: a topic that is gone by now must get no offsets.
             now_placed = self._placing.place(names, Permission.READ, context)
             decide = _waiting_for_catalog(
@@ -111,7 +118,7 @@ class OffsetService:
             return Decision(joins=(Operation(self._router.shard_key(group_id), decide),))
 
         ask = self._verifier.verify_group if context.client_txn_version == 1 else self._verifier.add_group
-        operation = ask(membership, group_id, keep)
+        operation = ask(membership, group_id, hold)
         return self._runtime.write(operation, context, park_key=TransactionInTheWay(transactional_id))
 
     def fetch(
@@ -125,7 +132,10 @@ class OffsetService:
         try:
             require(self._authorizer, context, Permission.DESCRIBE, ResourceType.GROUP, fetch.group_id)
             check_group_id(fetch.group_id)
-            placed = None if fetch.names is None else self._placing.place(fetch.names, Permission.DESCRIBE, context)
+            placed = None
+            if fetch.names is not None:
+                rules.check_names(fetch.names)
+                placed = self._placing.place(fetch.names, Permission.DESCRIBE, context)
             read = self._read_stable if require_stable else self._read_durable
             found = read(fetch, placed, context)
         except Refused as refusal:
@@ -166,14 +176,16 @@ class OffsetService:
         may_see = partial(self._authorizer.is_allowed, context, Permission.DESCRIBE, ResourceType.TOPIC)
         return tuple(each for each in offsets if may_see(each.name.topic))
 
-    def delete(self, group_id: str, names: Sequence[PartitionName], context: CallContext) -> Pending[Results]:
+    def delete(self, command: OffsetDelete, context: CallContext) -> Pending[Results]:
         """Forget offsets of a group.
 
-        Raises Refused for the whole request: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, and as
+        Raises Refused for the whole request: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, as `rules.check_names` and
         `decisions.decide_delete`."""
+        group_id = command.group_id
         require(self._authorizer, context, Permission.DELETE, ResourceType.GROUP, group_id)
         check_group_id(group_id)
-        placed = self._placing.place(names, Permission.READ, context)
+        rules.check_names(command.names)
+        placed = self._placing.place(command.names, Permission.READ, context)
         decide = _waiting_for_catalog(placed, lambda shard, _turn: decide_delete(shard, group_id, placed))
         return self._runtime.write(Operation(self._router.shard_key(group_id), decide), context)
 

@@ -21,6 +21,7 @@ from coordinator_runtime.transact import PartRefused
 from group_coordinator.committed.decisions import decide_txn_commit, decide_txn_commit_and_end
 from group_coordinator.committed.placing import Placing
 from group_coordinator.committed.requests import Placed, TxnOffsetCommit
+from group_coordinator.committed.rules import check_offsets
 from group_coordinator.loading import GroupRouter
 from group_coordinator.shard import GroupShard
 
@@ -87,13 +88,14 @@ class TransactedGroups:
     def place(
         self, groups: Sequence[GroupOffsets], membership: Membership, context: CallContext
     ) -> Sequence[OffsetsWrite]:
-        """Raises Refused: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_REQUEST."""
+        """Raises Refused: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_REQUEST, and as `check_offsets`."""
         writes: dict[str, OffsetsWrite] = {}
         for brought in groups:
             group_id = brought.group_id
             try:
                 check_group_id(group_id)
                 require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
+                check_offsets(brought.offsets)
                 if group_id in writes:
                     raise Refused(ErrorCode.INVALID_REQUEST, f"group {group_id!a} is named twice; name it once")
             except Refused as refusal:

@@ -16,14 +16,19 @@ from coordinator_protocol.consumer_protocol import (
     Subscription as EmbeddedSubscription,
 )
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.names import check_topic_name
 from coordinator_runtime.ports import TopicMetadata
 from group_coordinator.classic.state import ClassicProtocol
 from group_coordinator.consumer.state import ClassicMetadata, Owned
 
 
 def subscription_of(protocols: tuple[ClassicProtocol, ...]) -> EmbeddedSubscription:
-    """What the member says under its preferred protocol. Raises Refused where that cannot be read."""
-    return decode_subscription(protocols[0].metadata)
+    """What the member says under its preferred protocol. Raises Refused where that cannot be read, or names a topic
+    that cannot be."""
+    subscription = decode_subscription(protocols[0].metadata)
+    for topic in subscription.topics:
+        check_topic_name(topic, reserved_allowed=True)
+    return subscription
 
 
 def owned_by(subscription: EmbeddedSubscription, topics: TopicMetadata) -> Owned:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from group_coordinator.consumer.state import JOIN_EPOCH, Held, Owned
+from coordinator_protocol.errors import Refused
+from coordinator_runtime.ports import PartitionName
+from group_coordinator.consumer.state import JOIN_EPOCH, ConsumerMember, Held, Owned
 
 
 class HeartbeatRequest(Struct, frozen=True, kw_only=True):
@@ -20,7 +22,12 @@ class HeartbeatRequest(Struct, frozen=True, kw_only=True):
     subscribed_topic_regex: str | None = None
     """Empty: no pattern any more."""
     server_assignor: str | None = None
+    owned_names: tuple[PartitionName, ...] | None = None
+    """What the member owns, as it names it."""
+    max_wait_ms: int = 0
+    """How long the answer may wait for news."""
     owned: Owned | None = None
+    """The same by topic id: `ConsumerService` looks it up."""
 
     @property
     def is_join(self) -> bool:
@@ -47,10 +54,52 @@ class HeartbeatRequest(Struct, frozen=True, kw_only=True):
 
 
 class HeartbeatReply(Struct, frozen=True, kw_only=True):
-    """What the member is to do."""
+    """What the group replies."""
 
     member_id: str
     member_epoch: int
     heartbeat_interval_ms: int = 0
     assigned: Held | None = None
     """None: unchanged."""
+
+
+class TopicShare(Struct, frozen=True):
+    """Partitions of one topic."""
+
+    topic: str
+    """Empty for a topic that is gone."""
+    topic_id: bytes
+    partitions: list[int]
+    """Ascending."""
+
+
+class HeartbeatAnswer(Struct, frozen=True):
+    """What the member is to do."""
+
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assigned: tuple[TopicShare, ...] | None
+    """None: unchanged."""
+
+
+class MemberDescription(Struct, frozen=True):
+    """One member of a consumer group, as it is on disk."""
+
+    member: ConsumerMember
+    member_epoch: int
+    assigned: tuple[TopicShare, ...]
+    target: tuple[TopicShare, ...]
+
+
+class ConsumerGroupDescription(Struct, frozen=True):
+    """One consumer group as it is on disk, or why it is not shown."""
+
+    group_id: str
+    refusal: Refused | None = None
+    state_name: str = ""
+    group_epoch: int = 0
+    assignment_epoch: int = 0
+    assignor_name: str = ""
+    members: tuple[MemberDescription, ...] = ()
+    """By member id."""

@@ -9,12 +9,14 @@ Source: KIP-848, KIP-1251, spec groups 3.2, 3.6, 3.7, 4.2 to 4.4.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.names import ID_BYTES_MAX, check_group_id, check_topic_name
 from coordinator_runtime.requests import Committer
 from group_coordinator.consumer.requests import HeartbeatRequest
 from group_coordinator.consumer.state import (
@@ -30,6 +32,8 @@ from group_coordinator.consumer.state import (
     Owned,
 )
 from group_coordinator.state import PartitionKey
+
+_GONE_FOR_A_MOMENT: Final = "the static member said that it goes for a moment"
 
 
 def group_state(epochs: Epochs, assignments: Iterable[CurrentAssignment]) -> GroupState:
@@ -56,7 +60,12 @@ def counted_group_state(epochs: Epochs, members: int, settled: int) -> GroupStat
 
 
 def check_heartbeat(request: HeartbeatRequest, assignors: Collection[str]) -> None:
-    """Is this a heartbeat at all? Raises Refused: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR (spec groups 3.2)."""
+    """Is this a heartbeat at all? Raises Refused: INVALID_GROUP_ID, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION,
+    UNSUPPORTED_ASSIGNOR (spec groups 3.2)."""
+    if not request.group_id.strip():
+        raise _invalid("the group id is empty; give the group a name")
+    check_group_id(request.group_id)
+    _check_names(request)
     for what, text in (("instance_id", request.instance_id), ("rack_id", request.rack_id)):
         if text is not None and not text.strip():
             raise _invalid(f"{what} is blank; leave it out or give it a name")
@@ -75,6 +84,21 @@ def check_heartbeat(request: HeartbeatRequest, assignors: Collection[str]) -> No
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"there is no assignor {request.server_assignor!a:.80}; choose one of {', '.join(assignors)}",
         )
+
+
+def _check_names(request: HeartbeatRequest) -> None:
+    """Names are stored, and take part in keys."""
+    for what, text in (
+        ("member id", request.member_id),
+        ("instance_id", request.instance_id),
+        ("rack_id", request.rack_id),
+        ("subscribed_topic_regex", request.subscribed_topic_regex),
+        ("server_assignor", request.server_assignor),
+    ):
+        if text is not None and ("\0" in text or len(text.encode()) > ID_BYTES_MAX):
+            raise _invalid(f"the {what} contains NUL or is longer than {ID_BYTES_MAX} bytes; shorten it")
+    for topic in request.subscribed_topic_names or ():
+        check_topic_name(topic, reserved_allowed=True)
 
 
 def _check_join(request: HeartbeatRequest) -> None:
@@ -122,12 +146,16 @@ def check_epoch(current: CurrentAssignment, member_epoch: int, owned: Owned | No
         )
     if member_epoch in {stored, JOIN_EPOCH}:
         return
+    if stored == AWAY_EPOCH:
+        raise Refused(
+            ErrorCode.FENCED_MEMBER_EPOCH, f"{_GONE_FOR_A_MOMENT}: give up all partitions and join again with epoch 0"
+        )
     if member_epoch == current.previous_member_epoch and member_epoch < stored and owned is not None:
         if _is_within(owned, current.assigned):
             return
         why = "and owns partitions that are not assigned to it"
     else:
-        why = "which it never was" if member_epoch > stored else "which is too long ago"
+        why = "which is ahead of that" if member_epoch > stored else "which is too long ago"
     raise Refused(
         ErrorCode.FENCED_MEMBER_EPOCH,
         f"the member is at epoch {stored} and says it is at {member_epoch}, {why}: give up all partitions and join "
@@ -180,6 +208,8 @@ def _unknown_committer(committer: Committer) -> Refused:
 
 def _stale(assignment: CurrentAssignment, committer: Committer, *, is_generation: bool) -> Refused:
     code = ErrorCode.ILLEGAL_GENERATION if is_generation else ErrorCode.STALE_MEMBER_EPOCH
+    if assignment.member_epoch == AWAY_EPOCH:
+        return Refused(code, f"{_GONE_FOR_A_MOMENT}: join again with epoch 0 first")
     return Refused(
         code,
         f"the member is at epoch {assignment.member_epoch} and asks with {committer.generation_or_epoch}: take up the "

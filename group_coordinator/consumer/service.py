@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -11,22 +11,31 @@ from msgspec.structs import replace
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_group_id
+from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import Operation, ShardKey
 from coordinator_runtime.identity import new_uuid, uuid_text
 from coordinator_runtime.patterns import Pattern
 from coordinator_runtime.pending import Pending, settled
-from coordinator_runtime.ports import CallContext
+from coordinator_runtime.ports import Authorizer, CallContext, PartitionName, Permission, ResourceType, TopicMetadata
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.administration.settings import GroupSettings
+from group_coordinator.committed.rules import check_names
 from group_coordinator.config import GroupConfig
 from group_coordinator.consumer.assigning import find_group
 from group_coordinator.consumer.decisions import decide_heartbeat
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.consumer.moving import has_news
 from group_coordinator.consumer.regex_resolver import RegexResolver
-from group_coordinator.consumer.requests import HeartbeatReply, HeartbeatRequest
+from group_coordinator.consumer.requests import (
+    ConsumerGroupDescription,
+    HeartbeatAnswer,
+    HeartbeatReply,
+    HeartbeatRequest,
+    MemberDescription,
+    TopicShare,
+)
 from group_coordinator.consumer.rules import check_heartbeat
-from group_coordinator.consumer.state import CurrentAssignment, MemberState
+from group_coordinator.consumer.state import CurrentAssignment, MemberState, Owned
 from group_coordinator.loading import GroupRouter
 from group_coordinator.news import News
 from group_coordinator.shard import GroupShard
@@ -36,24 +45,35 @@ _DEADLINE_MARGIN_MS: Final = 100
 
 
 class ConsumerService:
-    """Use cases. Each raises Refused for what can be told without asking the group."""
+    """Use cases. Each asks for the caller's permission and checks the command before the group is asked."""
 
     def __init__(
-        self, runtime: Runtime, *, router: GroupRouter, config: GroupConfig, news: News, resolver: RegexResolver
+        self,
+        runtime: Runtime,
+        *,
+        router: GroupRouter,
+        config: GroupConfig,
+        authorizer: Authorizer,
+        topics: TopicMetadata,
+        news: News,
     ) -> None:
         self._runtime = runtime
         self._router = router
         self._config = config
+        self._authorizer = authorizer
+        self._topics = topics
         self._news = news
-        self._resolver = resolver
+        self._resolver = RegexResolver(runtime, router=router, topics=topics, authorizer=authorizer)
         self._waiting: dict[tuple[str, str], _Waiting] = {}
-        """By group id and member id."""
+        """Heartbeats that wait, by group id and member id."""
 
-    def heartbeat(
-        self, request: HeartbeatRequest, context: CallContext, *, max_wait_ms: int = 0
-    ) -> Pending[HeartbeatReply]:
+    def heartbeat(self, request: HeartbeatRequest, context: CallContext) -> Pending[HeartbeatAnswer]:
         """Answered at once if there is something new for the member, else when there is, at the latest after the wait.
-        Errors: as spec groups 3.2, 3.4, 3.7 and 3.8."""
+
+        Errors: GROUP_AUTHORIZATION_FAILED, as `rules.check_heartbeat`, and as spec groups 3.2, 3.4, 3.7 and 3.8."""
+        require(self._authorizer, context, Permission.READ, ResourceType.GROUP, request.group_id)
+        if request.owned_names is not None:
+            request = replace(request, owned=self._owned(request.owned_names))
         check_heartbeat(request, self._config.consumer_assignors)
         if request.subscribed_topic_regex:
             Pattern(request.subscribed_topic_regex)
@@ -61,21 +81,75 @@ class ConsumerService:
             request = replace(request, member_id=uuid_text(new_uuid()))
         # What an older heartbeat says that the member owns is not true any more: it must not be heard again.
         self._answer_older(request)
-        wait_ms = self._wait_ms(request, context, max_wait_ms)
-        if wait_ms <= 0:
-            return self._write(request, context)
-        return self._wait(request, context, wait_ms)
+        wait_ms = self._wait_ms(request, context)
+        replied = self._write(request, context) if wait_ms <= 0 else self._wait(request, context, wait_ms)
+        return replied.map(self._answer)
 
-    def describe(self, group_id: str) -> ConsumerGroup:
-        """A consumer group; what is on disk of it. Raises Refused: INVALID_GROUP_ID; GROUP_ID_NOT_FOUND, also for a
-        group of another kind."""
+    def _owned(self, names: tuple[PartitionName, ...]) -> Owned:
+        """What the member owns, by topic id. A topic that is known by a name alone, and is gone, is nothing that one
+        could own."""
+        check_names(names)
+        owned: dict[bytes, set[int]] = {}
+        for name in names:
+            topic_id = name.topic_id
+            if not topic_id:
+                shape = self._topics.shape(name.topic)
+                if shape is None:
+                    continue
+                topic_id = shape.topic_id
+            owned.setdefault(topic_id, set()).add(name.partition)
+        return {topic_id: frozenset(numbers) for topic_id, numbers in owned.items()}
+
+    def _answer(self, reply: HeartbeatReply) -> HeartbeatAnswer:
+        assigned = None if reply.assigned is None else self._shares(reply.assigned)
+        return HeartbeatAnswer(reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms, assigned)
+
+    def _shares(self, held: Mapping[bytes, Iterable[int]]) -> tuple[TopicShare, ...]:
+        """Partitions by topic, in the order of the names."""
+        shares = []
+        for topic_id, partitions in held.items():
+            shape = self._topics.shape_of_id(topic_id)
+            shares.append(TopicShare("" if shape is None else shape.topic, topic_id, sorted(partitions)))
+        return tuple(sorted(shares, key=lambda share: (share.topic, share.topic_id)))
+
+    def describe(self, group_ids: Iterable[str], context: CallContext) -> list[ConsumerGroupDescription]:
+        """What is on disk of consumer groups, in the order asked. A group is refused by itself:
+        GROUP_AUTHORIZATION_FAILED; INVALID_GROUP_ID; GROUP_ID_NOT_FOUND, also for a group of another kind;
+        NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
+        described = []
+        for group_id in group_ids:
+            try:
+                described.append(self._describe(group_id, context))
+            except Refused as refusal:
+                described.append(ConsumerGroupDescription(group_id, refusal))
+        return described
+
+    def _describe(self, group_id: str, context: CallContext) -> ConsumerGroupDescription:
+        require(self._authorizer, context, Permission.DESCRIBE, ResourceType.GROUP, group_id)
         check_group_id(group_id)
         shard: GroupShard = self._runtime.shard(self._router.shard_key(group_id))
         group = shard.durable_group(group_id)
         if not isinstance(group, ConsumerGroup):
             what = "there is no group" if group is None else f"{group.kind} is the kind of group"
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"{what} {group_id!a:.300}; list the groups")
-        return group
+        epochs = group.durable_epochs()
+        members = [
+            MemberDescription(
+                view.member,
+                view.assignment.member_epoch,
+                self._shares(view.assignment.assigned),
+                self._shares(view.target),
+            )
+            for view in sorted(group.durable_members(), key=lambda view: view.member.member_id)
+        ]
+        return ConsumerGroupDescription(
+            group_id=group_id,
+            state_name=group.state_name,
+            group_epoch=epochs.group_epoch,
+            assignment_epoch=epochs.assignment_epoch,
+            assignor_name=epochs.assignor_name or self._config.consumer_assignors[0],
+            members=tuple(members),
+        )
 
     def _write(self, request: HeartbeatRequest, context: CallContext) -> Pending[HeartbeatReply]:
         operation = Operation(self._router.shard_key(request.group_id), partial(decide_heartbeat, request=request))
@@ -86,7 +160,7 @@ class ConsumerService:
 
     # Waiting
 
-    def _wait_ms(self, request: HeartbeatRequest, context: CallContext, max_wait_ms: int) -> int:
+    def _wait_ms(self, request: HeartbeatRequest, context: CallContext) -> int:
         """How long the heartbeat may wait: who leaves is not kept, and the next heartbeat must come in the session."""
         if request.member_epoch < 0:
             return 0
@@ -96,7 +170,7 @@ class ConsumerService:
             if shard is None
             else shard.part(GroupSettings).session_timeout_ms(request.group_id)
         )
-        wait_ms = min(max_wait_ms, session_ms // 2)
+        wait_ms = min(request.max_wait_ms, session_ms // 2)
         if context.deadline_ms is not None:
             wait_ms = min(wait_ms, context.deadline_ms - self._runtime.clock.monotonic_ms() - _DEADLINE_MARGIN_MS)
         return wait_ms

@@ -11,7 +11,7 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.ports import CallContext, PartitionName, PartitionRef
 from coordinator_runtime.transact import PartRefused
 from coordinator_server.wire.edge import error_response, set_error, topic_partitions, unchecked_names
-from coordinator_server.wire.groups.committed.edge import transacted_offsets
+from coordinator_server.wire.groups.committed import transacted_offsets
 from coordinator_server.wire.log.edge import client_batch
 from txn_coordinator.requests import (
     AddedBatch,

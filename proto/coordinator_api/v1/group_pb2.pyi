@@ -611,7 +611,7 @@ class ConsumerGroupHeartbeatRequest(_message.Message):
     @_builtins.property
     def subscribed_topic_names(self) -> Global___TopicNames:
         """The subscription is the union of the names and of what the pattern matches. At least one is needed with
-        member_epoch 0, and may be empty; absent: unchanged.
+        member_epoch 0, and may be empty; absent: unchanged. INVALID_TOPIC_EXCEPTION for a name that no topic can have.
         """
 
     @_builtins.property
@@ -1231,7 +1231,9 @@ class OffsetCommitRequest(_message.Message):
     @_builtins.property
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
-    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicOffsets]: ...
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicOffsets]:
+        """Each partition once: a request that names one twice, or something that cannot be, is refused as a whole."""
+
     def __init__(
         self,
         *,
@@ -1332,13 +1334,15 @@ class OffsetCommitResponse(_message.Message):
     THROTTLE_MS_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
-    """The error of the whole request; partitions then repeat it."""
+    """The error of the whole request; then nothing was done, and every result repeats it."""
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
     throttle_ms: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetCommitResult]:
-        """One per partition asked, in that order."""
+        """One per partition named, in that order. None where the server did not look at the partitions: it loads or stops, has
+        no room, or the header is wrong.
+        """
 
     def __init__(
         self,
@@ -1651,7 +1655,9 @@ class OffsetDeleteResponse(_message.Message):
     throttle_ms: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetCommitResult]:
-        """One per partition asked, in that order."""
+        """One per partition named, in that order. None where the server did not look at the partitions: it loads or stops, has
+        no room, or the header is wrong.
+        """
 
     def __init__(
         self,
@@ -1738,7 +1744,9 @@ class TxnOffsetCommitResponse(_message.Message):
     throttle_ms: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___OffsetCommitResult]:
-        """One per partition asked, in that order."""
+        """One per partition named, in that order. None where the server did not look at the partitions: it loads or stops, has
+        no room, or the header is wrong.
+        """
 
     def __init__(
         self,

@@ -11,8 +11,8 @@ from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, Permission, ResourceType
 from coordinator_server.wire.edge import answer
-from coordinator_server.wire.groups.administration.servicer import AdministrationServicer
-from coordinator_server.wire.groups.classic.servicer import ClassicServicer
+from coordinator_server.wire.groups.administration import AdministrationServicer
+from coordinator_server.wire.groups.classic import ClassicServicer
 from group_coordinator.administration.service import AdministrationService
 from group_coordinator.classic.service import ClassicService
 from tests.groups.classic.members import GROUP, OK, ClassicRoom, code, protocols
@@ -80,9 +80,14 @@ def test_members_need_permission_to_read_the_group() -> None:
     room = ClassicRoom()
     inside = room.inside
     service = ClassicService(
-        inside.runtime, router=inside.router, config=room.options.config, answers=inside.answers, news=inside.news
+        inside.runtime,
+        router=inside.router,
+        config=room.options.config,
+        authorizer=Closed(),
+        answers=inside.answers,
+        news=inside.news,
     )
-    servicer = ClassicServicer(service, Closed())
+    servicer = ClassicServicer(service)
     replies: list[Pending[Any]] = [
         servicer.JoinGroup(group_pb2.JoinGroupRequest(group_id=GROUP, member_id="m"), CALL),
         answer(
@@ -110,7 +115,7 @@ def test_administrators_see_what_they_may_describe() -> None:
     room = ClassicRoom()
     for group_id in ("open", "secret"):
         room.stable(room.member(group_id=group_id))
-    servicer = AdministrationServicer(AdministrationService(room.inside.runtime, room.inside.router), Closed())
+    servicer = AdministrationServicer(AdministrationService(room.inside.runtime, room.inside.router, Closed()))
     listed = servicer.ListGroups(group_pb2.ListGroupsRequest(), CALL).result()
     assert [group.group_id for group in listed.groups] == ["open"]
     request = group_pb2.DescribeGroupsRequest(group_ids=["open", "secret"])

@@ -5,15 +5,24 @@ Partitions of one topic; "01" are partitions 0 and 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.requests import Committer
+from group_coordinator.administration.requests import AlterGroupConfig
 from group_coordinator.administration.rules import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, altered
 from group_coordinator.config import GroupConfig
-from group_coordinator.consumer.rules import Destination, check_commit, check_epoch, check_fetch, group_state, reconcile
+from group_coordinator.consumer.rules import (
+    Destination,
+    away,
+    check_commit,
+    check_epoch,
+    check_fetch,
+    group_state,
+    reconcile,
+)
 from group_coordinator.consumer.state import (
     ClassicMetadata,
     ConsumerMember,
@@ -146,6 +155,27 @@ def test_which_epochs_may_go_on(epoch: int, said: str | None, is_fenced: bool) -
     assert code_of(lambda: check_epoch(CURRENT, epoch, owned(said))) is expected
 
 
+def why_fenced(current: CurrentAssignment, member_epoch: int) -> str:
+    with pytest.raises(Refused) as refused:
+        check_epoch(current, member_epoch, None)
+    assert refused.value.code is ErrorCode.FENCED_MEMBER_EPOCH
+    return refused.value.message
+
+
+def test_a_static_member_that_left_is_told_that_it_did() -> None:
+    """It was at the epoch that it names, so nothing else may be said of it."""
+    message = why_fenced(away(CURRENT), CURRENT.member_epoch)
+    assert message.startswith("the static member said that it goes for a moment")
+    with pytest.raises(Refused, match="said that it goes for a moment"):
+        check_fetch(CONSUMER, away(CURRENT), Committer("m", CURRENT.member_epoch))
+
+
+def test_of_another_epoch_nothing_is_said_but_where_it_lies() -> None:
+    """A group that was deleted and made again begins with small epochs: a member may have been at a larger one."""
+    assert "says it is at 11, which is ahead of that" in why_fenced(CURRENT, 11)
+    assert "says it is at 3, which is too long ago" in why_fenced(CURRENT, 3)
+
+
 CONSUMER = ConsumerMember(member_id="m")
 CLASSIC = ConsumerMember(member_id="m", classic=ClassicMetadata(5_000, ()))
 
@@ -202,6 +232,11 @@ def test_the_state_follows_from_the_epochs(epochs: Epochs, members: list[Current
     assert group_state(epochs, members) == expected
 
 
+def after(before: Mapping[str, int], wanted: Mapping[str, int], unset: Iterable[str] = ()) -> Mapping[str, int]:
+    command = AlterGroupConfig(group_id="g", wanted=tuple(wanted.items()), unset=frozenset(unset))
+    return altered(before, command, GroupConfig())
+
+
 @pytest.mark.parametrize(
     ("wanted", "unset"),
     [
@@ -215,12 +250,12 @@ def test_the_state_follows_from_the_epochs(epochs: Epochs, members: list[Current
 )
 def test_settings_of_a_group_stay_within_those_of_the_server(wanted: dict[str, int], unset: tuple[str, ...]) -> None:
     before = {SESSION_TIMEOUT_MS: 60_000}
-    assert code_of(lambda: altered(before, wanted, unset, GroupConfig())) is ErrorCode.INVALID_CONFIG
+    assert code_of(lambda: after(before, wanted, unset)) is ErrorCode.INVALID_CONFIG
 
 
 def test_settings_of_a_group_are_replaced_one_by_one() -> None:
     before = {SESSION_TIMEOUT_MS: 60_000}
     both = {**before, HEARTBEAT_INTERVAL_MS: 15_000}
-    assert altered(before, {SESSION_TIMEOUT_MS: 50_000}, (), GroupConfig()) == {SESSION_TIMEOUT_MS: 50_000}
-    assert altered(before, {HEARTBEAT_INTERVAL_MS: 15_000}, (), GroupConfig()) == both
-    assert altered(both, {}, (SESSION_TIMEOUT_MS,), GroupConfig()) == {HEARTBEAT_INTERVAL_MS: 15_000}
+    assert after(before, {SESSION_TIMEOUT_MS: 50_000}) == {SESSION_TIMEOUT_MS: 50_000}
+    assert after(before, {HEARTBEAT_INTERVAL_MS: 15_000}) == both
+    assert after(both, {}, (SESSION_TIMEOUT_MS,)) == {HEARTBEAT_INTERVAL_MS: 15_000}

@@ -1,1 +1,0 @@
-"""The administration's part of GroupService on the wire."""

@@ -1,1 +1,0 @@
-"""The classic protocol's part of GroupService on the wire."""

@@ -1,1 +1,0 @@
-"""The offsets' part of GroupService on the wire."""

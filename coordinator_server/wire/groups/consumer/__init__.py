@@ -1,1 +1,0 @@
-"""The consumer protocol's part of GroupService on the wire."""

@@ -1,0 +1,68 @@
+"""What administrators ask about groups and are answered, as frozen values."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from coordinator_protocol.errors import CoordinatorError, Refused
+
+
+class GroupFilter(Struct, frozen=True):
+    """Which groups are listed. Case and space around the names mean nothing; an empty set means all."""
+
+    states: frozenset[str] = frozenset()
+    kinds: frozenset[str] = frozenset()
+
+
+class ListedGroup(NamedTuple):
+    """One group in a listing."""
+
+    group_id: str
+    protocol_type: str
+    state_name: str
+    kind: str
+
+
+class DescribedMember(Struct, frozen=True):
+    """One member of a classic group."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+class DescribedGroup(Struct, frozen=True):
+    """One classic group as it is on disk, or why it is not shown. What the members agreed on, and what each brought and
+    got, is shown of a stable group only: while it rebalances that is changing (spec groups 4.8)."""
+
+    group_id: str
+    state_name: str
+    refusal: Refused | None = None
+    protocol_type: str = ""
+    protocol_name: str = ""
+    generation_id: int = 0
+    leader: str = ""
+    members: tuple[DescribedMember, ...] = ()
+
+
+class DeletedGroup(Struct, frozen=True):
+    """What became of one group that was to be deleted."""
+
+    group_id: str
+    refusal: CoordinatorError | None = None
+
+
+class AlterGroupConfig(Struct, frozen=True, kw_only=True):
+    """Change settings of one group, which need not exist."""
+
+    group_id: str
+    wanted: tuple[tuple[str, int], ...]
+    """Names and values."""
+    unset: frozenset[str]
+    """Settings that follow the server again."""
+    validate_only: bool = False

@@ -1,6 +1,6 @@
 """The channel over the compiled transport: the same as `grpc_channel`, with fewer changes of thread.
 
-Incoming events are taken in batches, and outgoing messages are handed over once per turn of the loop. Unary calls,
+What arrives is taken in batches, and outgoing messages are handed over once per turn of the loop. Unary calls,
 which are rare or large, use grpc.aio.
 """
 
@@ -26,8 +26,8 @@ if native.INTERFACE != _INTERFACE:
 
 _CONNECT_TIMEOUT_MS: Final = 20_000
 
-_EVENTS_PER_TURN: Final = 64
-"""Most events taken at once: the application must get its turn in between."""
+_ARRIVALS_PER_TURN: Final = 64
+"""Most arrivals taken at once: the application must get its turn in between."""
 
 _CREDIT_MESSAGES: Final = 16
 """Messages of a stream that the network may deliver before it is given new credit."""
@@ -55,7 +55,7 @@ class NativeChannel:
         )
         self._streams: dict[int, NativeStream] = {}
         self._is_open = True
-        self._loop.add_reader(self._client.fileno(), self._on_events)
+        self._loop.add_reader(self._client.fileno(), self._on_arrivals)
 
     def open_stream(self, user: StreamUser) -> NativeStream | GrpcStream:
         """Open a session stream."""
@@ -99,25 +99,25 @@ class NativeChannel:
             self._client.give(list(given))
 
     def cut(self, token: int) -> None:
-        """End a stream from this side; its later events are dropped."""
+        """End a stream from this side; its later arrivals are dropped."""
         if self._streams.pop(token, None) is not None:
             self.give((native.END, token, 0, ""))
 
-    def _on_events(self) -> None:
-        for event in self._client.take(_EVENTS_PER_TURN):
-            kind = event[0]
+    def _on_arrivals(self) -> None:
+        for arrival in self._client.take(_ARRIVALS_PER_TURN):
+            kind = arrival[0]
             if kind == native.STOPPED:
-                self.on_stopped(event[1])
-            # Events that were queued when their stream was cut are dropped.
-            elif (stream := self._streams.get(event[1])) is None:
+                self.on_stopped(arrival[1])
+            # Arrivals that were queued when their stream was cut are dropped.
+            elif (stream := self._streams.get(arrival[1])) is None:
                 continue
             elif kind == native.MESSAGE:
-                stream.on_message(event[2])
+                stream.on_message(arrival[2])
             elif kind == native.ROOM:
                 stream.on_room()
             elif kind == native.ENDED:
-                del self._streams[event[1]]
-                stream.on_end(status_name(event[2]), event[3])
+                del self._streams[arrival[1]]
+                stream.on_end(status_name(arrival[2]), arrival[3])
 
     def on_stopped(self, failure: str | None) -> None:
         """Handle a defect of the compiled transport: everything from here on uses grpc.aio."""

@@ -24,8 +24,8 @@ _INTERFACE: Final = 3
 if native.INTERFACE != _INTERFACE:
     raise ImportError(f"txn_native_transport has interface {native.INTERFACE}, and this server knows {_INTERFACE}")
 
-_EVENTS_PER_TURN: Final = 256
-"""Events taken at once. There is a bound, because timers and the disk must have their turn in between."""
+_ARRIVALS_PER_TURN: Final = 256
+"""Arrivals taken at once. There is a bound, because timers and the disk must have their turn in between."""
 
 _log = structlog.get_logger("transport")
 
@@ -65,14 +65,14 @@ class Exchange:
     def streams(self) -> list[Stream]:
         return list(self._streams.values())
 
-    def on_events(self) -> None:
-        """Take the events that wait. The loop calls it when the descriptor of the server is readable."""
+    def on_arrivals(self) -> None:
+        """Take the arrivals that wait. The loop calls it when the descriptor of the server is readable."""
         if self._is_turn_due:
             # Answers go before new work: their callers go on while the loop is busy with it.
             self.end_turn()
         self._is_turn_due = True
-        for event in self._server.take(_EVENTS_PER_TURN):
-            self._receive(event)
+        for arrival in self._server.take(_ARRIVALS_PER_TURN):
+            self._receive(arrival)
         self.end_turn()
 
     def end_turn(self) -> None:
@@ -87,8 +87,8 @@ class Exchange:
             given, self._given = self._given, []
             self._server.give(given)
 
-    def _receive(self, event: tuple[Any, ...]) -> None:
-        match event:
+    def _receive(self, arrival: tuple[Any, ...]) -> None:
+        match arrival:
             case (native.CALL, token, method, body, host, connection, ms_left):
                 self._call(token, method, body, host, connection, ms_left)
             case (native.MESSAGE, token, body):

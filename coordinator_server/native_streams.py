@@ -1,7 +1,7 @@
 """Streams of the native transport, seen from the loop: sessions, and the streams of grpcio's own servicers.
 
-Nothing here waits. A stream is told what came, and has its `turn` once the events that were taken together are through:
-so the answers of one turn of the loop are one message.
+Nothing here waits. A stream is told what arrived, and has its `turn` once everything that was taken together has been
+handed on: so the answers of one turn of the loop are one message.
 """
 
 from __future__ import annotations

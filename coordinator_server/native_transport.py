@@ -1,7 +1,7 @@
 """The adapter of the compiled transport: tonic in a thread of its own, which never waits for Python.
 
-Both sides meet in batches. The loop is woken through one descriptor, takes all events that wait, hands the calls to the
-handler, and gives back in one call whatever there is to say when its turn ends. So a lone call costs two changes of
+Both sides meet in batches. The loop is woken through one descriptor, takes everything that arrived, hands the calls to
+the handler, and gives back in one call whatever there is to say when its turn ends. So a lone call costs two changes of
 thread, and under load many share them.
 
 It keeps the promises of `grpc_transport`, and the same tests run against both. What calls and streams are is in
@@ -105,7 +105,7 @@ class NativeTransport:
 
         self._exchange = Exchange(self._server, self._clock, handler, open_stream, room)
         self._exchange.on_stopped = self._on_stopped
-        asyncio.get_running_loop().add_reader(self._server.fileno(), self._exchange.on_events)
+        asyncio.get_running_loop().add_reader(self._server.fileno(), self._exchange.on_arrivals)
         for each in self._sockets:
             each.setblocking(False)
         self._server.start([each.detach() for each in self._sockets])

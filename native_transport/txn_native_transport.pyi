@@ -1,7 +1,7 @@
 """The compiled gRPC transport: tonic in one thread that never waits for Python. Servers use `Server`
 (`coordinator_server.native_transport`), the SDK's sessions `Client` (`coordinator_client.native_channel`).
 
-An event is a tuple that begins with its kind and the token of its call or stream:
+An arrival is a tuple that begins with its kind and the token of its call or stream:
 
     (CALL, token, method, body, host, connection, ms_left)
                                                 a unary call; ms_left is None without a deadline; connection is a number
@@ -81,7 +81,7 @@ class Server:
         server from now on, and must not block."""
 
     def take(self, count: int) -> list[tuple[Any, ...]]:
-        """Up to `count` events, in the order in which they came."""
+        """Up to `count` arrivals, in the order in which they came."""
 
     def give(self, given: list[tuple[object, ...]]) -> None:
         """Hand over all of these, in this order."""

@@ -12,7 +12,7 @@ use pyo3::types::{PyBytes, PyTuple};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tonic::{Code, Status};
 
-use crate::inbox::{Event, Inbox, Token};
+use crate::inbox::{Arrival, Inbox, Token};
 use crate::taken::Told;
 
 pub const REPLY: u8 = 0;
@@ -121,7 +121,7 @@ impl Calls {
         match given {
             Given::Reply { token, body, wants_taken } => {
                 // Made in any case: a caller who is gone takes it too.
-                let told = wants_taken.then(|| Told::new(Event::Taken { token }, inbox));
+                let told = wants_taken.then(|| Told::new(Arrival::Taken { token }, inbox));
                 if let Some(Waiter::Call(sender)) = waiting.remove(&token) {
                     let _ = sender.send(Ok(Answer { body, told }));
                 }
@@ -180,7 +180,7 @@ impl Presence {
 impl Drop for Presence {
     fn drop(&mut self) {
         if self.calls.forget(self.token) {
-            self.inbox.push(Event::Gone { token: self.token });
+            self.inbox.push(Arrival::Gone { token: self.token });
         }
     }
 }
@@ -206,9 +206,9 @@ mod tests {
         drop(waiting);
         let answer = answer.try_recv().unwrap().unwrap();
         assert_eq!(answer.body, "a");
-        assert!(matches!(inbox.take(9)[..], [Event::Gone { token }] if token == impatient));
+        assert!(matches!(inbox.take(9)[..], [Arrival::Gone { token }] if token == impatient));
         drop(answer);
-        assert!(matches!(inbox.take(9)[..], [Event::Taken { token }] if token == patient));
+        assert!(matches!(inbox.take(9)[..], [Arrival::Taken { token }] if token == patient));
     }
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
         calls.deliver(Given::End { token, status: Status::internal("again") }, &inbox);
         calls.deliver(Given::Send { token: 99, body: Bytes::new(), wants_room: true }, &inbox);
         assert!(!calls.forget(token));
-        assert!(matches!(inbox.take(9)[..], [Event::Taken { token: given }] if given == token));
+        assert!(matches!(inbox.take(9)[..], [Arrival::Taken { token: given }] if given == token));
     }
 
     #[test]

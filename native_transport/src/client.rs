@@ -71,10 +71,10 @@ impl Client {
         Ok(token)
     }
 
-    /// Up to `count` of the events that wait, as tuples.
+    /// Up to `count` of the arrivals that wait, as tuples.
     fn take<'py>(&self, py: Python<'py>, count: usize) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         self.check_process()?;
-        self.inbox.take(count).into_iter().map(|event| event.into_tuple(py)).collect()
+        self.inbox.take(count).into_iter().map(|arrival| arrival.into_tuple(py)).collect()
     }
 
     /// Hand over all of these, in this order.

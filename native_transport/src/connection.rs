@@ -16,14 +16,14 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tonic::transport::server::Connected;
 
 use crate::frames::{Flood, Watch};
-use crate::inbox::{Event, Inbox};
+use crate::inbox::{Arrival, Inbox};
 
 /// Pause after a connection could not be taken, above all because the process has too many files open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Time until the first byte of a connection must be there.
 const FIRST_BYTE_MAX: Duration = Duration::from_secs(20);
 
-/// The least time between two events that tell of the same kind of harm.
+/// The least time between two arrivals that tell of the same kind of harm.
 const HARM_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Frames of one connection that are looked at before the others have their turn.
@@ -127,7 +127,7 @@ impl Connections {
         }
         numbers.told[harm as usize] = Some(now);
         drop(numbers);
-        self.inbox.push(Event::Harm { name: harm.name(), host: host.into() });
+        self.inbox.push(Arrival::Harm { name: harm.name(), host: host.into() });
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Numbers> {

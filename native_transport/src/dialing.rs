@@ -17,7 +17,7 @@ use tonic::{Request, Status};
 
 use crate::calls::{Calls, Given, Outgoing};
 use crate::codec::Raw;
-use crate::inbox::{Event, Inbox, Token};
+use crate::inbox::{Arrival, Inbox, Token};
 use crate::service::in_words_of_grpc;
 use crate::thread::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES, words_of};
 
@@ -51,7 +51,7 @@ pub fn run(endpoint: Endpoint, streams: &Streams, orders: mpsc::UnboundedReceive
         Ok(Err(failure)) => Some(failure.to_string()),
         Err(panic) => Some(words_of(panic.as_ref())),
     };
-    inbox.push(Event::Stopped { failure });
+    inbox.push(Arrival::Stopped { failure });
 }
 
 fn carry_out(endpoint: Endpoint, streams: &Streams, mut orders: mpsc::UnboundedReceiver<Order>) -> std::io::Result<()> {
@@ -112,7 +112,7 @@ async fn exchange(
     while let Ok(permit) = credit.acquire().await {
         permit.forget();
         match messages.message().await.map_err(in_words_of_grpc)? {
-            Some(body) => streams.inbox.push(Event::Message { token, body }),
+            Some(body) => streams.inbox.push(Arrival::Message { token, body }),
             None => break,
         }
     }
@@ -130,7 +130,7 @@ impl Drop for Ending {
     fn drop(&mut self) {
         if self.streams.calls.forget(self.token) {
             let status = std::mem::replace(&mut self.status, Status::ok(""));
-            self.streams.inbox.push(Event::Ended { token: self.token, status });
+            self.streams.inbox.push(Arrival::Ended { token: self.token, status });
         }
     }
 }
@@ -149,7 +149,7 @@ impl Stream for Requests {
         match ready!(self.outgoing.poll_recv(cx)) {
             Some(Outgoing::Message { body, wants_room }) => {
                 if wants_room {
-                    self.inbox.push(Event::Room { token: self.token });
+                    self.inbox.push(Arrival::Room { token: self.token });
                 }
                 Poll::Ready(Some(body))
             }

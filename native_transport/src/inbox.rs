@@ -30,7 +30,7 @@ pub type Token = u64;
 
 /// One thing that Python is told.
 #[derive(Debug)]
-pub enum Event {
+pub enum Arrival {
     /// A unary call, with its request.
     Call { token: Token, method: Box<str>, body: Bytes, peer: Peer, ms_left: Option<u64> },
     /// A stream began.
@@ -54,7 +54,7 @@ pub enum Event {
     Stopped { failure: Option<String> },
 }
 
-impl Event {
+impl Arrival {
     /// How many bytes a new call holds, None for what is no new call.
     fn of_new_call(&self) -> Option<usize> {
         match self {
@@ -108,7 +108,7 @@ pub struct Inbox {
 
 #[derive(Default)]
 struct Waiting {
-    events: VecDeque<Event>,
+    arrivals: VecDeque<Arrival>,
     calls: usize,
     bytes: usize,
     /// The bell was rung and Python has not looked since.
@@ -125,8 +125,8 @@ impl Inbox {
     }
 
     /// Put a new call in, unless too many wait.
-    pub fn offer(&self, event: Event) -> Result<(), Full> {
-        let bytes = event.of_new_call().unwrap_or(0);
+    pub fn offer(&self, arrival: Arrival) -> Result<(), Full> {
+        let bytes = arrival.of_new_call().unwrap_or(0);
         let mut waiting = self.lock();
         let has_room = waiting.calls < self.limits.calls_max && waiting.bytes + bytes <= self.limits.bytes_max;
         if !has_room && waiting.calls > 0 {
@@ -134,35 +134,35 @@ impl Inbox {
         }
         waiting.calls += 1;
         waiting.bytes += bytes;
-        self.put(waiting, event);
+        self.put(waiting, arrival);
         Ok(())
     }
 
     /// Put in what follows from calls that Python knows. Their number bounds it.
-    pub fn push(&self, event: Event) {
-        self.put(self.lock(), event);
+    pub fn push(&self, arrival: Arrival) {
+        self.put(self.lock(), arrival);
     }
 
-    /// Take up to `count` events. The descriptor stays readable if more are left.
-    pub fn take(&self, count: usize) -> Vec<Event> {
+    /// Take up to `count` arrivals. The descriptor stays readable if more are left.
+    pub fn take(&self, count: usize) -> Vec<Arrival> {
         // Before the queue is looked at: whoever puts something in afterwards rings again.
         self.bell.clear();
         let mut waiting = self.lock();
-        let count = count.min(waiting.events.len());
-        let taken: Vec<Event> = waiting.events.drain(..count).collect();
-        for bytes in taken.iter().filter_map(Event::of_new_call) {
+        let count = count.min(waiting.arrivals.len());
+        let taken: Vec<Arrival> = waiting.arrivals.drain(..count).collect();
+        for bytes in taken.iter().filter_map(Arrival::of_new_call) {
             waiting.calls -= 1;
             waiting.bytes -= bytes;
         }
-        waiting.is_rung = !waiting.events.is_empty();
+        waiting.is_rung = !waiting.arrivals.is_empty();
         if waiting.is_rung {
             self.bell.ring();
         }
         taken
     }
 
-    fn put(&self, mut waiting: MutexGuard<'_, Waiting>, event: Event) {
-        waiting.events.push_back(event);
+    fn put(&self, mut waiting: MutexGuard<'_, Waiting>, arrival: Arrival) {
+        waiting.arrivals.push_back(arrival);
         let must_ring = !waiting.is_rung;
         waiting.is_rung = true;
         drop(waiting);
@@ -181,9 +181,9 @@ impl Inbox {
 mod tests {
     use super::*;
 
-    fn call(token: Token, bytes: usize) -> Event {
+    fn call(token: Token, bytes: usize) -> Arrival {
         let body = Bytes::from(vec![0; bytes]);
-        Event::Call {
+        Arrival::Call {
             token,
             method: "/a/B".into(),
             body,
@@ -202,7 +202,7 @@ mod tests {
         inbox.offer(call(1, 1)).unwrap();
         inbox.offer(call(2, 1)).unwrap();
         inbox.offer(call(3, 1)).unwrap_err();
-        inbox.push(Event::Gone { token: 1 });
+        inbox.push(Arrival::Gone { token: 1 });
         assert_eq!(inbox.take(1).len(), 1);
         inbox.offer(call(3, 1)).unwrap();
         assert_eq!(inbox.take(10).len(), 3);
@@ -222,8 +222,8 @@ mod tests {
     #[test]
     fn what_is_left_keeps_the_descriptor_readable() {
         let inbox = inbox(10, 100);
-        inbox.push(Event::Gone { token: 1 });
-        inbox.push(Event::Gone { token: 2 });
+        inbox.push(Arrival::Gone { token: 1 });
+        inbox.push(Arrival::Gone { token: 2 });
         inbox.take(1);
         assert!(inbox.lock().is_rung);
         inbox.take(1);

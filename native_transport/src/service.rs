@@ -1,4 +1,4 @@
-//! One gRPC service for all names of methods: a call becomes an event for Python, and what Python gives its answer.
+//! One gRPC service for all names of methods: a call becomes an arrival for Python, and what Python gives its answer.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ use crate::calls::{Answer, Calls, Outgoing, Presence};
 use crate::codec::Raw;
 use crate::connection::Peer;
 use crate::deadline::time_left;
-use crate::inbox::{Event, Inbox, Token};
+use crate::inbox::{Arrival, Inbox, Token};
 use crate::taken::{Leaving, Told, Watched};
 
 type Eventually<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -137,7 +137,7 @@ impl Service {
         let body = body.ok_or_else(|| Status::internal("the call ended without a request"))?;
         let (token, answer) = self.calls.open_call();
         let presence = self.presence(token);
-        self.offer(&presence, Event::Call { token, method, body, peer, ms_left })?;
+        self.offer(&presence, Arrival::Call { token, method, body, peer, ms_left })?;
         let Answer { body, told } = answer.await.map_err(|_| stopped())??;
         self.check_size(&body)?;
         let response = Response::new(Replies::One(Some(body)));
@@ -151,7 +151,7 @@ impl Service {
         let credit = Arc::new(Semaphore::new(self.rules.stream_credit));
         let (token, outgoing) = self.calls.open_stream(Arc::clone(&credit));
         let presence = self.presence(token);
-        self.offer(&presence, Event::Stream { token, method, peer })?;
+        self.offer(&presence, Arrival::Stream { token, method, peer })?;
         let (failed, failure) = mpsc::channel(1);
         let reading = tokio::spawn(read(messages, token, credit, Arc::clone(&self.inbox), failed)).abort_handle();
         let leaving = Leaving::default();
@@ -164,8 +164,8 @@ impl Service {
         Presence::new(token, Arc::clone(&self.calls), Arc::clone(&self.inbox))
     }
 
-    fn offer(&self, presence: &Presence, event: Event) -> Result<(), Status> {
-        self.inbox.offer(event).map_err(|_| {
+    fn offer(&self, presence: &Presence, arrival: Arrival) -> Result<(), Status> {
+        self.inbox.offer(arrival).map_err(|_| {
             presence.never_mind();
             Status::resource_exhausted("more calls wait than this server takes, and this one did not begin; try again")
         })
@@ -198,8 +198,8 @@ async fn read(
     while let Ok(permit) = credit.acquire().await {
         permit.forget();
         match messages.message().await {
-            Ok(Some(body)) => inbox.push(Event::Message { token, body }),
-            Ok(None) => return inbox.push(Event::HalfClosed { token }),
+            Ok(Some(body)) => inbox.push(Arrival::Message { token, body }),
+            Ok(None) => return inbox.push(Arrival::HalfClosed { token }),
             Err(status) => {
                 let _ = failed.send(in_words_of_grpc(status)).await;
                 return;
@@ -250,7 +250,7 @@ impl Many {
         match ready!(self.outgoing.poll_recv(cx)) {
             Some(Outgoing::Message { body, wants_room }) => {
                 if wants_room {
-                    let room = Event::Room { token: self.presence.token() };
+                    let room = Arrival::Room { token: self.presence.token() };
                     self.leaving.add(Told::new(room, &self.service.inbox));
                 }
                 Poll::Ready(Some(self.service.check_size(&body).map(|()| body)))

@@ -13,30 +13,30 @@ use http_body::{Frame, SizeHint};
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::inbox::{Event, Inbox};
+use crate::inbox::{Arrival, Inbox};
 
-/// Tells Python of its event when it is dropped.
+/// Tells Python of its arrival when it is dropped.
 pub struct Told {
-    event: Option<Event>,
+    arrival: Option<Arrival>,
     inbox: Arc<Inbox>,
 }
 
 impl Told {
-    pub fn new(event: Event, inbox: &Arc<Inbox>) -> Self {
-        Self { event: Some(event), inbox: Arc::clone(inbox) }
+    pub fn new(arrival: Arrival, inbox: &Arc<Inbox>) -> Self {
+        Self { arrival: Some(arrival), inbox: Arc::clone(inbox) }
     }
 }
 
 impl std::fmt::Debug for Told {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_tuple("Told").field(&self.event).finish()
+        formatter.debug_tuple("Told").field(&self.arrival).finish()
     }
 }
 
 impl Drop for Told {
     fn drop(&mut self) {
-        if let Some(event) = self.event.take() {
-            self.inbox.push(event);
+        if let Some(arrival) = self.arrival.take() {
+            self.inbox.push(arrival);
         }
     }
 }
@@ -112,14 +112,14 @@ mod tests {
     fn it_is_told_when_the_last_part_of_the_bytes_is_gone() {
         let inbox = Arc::new(Inbox::new(InboxLimits { calls_max: 9, bytes_max: 9 }).unwrap());
         let leaving = Leaving::default();
-        leaving.add(Told::new(Event::Taken { token: 7 }, &inbox));
+        leaving.add(Told::new(Arrival::Taken { token: 7 }, &inbox));
         let mut bytes = tie(Bytes::from_static(b"abc"), leaving.take());
         let first = bytes.split_to(1);
         drop(bytes);
         assert!(inbox.take(9).is_empty());
         assert_eq!(first, "a");
         drop(first);
-        assert!(matches!(inbox.take(9)[..], [Event::Taken { token: 7 }]));
+        assert!(matches!(inbox.take(9)[..], [Arrival::Taken { token: 7 }]));
         assert!(leaving.take().is_empty());
     }
 }

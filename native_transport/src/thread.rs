@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::calls::{Calls, Given};
 use crate::connection::{Connections, incoming};
-use crate::inbox::{Event, Inbox};
+use crate::inbox::{Arrival, Inbox};
 use crate::service::Service;
 
 /// Streams that a caller reset before they were looked at, beyond which his connection is ended.
@@ -56,7 +56,7 @@ pub fn run(work: Work) {
         Ok(Err(failure)) => Some(failure.to_string()),
         Err(panic) => Some(words_of(panic.as_ref())),
     };
-    inbox.push(Event::Stopped { failure });
+    inbox.push(Arrival::Stopped { failure });
 }
 
 fn serve_until_stopped(work: Work) -> io::Result<()> {

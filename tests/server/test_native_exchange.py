@@ -47,9 +47,9 @@ async def test_answers_that_are_there_go_before_new_work_begins() -> None:
 
     exchange = Exchange(network, SystemClock(), handler, no_streams)
     network.came = [(native.CALL, 1, "/a.B/C", b"", "host", 7, None)]
-    exchange.on_events()
+    exchange.on_arrivals()
     begun[0].succeed(b"first")
     network.came = [(native.CALL, 2, "/a.B/C", b"", "host", 7, None)]
-    exchange.on_events()
+    exchange.on_arrivals()
     assert given_when_begun == [0, 1]
     assert network.given == [(native.REPLY, 1, b"first", False)]

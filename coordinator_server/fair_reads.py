@@ -45,7 +45,7 @@ class _Read:
     request_bytes: int
 
 
-class _Line:
+class _Queue:
     """The reads of one connection that wait."""
 
     __slots__ = ("bytes", "reads")
@@ -74,7 +74,7 @@ class FairReads:
         """Work that may still begin in this turn."""
         self._is_turn_due = False
         self._rest_turns = 0
-        self._lines: dict[Connection, _Line] = {}
+        self._queues: dict[Connection, _Queue] = {}
         """In the order in which they are served. None is empty."""
         self.waiting = 0
         self._waiting_bytes = 0
@@ -87,7 +87,7 @@ class FairReads:
             self._is_turn_due = True
             self._left_bytes = self._limits.turn_bytes_max
             self._soon(self._turn)
-        if self._left_bytes > 0 and not self._lines:
+        if self._left_bytes > 0 and not self._queues:
             self._left_bytes -= CALL_WORK_BYTES
             begin()
         else:
@@ -99,41 +99,41 @@ class FairReads:
 
     def begin_all(self) -> None:
         """Begin all reads that wait, in a server that stops: they are refused, which costs little."""
-        while self._lines:
+        while self._queues:
             self._next().begin()
 
     def _wait(self, connection: Connection, read: _Read) -> None:
-        limits, line = self._limits, self._lines.get(connection)
+        limits, queue = self._limits, self._queues.get(connection)
         waiting, waiting_bytes = self.waiting, self._waiting_bytes + read.request_bytes
         if waiting >= limits.waiting_max or (waiting and waiting_bytes > limits.waiting_bytes_max):
             raise _refusal(waiting, "of all connections")
         share = limits.connection_share
-        if line is None:
-            line = self._lines[connection] = _Line()
+        if queue is None:
+            queue = self._queues[connection] = _Queue()
         elif (
-            len(line.reads) >= limits.waiting_max // share
-            or line.bytes + read.request_bytes > limits.waiting_bytes_max // share
+            len(queue.reads) >= limits.waiting_max // share
+            or queue.bytes + read.request_bytes > limits.waiting_bytes_max // share
         ):
-            raise _refusal(len(line.reads), "of this connection")
-        line.reads.append(read)
-        line.bytes += read.request_bytes
+            raise _refusal(len(queue.reads), "of this connection")
+        queue.reads.append(read)
+        queue.bytes += read.request_bytes
         self.waiting += 1
         self._waiting_bytes = waiting_bytes
 
     def _next(self) -> _Read:
         """Take the first read of the first queue, and put that queue behind the others."""
-        connection = next(iter(self._lines))
-        line = self._lines.pop(connection)
-        read = line.reads.popleft()
-        line.bytes -= read.request_bytes
-        if line.reads:
-            self._lines[connection] = line
+        connection = next(iter(self._queues))
+        queue = self._queues.pop(connection)
+        read = queue.reads.popleft()
+        queue.bytes -= read.request_bytes
+        if queue.reads:
+            self._queues[connection] = queue
         self.waiting -= 1
         self._waiting_bytes -= read.request_bytes
         return read
 
     def _turn(self) -> None:
-        if not self._lines:
+        if not self._queues:
             self._is_turn_due, self._rest_turns = False, 0
             return
         self._soon(self._turn)
@@ -142,7 +142,7 @@ class FairReads:
             return
         self._rest_turns = self._limits.rest_turns
         self._left_bytes = self._limits.turn_bytes_max
-        while self._lines and self._left_bytes > 0:
+        while self._queues and self._left_bytes > 0:
             self._left_bytes -= CALL_WORK_BYTES
             self._next().begin()
 

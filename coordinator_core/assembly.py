@@ -25,11 +25,12 @@ from coordinator_runtime.worker import Worker
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.committed.participant import GroupMarkers, OffsetsOfTopics
 from group_coordinator.committed.transacted import TransactedGroups
-from group_coordinator.loading import GroupRouter, groups_kind, send_members_away_with_their_shard
+from group_coordinator.loading import groups_kind, send_members_away_with_their_shard
 from group_coordinator.news import News
 from group_coordinator.part import GroupPart
 from group_coordinator.parts import GroupServices, GroupSurroundings, group_services
 from group_coordinator.registry import PARTS
+from group_coordinator.shard import GroupRouter
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.shard import CatalogShard

@@ -97,7 +97,7 @@ class Runtime:
         )
         self._rows: dict[Coordinator, Rows] = {}
         self._effect_handlers: dict[type, Callable[[Any], None]] = {}
-        self._durable_listeners: list[Callable[[Iterable[ShardKey]], None]] = []
+        self._durable_listeners: list[tuple[ShardKey | None, Callable[[Iterable[ShardKey]], None]]] = []
         self._failure: Exception | None = None
         self.on_work: Callable[[], None] = lambda: None
         """Called when something was staged or a timer was armed; the driver looks at both when the loop's turn ends."""
@@ -127,8 +127,9 @@ class Runtime:
         self.table.mark(key, state)
         self.timers.cancel_of(key)
         self.parking.retry_all_held_up_by(key)
-        for listener in self._durable_listeners:
-            listener([key])
+        for shard, listener in self._durable_listeners:
+            if shard is None or shard == key:
+                listener([key])
 
     def shard(self, key: ShardKey) -> Any:  # noqa: ANN401  the caller knows the class by the coordinator
         """The loaded shard, for reads of durable state. Raises Refused, as `ShardTable.refusal`."""
@@ -144,9 +145,10 @@ class Runtime:
     def handle_effect(self, effect_type: type, handler: Callable[[Any], None]) -> None:
         self._effect_handlers[effect_type] = handler
 
-    def on_durable_change(self, listener: Callable[[Iterable[ShardKey]], None]) -> None:
-        """Be told which shards have new durable state, or are not served any more: long polls wake here."""
-        self._durable_listeners.append(listener)
+    def on_durable_change(self, listener: Callable[[Iterable[ShardKey]], None], *, of: ShardKey | None = None) -> None:
+        """Be told which shards have new durable state, or are not served any more: long polls wake here. `of`: only
+        when this shard is among them."""
+        self._durable_listeners.append((of, listener))
 
     # Writing
 
@@ -281,8 +283,9 @@ class Runtime:
         for group in self.groups.become_durable(version):
             self._release(group.answers, group.effects, group.events)
             self.on_group(group)
-            for listener in self._durable_listeners:
-                listener(group.shards)
+            for shard, listener in self._durable_listeners:
+                if shard is None or shard in group.shards:
+                    listener(group.shards)
             for action in group.afterwards:
                 action()
         self.on_work()

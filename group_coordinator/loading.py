@@ -1,12 +1,10 @@
-"""What the group coordinator tells of its shards, so that they can be read back from the store; and where a group
-lives."""
+"""What the group coordinator tells of its shards, so that they can be read back from the store."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from coordinator_protocol.hashing import shard_of
-from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.loader import ShardChange, ShardKind, ShardLoader, ShardStopped
 from coordinator_runtime.ports import TopicMetadata
@@ -18,7 +16,7 @@ from group_coordinator.config import GroupConfig
 from group_coordinator.news import News
 from group_coordinator.part import GroupPart
 from group_coordinator.registry import PARTS
-from group_coordinator.shard import GroupShard
+from group_coordinator.shard import GroupRouter, GroupShard
 
 
 def groups_kind(
@@ -46,21 +44,6 @@ def groups_kind(
 def codec_of(parts: Iterable[GroupPart]) -> GroupCodec:
     """Bytes of the records of all these parts."""
     return GroupCodec((part.encoders, part.decoders) for part in parts)
-
-
-class GroupRouter:
-    """Where a group lives."""
-
-    def __init__(self, shard_count: int) -> None:
-        self._shard_count = shard_count
-
-    def shard_key(self, group_id: str) -> ShardKey:
-        """Source: spec groups 10.1 (Kafka's string hash; the smallest integer maps to 0)."""
-        return ShardKey(Coordinator.GROUPS, shard_of(group_id, self._shard_count))
-
-    def shard_keys(self) -> list[ShardKey]:
-        """All of them."""
-        return [ShardKey(Coordinator.GROUPS, number) for number in range(self._shard_count)]
 
 
 def send_members_away_with_their_shard(

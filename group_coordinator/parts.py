@@ -17,8 +17,8 @@ from group_coordinator.config import GroupConfig
 from group_coordinator.consumer.service import ConsumerService
 from group_coordinator.consumer.target_computer import TargetComputer
 from group_coordinator.consumer.topic_watch import TopicWatch
-from group_coordinator.loading import GroupRouter
 from group_coordinator.news import News
+from group_coordinator.shard import GroupRouter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,19 +8,19 @@ and return Decisions; only `replay` changes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
-from coordinator_runtime.decision import Decision, Effect, Operation, ShardEpoch, ShardKey, Turn
+from coordinator_protocol.hashing import shard_of
+from coordinator_runtime.decision import Coordinator, Decision, Effect, Operation, ShardEpoch, ShardKey, Turn
 from coordinator_runtime.ports import TopicMetadata
 from coordinator_runtime.requests import Committer
 from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.config import GroupConfig
 from group_coordinator.state import Group, GroupKind
-from group_coordinator.tally import Standing, Standings
 
 Replays = Mapping[type, Callable[[Any], None]]
 """What to do with the value of a record, by its class."""
@@ -34,6 +34,7 @@ class PartState(Protocol):
         ...
 
 
+K = TypeVar("K", bound=Hashable)
 PartStateT = TypeVar("PartStateT", bound=PartState)
 
 
@@ -53,6 +54,84 @@ class ShardPart(Struct, frozen=True, kw_only=True):
     commit_effects: Callable[[Group, Committer], tuple[Effect, ...]] | None = None
     """What an accepted commit of offsets outside a transaction brings about in a group of this kind: in a classic group
     it counts as a heartbeat, so the member's session timer is armed again (spec groups 2.11)."""
+
+
+class Tally(Generic[K]):
+    """How many there are of each, live and durable. Only `replay` changes it."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self, journal: Journal) -> None:
+        self._numbers: TimelineMap[K, int] = TimelineMap(journal)
+
+    def add(self, key: K, change: int = 1) -> None:
+        number = (self._numbers.get(key) or 0) + change
+        if number:
+            self._numbers.put(key, number)
+        else:
+            self._numbers.remove(key)
+
+    def live(self, key: K) -> int:
+        return self._numbers.get(key) or 0
+
+    def durable(self) -> dict[K, int]:
+        """Those of which there are any, as they are on disk."""
+        return dict(self._numbers.durable_items())
+
+
+class Standing(NamedTuple):
+    """Kind and state of a group, as the metrics count groups."""
+
+    kind: GroupKind
+    state_name: str
+
+
+class Standings:
+    """How many groups stand where: a scrape of the metrics looks at no group. Replay says where a group stands after
+    each change."""
+
+    __slots__ = ("_known", "_look_up", "_tally")
+
+    def __init__(self, journal: Journal, look_up: Callable[[str], Standing | None]) -> None:
+        self._look_up = look_up
+        self._known: TimelineMap[str, Standing] = TimelineMap(journal)
+        self._tally: Tally[Standing] = Tally(journal)
+
+    def look(self, group_id: str) -> None:
+        """The group may stand elsewhere now, or be gone. In `replay` only."""
+        self.place(group_id, self._look_up(group_id))
+
+    def place(self, group_id: str, now: Standing | None) -> None:
+        """The group stands here now; None: it is gone. In `replay` only."""
+        before = self._known.get(group_id)
+        if now == before:
+            return
+        if before is not None:
+            self._tally.add(before, -1)
+        if now is None:
+            self._known.remove(group_id)
+        else:
+            self._known.put(group_id, now)
+            self._tally.add(now)
+
+    def durable(self) -> dict[Standing, int]:
+        """As it is on disk, where there are any."""
+        return self._tally.durable()
+
+
+class GroupRouter:
+    """Where a group lives."""
+
+    def __init__(self, shard_count: int) -> None:
+        self._shard_count = shard_count
+
+    def shard_key(self, group_id: str) -> ShardKey:
+        """Source: spec groups 10.1 (Kafka's string hash; the smallest integer maps to 0)."""
+        return ShardKey(Coordinator.GROUPS, shard_of(group_id, self._shard_count))
+
+    def shard_keys(self) -> list[ShardKey]:
+        """All of them."""
+        return [ShardKey(Coordinator.GROUPS, number) for number in range(self._shard_count)]
 
 
 class GroupShard:

@@ -25,8 +25,7 @@ from group_coordinator.administration.requests import (
 from group_coordinator.administration.settings import GroupSettings
 from group_coordinator.classic.state import ClassicGroup, ClassicState
 from group_coordinator.committed.offsets import Offsets
-from group_coordinator.loading import GroupRouter
-from group_coordinator.shard import GroupShard
+from group_coordinator.shard import GroupRouter, GroupShard
 from group_coordinator.state import Group
 
 _DEAD: Final = "Dead"

@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from group_coordinator.classic.state import ClassicProtocol
-from group_coordinator.config import GroupConfig
 
 
 class JoinGroup(Struct, frozen=True, kw_only=True):
@@ -29,26 +28,6 @@ class JoinGroup(Struct, frozen=True, kw_only=True):
     """A new dynamic member is first only told its id, and comes again (KIP-394)."""
     supports_skip_assignment: bool = True
     reason: str = ""
-
-
-def check_join(request: JoinGroup, config: GroupConfig) -> None:
-    """Return only if a group can make sense of the request.
-
-    Raises Refused: INVALID_SESSION_TIMEOUT, INVALID_REQUEST."""
-    least_ms, most_ms = config.session_timeout_ms_min, config.session_timeout_ms_max
-    if not least_ms <= request.session_timeout_ms <= most_ms:
-        raise Refused(
-            ErrorCode.INVALID_SESSION_TIMEOUT,
-            f"session_timeout_ms is {request.session_timeout_ms}, and this server allows {least_ms} to {most_ms}",
-        )
-    if request.rebalance_timeout_ms < 0:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST,
-            f"rebalance_timeout_ms is {request.rebalance_timeout_ms}; leave it out, or say how long the others should "
-            "wait",
-        )
-    if len({name for name, _metadata in request.protocols}) < len(request.protocols):
-        raise Refused(ErrorCode.INVALID_REQUEST, "a protocol is named twice; name each of them once")
 
 
 class JoinedMember(Struct, frozen=True):

@@ -26,12 +26,11 @@ from group_coordinator.classic.requests import (
     Left,
     Synced,
     SyncGroup,
-    check_join,
 )
 from group_coordinator.classic.state import check_instance_id
 from group_coordinator.config import GroupConfig
-from group_coordinator.loading import GroupRouter
 from group_coordinator.news import News
+from group_coordinator.shard import GroupRouter
 
 REASON_LENGTH_MAX: Final = 255
 """Characters of a client's reason that are kept, as in Kafka."""
@@ -67,7 +66,7 @@ class ClassicService:
         Errors: INVALID_SESSION_TIMEOUT, and as spec groups 2.4; JoinRefused where the member gets another id than it
         asked with."""
         self._check(request.group_id, request.instance_id, context)
-        check_join(request, self._config)
+        _check_join(request, self._config)
         name = request.instance_id or context.client_id
         named = replace(
             request,
@@ -123,6 +122,26 @@ class ClassicService:
         require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
         check_group_id(group_id)
         check_instance_id(instance_id)
+
+
+def _check_join(request: JoinGroup, config: GroupConfig) -> None:
+    """Return only if a group can make sense of the request.
+
+    Raises Refused: INVALID_SESSION_TIMEOUT, INVALID_REQUEST."""
+    least_ms, most_ms = config.session_timeout_ms_min, config.session_timeout_ms_max
+    if not least_ms <= request.session_timeout_ms <= most_ms:
+        raise Refused(
+            ErrorCode.INVALID_SESSION_TIMEOUT,
+            f"session_timeout_ms is {request.session_timeout_ms}, and this server allows {least_ms} to {most_ms}",
+        )
+    if request.rebalance_timeout_ms < 0:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"rebalance_timeout_ms is {request.rebalance_timeout_ms}; leave it out, or say how long the others should "
+            "wait",
+        )
+    if len(dict(request.protocols)) < len(request.protocols):
+        raise Refused(ErrorCode.INVALID_REQUEST, "a protocol is named twice; name each of them once")
 
 
 def _heard_while_loading(error: Exception) -> Heard:

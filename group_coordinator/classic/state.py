@@ -36,6 +36,7 @@ from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE, subscribed_top
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import CancelTimer, Coordinator, Effect, ShardKey
 from coordinator_runtime.requests import Committer
+from group_coordinator.shard import GroupShard, Replays, Standing
 from group_coordinator.state import GroupKind, PartitionKey
 
 
@@ -179,7 +180,10 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
     @property
     def rebalance_timeout_ms(self) -> int:
         """How long a rebalance waits: as long as its most patient member allows."""
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        longest_ms = 0
+        for member in self.members.values():
+            longest_ms = max(longest_ms, member.rebalance_timeout_ms)
+        return longest_ms
 
     def is_parked(self, member_id: str) -> bool:
         """A call of the member waits on the server, which proves that it lives."""
@@ -212,7 +216,11 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
                     votes[name] += 1
                     break
         leader = self.members.get(self.leader or "") or next(iter(self.members.values()))
-        return max(leader.protocols, key=lambda protocol: votes.get(protocol.name, 0)).name
+        elected, most = "", 0
+        for name, _metadata in leader.protocols:
+            if votes.get(name, 0) > most:
+                elected, most = name, votes[name]
+        return elected
 
     # Checks. Each raises Refused and changes nothing.
 
@@ -329,6 +337,25 @@ class ClassicGroupForgotten(Struct, frozen=True):
     group_id: str
 
 
+class ClassicGroups:
+    """The classic groups of a shard. Implements `group_coordinator.shard.PartState`."""
+
+    def __init__(self, shard: GroupShard) -> None:
+        self._shard = shard
+
+    def replays(self) -> Replays:
+        return {ClassicGroupChanged: self._change, ClassicGroupForgotten: self._forget}
+
+    def _change(self, record: ClassicGroupChanged) -> None:
+        group, shard = record.group, self._shard
+        shard.groups.put(group.group_id, group if group.shard == shard.key else replace(group, shard=shard.key))
+        shard.standings.place(group.group_id, Standing(GroupKind.CLASSIC, group.state.value))
+
+    def _forget(self, record: ClassicGroupForgotten) -> None:
+        self._shard.groups.remove(record.group_id)
+        self._shard.standings.look(record.group_id)
+
+
 def rebuilt_group(bare: ClassicGroup, members: Sequence[ClassicMember]) -> ClassicGroup:
     """The group with these members and no rebalance under way: Stable, or Empty without members."""
     supporters: dict[str, int] = {}
@@ -411,7 +438,7 @@ def with_replaced_member(group: ClassicGroup, old_id: str, member: ClassicMember
 def generation_subscriptions(group: ClassicGroup) -> frozenset[bytes] | None:
     """What the members of a new generation subscribe to, as `ClassicGroup.subscriptions` keeps it. Most members of a
     group say the same, byte for byte."""
-    if not group.uses_consumer_protocol:
+    if group.protocol_type != PROTOCOL_TYPE:
         return None
     return frozenset([member.metadata(group.protocol_name) for member in group.members.values()])
 

@@ -20,9 +20,8 @@ from group_coordinator.committed.records import (
     PendingForgotten,
 )
 from group_coordinator.committed.state import Offset, PendingOffset, Producer
-from group_coordinator.shard import GroupShard
+from group_coordinator.shard import GroupShard, Tally
 from group_coordinator.state import Group, PartitionKey
-from group_coordinator.tally import Tally
 
 _HELD: Final = "held"
 _WAITING: Final = "waiting"

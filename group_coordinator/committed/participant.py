@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import Decision, Operation, Turn
 from group_coordinator.committed.decisions import decide_forget_topic, decide_marker
-from group_coordinator.loading import GroupRouter
-from group_coordinator.shard import GroupShard
+from group_coordinator.shard import GroupRouter, GroupShard
 
 
 class GroupMarkers:

@@ -46,8 +46,7 @@ from group_coordinator.committed.requests import (
     Results,
     TxnOffsetCommit,
 )
-from group_coordinator.loading import GroupRouter
-from group_coordinator.shard import GroupShard
+from group_coordinator.shard import GroupRouter, GroupShard
 
 ReplyT = TypeVar("ReplyT")
 

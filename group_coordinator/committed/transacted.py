@@ -22,8 +22,7 @@ from group_coordinator.committed.decisions import decide_txn_commit, decide_txn_
 from group_coordinator.committed.placing import Placing
 from group_coordinator.committed.requests import Placed, TxnOffsetCommit
 from group_coordinator.committed.rules import check_offsets
-from group_coordinator.loading import GroupRouter
-from group_coordinator.shard import GroupShard
+from group_coordinator.shard import GroupRouter, GroupShard
 
 
 class OffsetsWrite:

@@ -34,8 +34,8 @@ from group_coordinator.consumer.state import (
     ResolvedRegex,
     Subscription,
 )
+from group_coordinator.shard import Tally
 from group_coordinator.state import GroupKind, PartitionKey
-from group_coordinator.tally import Tally
 
 _ONLY: Final = None
 """Key of a map that holds one value."""

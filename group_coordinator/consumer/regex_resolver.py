@@ -22,8 +22,7 @@ from group_coordinator.consumer.assigning import find_group
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.consumer.regexes import ResolveRegexes, decide_resolved, is_resolution_due
 from group_coordinator.consumer.state import ResolvedRegex
-from group_coordinator.loading import GroupRouter
-from group_coordinator.shard import GroupShard
+from group_coordinator.shard import GroupRouter, GroupShard
 
 NAMES_PER_STEP: Final = 1_000
 """About a millisecond of the loop."""

@@ -36,9 +36,8 @@ from group_coordinator.consumer.requests import (
 )
 from group_coordinator.consumer.rules import check_heartbeat
 from group_coordinator.consumer.state import CurrentAssignment, MemberState, Owned
-from group_coordinator.loading import GroupRouter
 from group_coordinator.news import News
-from group_coordinator.shard import GroupShard
+from group_coordinator.shard import GroupRouter, GroupShard
 
 _DEADLINE_MARGIN_MS: Final = 100
 """An answer leaves this long before its caller stops waiting for it."""

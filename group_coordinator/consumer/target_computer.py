@@ -28,8 +28,7 @@ from group_coordinator.consumer.assigning import (
 from group_coordinator.consumer.computing import TargetResult, TargetTask, compute_away
 from group_coordinator.consumer.events import TargetFailed
 from group_coordinator.consumer.targets import target_task
-from group_coordinator.loading import GroupRouter
-from group_coordinator.shard import GroupShard
+from group_coordinator.shard import GroupRouter, GroupShard
 
 
 class TargetComputer:

@@ -22,14 +22,12 @@ class TopicWatch:
         self._runtime = runtime
         self._topics = topics
         self._known = self._shapes()
-        runtime.on_durable_change(self._look)
+        runtime.on_durable_change(self._look, of=CATALOG_KEY)
 
     def _shapes(self) -> Mapping[str, TopicShape | None]:
         return {name: self._topics.shape(name) for name in self._topics.topic_names()}
 
-    def _look(self, changed: Iterable[ShardKey]) -> None:
-        if CATALOG_KEY not in changed:
-            return
+    def _look(self, _changed: Iterable[ShardKey]) -> None:
         before, self._known = self._known, self._shapes()
         names = frozenset(
             name for name in before.keys() | self._known.keys() if before.get(name) != self._known.get(name)

@@ -24,9 +24,9 @@ from coordinator_server.metrics.snapshot import TIMER_KINDS
 from coordinator_server.wire.groups.servicers import group_servicers
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.config import GroupConfig
-from group_coordinator.loading import GroupRouter
 from group_coordinator.part import GroupPart
 from group_coordinator.registry import PARTS
+from group_coordinator.shard import GroupRouter
 from partition_log.catalog.rules import NewTopic
 from partition_log.requests import CreateTopics
 from tests.harness.group_wire import GroupWire

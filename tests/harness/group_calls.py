@@ -23,8 +23,7 @@ from group_coordinator.committed.requests import (
 )
 from group_coordinator.committed.service import OffsetService
 from group_coordinator.committed.state import Producer
-from group_coordinator.loading import GroupRouter
-from group_coordinator.shard import GroupShard
+from group_coordinator.shard import GroupRouter, GroupShard
 from group_coordinator.state import PartitionKey
 from partition_log.catalog.directory import TopicDirectory
 from tests.harness.calls import called, partition_name

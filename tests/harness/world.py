@@ -28,7 +28,7 @@ from coordinator_runtime.store import Family, Store, StoreFailed
 from coordinator_server.store_verify import verify_store
 from coordinator_server.wire.groups.servicers import group_servicers
 from group_coordinator.config import GroupConfig
-from group_coordinator.loading import GroupRouter
+from group_coordinator.shard import GroupRouter
 from partition_log.catalog.rules import NewTopic
 from partition_log.open_transactions import PartitionTransactions
 from partition_log.requests import (

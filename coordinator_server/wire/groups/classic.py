@@ -39,7 +39,7 @@ class ClassicServicer:
             joined = self._service.join(_join_group(request), context)
         except Refused as refusal:
             return settled(_join_refused_response(request, refusal))
-        return joined.map(_joined_response).recover(partial(_join_refused_response, request))
+        return joined.map(_joined_response, partial(_join_refused_response, request))
 
     def SyncGroup(
         self, request: group_pb2.SyncGroupRequest, context: CallContext

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from coordinator_api.v1 import group_pb2, transaction_pb2
-from coordinator_protocol.errors import Method
-from coordinator_runtime.pending import Pending
+from coordinator_protocol.errors import CoordinatorError, Method, Refused
+from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, Membership, PartitionName
 from coordinator_runtime.requests import Committer, GroupOffsets, NamedOffset
-from coordinator_server.wire.edge import answer, set_error, unchecked_names
+from coordinator_server.wire.edge import error_response, set_error, unchecked_names
 from group_coordinator.committed.requests import (
     FetchedGroup,
     FetchedOffset,
@@ -134,15 +134,19 @@ def _answer_each(
                 set_error(result, method, refusal)
         return response
 
-    def repeat(response: ResponseT) -> ResponseT:
-        if response.error_code:
-            for name in names:
-                result = response.results.add(topic=name.topic, topic_id=name.topic_id, partition=name.partition)
-                result.error_code, result.error_class = response.error_code, response.error_class
-                result.error_message = response.error_message
+    def refuse(error: Exception) -> ResponseT:
+        if not isinstance(error, CoordinatorError):
+            raise error
+        response = error_response(method, response_type, error)
+        for name in names:
+            result = response.results.add(topic=name.topic, topic_id=name.topic_id, partition=name.partition)
+            set_error(result, method, error)
         return response
 
-    return answer(method, response_type, lambda: use_case().map(respond)).map(repeat)
+    try:
+        return use_case().map(respond, refuse)
+    except Refused as refusal:
+        return settled(refuse(refusal))
 
 
 def _fetch_response(groups: Iterable[FetchedGroup]) -> group_pb2.OffsetFetchResponse:

@@ -20,10 +20,15 @@ def require(
 ) -> None:
     """Return only if the caller may do it. Raises Refused with the resource's authorization code."""
     if not authorizer.is_allowed(context, permission, resource, name):
-        raise Refused(
-            _CODES[resource],
-            f"{context.principal} may not {permission.value} {resource.value} {name!a}; ask for that permission",
-        )
+        raise denial(context, permission, resource, name)
+
+
+def denial(context: CallContext, permission: Permission, resource: ResourceType, name: str) -> Refused:
+    """The refusal for a caller who may not do it."""
+    return Refused(
+        _CODES[resource],
+        f"{context.principal} may not {permission.value} {resource.value} {name!a}; ask for that permission",
+    )
 
 
 class AllowAll:

@@ -22,7 +22,7 @@ from coordinator_protocol.limits import KIBI, MEBI, Limits
 from coordinator_protocol.wire import has_more_fields, open_field, pieces
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.worker import Worker, WorkerLost
-from partition_log.payload_codec import RECORD_FIELD, NotRecords, record_count_of
+from partition_log.codec import RECORD_FIELD, NotRecords, record_count_of
 
 UNPACKED_HERE_BYTES_MAX: Final = 64 * KIBI
 """A compressed payload that unpacks to more is checked elsewhere. To unpack and parse as much takes 0.1 ms, and 0.9 ms

@@ -174,7 +174,7 @@ class Fetcher:
         self.on_work(fetch.budget.work_bytes)
 
     def _advance_position(self, position: _Position, budget: Budget) -> None:
-        shard: LogShard = self._runtime.shard(position.placed.shard)
+        shard: LogShard = self._runtime.table.shard(position.placed.shard)
         ordinal = position.placed.ref.ordinal
         head = shard.durable_head(ordinal)
         if head is None:
@@ -282,13 +282,11 @@ class Fetcher:
 
 
 def _check(request: Fetch) -> None:
-    numbers = [
-        ("max_wait_ms", request.wait_ms_max),
-        ("min_bytes", request.bytes_min),
-        ("max_bytes", request.bytes_max),
-    ]
-    numbers.extend(("partition_max_bytes", item.partition_bytes_max) for item in request.items)
-    for name, number in numbers:
+    numbers = {"max_wait_ms": request.wait_ms_max, "min_bytes": request.bytes_min, "max_bytes": request.bytes_max}
+    for item in request.items:
+        if item.partition_bytes_max < 0:
+            numbers["partition_max_bytes"] = item.partition_bytes_max
+    for name, number in numbers.items():
         if number < 0:
             raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is {number} and must not be negative")
 

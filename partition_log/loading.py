@@ -9,7 +9,7 @@ from coordinator_runtime.runtime import Runtime
 from partition_log.catalog.codec import CatalogCodec
 from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.shard import CatalogShard
-from partition_log.rows import LogRows
+from partition_log.codec import LogRows
 from partition_log.shard import LogShard
 from partition_log.state import PartitionConfig
 

@@ -103,14 +103,10 @@ class PartitionRead:
         """The reader named an end, and it is reached."""
         return self._end_offset is not None and self.next_offset >= self._end_offset
 
-    def bound(self, head: PartitionHead) -> int:
-        """Offset that this read may not reach under the view."""
-        return self._isolation.bound(head)
-
     def advance(self, head: PartitionHead, budget: Budget) -> None:
         """Read on from `next_offset`, as far as view and budget allow. Damage ends the read in front of it; one that
         begins at the damage is told. Raises LogDamaged, StoreUnreadable: then there is nothing to show."""
-        bound = self.bound(head)
+        bound = self._isolation.bound(head)
         if self.next_offset >= bound or self.is_complete():
             return
         if budget.is_spent or (self.batches and self._bytes_left <= 0):
@@ -130,7 +126,8 @@ class PartitionRead:
             if self._end_offset is not None and header.base_offset >= self._end_offset:
                 self.next_offset = self._end_offset
                 return
-            if not self._take(header, encoded, aborted, budget):
+            took = self._take(header, encoded, aborted, budget)
+            if not took or budget.batches <= 0 or budget.read_bytes <= 0:
                 self.is_cut = True
                 return
             if self.is_complete():
@@ -170,10 +167,10 @@ class PartitionRead:
         if header.is_transactional and not self._is_raw:
             if header.is_control:
                 self.control_records_hidden += self._pass(header, size, budget)
-                return not self._is_out_of_work(budget)
+                return True
             if aborted is not None and aborted.hides(header):
                 self.aborted_records_hidden += self._pass(header, size, budget)
-                return not self._is_out_of_work(budget)
+                return True
         if (budget.has_batch and size > budget.visible_bytes) or (self.batches and size > self._bytes_left):
             return False
         if header.is_control:
@@ -184,7 +181,7 @@ class PartitionRead:
         self.batches.append((header, encoded))
         self.visible_bytes += size
         self._pass(header, size, budget)
-        return not self._is_out_of_work(budget)
+        return True
 
     def _pass(self, header: BatchHeader, size: int, budget: Budget) -> int:
         """Go on behind the batch; returns how many of its records lay in the range."""
@@ -196,9 +193,6 @@ class PartitionRead:
         budget.batches -= 1
         budget.read_bytes -= size
         return passed
-
-    def _is_out_of_work(self, budget: Budget) -> bool:
-        return budget.batches <= 0 or budget.read_bytes <= 0
 
 
 class AbortedIndex:

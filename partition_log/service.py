@@ -25,7 +25,7 @@ from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader, OffsetlessBa
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.names import check_partition, check_partitions, check_transactional_id
 from coordinator_protocol.producer_ids import is_plain
-from coordinator_runtime.authorization import require
+from coordinator_runtime.authorization import denial, require
 from coordinator_runtime.checks import write_checked
 from coordinator_runtime.decision import (
     CATALOG_KEY,
@@ -188,7 +188,11 @@ class LogService:
                 checks.append(batch.check.recover(_refused_by_itself))
         together = Decision(attempts=tuple(attempts), combine=partial(self._results, batches))
         operation = Operation(shard, lambda _shard, _turn: together)
-        park_key = self._park_key(batches, transactional_id, is_checked=not checks)
+        park_key: Hashable | None
+        if transactional_id is None:
+            park_key = self._queue_of(batches[0].header.producer_id, batches, is_checked=not checks)
+        else:
+            park_key = TransactionInTheWay(transactional_id)
         written: Pending[list[ProduceResult]]
         if checks:
             written = write_checked(self._runtime, operation, context, check=all_of(checks), park_key=park_key)
@@ -211,14 +215,9 @@ class LogService:
         # Its own partition is always among them: the call may wait, and be carried out when that one serves again.
         return partial(self._verifier.add, membership, frozenset({*ordinals, ordinal}))
 
-    def _park_key(
-        self, batches: Sequence[_Accepted], transactional_id: str | None, *, is_checked: bool
-    ) -> Hashable | None:
-        """The queue in which batches of one producer wait for their check or behind others; None: nothing is in their
-        way. Batches of no producer have no order that anybody could rely on."""
-        if transactional_id is not None:
-            return TransactionInTheWay(transactional_id)
-        producer_id = batches[0].header.producer_id
+    def _queue_of(self, producer_id: int, batches: Sequence[_Accepted], *, is_checked: bool) -> Hashable | None:
+        """The queue in which batches outside of transactions wait for their check, or behind others of their producer;
+        None: nothing is in their way. Batches of no producer have no order that anybody could rely on."""
         key = ProducerInTheWay(producer_id)
         if is_checked and (producer_id == NO_PRODUCER_ID or key not in self._runtime.parking.queues):
             return None
@@ -332,7 +331,7 @@ class LogService:
         if isinstance(found, Refused):
             return ProducersDescription(name, error=found)
         placed, _head = found
-        shard: LogShard = self._runtime.shard(placed.shard)
+        shard: LogShard = self._runtime.table.shard(placed.shard)
         return ProducersDescription(name, tuple(shard.durable_producers(placed.ref.ordinal)))
 
     def _find(self, permission: Permission, context: CallContext, name: PartitionName) -> PlacedPartition | Refused:
@@ -345,12 +344,9 @@ class LogService:
             check_partition(*name)
         elif not topic:
             topic = placed.ref.topic
-        try:
-            # Asked before whether it exists, so that who may not see a topic does not learn that.
-            if topic:
-                require(self._authorizer, context, permission, _TOPIC, topic)
-        except Refused as refusal:
-            return refusal
+        # Asked before whether it exists, so that a caller who may not see a topic does not learn that.
+        if topic and not self._authorizer.is_allowed(context, permission, _TOPIC, topic):
+            return denial(context, permission, _TOPIC, topic)
         return self._directory.refusal(*name) if placed is None else placed
 
     def _find_readable(
@@ -361,7 +357,7 @@ class LogService:
         if isinstance(placed, Refused):
             return placed
         try:
-            shard: LogShard = self._runtime.shard(placed.shard)
+            shard: LogShard = self._runtime.table.shard(placed.shard)
         except Refused as refusal:
             return refusal
         head = shard.durable_head(placed.ref.ordinal)

@@ -70,7 +70,7 @@ class LogShard:
 
     def is_readable(self, ordinal: int) -> bool:
         """False once a deletion is under way: then the store may have lost rows that the durable head still counts."""
-        return ordinal in self._heads
+        return self._heads.get(ordinal) is not None
 
     def durable_producers(self, ordinal: int) -> list[tuple[int, ProducerEntry]]:
         """Producer ids and entries of a partition as they are on disk, by producer id."""

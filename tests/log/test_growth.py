@@ -15,8 +15,8 @@ from coordinator_runtime.decision import Coordinator, Decision, LeanDecision, Re
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.store import Mutation
 from coordinator_runtime.timeline import Journal
+from partition_log.codec import LogRows
 from partition_log.records import PartitionCreated, TransactionEnded
-from partition_log.rows import LogRows
 from partition_log.shard import Append, LogShard
 from partition_log.state import PartitionConfig
 from tests.harness.staged import counted_bytes

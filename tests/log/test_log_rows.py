@@ -17,6 +17,7 @@ from partition_log import codec
 from partition_log.catalog.codec import TOPIC_TYPE, CatalogCodec
 from partition_log.catalog.records import CatalogRecord, OrdinalsAllocated, TopicCreated, TopicDeleted
 from partition_log.catalog.state import PayloadValidation, Topic
+from partition_log.codec import LogRows
 from partition_log.records import (
     BatchesAppended,
     LogRecord,
@@ -26,7 +27,6 @@ from partition_log.records import (
     ProducersForgotten,
     TransactionEnded,
 )
-from partition_log.rows import LogRows
 from partition_log.state import (
     CachedBatch,
     EndedTransaction,

@@ -420,7 +420,7 @@ class TestWhatMayHoldMuch:
             parsed.append(len(records.records))
             return records
 
-        monkeypatch.setattr("partition_log.payload_codec._parse_records", parse)
+        monkeypatch.setattr("partition_log.codec._parse_records", parse)
         return parsed
 
     @pytest.mark.parametrize("record", [b"\n\0", b"\x8a\0\0"], ids=["shortest tag", "longer tag"])

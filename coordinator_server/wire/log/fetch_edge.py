@@ -33,10 +33,12 @@ class FetchAnswer:
     error_code: Final = 0
 
     def __init__(self, found: Sequence[FetchResult]) -> None:
-        self.results: Final = [_result_fields(result) for result in found]
+        self.results: Final[list[log_pb2.FetchResult]] = []
         """One for each partition, without its batches."""
         self._pieces: list[bytes | memoryview] = []
-        for fields, result in zip(self.results, found, strict=True):
+        for result in found:
+            fields = _result_fields(result)
+            self.results.append(fields)
             self._add(fields.SerializeToString(), result)
 
     def _add(self, fields: bytes, result: FetchResult) -> None:
@@ -65,13 +67,11 @@ def _result_fields(result: FetchResult) -> log_pb2.FetchResult:
         next_offset=result.next_offset,
         aborted_records_hidden=result.aborted_records_hidden,
         control_records_hidden=result.control_records_hidden,
-        aborted_transactions=[
-            log_pb2.AbortedTransaction(
-                producer_id=ended.producer_id, first_offset=ended.first_offset, marker_offset=ended.marker_offset
-            )
-            for ended in result.aborted
-        ],
     )
+    for ended in result.aborted:
+        message.aborted_transactions.add(
+            producer_id=ended.producer_id, first_offset=ended.first_offset, marker_offset=ended.marker_offset
+        )
     if head is not None:
         message.high_watermark = head.log_end_offset
         message.last_stable_offset = head.last_stable_offset

@@ -32,7 +32,6 @@ from group_coordinator.parts import GroupServices, GroupSurroundings, group_serv
 from group_coordinator.registry import PARTS
 from group_coordinator.shard import GroupRouter
 from partition_log.batch_checks import BatchChecks
-from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.shard import CatalogShard
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.loading import catalog_kind, partitions_kind
@@ -110,7 +109,7 @@ class Core:
     config: CoreConfig
     authorizer: Authorizer
     loader: ShardLoader
-    directory: TopicDirectory
+    catalog: CatalogShard
     markers: LocalMarkers
     sender: MarkerSender
     checks: BatchChecks
@@ -147,7 +146,7 @@ class _Foundation:
     config: CoreConfig
     surroundings: Surroundings
     authorizer: Authorizer
-    directory: TopicDirectory
+    catalog: CatalogShard
     router: GroupRouter
     transaction_router: TransactionRouter
     partition_markers: PartitionMarkers
@@ -165,15 +164,15 @@ def assemble(
 ) -> Core:
     """All parts, joined, with nothing loaded. Everybody may do everything unless an authorizer is given."""
     catalog, counters = CatalogShard(runtime.journal, shard_count=config.shard_count), CountersShard(runtime.journal)
-    directory, router = TopicDirectory(catalog), GroupRouter(config.shard_count)
-    partition_markers = PartitionMarkers(directory)
+    router = GroupRouter(config.shard_count)
+    partition_markers = PartitionMarkers(catalog)
     base = _Foundation(
         runtime=runtime,
         store=store,
         config=config,
         surroundings=surroundings,
         authorizer=authorizer,
-        directory=directory,
+        catalog=catalog,
         router=router,
         transaction_router=TransactionRouter(config.shard_count),
         partition_markers=partition_markers,
@@ -184,7 +183,7 @@ def assemble(
     loader = ShardLoader(runtime, store)
     for kind in _kinds(base, catalog, counters):
         loader.add(kind)
-    open_transactions = PartitionTransactions(runtime, directory)
+    open_transactions = PartitionTransactions(runtime, catalog)
     sender = MarkerSender(runtime, base.markers, open_transactions)
     leave_markers_to_the_next_load(loader, sender)
     answers, news = LateAnswers(runtime, waiting_max=config.group_waits_max), News(runtime)
@@ -201,7 +200,7 @@ def assemble(
                 runtime,
                 base.transaction_router.shard_key,
                 hanging=hanging,
-                catalog=directory,
+                catalog=catalog,
                 authorizer=base.authorizer,
             ),
             hanging=hanging,
@@ -212,7 +211,7 @@ def assemble(
         config=config,
         authorizer=base.authorizer,
         loader=loader,
-        directory=directory,
+        catalog=catalog,
         markers=base.markers,
         sender=sender,
         checks=base.checks,
@@ -229,10 +228,10 @@ def _kinds(base: _Foundation, catalog: CatalogShard, counters: CountersShard) ->
     return (
         catalog_kind(catalog),
         counters_kind(counters),
-        partitions_kind(runtime, base.directory, shard_count=config.shard_count, config=config.partitions),
+        partitions_kind(runtime, base.catalog, shard_count=config.shard_count, config=config.partitions),
         groups_kind(
             runtime,
-            topics=base.directory,
+            topics=base.catalog,
             config=config.groups,
             shard_count=config.shard_count,
             assignors=base.surroundings.assignors,
@@ -253,35 +252,33 @@ def _transaction_config(config: CoreConfig) -> TransactionConfig:
 
 
 def _transactions(base: _Foundation, sender: MarkerSender, records: LogService) -> Transactions:
-    runtime, router, directory, authorizer = base.runtime, base.transaction_router, base.directory, base.authorizer
+    runtime, router, catalog, authorizer = base.runtime, base.transaction_router, base.catalog, base.authorizer
     ports = TransactionPorts(
         authorizer=authorizer,
-        catalog=directory,
+        catalog=catalog,
         sequences=base.partition_markers,
-        partitions=TransactedBatches(base.store, directory, authorizer, base.checks, records.fetcher.damage),
-        offsets=TransactedGroups(base.router, directory, authorizer),
+        partitions=TransactedBatches(base.store, catalog, authorizer, base.checks, records.fetcher.damage),
+        offsets=TransactedGroups(base.router, catalog, authorizer),
     )
     return Transactions(
         service=TransactionService(runtime, router, _transaction_config(base.config), ports),
-        reader=TransactionReader(runtime, base.store, router, sender=sender, catalog=directory, authorizer=authorizer),
+        reader=TransactionReader(runtime, base.store, router, sender=sender, catalog=catalog, authorizer=authorizer),
     )
 
 
 def _log(base: _Foundation, verifier: CoordinatorVerifier) -> Log:
-    runtime, directory, authorizer = base.runtime, base.directory, base.authorizer
+    runtime, catalog, authorizer = base.runtime, base.catalog, base.authorizer
     return Log(
         topics=TopicService(
             runtime,
-            directory,
+            catalog,
             users=TopicUsers(verifier, OffsetsOfTopics(base.router)),
             authorizer=authorizer,
             limits=base.config.limits,
             new_topic_id=base.surroundings.new_topic_id,
         ),
-        records=LogService(
-            runtime, base.store, directory, verifier=verifier, authorizer=authorizer, checks=base.checks
-        ),
-        foreign_markers=ForeignMarkers(runtime, directory, guard=base.owners, authorizer=authorizer),
+        records=LogService(runtime, base.store, catalog, verifier=verifier, authorizer=authorizer, checks=base.checks),
+        foreign_markers=ForeignMarkers(runtime, catalog, guard=base.owners, authorizer=authorizer),
     )
 
 
@@ -292,8 +289,8 @@ def _groups(base: _Foundation, verifier: CoordinatorVerifier, answers: LateAnswe
             router=base.router,
             config=base.config.groups,
             authorizer=base.authorizer,
-            catalog=base.directory,
-            topics=base.directory,
+            catalog=base.catalog,
+            topics=base.catalog,
             verifier=verifier,
             answers=answers,
             news=news,

@@ -130,7 +130,7 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
             partitions_max=config.metrics_partitions_max,
         ),
         core=core,
-        lags=GroupLags(runtime, store, core.directory, config.lag_config()),
+        lags=GroupLags(runtime, store, core.catalog, config.lag_config()),
         commits=commits,
         calls_in_flight=dispatcher.calls_in_flight,
         protocol=SERVICES[0].file.package,
@@ -162,7 +162,7 @@ def _observe(core: Core, commits: CommitThread, dispatcher: Dispatcher, numbers:
     shard_observer = ShardObserver(numbers)
     core.loader.listen(shard_observer)
     groups = GroupObserver(numbers.groups)
-    observer = EventObserver(numbers.transactions, numbers.log, groups, clock=runtime.clock, catalog=core.directory)
+    observer = EventObserver(numbers.transactions, numbers.log, groups, clock=runtime.clock, catalog=core.catalog)
     runtime.on_event = observer
     core.admin.hanging.on_found = observer.hanging_found
 

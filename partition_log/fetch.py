@@ -22,7 +22,7 @@ from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, Connection
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreUnreadable
 from partition_log.batches import LogDamaged
-from partition_log.catalog.directory import unresolved
+from partition_log.catalog.shard import unresolved
 from partition_log.catalog.state import PlacedPartition
 from partition_log.damage import DamageWatch
 from partition_log.events import RecordsRead
@@ -174,7 +174,7 @@ class Fetcher:
         self.on_work(fetch.budget.work_bytes)
 
     def _advance_position(self, position: _Position, budget: Budget) -> None:
-        shard: LogShard = self._runtime.table.shard(position.placed.shard)
+        shard: LogShard = self._runtime.shard(position.placed.shard)
         ordinal = position.placed.ref.ordinal
         head = shard.durable_head(ordinal)
         if head is None:

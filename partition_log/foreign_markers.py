@@ -21,7 +21,7 @@ from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, Turn,
 from coordinator_runtime.pending import Pending, all_of
 from coordinator_runtime.ports import Authorizer, CallContext, MarkerGuard, PartitionName, Permission, ResourceType
 from coordinator_runtime.runtime import Runtime
-from partition_log.catalog.directory import TopicDirectory
+from partition_log.catalog.shard import CatalogShard
 from partition_log.shard import LogShard
 
 WRITES_MAX = 10_000
@@ -51,11 +51,9 @@ class MarkerResult(Struct, frozen=True):
 class ForeignMarkers:
     """The use case of WriteTxnMarkers."""
 
-    def __init__(
-        self, runtime: Runtime, directory: TopicDirectory, *, guard: MarkerGuard, authorizer: Authorizer
-    ) -> None:
+    def __init__(self, runtime: Runtime, catalog: CatalogShard, *, guard: MarkerGuard, authorizer: Authorizer) -> None:
         self._runtime = runtime
-        self._directory = directory
+        self._catalog = catalog
         self._guard = guard
         self._authorizer = authorizer
 
@@ -99,7 +97,7 @@ class ForeignMarkers:
 
     def _written(self, name: PartitionName, marker: Marker, context: CallContext) -> Pending[None]:
         try:
-            placed = self._directory.place(*name)
+            placed = self._catalog.place(*name)
         except Refused as refusal:
             return self._runtime.write(once_durable(CATALOG_KEY, refusal), is_urgent=True)
         ordinal = placed.ref.ordinal

@@ -7,7 +7,6 @@ from coordinator_runtime.loader import ShardKind
 from coordinator_runtime.rows import StateRows
 from coordinator_runtime.runtime import Runtime
 from partition_log.catalog.codec import CatalogCodec
-from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.shard import CatalogShard
 from partition_log.codec import LogRows
 from partition_log.shard import LogShard
@@ -26,12 +25,12 @@ def catalog_kind(catalog: CatalogShard) -> ShardKind:
 
 
 def partitions_kind(
-    runtime: Runtime, directory: TopicDirectory, *, shard_count: int, config: PartitionConfig | None = None
+    runtime: Runtime, catalog: CatalogShard, *, shard_count: int, config: PartitionConfig | None = None
 ) -> ShardKind:
     """The shards of partitions. What is in each of them, the catalog says, which is loaded by now."""
     return ShardKind(
         coordinator=Coordinator.LOG,
         shard_count=shard_count,
-        rows=LogRows(directory.shard.ordinals_in),
+        rows=LogRows(catalog.ordinals_in),
         make=lambda key: LogShard(key, runtime.journal, config),
     )

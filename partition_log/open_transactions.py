@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Decision, Operation, Turn
 from coordinator_runtime.ports import OpenInPartition
 from coordinator_runtime.runtime import Runtime
-from partition_log.catalog.directory import TopicDirectory
+from partition_log.catalog.shard import CatalogShard
 from partition_log.shard import LogShard
 
 
 class PartitionTransactions:
     """Implements `coordinator_runtime.ports.OpenTransactions`."""
 
-    def __init__(self, runtime: Runtime, directory: TopicDirectory) -> None:
+    def __init__(self, runtime: Runtime, catalog: CatalogShard) -> None:
         self._runtime = runtime
-        self._directory = directory
+        self._catalog = catalog
 
     def all_open(self) -> Sequence[OpenInPartition]:
         """Those of all partitions, live state."""
@@ -25,7 +25,7 @@ class PartitionTransactions:
 
     def ask_open(self, ordinal: int, then: Callable[[Sequence[OpenInPartition]], Decision]) -> Operation:
         """Asks on the partition's shard; a deleted partition has none."""
-        shard = self._directory.shard_of(ordinal)
+        shard = self._catalog.shard_of(ordinal)
         if shard is None:
             return Operation(CATALOG_KEY, lambda _catalog, _turn: then(()))
 

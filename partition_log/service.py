@@ -51,7 +51,7 @@ from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreUnreadable
 from partition_log.batch_checks import BatchChecks
 from partition_log.batches import LogDamaged
-from partition_log.catalog.directory import TopicDirectory, unresolved
+from partition_log.catalog.shard import CatalogShard, unresolved
 from partition_log.catalog.state import PlacedPartition
 from partition_log.counting import count_records
 from partition_log.fetch import Fetcher
@@ -104,7 +104,7 @@ class LogService:
         self,
         runtime: Runtime,
         store: Store,
-        directory: TopicDirectory,
+        catalog: CatalogShard,
         *,
         verifier: TransactionVerifier,
         authorizer: Authorizer,
@@ -112,7 +112,7 @@ class LogService:
     ) -> None:
         self._runtime = runtime
         self._store = store
-        self._directory = directory
+        self._catalog = catalog
         self._verifier = verifier
         self._authorizer = authorizer
         self._checks = checks
@@ -331,14 +331,14 @@ class LogService:
         if isinstance(found, Refused):
             return ProducersDescription(name, error=found)
         placed, _head = found
-        shard: LogShard = self._runtime.table.shard(placed.shard)
+        shard: LogShard = self._runtime.shard(placed.shard)
         return ProducersDescription(name, tuple(shard.durable_producers(placed.ref.ordinal)))
 
     def _find(self, permission: Permission, context: CallContext, name: PartitionName) -> PlacedPartition | Refused:
         """The partition of this name, for a caller who may do this with it; or why there is none for him.
 
         Raises Refused INVALID_REQUEST for what is no partition's name: that refuses the whole request."""
-        placed = self._directory.shard.find(*name)
+        placed = self._catalog.find(*name)
         topic = name.topic
         if placed is None:
             check_partition(*name)
@@ -347,7 +347,7 @@ class LogService:
         # Asked before whether it exists, so that a caller who may not see a topic does not learn that.
         if topic and not self._authorizer.is_allowed(context, permission, _TOPIC, topic):
             return denial(context, permission, _TOPIC, topic)
-        return self._directory.refusal(*name) if placed is None else placed
+        return self._catalog.refusal(*name) if placed is None else placed
 
     def _find_readable(
         self, permission: Permission, context: CallContext, name: PartitionName
@@ -357,7 +357,7 @@ class LogService:
         if isinstance(placed, Refused):
             return placed
         try:
-            shard: LogShard = self._runtime.table.shard(placed.shard)
+            shard: LogShard = self._runtime.shard(placed.shard)
         except Refused as refusal:
             return refusal
         head = shard.durable_head(placed.ref.ordinal)

@@ -20,7 +20,6 @@ from coordinator_runtime.ports import (
     TransactionVerifier,
 )
 from coordinator_runtime.runtime import Runtime
-from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.rules import NewTopic, check_new_topic, repeated_names
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import Topic
@@ -56,7 +55,7 @@ class TopicService:
     def __init__(
         self,
         runtime: Runtime,
-        directory: TopicDirectory,
+        catalog: CatalogShard,
         *,
         users: TopicUsers,
         authorizer: Authorizer,
@@ -64,7 +63,7 @@ class TopicService:
         new_topic_id: Callable[[], bytes],
     ) -> None:
         self._runtime = runtime
-        self._directory = directory
+        self._catalog = catalog
         self._users = users
         self._authorizer = authorizer
         self._limits = limits
@@ -130,13 +129,13 @@ class TopicService:
             return [self._describe(topic, context) for topic in command.topics]
         return [
             self._describe(TopicName(topic.name, topic.topic_id), context)
-            for topic in self._directory.shard.durable_topics()
+            for topic in self._catalog.durable_topics()
             if self._authorizer.is_allowed(context, Permission.DESCRIBE, ResourceType.TOPIC, topic.name)
         ]
 
     def _describe(self, wanted: TopicName, context: CallContext) -> TopicDescription:
         try:
-            find = self._directory.shard.durable_topic
+            find = self._catalog.durable_topic
             return self._description(self._find(Permission.DESCRIBE, context, wanted, find))
         except Refused as refusal:
             return TopicDescription(wanted.name, wanted.topic_id, error=refusal)
@@ -157,7 +156,7 @@ class TopicService:
     def _description(self, topic: Topic) -> TopicDescription:
         heads = []
         for partition, ordinal in enumerate(topic.partition_ordinals):
-            shard: LogShard = self._runtime.shard(self._directory.shard.log_shard(topic.name, partition))
+            shard: LogShard = self._runtime.shard(self._catalog.log_shard(topic.name, partition))
             head = shard.durable_head(ordinal)
             assert head is not None, "a topic and its partitions are on disk together"
             heads.append(head)

@@ -37,7 +37,7 @@ from coordinator_runtime.store import Family, Store, StoreUnreadable
 from coordinator_runtime.transact import NO_OFFSET, PartRefused, PlacedBatches
 from partition_log import codec
 from partition_log.batch_checks import BatchChecks
-from partition_log.catalog.directory import TopicDirectory
+from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import PlacedPartition
 from partition_log.damage import DamageWatch
 from partition_log.partition_state import Append
@@ -92,7 +92,7 @@ class TransactedBatches:
     def __init__(
         self,
         store: Store,
-        directory: TopicDirectory,
+        catalog: CatalogShard,
         authorizer: Authorizer,
         checks: BatchChecks,
         damage: DamageWatch,
@@ -100,7 +100,7 @@ class TransactedBatches:
         self._checks = checks
         self._store = store
         self._damage = damage
-        self._directory = directory
+        self._catalog = catalog
         self._authorizer = authorizer
         self._batches_max = checks.limits.partitions_per_transaction_max
 
@@ -118,7 +118,7 @@ class TransactedBatches:
         appends: dict[int, list[Append]] = {}
         missing: Refused | None = None
         checks: list[Pending[None]] = []
-        find, writable = self._directory.shard.find, ""
+        find, writable = self._catalog.find, ""
         for batch in batches:
             placed = find(*batch.name)
             if placed is None:
@@ -154,7 +154,7 @@ class TransactedBatches:
                 if ended.csn <= csn:
                     return ended.first_offset if ended.csn == csn else NO_OFFSET
         except StoreUnreadable as damage:
-            ref = self._directory.by_ordinal(ordinal)
+            ref = self._catalog.by_ordinal(ordinal)
             if ref is not None:
                 self._damage.met(ref, damage)
         return NO_OFFSET
@@ -170,7 +170,7 @@ class TransactedBatches:
                 check_topic_name(name.topic)
         except Refused as refusal:
             raise PartRefused(name, refusal.code, refusal.message) from refusal
-        return PartRefused.naming(name, self._directory.refusal(*name))
+        return PartRefused.naming(name, self._catalog.refusal(*name))
 
     def _check_writable(self, name: PartitionRef | PartitionName, context: CallContext) -> None:
         try:

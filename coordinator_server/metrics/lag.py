@@ -20,7 +20,7 @@ from group_coordinator.committed.offsets import Offsets
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import PartitionKey
 from partition_log.batches import LogDamaged
-from partition_log.catalog.directory import TopicDirectory
+from partition_log.catalog.shard import CatalogShard
 from partition_log.counting import count_records
 from partition_log.reading import Budget
 from partition_log.shard import LogShard
@@ -76,10 +76,10 @@ class _Round:
 class GroupLags:
     """The newest finished round, and the one under way. On the loop thread only."""
 
-    def __init__(self, runtime: Runtime, store: Store, directory: TopicDirectory, config: LagConfig) -> None:
+    def __init__(self, runtime: Runtime, store: Store, catalog: CatalogShard, config: LagConfig) -> None:
         self._runtime = runtime
         self._store = store
-        self._directory = directory
+        self._catalog = catalog
         self._config = config
         self._finished = _Round()
 
@@ -110,7 +110,7 @@ class GroupLags:
 
     def _look_at(self, found: _Round, shard: GroupShard, group_id: str, partition: PartitionKey) -> Iterator[None]:
         topic_id, number = partition
-        placed = self._directory.shard.find("", topic_id, number)
+        placed = self._catalog.find("", topic_id, number)
         if placed is None:
             return  # The topic was deleted; its offsets go, too.
         lag = self._lag_of(found, (group_id, placed.ref.topic))

@@ -17,7 +17,7 @@ from coordinator_runtime.ports import PartitionRef
 from coordinator_runtime.runtime import Runtime
 from coordinator_server.metrics.instruments import MS, Labels
 from coordinator_server.metrics.samples import Sample, Snapshot, single
-from partition_log.catalog.directory import TopicDirectory
+from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import Topic
 from partition_log.events import DamageFound, PartitionGrew, ProducersExpired, RecordsRead
 from partition_log.shard import LogShard
@@ -180,12 +180,12 @@ _POSITIONS: Final = (
 )
 
 
-def survey(runtime: Runtime, directory: TopicDirectory, partitions_max: int) -> Survey:
+def survey(runtime: Runtime, catalog: CatalogShard, partitions_max: int) -> Survey:
     """Look at the first partitions, in the order of topic names and numbers."""
-    topics = directory.shard.durable_topics()
+    topics = catalog.durable_topics()
     standings = []
     for topic, partition, ordinal in islice(_partitions(topics), partitions_max):
-        placed = directory.shard.placed(ordinal)
+        placed = catalog.placed(ordinal)
         if placed is None:
             continue  # Its deletion is under way.
         shard: LogShard | None = runtime.table.find(placed.shard)

@@ -149,7 +149,7 @@ class Snapshots:
 
     def _of_loaded(self, now_ms: int) -> Snapshot:
         core = self.core
-        found = survey(core.runtime, core.directory, self.config.partitions_max)
+        found = survey(core.runtime, core.catalog, self.config.partitions_max)
         return {
             **self._transactions(now_ms),
             **found.snapshot(now_ms),

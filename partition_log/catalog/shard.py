@@ -1,4 +1,7 @@
-"""The shard of the catalog: finds topics and partitions, and decides on their creation and deletion."""
+"""The shard of the catalog: finds topics and partitions, and decides on their creation and deletion.
+
+It is there before anybody may ask and stays for good, so everybody else holds on to the shard itself.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from typing import Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.hashing import shard_of
+from coordinator_protocol.names import check_partition, check_topic_name
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Decision, Operation, Record, ShardKey, Turn
-from coordinator_runtime.ports import PartitionName, PartitionRef
+from coordinator_runtime.ports import PartitionName, PartitionRef, TopicShape
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log.catalog.records import CatalogRecord, OrdinalsAllocated, TopicCreated, TopicDeleted
 from partition_log.catalog.rules import NewTopic
@@ -21,7 +25,8 @@ _ONLY: Final = None
 
 
 class CatalogShard:
-    """Topics by name and by id, partitions by ordinal."""
+    """Topics by name and by id, partitions by ordinal. Implements `coordinator_runtime.ports.TopicCatalog` and
+    `TopicMetadata`."""
 
     def __init__(self, journal: Journal, *, shard_count: int) -> None:
         self._shard_count = shard_count
@@ -41,7 +46,7 @@ class CatalogShard:
         return _find(name, topic_id, self._topics.get, self._names.get)
 
     def find(self, name: str, topic_id: bytes, partition: int) -> PlacedPartition | None:
-        """The partition of this name, live; None where `topic` or `partition_of` refuses."""
+        """The partition of this name, live; None where `refusal` has a reason."""
         topic = self._topics.get(name) if name else self.topic_with_id(topic_id)
         if topic is None or partition < 0 or (topic_id and topic.topic_id != topic_id):
             return None
@@ -50,18 +55,58 @@ class CatalogShard:
         except IndexError:
             return None
 
-    def topic_named(self, name: str) -> Topic | None:
-        return self._topics.get(name)
+    def place(self, topic: str, topic_id: bytes, partition: int) -> PlacedPartition:
+        """The partition of this name, live. Raises Refused as `refusal`."""
+        placed = self.find(topic, topic_id, partition)
+        if placed is None:
+            raise self.refusal(topic, topic_id, partition)
+        return placed
+
+    def refusal(self, topic: str, topic_id: bytes, partition: int) -> Refused:
+        """Why there is no partition of this name, which was looked for in vain: UNKNOWN_TOPIC_OR_PARTITION,
+        UNKNOWN_TOPIC_ID or INCONSISTENT_TOPIC_ID; INVALID_TOPIC_EXCEPTION for a name that no topic can have;
+        INVALID_REQUEST for what names no partition (`check_partition`)."""
+        try:
+            check_partition(topic, topic_id, partition)
+            if topic:
+                check_topic_name(topic)
+            partition_of(self.topic(topic, topic_id), partition)
+        except Refused as refusal:
+            return refusal
+        raise AssertionError("every partition of a topic that exists is placed")
+
+    def resolve(self, topic: str, topic_id: bytes, partition: int) -> PartitionRef:
+        """Raises Refused as `refusal`."""
+        return self.place(topic, topic_id, partition).ref
+
+    def by_ordinal(self, ordinal: int) -> PartitionRef | None:
+        """None once the topic was deleted."""
+        placed = self.placed(ordinal)
+        return None if placed is None else placed.ref
+
+    def shard_of(self, ordinal: int) -> ShardKey | None:
+        """The shard that holds a partition's log; None once the topic was deleted."""
+        placed = self.placed(ordinal)
+        return None if placed is None else placed.shard
 
     def topic_with_id(self, topic_id: bytes) -> Topic | None:
         name = self._names.get(topic_id)
         return None if name is None else self._topics.get(name)
 
     def topic_names(self) -> Iterable[str]:
+        """The names of all topics, in no order."""
         return self._topics.keys()
 
+    def shape(self, topic: str) -> TopicShape | None:
+        """None if there is no topic of this name."""
+        return _shape(self._topics.get(topic))
+
+    def shape_of_id(self, topic_id: bytes) -> TopicShape | None:
+        """None once the topic was deleted."""
+        return _shape(self.topic_with_id(topic_id))
+
     def durable_topic(self, name: str, topic_id: bytes) -> Topic:
-        """The same, from what is on disk."""
+        """The topic as `topic` finds it, from what is on disk."""
         return _find(name, topic_id, self._topics.durable, self._names.durable)
 
     def durable_topics(self) -> list[Topic]:
@@ -181,6 +226,18 @@ def _find(
         ErrorCode.UNKNOWN_TOPIC_ID,
         f"there is no topic with the id {topic_id.hex()}: it was deleted; look it up by name",
     )
+
+
+def unresolved(topic: str) -> Refused:
+    """The refusal for a partition whose creation or deletion is not on disk yet."""
+    return Refused(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        f"the topic {topic} is being created or deleted at this moment; look it up again",
+    )
+
+
+def _shape(topic: Topic | None) -> TopicShape | None:
+    return None if topic is None else TopicShape(topic.name, topic.topic_id, len(topic.partition_ordinals))
 
 
 def partition_of(topic: Topic, partition: int) -> int:

@@ -64,7 +64,7 @@ class AdministeredRoom(OffsetRoom):
     def _log_servicer(self) -> LogServicer:
         inside = self.inside
         owners = ProducerOwners(inside.runtime)
-        markers = ForeignMarkers(inside.runtime, inside.directory, guard=owners, authorizer=ALLOW_ALL)
+        markers = ForeignMarkers(inside.runtime, inside.catalog, guard=owners, authorizer=ALLOW_ALL)
         return LogServicer(inside.topics, inside.log, markers)
 
     # The log

@@ -85,7 +85,7 @@ class Inside:
             options.authorizer,
         )
         self.driver.load_core(core)
-        self.directory, self.answers, self.news = core.directory, core.answers, core.news
+        self.catalog, self.answers, self.news = core.catalog, core.answers, core.news
         self.transactions, self.reader = core.transactions.service, core.transactions.reader
         self.log, self.topics = core.log.records, core.log.topics
         self.router = GroupRouter(SHARD_COUNT)

@@ -135,7 +135,7 @@ def test_a_negative_offset_is_refused_with_all_others() -> None:
 @pytest.mark.parametrize(("names", "code"), MALFORMED)
 def test_a_transact_that_names_what_cannot_be_is_refused(names: list[PartitionName], code: ErrorCode) -> None:
     room = GroupRoom()
-    groups = TransactedGroups(room.inside.router, room.inside.directory, AllowAll())
+    groups = TransactedGroups(room.inside.router, room.inside.catalog, AllowAll())
     brought = GroupOffsets("g", Committer(), tuple(NamedOffset(name, 5, None, "") for name in names))
     with pytest.raises(Refused) as refusal:
         groups.place([brought], Membership("t", 1, 0), CallContext())

@@ -25,7 +25,7 @@ from group_coordinator.committed.service import OffsetService
 from group_coordinator.committed.state import Producer
 from group_coordinator.shard import GroupRouter, GroupShard
 from group_coordinator.state import PartitionKey
-from partition_log.catalog.directory import TopicDirectory
+from partition_log.catalog.shard import CatalogShard
 from tests.harness.calls import called, partition_name
 from txn_coordinator.requests import AddOffsets
 from txn_coordinator.service import TransactionService
@@ -52,7 +52,7 @@ class GroupCalls:
     router: GroupRouter
     offsets: OffsetService
     transactions: TransactionService
-    directory: TopicDirectory
+    catalog: CatalogShard
 
     def commit_in_transaction(
         self, membership: Membership, group: str, offset: int, partition: str, context: CallContext
@@ -107,7 +107,7 @@ class GroupCalls:
 
     def _named(self, key: PartitionKey) -> str:
         topic_id, number = key
-        shape = self.directory.shape_of_id(topic_id)
+        shape = self.catalog.shape_of_id(topic_id)
         return f"{topic_id.hex() if shape is None else shape.topic}-{number}"
 
 

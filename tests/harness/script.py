@@ -454,7 +454,7 @@ VERBS: Final[dict[str, Callable[[Script, Line], None]]] = {
 
 
 def _partitions(world: World) -> Sequence[str]:
-    topics = world.inside.directory.shard.durable_topics()
+    topics = world.inside.catalog.durable_topics()
     return [f"{topic.name}-{partition}" for topic in topics for partition in range(len(topic.partition_ordinals))]
 
 

@@ -167,16 +167,16 @@ class Inside:
             options.authorizer,
         )
         self.driver.load_core(core)
-        self.directory = core.directory
+        self.catalog = core.catalog
         self.markers = core.markers
         self.sender = core.sender
-        self.open_transactions = PartitionTransactions(self.runtime, self.directory)
+        self.open_transactions = PartitionTransactions(self.runtime, self.catalog)
         self.transactions = core.transactions.service
         self.reader = core.transactions.reader
         self.log = core.log.records
         self.topics = core.log.topics
         self.groups = GroupCalls(
-            self.runtime, GroupRouter(options.shard_count), core.groups.offsets, self.transactions, self.directory
+            self.runtime, GroupRouter(options.shard_count), core.groups.offsets, self.transactions, self.catalog
         )
         self.group_wire = GroupWire(group_servicers(core))
 
@@ -187,7 +187,7 @@ class Inside:
 
     def state(self, is_meant: Callable[[ShardKey], bool] = lambda _key: True) -> StateView:
         """The durable state of some shards, all of which serve."""
-        catalog = self.directory.shard
+        catalog = self.catalog
         heads: dict[str, PartitionHead] = {}
         producers: dict[str, tuple[tuple[int, ProducerEntry], ...]] = {}
         for topic in catalog.durable_topics():
@@ -281,7 +281,7 @@ class World:
             return self.inside.groups.router.shard_key(name.removeprefix("group:"))
         topic, _, number = name.rpartition("-")
         if topic and number.isdigit():
-            return self.inside.directory.place(*partition_name(name)).shard
+            return self.inside.catalog.place(*partition_name(name)).shard
         return self.inside.transactions.shard_key(name)
 
     def _start_anew(self, down_ms: int) -> None:
@@ -483,12 +483,12 @@ class World:
 
     def partition_of(self, ordinal: int) -> str:
         """`topic-partition`, or `#ordinal` once the topic is deleted."""
-        ref = self.inside.directory.by_ordinal(ordinal)
+        ref = self.inside.catalog.by_ordinal(ordinal)
         return f"#{ordinal}" if ref is None else f"{ref.topic}-{ref.partition}"
 
     def send_marker(self, partition: str, marker: Marker) -> Pending[object]:
         """Send a marker that this server's coordinators did not send, as a coordinator elsewhere may."""
-        ordinal = self.inside.directory.resolve(*partition_name(partition)).ordinal
+        ordinal = self.inside.catalog.resolve(*partition_name(partition)).ordinal
         return self.inside.runtime.write(self.inside.markers.partition_marker(ordinal, marker), is_urgent=True)
 
     # What must hold

@@ -17,7 +17,6 @@ from coordinator_runtime.ports import Authorizer, CallContext, PartitionName
 from coordinator_runtime.requests import ClientBatch
 from coordinator_runtime.store import Store
 from partition_log.batch_checks import BatchChecks
-from partition_log.catalog.directory import TopicDirectory
 from partition_log.catalog.rules import NewTopic
 from partition_log.catalog.shard import CatalogShard
 from partition_log.counting import count_records
@@ -123,11 +122,10 @@ class LogRoom:
         self.limits = limits if limits is not None else Limits()
         self.driver = HandDriver(self.store, self.clock)
         self.runtime = self.driver.runtime
-        catalog = CatalogShard(self.runtime.journal, shard_count=SHARD_COUNT)
-        self.directory = TopicDirectory(catalog)
-        self.driver.load(catalog_kind(catalog))
-        self.driver.load(partitions_kind(self.runtime, self.directory, shard_count=SHARD_COUNT, config=config))
-        self.markers = PartitionMarkers(self.directory)
+        self.catalog = CatalogShard(self.runtime.journal, shard_count=SHARD_COUNT)
+        self.driver.load(catalog_kind(self.catalog))
+        self.driver.load(partitions_kind(self.runtime, self.catalog, shard_count=SHARD_COUNT, config=config))
+        self.markers = PartitionMarkers(self.catalog)
         self.transactions = FakeTransactions(self.runtime, csn)
         self.transactions.markers = self.markers
         self._topic_count = self.runtime.groups.durable_version * 1_000
@@ -137,7 +135,7 @@ class LogRoom:
         }
         self.topics = TopicService(
             self.runtime,
-            self.directory,
+            self.catalog,
             users=TopicUsers(self.transactions, self.transactions),
             new_topic_id=self.new_topic_id,
             **ports,
@@ -148,7 +146,7 @@ class LogRoom:
         self.log = LogService(
             self.runtime,
             self.store,
-            self.directory,
+            self.catalog,
             verifier=self.transactions,
             checks=self.checks,
             authorizer=ports["authorizer"],
@@ -157,7 +155,7 @@ class LogRoom:
         """Damage that readers met."""
         self.log.fetcher.damage.on_found = self.told.append
         self.foreign_markers = ForeignMarkers(
-            self.runtime, self.directory, guard=self.transactions, authorizer=ports["authorizer"]
+            self.runtime, self.catalog, guard=self.transactions, authorizer=ports["authorizer"]
         )
 
     def new_topic_id(self) -> bytes:
@@ -187,7 +185,7 @@ class LogRoom:
         return result.topic_id
 
     def ordinal(self, partition: int = 0, topic: str = TOPIC) -> int:
-        return self.directory.resolve(topic, b"", partition).ordinal
+        return self.catalog.resolve(topic, b"", partition).ordinal
 
     # Writing
 
@@ -252,7 +250,7 @@ class LogRoom:
     # Reading
 
     def shard(self, partition: int = 0, topic: str = TOPIC) -> LogShard:
-        placed = self.directory.place(topic, b"", partition)
+        placed = self.catalog.place(topic, b"", partition)
         shard: LogShard = self.runtime.shard(placed.shard)
         return shard
 
@@ -311,7 +309,7 @@ class LogRoom:
 
     def state(self) -> dict[Any, Any]:
         """Everything the shards hold, as it is on disk, to be compared."""
-        topics = self.directory.shard.durable_topics()
+        topics = self.catalog.durable_topics()
         partitions = {}
         for topic in topics:
             for partition, ordinal in enumerate(topic.partition_ordinals):

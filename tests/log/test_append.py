@@ -149,7 +149,7 @@ def test_a_partition_named_twice_gets_nothing(room: LogRoom) -> None:
 
 
 def test_one_partition_by_name_and_by_id_is_named_twice(room: LogRoom) -> None:
-    topic_id = room.directory.resolve(TOPIC, b"", 0).topic_id
+    topic_id = room.catalog.resolve(TOPIC, b"", 0).topic_id
     items = (Batch().item(PartitionName(TOPIC, b"", 0)), Batch().item(PartitionName("", topic_id, 0)))
     sent = room.log.produce(Produce(None, items), CONTEXT)
     assert [code(result) for result in sent.result()] == [ErrorCode.INVALID_REQUEST] * 2

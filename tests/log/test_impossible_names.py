@@ -166,7 +166,7 @@ def test_a_partition_is_named_once_where_order_would_be_lost(room: LogRoom) -> N
 def test_a_transact_with_such_a_name_is_refused_at_once(
     room: LogRoom, name: PartitionName, expected: ErrorCode
 ) -> None:
-    batches = TransactedBatches(room.store, room.directory, ALLOW_ALL, room.checks, room.log.fetcher.damage)
+    batches = TransactedBatches(room.store, room.catalog, ALLOW_ALL, room.checks, room.log.fetcher.damage)
     with pytest.raises(Refused) as refusal:
         batches.place([Batch(transactional(), 0).item(name)], Membership("tx-7", 7, 0), CONTEXT)
     assert refusal.value.code is expected

@@ -219,5 +219,5 @@ def test_rows_of_a_newer_program_fail_their_shard(family: Family) -> None:
     room.store.write([CommitGroup(room.store.version() + 1, [(family, key, b"\x02" + bytes(80))])])
     room.store.sync()
     restarted = LogRoom(room.store)
-    shard = restarted.directory.place(TOPIC, b"", 0).shard
+    shard = restarted.catalog.place(TOPIC, b"", 0).shard
     assert restarted.runtime.table.state(shard) is ShardState.FAILED

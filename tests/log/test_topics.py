@@ -181,7 +181,7 @@ def test_a_deletion_that_is_not_durable_never_happened(room: LogRoom) -> None:
 
 
 def test_a_topic_created_again_has_another_id_and_nothing_of_the_old_one(room: LogRoom) -> None:
-    old_id = room.directory.resolve(TOPIC, b"", 0).topic_id
+    old_id = room.catalog.resolve(TOPIC, b"", 0).topic_id
     old_ordinals = {room.ordinal(partition) for partition in (0, 1)}
     room.append(Batch(count=5))
     delete(room, TopicName(TOPIC))
@@ -219,7 +219,7 @@ def test_a_topic_is_deleted_once(room: LogRoom) -> None:
 
 @pytest.fixture
 def ids(room: LogRoom) -> dict[str, bytes]:
-    old = room.directory.resolve(TOPIC, b"", 0).topic_id
+    old = room.catalog.resolve(TOPIC, b"", 0).topic_id
     delete(room, TopicName(TOPIC))
     return {"old": old, "new": room.create(), "other": room.create("other"), "none": b"", "unknown": b"u" * 16}
 
@@ -253,7 +253,7 @@ def test_name_and_id_must_belong_together_everywhere(
 
 
 def test_answers_carry_the_name_and_the_id_whichever_was_asked(room: LogRoom) -> None:
-    full = PartitionName(TOPIC, room.directory.resolve(TOPIC, b"", 0).topic_id, 1)
+    full = PartitionName(TOPIC, room.catalog.resolve(TOPIC, b"", 0).topic_id, 1)
     by_id = PartitionName("", full.topic_id, 1)
     sent = room.log.produce(Produce(None, (Batch().item(by_id),)), CONTEXT)
     room.flush()

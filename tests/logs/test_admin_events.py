@@ -26,7 +26,7 @@ class Watched(Administered):
         self.numbers = TransactionNumbers()
         self.numbers.load([])
         groups = GroupObserver(GroupNumbers())
-        observer = EventObserver(self.numbers, LogNumbers(), groups, clock=self.clock, catalog=self.inside.directory)
+        observer = EventObserver(self.numbers, LogNumbers(), groups, clock=self.clock, catalog=self.inside.catalog)
         self.inside.runtime.on_event = observer
         self.hanging.on_found = observer.hanging_found
         self.inside.sender.on_fenced = observer.coordinator_fenced

@@ -161,7 +161,7 @@ class BusyServer:
     async def damage(self) -> None:
         """The disk lost a batch, which a reader meets, and a row of a shard, which a load does."""
         parts = self.server.parts
-        ordinal = parts.core.directory.resolve("t", b"", 0).ordinal
+        ordinal = parts.core.catalog.resolve("t", b"", 0).ordinal
         self.server.store.damage(Family.LOG, log_key(ordinal, 0), Damage.VALUE)
         await self.fetch(common_pb2.ISOLATION_LEVEL_READ_COMMITTED)
         shard = ShardKey(Coordinator.TRANSACTIONS, 0)
@@ -309,7 +309,7 @@ class BusyServer:
 
     def _marker_that_contradicts_the_next(self, identity: Identity) -> None:
         parts = self.server.parts
-        ordinal = parts.core.directory.resolve("t", b"", 0).ordinal
+        ordinal = parts.core.catalog.resolve("t", b"", 0).ordinal
         counters: CountersShard = self.server.parts.core.runtime.shard(COUNTERS)
         marker = Marker(
             producer_id=identity[0],
@@ -319,11 +319,11 @@ class BusyServer:
             outcome=Outcome.COMMIT,
             csn=counters.durable_csn() + 1,
         )
-        self.server.parts.core.runtime.write(PartitionMarkers(parts.core.directory).partition_marker(ordinal, marker))
+        self.server.parts.core.runtime.write(PartitionMarkers(parts.core.catalog).partition_marker(ordinal, marker))
 
     async def _append_behind_the_coordinators_back(self) -> None:
         parts = self.server.parts
-        placed = parts.core.directory.place("t", b"", 0)
+        placed = parts.core.catalog.place("t", b"", 0)
         header = BatchHeader(
             base_offset=0,
             record_count=1,

@@ -50,7 +50,7 @@ class ObservedWorld(World):
             self.log,
             GroupObserver(GroupNumbers()),
             clock=self.clock,
-            catalog=self.inside.directory,
+            catalog=self.inside.catalog,
         )
         self.inside.log.fetcher.on_read = self.log.read
         self.inside.log.fetcher.damage.on_found = observer.damage_found
@@ -87,7 +87,7 @@ class ObservedWorld(World):
     def damage_batch(self, partition: str, last_offset: int, damage: Damage) -> None:
         """The disk no longer has the batch that ends there."""
         assert isinstance(self.shelf, MemoryShelf)
-        ordinal = self.inside.directory.resolve(*partition_name(partition)).ordinal
+        ordinal = self.inside.catalog.resolve(*partition_name(partition)).ordinal
         self.shelf.store.damage(Family.LOG, log_key(ordinal, last_offset), damage)
 
     # What is published
@@ -96,7 +96,7 @@ class ObservedWorld(World):
         return {**self.transactions.snapshot(self.clock.wall_ms()), **self.log.snapshot()}
 
     def survey(self, partitions_max: int = 1_000) -> Survey:
-        return survey(self.inside.runtime, self.inside.directory, partitions_max)
+        return survey(self.inside.runtime, self.inside.catalog, partitions_max)
 
     def value(self, name: str, *labels: str) -> float:
         value = self.sample(name, *labels)

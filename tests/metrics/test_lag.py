@@ -24,9 +24,7 @@ class WatchedWorld(World):
     """A world in which the lag of chosen groups is measured."""
 
     def watch(self, *groups: str, topics_max: int = 100) -> None:
-        self.lags = GroupLags(
-            self.inside.runtime, self.shelf.store, self.inside.directory, LagConfig(groups, topics_max)
-        )
+        self.lags = GroupLags(self.inside.runtime, self.shelf.store, self.inside.catalog, LagConfig(groups, topics_max))
         self.lags.start()
 
     def round(self) -> None:
@@ -46,7 +44,7 @@ class WatchedWorld(World):
         return seconds[group, topic, "read_committed"], seconds[group, topic, "read_uncommitted"]
 
     def damage(self, partition: int, last_offset: int, damage: Damage) -> None:
-        placed = self.inside.directory.shard.find(TOPIC, b"", partition)
+        placed = self.inside.catalog.find(TOPIC, b"", partition)
         assert placed is not None
         assert isinstance(self.shelf.store, MemoryStore)
         self.shelf.store.damage(Family.LOG, codec.log_key(placed.ref.ordinal, last_offset), damage)

@@ -38,8 +38,8 @@ async def marker_of_a_later_coordinator(server: InProcessServer, identity: Ident
         outcome=Outcome.COMMIT,
         csn=1,
     )
-    ordinal = parts.core.directory.resolve("t", b"", partition).ordinal
-    await server.parts.core.runtime.write(PartitionMarkers(parts.core.directory).partition_marker(ordinal, marker))
+    ordinal = parts.core.catalog.resolve("t", b"", partition).ordinal
+    await server.parts.core.runtime.write(PartitionMarkers(parts.core.catalog).partition_marker(ordinal, marker))
 
 
 async def state_of(busy: BusyServer, name: str) -> str | int:

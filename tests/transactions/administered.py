@@ -90,11 +90,11 @@ class Administered(World):
         return self.inside.reader.describe([transactional_id], ADMIN, history_limit=limit).map(history_of)
 
     def ordinal(self, partition: str) -> int:
-        return self.inside.directory.resolve(*partition_name(partition)).ordinal
+        return self.inside.catalog.resolve(*partition_name(partition)).ordinal
 
     def leave_hanging(self, partition: str, identity: Identity) -> None:
         """What a defect would do: a record of a transaction that no coordinator admitted."""
-        placed = self.inside.directory.place(*partition_name(partition))
+        placed = self.inside.catalog.place(*partition_name(partition))
         now_ms = self.clock.wall_ms()
         header = BatchHeader(
             base_offset=0,

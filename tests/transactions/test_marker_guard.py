@@ -22,9 +22,7 @@ def test_the_coordinator_epoch_of_the_owner_is_the_highest_that_is_taken(ahead: 
     inside = room.inside
     shard = inside.runtime.shard(inside.transactions.shard_key("orders"))
     marker = rules.marker_of(room.described(), shard.coordinator_epoch + ahead)
-    foreign = ForeignMarkers(
-        inside.runtime, inside.directory, guard=ProducerOwners(inside.runtime), authorizer=ALLOW_ALL
-    )
+    foreign = ForeignMarkers(inside.runtime, inside.catalog, guard=ProducerOwners(inside.runtime), authorizer=ALLOW_ALL)
     command = WriteTxnMarkers([DecidedMarker(marker, (partition_name("t-0"),))])
     ((_producer_id, (result,)),) = room.told(foreign.write(command, NOW))
     assert (0 if result.error is None else result.error.code) == code

@@ -171,7 +171,7 @@ def test_that_a_topic_is_gone_is_told_once_it_is_durable(world: World, question:
     assert not answer.is_settled
     world.crash()
     assert not answer.is_settled, "nobody was told"
-    assert world.inside.directory.resolve(*GONE).topic == "gone", "because it is still there"
+    assert world.inside.catalog.resolve(*GONE).topic == "gone", "because it is still there"
     world.delete_topic("gone")
     answer = asked(world, question)
     world.settle()

@@ -162,7 +162,7 @@ class Room(World):
             self.shelf.store,
             router,
             sender=inside.sender,
-            catalog=inside.directory,
+            catalog=inside.catalog,
             authorizer=ports.authorizer,
         )
         config = TransactionConfig(limits=options.limits())
@@ -174,12 +174,12 @@ class Room(World):
         authorizer = authorizer if authorizer is not None else ALLOW_ALL
         verifier = CoordinatorVerifier(inside.runtime, inside.transactions.shard_key)
         markers = ForeignMarkers(
-            inside.runtime, inside.directory, guard=ProducerOwners(inside.runtime), authorizer=authorizer
+            inside.runtime, inside.catalog, guard=ProducerOwners(inside.runtime), authorizer=authorizer
         )
         log = LogService(
             inside.runtime,
             self.shelf.store,
-            inside.directory,
+            inside.catalog,
             verifier=verifier,
             authorizer=authorizer,
             checks=checks_here(self.options.limits()),
@@ -238,7 +238,7 @@ class Room(World):
 
     def _participant(self, name: str) -> int | str:
         kind, _, group = name.partition(":")
-        return group if kind == "group" else self.inside.directory.resolve(*partition_name(name)).ordinal
+        return group if kind == "group" else self.inside.catalog.resolve(*partition_name(name)).ordinal
 
     @property
     def version(self) -> int:

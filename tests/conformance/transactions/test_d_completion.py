@@ -408,7 +408,7 @@ class AdmitsAll:
 
 def auditor(room: Room) -> HangingTransactions:
     runtime = room.inside.runtime
-    opened = PartitionTransactions(runtime, room.inside.directory)
+    opened = PartitionTransactions(runtime, room.inside.catalog)
     found = HangingTransactions(runtime, ProducerOwners(runtime), opened, room.inside.markers)
     found.audit()
     return found
@@ -423,7 +423,7 @@ def test_a_transaction_that_nobody_will_end_is_counted() -> None:
     room.inside.log = LogService(
         room.inside.runtime,
         room.shelf.store,
-        room.inside.directory,
+        room.inside.catalog,
         verifier=AdmitsAll(),
         authorizer=ALLOW_ALL,
         checks=checks_here(room.options.limits()),
@@ -433,7 +433,7 @@ def test_a_transaction_that_nobody_will_end_is_counted() -> None:
     room.crash()
     found = auditor(room)
     assert found.count == 1
-    ordinal = room.inside.directory.resolve("t", b"", 0).ordinal
+    ordinal = room.inside.catalog.resolve("t", b"", 0).ordinal
     assert len(room.told(found.abort(ordinal, None, NOW, dry_run=False))) == 1
     assert auditor(room).count == 0
 

@@ -27,7 +27,7 @@ class PlannedAssignor:
         assert self.room is not None
         numbers: dict[bytes, list[int]] = {}
         for topic, number in sorted(self._shares.get(member_id, ())):
-            shape = self.room.inside.directory.shape(topic)
+            shape = self.room.inside.catalog.shape(topic)
             assert shape is not None
             numbers.setdefault(shape.topic_id, []).append(number)
         return {topic_id: tuple(found) for topic_id, found in numbers.items()}

@@ -21,7 +21,6 @@ from coordinator_client.async_producer import AsyncPreparedTransaction as AsyncP
 from coordinator_client.async_producer import AsyncProducer as AsyncProducer
 from coordinator_client.async_producer import AsyncTransaction as AsyncTransaction
 from coordinator_client.batch_reader import BatchReader as BatchReader
-from coordinator_client.batch_reader import FetchedBatch as FetchedBatch
 from coordinator_client.batch_reader import FetchOptions as FetchOptions
 from coordinator_client.batch_reader import PartitionRange as PartitionRange
 from coordinator_client.connection import Connection as Connection
@@ -48,6 +47,7 @@ from coordinator_client.errors import Rejected as Rejected
 from coordinator_client.errors import Retriable as Retriable
 from coordinator_client.errors import TransactionError as TransactionError
 from coordinator_client.errors import Unreachable as Unreachable
+from coordinator_client.fetched_batch import FetchedBatch as FetchedBatch
 from coordinator_client.group_state import GroupDescription as GroupDescription
 from coordinator_client.group_state import GroupLag as GroupLag
 from coordinator_client.group_state import GroupListing as GroupListing

@@ -10,7 +10,7 @@ from typing import Self
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client.connection import Connection, connection_to
-from coordinator_client.errors import Rejected, refused_here, rejected
+from coordinator_client.errors import Rejected, check_here, rejected
 from coordinator_client.first_contact import GIVE_UP_MS
 from coordinator_client.group_admin import GroupCalls
 from coordinator_client.methods import (
@@ -22,7 +22,7 @@ from coordinator_client.methods import (
 )
 from coordinator_client.retrying_call import Deadlines
 from coordinator_client.times import duration_ms
-from coordinator_protocol.errors import ErrorCode, Method, Refused
+from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.names import check_topic_name, check_transactional_id
 
 DEADLINE_MS = 30_000
@@ -158,7 +158,7 @@ class Admin(GroupCalls):
         return self._is_new_topic(wanted, is_existing_ok=is_existing_ok, validate_only=True)
 
     def _is_new_topic(self, wanted: log.NewTopic, *, is_existing_ok: bool, validate_only: bool) -> bool:
-        _check_topic(wanted.name, Method.CREATE_TOPICS)
+        check_here(check_topic_name, wanted.name, Method.CREATE_TOPICS)
         request = log.CreateTopicsRequest(
             header=self._connection.header(self._connection.random_source.request_id()),
             topics=[wanted],
@@ -187,7 +187,7 @@ class Admin(GroupCalls):
 
         Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION) where it does not exist.
         """
-        _check_topic(name, Method.DELETE_TOPICS)
+        check_here(check_topic_name, name, Method.DELETE_TOPICS)
         request = log.DeleteTopicsRequest(
             header=self._connection.header(self._connection.random_source.request_id()),
             topics=[log.TopicName(name=name)],
@@ -206,7 +206,7 @@ class Admin(GroupCalls):
     def describe_topics(self, names: Sequence[str] = ()) -> list[TopicDescription]:
         """Return these topics in this order, or all topics by name. Raises: Rejected where one does not exist."""
         for name in names:
-            _check_topic(name, Method.DESCRIBE_TOPICS)
+            check_here(check_topic_name, name, Method.DESCRIBE_TOPICS)
         request = log.DescribeTopicsRequest(
             header=self._connection.header(), topics=[log.TopicName(name=name) for name in names]
         )
@@ -277,10 +277,7 @@ class Admin(GroupCalls):
 
     def describe_transaction(self, transactional_id: str) -> TransactionDescription:
         """Return what the coordinator knows of this id. Raises: Rejected (TRANSACTIONAL_ID_NOT_FOUND)."""
-        try:
-            check_transactional_id(transactional_id)
-        except Refused as why:
-            raise refused_here(why, Method.DESCRIBE_TRANSACTIONS) from None
+        check_here(check_transactional_id, transactional_id, Method.DESCRIBE_TRANSACTIONS)
         request = txn.DescribeTransactionsRequest(
             header=self._connection.header(), transactional_ids=[transactional_id]
         )
@@ -299,10 +296,3 @@ class Admin(GroupCalls):
             groups=tuple(found.groups),
             csn=found.csn,
         )
-
-
-def _check_topic(name: str, method: Method) -> None:
-    try:
-        check_topic_name(name)
-    except Refused as why:
-        raise refused_here(why, method) from None

@@ -9,58 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeVar
-
-from msgspec import Struct
+from typing import TypeVar
 
 from coordinator_api.v1 import log_pb2 as log
-from coordinator_api.v1.common_pb2 import (
-    ISOLATION_LEVEL_READ_COMMITTED,
-    ISOLATION_LEVEL_READ_UNCOMMITTED,
-    IsolationLevel,
-)
 from coordinator_client.connection import REQUEST_TIMEOUT_MS, Connection
 from coordinator_client.corrupt import RAISE, SKIP, Skipped, check_on_corrupt_batch
-from coordinator_client.encodings import checked_header, decode_rows, marker_of, unpack
 from coordinator_client.errors import (
     NOTHING_CHANGED,
     CorruptBatch,
-    Rejected,
     TransactionError,
     class_of,
-    corrupt,
     failure,
     misconfigured,
     wrong_argument,
 )
 from coordinator_client.fetch_ahead import FetchAhead
-from coordinator_client.fetch_reply import FetchReply, PartitionReply, Payload, WireBatch
-from coordinator_client.methods import DESCRIBE_TOPICS, FETCH, LIST_OFFSETS
+from coordinator_client.fetch_reply import FetchReply, PartitionReply
+from coordinator_client.fetched_batch import FetchedBatch, checked_batch, corrupt_at, place_of
+from coordinator_client.isolation import isolation_level
+from coordinator_client.methods import FETCH
 from coordinator_client.retrying_call import PAUSE_MS_MAX, Deadlines
-from coordinator_client.rows import Row
-from coordinator_client.state import TopicPartitionCount
 from coordinator_client.times import check_durations
-from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 from coordinator_protocol.limits import MEBI
-from coordinator_protocol.marker import Marker
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 DecodedT = TypeVar("DecodedT")
-
-EARLIEST_MS: Final = -2
-LATEST_MS: Final = -1
-"""Two values that ListOffsets takes in place of a time."""
-
-_ISOLATION_LEVELS: Final = MappingProxyType(
-    {
-        "read_committed": ISOLATION_LEVEL_READ_COMMITTED,
-        "read_uncommitted": ISOLATION_LEVEL_READ_UNCOMMITTED,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,68 +79,6 @@ class FetchOptions:
         check_durations(self, wrong_argument)
         if self.max_bytes < 1:
             raise wrong_argument("max_bytes", self.max_bytes, "must be positive")
-
-
-class FetchedBatch(Struct, frozen=True, kw_only=True):
-    """A verified batch, and the part of it that lies in the requested range."""
-
-    topic: str
-    partition: int
-    header: BatchHeader
-    content: Payload
-    """The unpacked payload. Where it was not compressed it is a view, which keeps the whole answer that it came in in
-    memory."""
-    marker: Marker | None
-    first_offset: int
-    """Offset of the first record in the range. Batches come whole, so it may be above the first offset of the batch."""
-    end_offset: int
-    """Offset behind the last record in the range."""
-
-    @property
-    def payload(self) -> bytes:
-        """A copy of the unpacked payload."""
-        return bytes(self.content)
-
-    @property
-    def record_count(self) -> int:
-        """Number of records of the batch that lie in the range."""
-        return self.end_offset - self.first_offset
-
-    @property
-    def where(self) -> str:
-        """Where the batch lies, for messages."""
-        return _place(self.topic, self.partition, self.header.base_offset)
-
-    def rows(self) -> list[Row]:
-        """Return the records in the range; none for a marker. Raises: CorruptBatch."""
-        if self.marker is not None:
-            return []
-        try:
-            rows = decode_rows(self.content, self.header.encoding, self.header.record_count, self.where)
-        except Rejected as why:
-            raise self._corrupt(why) from why
-        return rows[self.first_offset - self.header.base_offset : self.end_offset - self.header.base_offset]
-
-    def as_arrow(self) -> pa.RecordBatch:
-        """Return the records in the range as one Arrow batch of the fixed schema (`arrow_encoding.SCHEMA`).
-
-        An Arrow payload is viewed, not copied. Raises: CorruptBatch, ImportError without pyarrow.
-        """
-        from coordinator_client.arrow_encoding import decode_arrow, rows_to_arrow
-
-        if self.marker is not None or self.header.encoding is not Encoding.ARROW_V1:
-            return rows_to_arrow(self.rows())
-        try:
-            batch = decode_arrow(self.content, self.where)
-        except Rejected as why:
-            raise self._corrupt(why) from why
-        if batch.num_rows != self.header.record_count:
-            counted = f"it says that it holds {self.header.record_count} records and holds {batch.num_rows}"
-            raise self._corrupt(corrupt(f"{self.where}: {counted}"))
-        return batch.slice(self.first_offset - self.header.base_offset, self.record_count)
-
-    def _corrupt(self, why: TransactionError) -> CorruptBatch:
-        return _corrupt_at(self.topic, self.partition, self.header.base_offset, self.header.last_offset + 1, why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,10 +248,10 @@ class BatchReader:
         if what is ErrorClass.NONE:
             return None
         topic, partition, end = cursor.range.topic, cursor.range.partition, cursor.range.end_offset
-        place = _place(topic, partition, cursor.next_offset)
+        place = place_of(topic, partition, cursor.next_offset)
         error = failure(fields.error_code, what, f"{Method.FETCH} {place}: {fields.error_message}")
         if error.code == ErrorCode.CORRUPT_MESSAGE and fields.next_offset > cursor.next_offset:
-            corrupted = _corrupt_at(topic, partition, cursor.next_offset, fields.next_offset, error)
+            corrupted = corrupt_at(topic, partition, cursor.next_offset, fields.next_offset, error)
             self._raise_or_skip(corrupted, cursor.next_offset, end)
             self._advance(cursor, corrupted.next_offset)
             return None
@@ -388,91 +299,11 @@ def _in_turn(cursors: Sequence[_Cursor]) -> list[_Cursor]:
     return [*cursors[1:], *cursors[:1]]
 
 
-def checked_batch(
-    topic: str, partition: int, batch: WireBatch, *, start_offset: int, end_offset: int | None
-) -> FetchedBatch | None:
-    """Return the part of a batch that lies in the range, unpacked; None where no record does.
-
-    Raises: CorruptBatch.
-    """
-    fields, payload = batch.fields, batch.payload
-    where = _place(topic, partition, fields.base_offset)
-    try:
-        header = checked_header(fields, payload, where)
-        content = payload if header.is_control else unpack(payload, header.compression, where)
-    except Rejected as why:
-        # The number of records is all that is left to go by.
-        behind = fields.base_offset + max(1, fields.record_count)
-        raise _corrupt_at(topic, partition, max(fields.base_offset, start_offset), behind, why) from why
-    first = max(header.base_offset, start_offset)
-    after = header.last_offset + 1 if end_offset is None else min(header.last_offset + 1, end_offset)
-    if first >= after:
-        return None
-    return FetchedBatch(
-        topic=topic,
-        partition=partition,
-        header=header,
-        content=content,
-        marker=marker_of(fields),
-        first_offset=first,
-        end_offset=after,
-    )
-
-
-def _corrupt_at(topic: str, partition: int, offset: int, next_offset: int, why: TransactionError) -> CorruptBatch:
-    return CorruptBatch(
-        why.code, why.reason, topic=topic, partition=partition, offset=offset, next_offset=max(next_offset, offset + 1)
-    )
-
-
-def topic_of(connection: Connection, topic: str, *, deadlines: Deadlines) -> TopicPartitionCount:
-    """Return the topic's UUID and number of partitions.
-
-    Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION) where it does not exist; Retriable at the deadline.
-    """
-    request = log.DescribeTopicsRequest(header=connection.header(), topics=[log.TopicName(name=topic)])
-    reply = connection.ask(DESCRIBE_TOPICS, request, deadlines=deadlines, items=lambda reply: reply.topics)
-    (found,) = reply.topics
-    return TopicPartitionCount(name=topic, topic_id=found.topic_id, partition_count=len(found.partitions))
-
-
-def list_offsets(
-    connection: Connection,
-    topic: TopicPartitionCount,
-    times_ms: dict[int, int],
-    *,
-    isolation: str,
-    deadlines: Deadlines,
-) -> dict[int, int]:
-    """Return the offset of each partition at a time, or at `EARLIEST_MS` or `LATEST_MS`; all taken at the same moment.
-
-    -1 where no record is that new. Raises: the TransactionError of the first partition that has one; Retriable at
-    the deadline.
-    """
-    request = log.ListOffsetsRequest(header=connection.header(), isolation_level=isolation_level(isolation))
-    for partition, time_ms in times_ms.items():
-        request.partitions.add(topic=topic.name, topic_id=topic.topic_id, partition=partition, timestamp_ms=time_ms)
-    reply = connection.ask(LIST_OFFSETS, request, deadlines=deadlines, items=lambda reply: reply.results)
-    return {partition: result.offset for partition, result in zip(times_ms, reply.results, strict=True)}
-
-
-def isolation_level(isolation: str) -> IsolationLevel.ValueType:
-    """Return the wire's number for a name. Raises: Rejected (INVALID_REQUEST)."""
-    found = _ISOLATION_LEVELS.get(isolation)
-    if found is None:
-        raise wrong_argument("isolation", isolation, f"must be one of {', '.join(_ISOLATION_LEVELS)}")
-    return found
-
-
 def _out_of_reach(cursor: _Cursor, patience_ms: int) -> TransactionError:
-    place = _place(cursor.range.topic, cursor.range.partition, cursor.next_offset)
+    place = place_of(cursor.range.topic, cursor.range.partition, cursor.next_offset)
     return failure(
         ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorClass.RETRY,
         f"{Method.FETCH} {place}: nothing to read came within {patience_ms} ms; the range ends at "
         f"{cursor.range.end_offset}, which an open transaction may still hold back",
     )
-
-
-def _place(topic: str, partition: int, offset: int) -> str:
-    return f"{topic}-{partition} at offset {offset}"

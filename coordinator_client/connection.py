@@ -16,7 +16,7 @@ from typing import Final, Self, TypedDict, Unpack
 from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.channels import open_best_channel, open_grpc_channel
 from coordinator_client.clock import Clock, SystemClock
-from coordinator_client.errors import Loss, TransactionError, Verdict, misconfigured, refused_here, rejected
+from coordinator_client.errors import Loss, TransactionError, Verdict, check_here, misconfigured, rejected
 from coordinator_client.first_contact import GIVE_UP_MS, ContactFirst, FirstContact, Look
 from coordinator_client.grpc_library import note_use
 from coordinator_client.log import Answers
@@ -30,7 +30,7 @@ from coordinator_client.session_transport import SessionTransport
 from coordinator_client.times import duration_ms
 from coordinator_client.transport import GRPC_SESSION, SESSION, TARGET_SCHEMES, UNARY, Transport, check_transport
 from coordinator_client.unary_transport import UnaryTransport
-from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.names import check_client_id
 
 REQUEST_TIMEOUT_MS: Final = 30_000
@@ -80,10 +80,7 @@ class Connection:
         """
         _check_endpoint(endpoint)
         check_transport(transport)
-        try:
-            check_client_id(client_id)
-        except Refused as why:
-            raise refused_here(why) from None
+        check_here(check_client_id, client_id)
         self.endpoint = endpoint
         self.client_id = client_id
         self.clock = surroundings.get("clock") or SystemClock()

@@ -9,12 +9,12 @@ Source: design 6; spec ecosystem 1; KIP-588, KIP-691, KIP-1050.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-from coordinator_protocol.errors import CoordinatorError, ErrorClass, ErrorCode, Method, error_class
+from coordinator_protocol.errors import ErrorClass, ErrorCode, Method, Refused, error_class
 
 
 class TransactionError(Exception):
@@ -270,10 +270,16 @@ def unreachable(loss: Loss) -> Unreachable:
     return Unreachable(ErrorCode.NETWORK_EXCEPTION, ErrorClass.RETRY, loss.detail)
 
 
-def refused_here(why: CoordinatorError, method: Method = Method.PRODUCE) -> TransactionError:
-    """Return the exception for a call that was refused before anything was sent."""
-    what = error_class(method, why.code)
-    return failure(why.code, what if what is ErrorClass.MISCONFIGURED else ErrorClass.REJECTED, why.message)
+def check_here(check: Callable[[str], None], name: str, method: Method = Method.PRODUCE) -> None:
+    """Check a name before anything is sent. Raises: the refusal of `check`, as the exception that `method` stands
+    for."""
+    try:
+        check(name)
+    except Refused as why:
+        what = error_class(method, why.code)
+        if what is not ErrorClass.MISCONFIGURED:
+            what = ErrorClass.REJECTED
+        raise failure(why.code, what, why.message) from None
 
 
 def rejected(code: ErrorCode, reason: str) -> Rejected:

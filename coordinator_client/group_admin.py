@@ -16,7 +16,6 @@ from typing import Final
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1.common_pb2 import RequestHeader
-from coordinator_client.batch_reader import isolation_level
 from coordinator_client.connection import Connection
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 from coordinator_client.errors import (
@@ -24,7 +23,7 @@ from coordinator_client.errors import (
     Rejected,
     TransactionError,
     Verdict,
-    refused_here,
+    check_here,
     rejected,
 )
 from coordinator_client.group_messages import described_classic, described_consumer, group_offset, topic_partitions
@@ -37,6 +36,7 @@ from coordinator_client.group_state import (
     PlannedOffset,
     RecordCount,
 )
+from coordinator_client.isolation import isolation_level
 from coordinator_client.methods import (
     ALTER_GROUP_CONFIGS,
     CONSUMER_GROUP_DESCRIBE,
@@ -54,7 +54,7 @@ from coordinator_client.methods import (
 from coordinator_client.offset_reset import OffsetReset, ResetTo, planned
 from coordinator_client.retrying_call import Deadlines
 from coordinator_client.transaction_offsets import fill_topics
-from coordinator_protocol.errors import ErrorCode, Method, Refused
+from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.names import check_group_id
 
 _COUNTED_AT_ONCE_MAX: Final = 400
@@ -87,7 +87,7 @@ class GroupCalls:
 
     def describe_group(self, group_id: str) -> GroupDescription:
         """Return a group of either type. Raises: Rejected (GROUP_ID_NOT_FOUND)."""
-        _check_group(group_id, Method.CONSUMER_GROUP_DESCRIBE)
+        check_here(check_group_id, group_id, Method.CONSUMER_GROUP_DESCRIBE)
         request = group.ConsumerGroupDescribeRequest(header=self._connection.header(), group_ids=[group_id])
         try:
             reply = self._connection.ask(
@@ -108,7 +108,7 @@ class GroupCalls:
 
     def delete_group(self, group_id: str) -> None:
         """Delete a group with all its offsets. Raises: Rejected (NON_EMPTY_GROUP; GROUP_ID_NOT_FOUND)."""
-        _check_group(group_id, Method.DELETE_GROUPS)
+        check_here(check_group_id, group_id, Method.DELETE_GROUPS)
         request = group.DeleteGroupsRequest(header=self._mutation(), group_ids=[group_id])
         try:
             self._connection.ask(DELETE_GROUPS, request, deadlines=self._deadlines, items=lambda reply: reply.groups)
@@ -122,7 +122,7 @@ class GroupCalls:
     def group_offsets(self, group_id: str) -> list[GroupOffset]:
         """Return by partition what a group has committed, and what waits for transactions. Empty for a group that does
         not exist."""
-        _check_group(group_id, Method.OFFSET_FETCH)
+        check_here(check_group_id, group_id, Method.OFFSET_FETCH)
         offsets = {found.partition: found for found in self._fetch_offsets(group_id, require_stable=False)}
         for found in self._fetch_offsets(group_id, require_stable=True):
             if found.pending:
@@ -245,7 +245,7 @@ class GroupCalls:
 
         Raises: Rejected (NON_EMPTY_GROUP; UNKNOWN_TOPIC_OR_PARTITION). Partitions that were not refused are changed.
         """
-        _check_group(group_id, Method.OFFSET_COMMIT)
+        check_here(check_group_id, group_id, Method.OFFSET_COMMIT)
         request = group.OffsetCommitRequest(header=self._mutation(), group_id=group_id)
         wanted = {
             TopicPartition(*name): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
@@ -268,7 +268,7 @@ class GroupCalls:
         Raises: Rejected (GROUP_SUBSCRIBED_TO_TOPIC, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND). Partitions that were not
         refused are deleted.
         """
-        _check_group(group_id, Method.OFFSET_DELETE)
+        check_here(check_group_id, group_id, Method.OFFSET_DELETE)
         request = group.OffsetDeleteRequest(
             header=self._mutation(), group_id=group_id, topics=topic_partitions(partitions)
         )
@@ -278,7 +278,7 @@ class GroupCalls:
 
     def group_configs(self, group_id: str) -> dict[str, int]:
         """Return the settings of a group that differ from the server's, by name."""
-        _check_group(group_id, Method.DESCRIBE_GROUP_CONFIGS)
+        check_here(check_group_id, group_id, Method.DESCRIBE_GROUP_CONFIGS)
         request = group.DescribeGroupConfigsRequest(header=self._connection.header(), group_id=group_id)
         reply = self._connection.ask(DESCRIBE_GROUP_CONFIGS, request, deadlines=self._deadlines)
         return {config.name: config.value for config in reply.configs}
@@ -291,7 +291,7 @@ class GroupCalls:
 
         Raises: Misconfigured (INVALID_CONFIG); then nothing was changed.
         """
-        _check_group(group_id, Method.ALTER_GROUP_CONFIGS)
+        check_here(check_group_id, group_id, Method.ALTER_GROUP_CONFIGS)
         request = group.AlterGroupConfigsRequest(
             header=self._mutation(),
             group_id=group_id,
@@ -325,10 +325,3 @@ def _in_use(group_id: str) -> Rejected:
         ErrorCode.NON_EMPTY_GROUP,
         f"group {group_id!r} has members, who would not hear of it and commit their own offsets: stop them first",
     )
-
-
-def _check_group(group_id: str, method: Method) -> None:
-    try:
-        check_group_id(group_id)
-    except Refused as why:
-        raise refused_here(why, method) from None

@@ -7,7 +7,7 @@ from typing import TypedDict
 
 from coordinator_client.batching import BatchFormat
 from coordinator_client.encodings import ENCODING_NAMES
-from coordinator_client.errors import TransactionError, misconfigured, refused_here, wrong_setting
+from coordinator_client.errors import TransactionError, check_here, misconfigured, wrong_setting
 from coordinator_client.first_contact import GIVE_UP_MS
 from coordinator_client.retrying_call import Deadlines
 from coordinator_client.sending import CorePlan
@@ -15,7 +15,7 @@ from coordinator_client.times import check_durations
 from coordinator_client.transport import MESSAGE_BYTES_MAX, SESSION, check_transport
 from coordinator_protocol.batch import Encoding
 from coordinator_protocol.compression import COMPRESSION_NAMES
-from coordinator_protocol.errors import ErrorCode, Method, Refused
+from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.limits import KIBI, MEBI
 from coordinator_protocol.names import check_transactional_id
 
@@ -104,10 +104,7 @@ class ProducerConfig:
 
     def __post_init__(self) -> None:
         if self.transactional_id is not None:
-            try:
-                check_transactional_id(self.transactional_id)
-            except Refused as why:
-                raise refused_here(why, Method.INIT_PRODUCER_ID) from None
+            check_here(check_transactional_id, self.transactional_id, Method.INIT_PRODUCER_ID)
         check_durations(self, _refused, may_be_zero=("wait_ms",))
         if self.encoding not in ENCODING_NAMES:
             raise wrong_setting("encoding", self.encoding, f"must be one of {', '.join(ENCODING_NAMES)}")

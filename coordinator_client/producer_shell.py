@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, Generic, TypeVar, Unpack
 
 from coordinator_client.connection import Connection, client_id_for, connection_to
-from coordinator_client.errors import Loss, refused_here, rejected
+from coordinator_client.errors import Loss, check_here, rejected
 from coordinator_client.methods import Reply
 from coordinator_client.patience import CUT_OFF_CLOSE_MS, Patience, timed_out
 from coordinator_client.producer_config import ProducerConfig, ProducerOptions
@@ -16,7 +16,7 @@ from coordinator_client.rules import unconfirmed_abort
 from coordinator_client.state import Identity, ProducerStatus
 from coordinator_client.times import timestamp_ms as check_timestamp_ms
 from coordinator_client.transport import Call
-from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.names import check_topic_name
 
 ProducerT = TypeVar("ProducerT", bound="ProducerShell")
@@ -80,10 +80,7 @@ class ProducerShell:
 
     def _learn(self, topic: str) -> None:
         """Set the goal to learn the partitions of a topic. Raises: Rejected for what cannot be the name of a topic."""
-        try:
-            check_topic_name(topic)
-        except Refused as why:
-            raise refused_here(why) from None
+        check_here(check_topic_name, topic)
         self._core.learn(topic, self._clock.monotonic_ms())
 
     def _deliver(self, flight: int, attempt: int, answer: Reply | Loss) -> None:

@@ -6,25 +6,20 @@ from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias, TypedDict, Unpack
 
-from coordinator_client.batch_reader import (
-    EARLIEST_MS,
-    LATEST_MS,
-    BatchReader,
-    FetchedBatch,
-    FetchOptions,
-    PartitionRange,
-    list_offsets,
-    topic_of,
-)
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_client.batch_reader import BatchReader, FetchOptions, PartitionRange
 from coordinator_client.connection import Connection, connection_to
 from coordinator_client.corrupt import RAISE, Skipped, check_on_corrupt_batch
-from coordinator_client.errors import refused_here, rejected, wrong_argument
+from coordinator_client.errors import check_here, rejected, wrong_argument
+from coordinator_client.fetched_batch import FetchedBatch
 from coordinator_client.first_contact import GIVE_UP_MS
+from coordinator_client.isolation import EARLIEST_MS, LATEST_MS, isolation_level
+from coordinator_client.methods import DESCRIBE_TOPICS, LIST_OFFSETS
 from coordinator_client.retrying_call import Deadlines
 from coordinator_client.rows import Headers
 from coordinator_client.state import TopicPartitionCount
 from coordinator_client.times import check_durations
-from coordinator_protocol.errors import ErrorCode, Method, Refused
+from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.marker import Marker
 from coordinator_protocol.names import check_topic_name
 
@@ -150,10 +145,7 @@ def read(topic: str, endpoint: str | Connection, **options: Unpack[ReadOptions])
     """
     plan = ReadPlan(**options)
     fetching = plan.fetch_options
-    try:
-        check_topic_name(topic)
-    except Refused as why:
-        raise refused_here(why, Method.FETCH) from None
+    check_here(check_topic_name, topic, Method.FETCH)
     connection, is_own = connection_to(endpoint, wait_ms=plan.wait_ms)
     skipped = Skipped()
 
@@ -207,6 +199,37 @@ def plan_ranges(connection: Connection, topic: str, plan: ReadPlan) -> list[Part
         )
         for partition in partitions
     ]
+
+
+def topic_of(connection: Connection, topic: str, *, deadlines: Deadlines) -> TopicPartitionCount:
+    """Return the topic's UUID and number of partitions.
+
+    Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION) where it does not exist; Retriable at the deadline.
+    """
+    request = log.DescribeTopicsRequest(header=connection.header(), topics=[log.TopicName(name=topic)])
+    reply = connection.ask(DESCRIBE_TOPICS, request, deadlines=deadlines, items=lambda reply: reply.topics)
+    (found,) = reply.topics
+    return TopicPartitionCount(name=topic, topic_id=found.topic_id, partition_count=len(found.partitions))
+
+
+def list_offsets(
+    connection: Connection,
+    topic: TopicPartitionCount,
+    times_ms: dict[int, int],
+    *,
+    isolation: str,
+    deadlines: Deadlines,
+) -> dict[int, int]:
+    """Return the offset of each partition at a time, or at `EARLIEST_MS` or `LATEST_MS`; all taken at the same moment.
+
+    -1 where no record is that new. Raises: the TransactionError of the first partition that has one; Retriable at
+    the deadline.
+    """
+    request = log.ListOffsetsRequest(header=connection.header(), isolation_level=isolation_level(isolation))
+    for partition, time_ms in times_ms.items():
+        request.partitions.add(topic=topic.name, topic_id=topic.topic_id, partition=partition, timestamp_ms=time_ms)
+    reply = connection.ask(LIST_OFFSETS, request, deadlines=deadlines, items=lambda reply: reply.results)
+    return {partition: result.offset for partition, result in zip(times_ms, reply.results, strict=True)}
 
 
 def _records(batch: FetchedBatch) -> Iterator[ReadRecord]:

@@ -16,7 +16,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator_client.batch_reader import FetchedBatch
+from coordinator_client.fetched_batch import FetchedBatch
 from coordinator_protocol.batch import TimestampType
 
 JOINED_BYTES_MIN: Final = 512 * 1024

@@ -25,7 +25,8 @@ SKIP_ADVICE: Final = (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from coordinator_client.batch_reader import BatchReader, FetchedBatch
+    from coordinator_client.batch_reader import BatchReader
+    from coordinator_client.fetched_batch import FetchedBatch
 
 
 class RangeReader(DataSourceReader):

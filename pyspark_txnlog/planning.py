@@ -9,15 +9,9 @@ from collections.abc import Sequence
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.admin import Admin, TopicDescription
-from coordinator_client.batch_reader import (
-    EARLIEST_MS,
-    LATEST_MS,
-    BatchReader,
-    FetchOptions,
-    PartitionRange,
-    isolation_level,
-)
+from coordinator_client.batch_reader import BatchReader, FetchOptions, PartitionRange
 from coordinator_client.connection import Connection
+from coordinator_client.isolation import EARLIEST_MS, LATEST_MS, isolation_level
 from coordinator_client.methods import LIST_OFFSETS
 from coordinator_client.retrying_call import Deadlines
 from pyspark_txnlog.options import ReadOptions, Topics

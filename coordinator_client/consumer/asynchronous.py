@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Collection
 from types import TracebackType
 from typing import Never, Self, TypeVar, Unpack
 
-from coordinator_client.batch_reader import EARLIEST_MS, LATEST_MS
 from coordinator_client.connection import Connection
 from coordinator_client.consumer.config import ConsumerOptions
 from coordinator_client.consumer.engine import Engine
@@ -19,6 +18,7 @@ from coordinator_client.consumer.questions import Offsets, Partitions
 from coordinator_client.consumer.shell import POLL_TIMEOUT_MS, Begun, ConsumerShell
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 from coordinator_client.errors import Retriable, TransactionError
+from coordinator_client.isolation import EARLIEST_MS, LATEST_MS
 from coordinator_client.loops import AsyncioLoop
 from coordinator_client.patience import CUT_OFF_CLOSE_MS, timed_out
 from coordinator_client.reader import ReadRecord

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypedDict
 
-from coordinator_client.batch_reader import isolation_level
 from coordinator_client.corrupt import RAISE, check_on_corrupt_batch
-from coordinator_client.errors import refused_here, wrong_setting
+from coordinator_client.errors import check_here, wrong_setting
 from coordinator_client.first_contact import GIVE_UP_MS
+from coordinator_client.isolation import isolation_level
 from coordinator_client.times import check_durations
 from coordinator_client.transport import MESSAGE_BYTES_MAX
 from coordinator_protocol.assignors.classic import Assignor
-from coordinator_protocol.errors import Method, Refused
+from coordinator_protocol.errors import Method
 from coordinator_protocol.limits import MEBI
 from coordinator_protocol.names import check_group_id
 
@@ -175,10 +175,7 @@ class ConsumerConfig:
 
     def _check_group(self) -> None:
         if self.group_id is not None:
-            try:
-                check_group_id(self.group_id)
-            except Refused as why:
-                raise refused_here(why, Method.JOIN_GROUP) from None
+            check_here(check_group_id, self.group_id, Method.JOIN_GROUP)
         elif self.group_instance_id is not None:
             raise wrong_setting(
                 "group_instance_id", self.group_instance_id, "needs a group_id: it names a member of a group"

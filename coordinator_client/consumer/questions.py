@@ -8,15 +8,15 @@ from typing import TypeAlias
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
-from coordinator_client.batch_reader import isolation_level
 from coordinator_client.consumer.core import ConsumerCore
 from coordinator_client.consumer.future import Future
 from coordinator_client.consumer.positions import offset_fetch_request
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
-from coordinator_client.errors import Verdict, refused_here, rejected
+from coordinator_client.errors import Verdict, check_here, rejected
+from coordinator_client.isolation import isolation_level
 from coordinator_client.methods import LIST_OFFSETS, OFFSET_FETCH
 from coordinator_client.retrying_call import Deadlines, RetryingCall
-from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.names import check_topic_name
 
 Partitions: TypeAlias = Iterable[tuple[str, int]]
@@ -68,7 +68,7 @@ def checked_partitions(partitions: Partitions) -> list[TopicPartition]:
     """Return the partitions, each once, in order. Raises: Rejected where a topic name or a number is impossible."""
     found: dict[TopicPartition, None] = {}
     for topic, number in partitions:
-        check_topic(topic)
+        check_here(check_topic_name, topic)
         if number < 0:
             raise rejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has no partition {number}")
         found[TopicPartition(topic, number)] = None
@@ -87,11 +87,3 @@ def checked_offsets(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]
             )
         checked[name] = offset
     return checked
-
-
-def check_topic(topic: str) -> None:
-    """Check the name of a topic. Raises: Rejected."""
-    try:
-        check_topic_name(topic)
-    except Refused as why:
-        raise refused_here(why) from None

@@ -21,17 +21,17 @@ from coordinator_client.consumer.questions import (
     Partitions,
     ask_committed,
     ask_offsets,
-    check_topic,
     checked_offsets,
     checked_partitions,
 )
 from coordinator_client.consumer.state import GroupMetadata, OffsetAndMetadata, TopicPartition
 from coordinator_client.corrupt import SKIP, Skipped
-from coordinator_client.errors import failure, rejected
+from coordinator_client.errors import check_here, failure, rejected
 from coordinator_client.patience import Patience
 from coordinator_client.times import duration_ms, timestamp_ms
 from coordinator_client.transaction_offsets import TransactionOffsets
 from coordinator_protocol.errors import ErrorClass, ErrorCode
+from coordinator_protocol.names import check_topic_name
 
 T = TypeVar("T")
 
@@ -252,7 +252,7 @@ class ConsumerShell:
         if isinstance(topics, str):
             raise TypeError(f"topics must be a list of names, not one text: [{topics!r}]")
         for topic in topics:
-            check_topic(topic)
+            check_here(check_topic_name, topic)
         if not topics and pattern is None:
             raise rejected(ErrorCode.INVALID_REQUEST, "name topics or a pattern to subscribe to")
         self._give_back()

@@ -10,9 +10,10 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from coordinator_client.arrow_encoding import encode_arrow
-from coordinator_client.batch_reader import FetchedBatch, Hidden
+from coordinator_client.batch_reader import Hidden
 from coordinator_client.corrupt import Skipped
 from coordinator_client.encodings import encode_records
+from coordinator_client.fetched_batch import FetchedBatch
 from coordinator_client.rows import Row
 from coordinator_protocol.batch import BatchHeader, Encoding, TimestampType
 from pyspark_txnlog.arrow_rows import (

@@ -88,12 +88,14 @@ class GroupOffsets:
         return [] if pending is None else list(pending.items())
 
     def blocking(self, partition: PartitionKey) -> list[tuple[Producer, PendingOffset]]:
-        """What waits in a partition, by the producers that hold it."""
-        return [
+        """What waits in a partition, by the producers that hold it: the oldest first, as its stored position says. So
+        the order is the same after a restart, which reads the rows back by producer id."""
+        held = [
             (producer, found)
             for producer, pending in self._pending.items()
             if (found := pending.get(partition)) is not None
         ]
+        return sorted(held, key=lambda each: each[1].offset.position)
 
     def unstable(self) -> set[PartitionKey]:
         """The partitions in which something waits."""

@@ -1558,7 +1558,9 @@ class FetchedOffset(_message.Message):
     """When it was committed. 0 where nothing is."""
     @_builtins.property
     def pending(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingOffset]:
-        """With UNSTABLE_OFFSET_COMMIT: the transactions whose outcome is awaited."""
+        """With UNSTABLE_OFFSET_COMMIT: the transactions whose outcome is awaited, in the order in which they wrote what waits
+        here. A restart changes nothing in that.
+        """
 
     def __init__(
         self,

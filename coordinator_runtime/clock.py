@@ -18,7 +18,7 @@ class Clock(Protocol):
         ...
 
     def monotonic_us(self) -> int:
-        """The same in microseconds: for measuring how long things take."""
+        """Monotonic time in microseconds: for measuring how long things take."""
         ...
 
 

@@ -41,14 +41,14 @@ class StagedGroup(Struct, eq=False):
     afterwards: list[Callable[[], None]] = []
     """Called last, when everything else that waited for the group is done."""
     shards: set[ShardKey] = set()
-    """Whose state the group changes."""
+    """The shards whose state the group changes."""
     position: int = 0
-    """Where the journal ends that belongs to the group. This and what follows is set by `CommitGroups.seal`."""
+    """Position in the journal behind the group's last change. Set by `seal`, as the three fields below."""
     row_count: int = 0
     size_bytes: int = 0
     sealed_us: int = 0
     elapsed_us: int = 0
-    """From sealing until it was durable, so with the wait for the flushes before it."""
+    """Time from sealing until the group was durable, with the wait for the flushes before it."""
 
 
 class CommitGroups:
@@ -94,7 +94,7 @@ class CommitGroups:
         self._hand_over(CommitGroup(group.version, mutations, group.rows.deleted_ranges, group.size_bytes))
 
     def become_durable(self, version: int) -> Iterator[StagedGroup]:
-        """The sealed groups up to a version, which is on disk: each is readable by the time it is yielded."""
+        """Yield the sealed groups up to a version that is on disk, oldest first, the state of each readable by then."""
         while self.sealed and self.sealed[0].version <= version:
             group = self.sealed.popleft()
             self.durable_version = group.version

@@ -38,11 +38,12 @@ class LoopDriver:
         self._schedule_turn()
 
     def durable_from_thread(self, version: int) -> None:
-        """For the commit thread: a version became durable."""
+        """Tell the runtime that a version became durable. Called on the commit thread."""
         self._call_on_loop(self._guarded, self._on_durable, version)
 
     def failed_from_thread(self, failure: Exception) -> None:
-        """For the commit thread: the store failed, nothing further will be written."""
+        """Tell the runtime that the store failed, and that nothing further will be written. Called on the commit
+        thread."""
         self._call_on_loop(self._fail, failure)
 
     async def drain(self) -> None:

@@ -42,7 +42,7 @@ class FileGrowth(NamedTuple):
     number: int = 0
     """0: nothing is known."""
     length: int = 0
-    """In bytes."""
+    """How long the file had grown, in bytes."""
 
 
 class Marked(NamedTuple):

@@ -47,9 +47,9 @@ class Sweep(Generic[T]):
 
     expired: Sequence[T]
     delay_ms: int
-    """Until the next one."""
+    """How long to wait before the next operation."""
     progress: Progress
-    """Where that one goes on."""
+    """Where the next operation goes on."""
 
 
 def sweep(things: Iterable[tuple[int, T]], progress: Progress, *, now_ms: int, expiration_ms: int) -> Sweep[T]:

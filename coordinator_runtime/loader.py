@@ -59,7 +59,7 @@ class ShardLoaded:
     shard: Shard
     record_count: int
     elapsed_us: int
-    """From the request, that is, with the wait for the loads before it."""
+    """Time since the load was asked for, with the wait for the loads before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class ShardLoadFailed:
     key: ShardKey
     error: Exception
     reason: str
-    """The same in words."""
+    """The error in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class ShardLoader:
         return [self.standing(key) for key in sorted(self._runtime.table.states())]
 
     def standing(self, key: ShardKey) -> ShardStanding:
-        """The same of one shard, which exists."""
+        """Where one shard stands, which must exist."""
         table = self._runtime.table
         return ShardStanding(key, table.states()[key], self._epochs.get(key), table.failures.get(key))
 

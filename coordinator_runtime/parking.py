@@ -50,7 +50,7 @@ class ParkedCall(Struct, frozen=True, eq=False):
     """A call that waits."""
 
     key: Hashable
-    """Of its queue."""
+    """Key of its queue."""
     attempt: Callable[[], ShardKey | None]
     """Tries it once. None if it got through, that is, it was answered or staged; else the shard that still refuses."""
     reply: Pending[Any]

@@ -15,10 +15,10 @@ import re2
 from coordinator_protocol.errors import ErrorCode, Refused
 
 PATTERN_LENGTH_MAX: Final = 1_000
-"""In characters. Longer patterns are lists of names, and lists of names have a field of their own."""
+"""Characters of a pattern at most. Longer ones are lists of names, and lists of names have a field of their own."""
 
 _MEMORY_BYTES_MAX: Final = 1 << 20
-"""Of one compiled pattern with what it remembers of its matches; the engine keeps up to 128 of them."""
+"""Memory for one compiled pattern and what it remembers of its matches; the engine keeps up to 128 of them."""
 
 _SHOWN_MAX: Final = 80
 

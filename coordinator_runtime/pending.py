@@ -75,8 +75,8 @@ class Pending(Struct, Generic[T], eq=False):
                 self._on_cancel()
 
     def map(self, function: Callable[[T], U], recover: Callable[[Exception], U] | None = None) -> Pending[U]:
-        """The same reply with its value transformed; errors pass through, or `recover` turns them into a value, and
-        raises again what it cannot answer."""
+        """This reply with its value transformed. Errors pass through, or `recover` turns them into a value, and raises
+        again what it cannot answer."""
         following: Pending[U] = Pending(_on_cancel=self.cancel)
 
         def go_on(first: Pending[T]) -> None:
@@ -119,21 +119,7 @@ class Pending(Struct, Generic[T], eq=False):
 
     def recover(self, function: Callable[[Exception], T]) -> Pending[T]:
         """Turn an error into a value; the function raises again what it cannot answer."""
-        following: Pending[T] = Pending(_on_cancel=self.cancel)
-
-        def go_on(first: Pending[T]) -> None:
-            if first._error is None:
-                following._copy(first)
-                return
-            try:
-                value = function(first._error)
-            except Exception as error:  # noqa: BLE001  as in `map`
-                following.fail(error)
-            else:
-                following.succeed(value)
-
-        self.on_settled(go_on)
-        return following
+        return self.map(_unchanged, function)
 
     def __await__(self) -> Generator[Any, None, T]:
         if not self.is_settled:
@@ -151,6 +137,10 @@ class Pending(Struct, Generic[T], eq=False):
             self.fail(other._error)
         else:
             self.succeed(other.result())
+
+
+def _unchanged(value: T) -> T:
+    return value
 
 
 def settled(value: T) -> Pending[T]:

@@ -194,7 +194,7 @@ class PartitionWrite(Protocol):
         ...
 
     def append_and_end(self, marker: Marker) -> LeanJoin:
-        """Appends it and ends the transaction, with nothing in between. The same reply."""
+        """Appends it and ends the transaction, with nothing in between. The reply is that of `append`."""
         ...
 
 
@@ -210,7 +210,7 @@ class GroupWrite(Protocol):
         ...
 
     def keep_and_end(self, last_csn: int, marker: Marker) -> Operation:
-        """The same, and settles all that waits in the group for the transaction. No reply."""
+        """Keeps them, and settles all that waits in the group for the transaction. No reply."""
         ...
 
 
@@ -221,7 +221,7 @@ class OpenInPartition(Struct, frozen=True):
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
-    """Of the newest marker of the producer; -1 before its first."""
+    """Coordinator epoch of the producer's newest marker; -1 before its first."""
     first_offset: int
     started_ms: int
     """Wall time of its first append there."""
@@ -231,8 +231,8 @@ class OpenTransactions(Protocol):
     """What finds hanging transactions asks the log. The partition log implements it."""
 
     def all_open(self) -> Sequence[OpenInPartition]:
-        """Those of all partitions, live state: together with the live state of the transaction coordinator one view,
-        as long as nothing runs in between."""
+        """The open transactions of all partitions, from live state: one view together with the live state of the
+        transaction coordinator, as long as nothing runs in between."""
         ...
 
     def ask_open(self, ordinal: int, then: Callable[[Sequence[OpenInPartition]], Decision]) -> Operation:
@@ -295,7 +295,7 @@ class AnswerRoom(Protocol):
 
 
 class BoundlessRoom:
-    """For whoever has no network."""
+    """Room without a limit, for callers that come by no network."""
 
     def check(self, connection: Connection) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Which shards are served here, and what those are told who ask for another one.
+"""Which shards are served here, and what callers are told that ask for another one.
 
     unloaded ----> loading ----> active ----> unloading ----> unloaded
                    |     ^          |

@@ -119,12 +119,12 @@ class Store(Protocol):
         ...
 
     def scan_backwards(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The same keys in descending order: the newest rows of a history without its beginning."""
+        """Keys in [start, end) in descending order: the newest rows of a history without its beginning."""
         ...
 
     def scan_unverified(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The same rows as `scan`, out of blocks that fail their checksum too: keys and values may be anything. For
-        whoever can tell by checksums of his own which of them are whole."""
+        """The rows of `scan` and those of blocks that fail their checksum: keys and values may be anything. For callers
+        that can tell by checksums of their own which rows are whole."""
         ...
 
     def last(self, family: Family, prefix: bytes) -> tuple[bytes, bytes] | None:

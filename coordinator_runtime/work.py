@@ -84,7 +84,7 @@ class Work(Struct, eq=False):
 
     @property
     def shards(self) -> set[ShardKey]:
-        """Whose state was looked at or changed."""
+        """The shards whose state was looked at or changed."""
         return {*self.asked, *[record.shard for record in self.records]}
 
     def must_wait(self, refusal: Refused) -> bool:

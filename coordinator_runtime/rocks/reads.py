@@ -52,8 +52,8 @@ class RocksReads:
         return self._scan(family, start, end, ReadOptions())
 
     def scan_unverified(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The same without RocksDB's checksums. What is read stays out of the cache, where a verified read would find
-        it."""
+        """Rows in [start, end), ascending, whether RocksDB's checksums hold or not. What is read does not go into the
+        cache, where a verified read would find it."""
         options = ReadOptions()
         options.set_verify_checksums(False)
         options.fill_cache(False)  # type: ignore[call-arg]  # its stub forgot the argument
@@ -166,7 +166,7 @@ class RocksReads:
         return StoreDamaged(family, words, key)
 
     def _met_damage(self, family: Family, words: str) -> None:
-        """For a store that can do something about it."""
+        """Told of a failed read; a store overrides it that can do something about damage."""
 
     def _failed(self, cause: BaseException) -> StoreFailed:
         """Remember the first failure of a write or a sync, for every call that follows, and word it."""

@@ -2,8 +2,8 @@
 
 The server looks, and changes nothing: what is stored is what was sent. Records are parsed by the library that readers
 parse them with, which makes no Python object per record; Arrow is checked without Arrow. What may take longer than the
-loop can spare (payloads that unpack to much, or hold many records) is checked in another process, where it costs nobody
-else anything; meanwhile whatever the same producer sends next waits (`coordinator_runtime.checks`).
+loop can spare (payloads that unpack to much, or hold many records) is checked by the worker, another process, where it
+holds up no other caller; what the same producer sends meanwhile waits (`coordinator_runtime.checks`).
 
 Source: design 6 ("the server validates and never transforms"); decision 22. Kafka's `LogValidator` answers
 INVALID_RECORD likewise.
@@ -25,24 +25,24 @@ from coordinator_runtime.worker import Worker, WorkerLost
 from partition_log.codec import RECORD_FIELD, NotRecords, record_count_of
 
 UNPACKED_HERE_BYTES_MAX: Final = 64 * KIBI
-"""A compressed payload that unpacks to more is checked elsewhere. To unpack and parse as much takes 0.1 ms, and 0.9 ms
-if it is all empty records."""
+"""A compressed payload that unpacks to more is checked by the worker. To unpack and parse as much takes 0.1 ms, and
+0.9 ms if it is all empty records."""
 
 PLAIN_HERE_BYTES_MAX: Final = MEBI
 RECORDS_HERE_MAX: Final = 1 << 15
-"""A payload without compression that is larger, or that may hold more records, is checked elsewhere, whatever it says
-of itself. Below, to parse it takes 0.2 ms for records of 100 bytes, 1.5 ms for the smallest ones."""
+"""A payload without compression that is larger, or that may hold more records, is checked by the worker, whatever it
+says of itself. Below, to parse it takes 0.2 ms for records of 100 bytes, 1.5 ms for the smallest ones."""
 
 FIELDS_MAX: Final = 1 << 17
 """A record with more fields (headers, above all) is refused. They are too many to be parsed at once: a header of two
-bytes takes fifty times as many. As many of the smallest take 5 ms; what may hold more is checked elsewhere."""
+bytes takes fifty times as many. As many of the smallest take 5 ms; what may hold more is checked by the worker."""
 
 RECORDS_MAX: Final = 1 << 20
 """A batch with more records is refused where they are too many to be parsed here: readers would choke on them."""
 
 WAITING_BYTES_MAX: Final = 64 * MEBI
 WAITING_BATCHES_MAX: Final = 10_000
-"""Payloads that wait to be checked elsewhere. Beyond, batches that would join them are refused, retriably. Their number
+"""Payloads that wait for the worker. Beyond, batches that would join them are refused, retriably. Their number
 counts too, because a damaged payload of ten bytes waits there as well, and its call takes a few KiB meanwhile."""
 
 _PIECE_BYTES: Final = 256 * KIBI
@@ -55,11 +55,11 @@ _HEADER_BEGINS: Final = (b'"', b"\xa2")
 
 _PLAIN: Final = Compression.NONE
 _RECORDS: Final = Encoding.RECORDS_V1
-"""By names of their own: to find a member in its class takes 0.1 us."""
+"""Module-level aliases: enum attribute lookup is slow on CPython 3.11."""
 
 
 class CheckEnd(StrEnum):
-    """How a check elsewhere ended."""
+    """How a check by the worker ended."""
 
     TAKEN = "taken"
     REFUSED = "refused"
@@ -75,10 +75,10 @@ class BatchChecks:
         self.limits = limits
         self._room = bytearray(UNPACKED_HERE_BYTES_MAX)
         self.waiting_bytes = 0
-        """Of payloads that are being checked elsewhere."""
+        """Bytes of the payloads that the worker has not checked yet."""
         self.waiting_batches = 0
         self.ended: dict[str, int] = dict.fromkeys(CheckEnd, 0)
-        """Of checks elsewhere, how many ended how."""
+        """How many checks by the worker ended in each way."""
 
     def take(
         self, header: BatchHeader, payload: bytes, *, crc: int | None, validates_payload: bool
@@ -95,17 +95,17 @@ class BatchChecks:
         plain = payload
         if header.compression is not _PLAIN:
             if len(payload) > UNPACKED_HERE_BYTES_MAX:
-                return self._check_elsewhere(header, payload)
+                return self._check_by_worker(header, payload)
             size = unpack_into(self._room, payload, header.compression)
             if size is None:
                 # Too large for the room, or damaged. Which, is found out where it does not matter how large.
-                return self._check_elsewhere(header, payload)
+                return self._check_by_worker(header, payload)
             plain = bytes(memoryview(self._room)[:size])
         elif header.record_count > RECORDS_HERE_MAX or len(payload) > PLAIN_HERE_BYTES_MAX:
-            return self._check_elsewhere(header, payload)
+            return self._check_by_worker(header, payload)
         if header.encoding is _RECORDS:
             if len(plain) > UNPACKED_HERE_BYTES_MAX and _may_hold_many(plain):
-                return self._check_elsewhere(header, payload)
+                return self._check_by_worker(header, payload)
             try:
                 found = record_count_of(plain)
             except NotRecords as error:
@@ -118,12 +118,12 @@ class BatchChecks:
         except NotArrow as error:
             raise _unreadable(_no_arrow(error)) from error
         if rows is None:
-            return self._check_elsewhere(header, payload)
+            return self._check_by_worker(header, payload)
         if rows != header.record_count:
             raise _unreadable(_wrong_count(header.record_count, rows))
         return None
 
-    def _check_elsewhere(self, header: BatchHeader, payload: bytes) -> Pending[None]:
+    def _check_by_worker(self, header: BatchHeader, payload: bytes) -> Pending[None]:
         size = len(payload)
         if self.waiting_bytes and (
             self.waiting_bytes + size > WAITING_BYTES_MAX or self.waiting_batches >= WAITING_BATCHES_MAX
@@ -195,7 +195,7 @@ def _why_no_records(plain: bytes, record_count: int) -> str | None:
 
 def _may_hold_many(plain: bytes) -> bool:
     """Whether there may be too many records or headers to be parsed here, which is so at least where their first bytes
-    are as many. Other bytes are the same by chance, quotation marks above all: then it is checked elsewhere for
+    are as many. Other bytes are the same by chance, quotation marks above all: then the worker checks it for
     nothing."""
     return _has_more_of(_RECORD_BEGINS, plain, RECORDS_HERE_MAX) or _has_more_of(_HEADER_BEGINS, plain, FIELDS_MAX)
 

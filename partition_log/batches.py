@@ -22,7 +22,7 @@ from coordinator_runtime.store import Family, StoreDamaged
 from partition_log import codec
 
 OFFSET_END: Final = 2**63 - 1
-"""Behind every offset: for who reads to the end and does not know where that is."""
+"""Behind every offset: to read to the end without knowing where that is."""
 
 _STEPS_OF_ONE: Final = 64
 """How many offsets are tried one by one before the steps grow: most blocks hold fewer."""

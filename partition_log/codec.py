@@ -83,7 +83,6 @@ OUTCOME_ROW_BYTES: Final = _OUTCOME_KEY.size + _OUTCOME.size
 _NOTHING: Final = -1
 """Stands for an absent value where only 0 and above have a meaning."""
 
-
 RECORD_FIELD: Final = log_pb2.Records.RECORDS_FIELD_NUMBER
 """Number of the field that each record of the encoding `records.v1` is."""
 
@@ -92,6 +91,10 @@ _parse_records: Final = log_pb2.Records.FromString
 
 class UnknownVersion(Exception):
     """A stored value was written by a newer program; this one must not serve it."""
+
+
+class NotRecords(Exception):
+    """The bytes are no records of the encoding `records.v1`."""
 
 
 # Keys are made for every row, and the packer alone makes them.
@@ -280,7 +283,7 @@ def _check_version(value: bytes) -> None:
         )
 
 
-# A transaction usually leaves the same of its producer in all of its partitions, one after the other.
+# The entry that a transaction leaves of its producer is usually equal in all of its partitions.
 _encode_ended: Final = lru_cache(maxsize=64)(encode_producer)
 
 # Module-level aliases: enum attribute lookup is slow on CPython 3.11, and a transaction stages dozens of rows.
@@ -408,10 +411,6 @@ def _load_producers(store: Store, ordinal: int) -> Iterator[ProducerRestored]:
     still_open.sort(key=itemgetter(0))
     for _first_offset, restored in still_open:
         yield restored
-
-
-class NotRecords(Exception):
-    """The bytes are no records of the encoding `records.v1`."""
 
 
 def record_count_of(payload: bytes) -> int:

@@ -1,4 +1,4 @@
-"""What readers are told of damage, and who else hears of it: once for each damaged place, however often it is read."""
+"""What readers are told of damage. Logs and metrics hear of each damaged place once, however often it is read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLACES_TOLD_MAX: Final = 10_000
 
 
 class DamageWatch:
-    """Words damage for the caller who met it, and tells `on_found` of every new place."""
+    """Turns damage into the refusal that the reader gets, and tells `on_found` of every new place."""
 
     def __init__(self) -> None:
         self._told: set[tuple[int, Family, int | bytes | None]] = set()

@@ -24,11 +24,11 @@ class PartitionGrew(Struct, frozen=True, gc=False):
 
     ordinal: int
     record_count: int
-    """Of the batches; 0 = there is only a marker."""
+    """Records in the batches; 0 = there is only a marker."""
     size_bytes: int
-    """The same."""
+    """Bytes of the batches in their stored form; 0 = there is only a marker."""
     outcome: Outcome | None = None
-    """Of the marker; None = there is none."""
+    """What the marker says; None = there is no marker."""
     marker_bytes: int = 0
 
 
@@ -57,7 +57,7 @@ class RecordsRead(Struct, frozen=True, gc=False):
 
 
 class DamageFound(Struct, frozen=True, gc=False):
-    """Stored bytes of a partition are not what was written. Told once for each place, by whoever reads."""
+    """Stored bytes of a partition are not what was written. Told once for each place, by the reader."""
 
     topic: str
     partition: int
@@ -65,5 +65,5 @@ class DamageFound(Struct, frozen=True, gc=False):
     """What is damaged: LOG = records, another one = an index of them."""
     offset: int | None
     next_offset: int | None
-    """The records in between are lost, or nobody can say whether they were aborted. None: of an index."""
+    """The records in between are lost, or whether they were aborted is unknown. None where an index is damaged."""
     reason: str

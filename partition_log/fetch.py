@@ -4,8 +4,9 @@ A fetch that waits keeps what it has found. When the durable end of one of its p
 so that a wait costs what is new and not what was seen before. It is answered when enough is visible, a limit or the end
 of a range is reached, a partition is in error, or its time is over; a caller that leaves takes its wait away.
 
-What it has found while it waits needs memory as an answer does that nobody takes. So it counts as one; and where there
-is no room for more when it is woken, it is refused and does not read. (When it begins, the dispatcher has asked.)
+What it has found while it waits needs memory, as an answer does that its caller has not taken yet, and is counted like
+one. Where there is no room for more when the fetch is woken, it is refused and does not read. (When it begins, the
+dispatcher has asked.)
 
 Source: spec log-and-runtime 2.1 and 2.3; KIP-98, KIP-392 (long poll of Kafka).
 """
@@ -106,7 +107,7 @@ class _Fetch:
 
 @dataclass(slots=True)
 class _Watch:
-    """Who waits for a partition, and the positions that they have seen."""
+    """The fetches that wait for a partition, and the positions that they have seen."""
 
     head: PartitionHead | None
     fetches: dict[_Fetch, None] = field(default_factory=dict)
@@ -247,7 +248,7 @@ class Fetcher:
             fetch.reply.fail(defect)
 
     def _give_up(self, fetch: _Fetch) -> None:
-        """The caller left. It is answered all the same, or whoever counts the calls under way would wait for ever."""
+        """The caller left. The call is answered all the same, or it would count as under way for ever."""
         self._leave(fetch)
         fetch.reply.fail(Refused(ErrorCode.REQUEST_TIMED_OUT, "the reader gave up waiting"))
 

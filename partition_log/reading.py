@@ -33,7 +33,7 @@ SEEK_COST_BATCHES: Final = 4
 @dataclass(slots=True)
 class Budget:
     """What is left for one answer, over all its partitions. `visible_bytes` is what the caller asked for; the rest
-    protects everybody else from it."""
+    protects other callers from it."""
 
     visible_bytes: int
     batches: int = BATCHES_READ_MAX
@@ -209,7 +209,7 @@ class AbortedIndex:
         """Per producer: its first aborted transaction that ends after the last batch asked for; None: no more."""
 
     def hides(self, batch: BatchHeader) -> bool:
-        """Raises LogDamaged where that cannot be read: who guessed would show an aborted record, or hide a committed
+        """Raises LogDamaged where that cannot be read: a guess might show an aborted record, or hide a committed
         one."""
         offset, producer_id = batch.base_offset, batch.producer_id
         if offset > self._head.last_abort_offset:
@@ -248,7 +248,7 @@ def _outcome_unknown(batch: BatchHeader, damage: StoreDamaged) -> LogDamaged:
 
 
 def _check_marker(header: BatchHeader, encoded: bytes) -> None:
-    """Raises LogDamaged for one that nobody can show."""
+    """Raises LogDamaged for a marker whose payload cannot be read."""
     try:
         decode_marker_payload(payload_of(encoded))
     except Refused as damage:

@@ -28,7 +28,7 @@ class PartitionDeleted(Struct, frozen=True, gc=False):
 
 
 class BatchesAppended(Struct, frozen=True, gc=False):
-    """Batches of one client, the same producer's, are in the log."""
+    """Batches of a client are in the log, all of one producer or of none."""
 
     ordinal: int
     batches: Sequence[tuple[int, bytes]]

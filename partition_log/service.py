@@ -203,7 +203,7 @@ class LogService:
     def _admission(
         self, batch: _Accepted, transactional_id: str | None, ordinals: set[int], context: CallContext
     ) -> Callable[[], Operation] | None:
-        """Makes the operation by which the coordinator admits a batch; None for a batch that nobody is asked about."""
+        """Makes the operation by which the coordinator admits a batch; None for a batch that needs no admission."""
         header, ordinal = batch.header, batch.placed.ref.ordinal
         if transactional_id is None:
             if header.producer_id == NO_PRODUCER_ID or is_plain(header.producer_id):
@@ -217,7 +217,7 @@ class LogService:
 
     def _queue_of(self, producer_id: int, batches: Sequence[_Accepted], *, is_checked: bool) -> Hashable | None:
         """The queue in which batches outside of transactions wait for their check, or behind others of their producer;
-        None: nothing is in their way. Batches of no producer have no order that anybody could rely on."""
+        None: nothing is in their way. Batches of no producer have no order to rely on."""
         key = ProducerInTheWay(producer_id)
         if is_checked and (producer_id == NO_PRODUCER_ID or key not in self._runtime.parking.queues):
             return None
@@ -291,8 +291,8 @@ class LogService:
         return find_by_time(self._store, ordinal, head, bound=bound, timestamp_ms=timestamp_ms)
 
     def count_records(self, command: CountRecords, context: CallContext) -> Pending[list[CountResult]]:
-        """How many records lie from each offset on, all counted at the same moment, and not more than one call may
-        read: where a count ends before the high watermark, the caller goes on from there.
+        """How many records lie from each offset on, all counted at the same moment, and no further than one call may
+        read: where a count ends before the high watermark, the caller asks again from there.
 
         Raises Refused INVALID_REQUEST for a negative offset, and for what is no partition's name."""
         for query in command.queries:
@@ -335,7 +335,7 @@ class LogService:
         return ProducersDescription(name, tuple(shard.durable_producers(placed.ref.ordinal)))
 
     def _find(self, permission: Permission, context: CallContext, name: PartitionName) -> PlacedPartition | Refused:
-        """The partition of this name, for a caller who may do this with it; or why there is none for him.
+        """The partition of this name, for a caller who may do this with it; or why the caller gets none.
 
         Raises Refused INVALID_REQUEST for what is no partition's name: that refuses the whole request."""
         placed = self._catalog.find(*name)
@@ -352,7 +352,7 @@ class LogService:
     def _find_readable(
         self, permission: Permission, context: CallContext, name: PartitionName
     ) -> tuple[PlacedPartition, PartitionHead] | Refused:
-        """The same for a read at once, with the durable positions."""
+        """The partition as `_find` finds it, with its durable positions."""
         placed = self._find(permission, context, name)
         if isinstance(placed, Refused):
             return placed

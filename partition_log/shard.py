@@ -99,7 +99,7 @@ class LogShard:
         return sorted(found, key=lambda each: each.first_offset)
 
     def all_open_transactions(self) -> list[OpenInPartition]:
-        """The same of every partition in this shard."""
+        """Open transactions of every partition in this shard, as `open_transactions` gives them."""
         return [
             found
             for ordinal, head in self._heads.items()
@@ -188,8 +188,9 @@ class LogShard:
         return Decision(None, (Record(self.key, record),), events=(grew,))
 
     def decide_marker_from_outside(self, ordinal: int, marker: Marker, check: Operation, turn: Turn) -> Decision:
-        """The same for a marker that no coordinator of this server sent: the check is joined first, unless nothing
-        would be written. Raises Refused as `decide_marker` and the check, and UNKNOWN_TOPIC_OR_PARTITION."""
+        """End a transaction as `decide_marker`, by a marker that no coordinator of this server sent: the check is
+        joined first, unless nothing would be written. Raises Refused as `decide_marker` and the check, and
+        UNKNOWN_TOPIC_OR_PARTITION."""
         if ordinal not in self._heads:
             raise _unknown()
         decision = self.decide_marker(ordinal, marker, turn)

@@ -46,7 +46,7 @@ class OpenTransaction(Struct, frozen=True, gc=False):
 
 
 class LastMarker(Struct, frozen=True, gc=False):
-    """The newest marker of a producer; what comes with the same csn or a smaller one was sent before."""
+    """The newest marker of a producer. A marker with this csn or a smaller one was sent before."""
 
     txn_epoch: int
     outcome: Outcome
@@ -141,7 +141,7 @@ class TimeIndexEntry(Struct, frozen=True, gc=False):
     """A finished stretch of the log: before its end, no record is newer than `max_timestamp_ms`."""
 
     max_timestamp_ms: int
-    """Of the log from its start up to here, so that entries ascend in both columns."""
+    """Largest timestamp of the log from its start up to here, so that entries ascend in both columns."""
     first_offset: int
     last_offset: int
 

@@ -36,7 +36,7 @@ from partition_log.shard import LogShard
 
 @dataclass(frozen=True, slots=True)
 class TopicUsers:
-    """Who must let go of a topic before it is deleted."""
+    """What must let go of a topic before it is deleted: open transactions, and offsets of groups."""
 
     verifier: TransactionVerifier
     offsets: TopicOffsets
@@ -144,7 +144,7 @@ class TopicService:
         self, permission: Permission, context: CallContext, wanted: TopicName, find: Callable[[str, bytes], Topic]
     ) -> Topic:
         """The topic, for a caller who may do this with it. Raises Refused, also for a name that no topic can have."""
-        # By name before whether it exists, so that who may not see a topic does not learn that.
+        # Asked before whether it exists, so that a caller who may not see a topic does not learn that.
         if wanted.name:
             require(self._authorizer, context, permission, ResourceType.TOPIC, wanted.name)
             check_topic_name(wanted.name)

@@ -60,7 +60,7 @@ class BatchWrite(Struct, frozen=True):
         return Operation(self.placed.shard, self._decide_append)
 
     def append_and_end(self, marker: Marker) -> BatchesAndMarker:
-        """The same, and the marker behind them."""
+        """Appends them with the marker right behind them; the reply is that of `append`."""
         placed = self.placed
         return BatchesAndMarker(placed.shard, placed.ref, self.appends, marker)
 
@@ -164,7 +164,7 @@ class TransactedBatches:
         name that no partition ever had, and for a topic that the caller may not write."""
         try:
             check_partition(*name)
-            # Asked before whether it exists, so that who may not see a topic does not learn that.
+            # Asked before whether it exists, so that a caller who may not see a topic does not learn that.
             if name.topic:
                 self._check_writable(name, context)
                 check_topic_name(name.topic)

@@ -22,7 +22,7 @@ _VALIDATIONS: Final = tuple(PayloadValidation)
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic as somebody wants it."""
+    """A topic to be created."""
 
     name: str
     partition_count: int
@@ -60,6 +60,6 @@ def check_new_topic(topic: NewTopic, limits: Limits) -> None:
 
 
 def repeated_names(topics: Sequence[NewTopic]) -> frozenset[str]:
-    """Names that one request uses more than once: nobody can say which of them was meant."""
+    """Names that one request uses more than once: which of them was meant cannot be known."""
     seen: set[str] = set()
     return frozenset(topic.name for topic in topics if topic.name in seen or seen.add(topic.name))  # type: ignore[func-returns-value]

@@ -1,6 +1,6 @@
 """The shard of the catalog: finds topics and partitions, and decides on their creation and deletion.
 
-It is there before anybody may ask and stays for good, so everybody else holds on to the shard itself.
+It is loaded before any caller may ask, and never unloaded, so the other parts hold on to the shard itself.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ class CatalogShard:
         )
 
     def decide_delete(self, name: str, topic_id: bytes, let_go: Callable[[Topic], Sequence[Operation]]) -> Decision:
-        """Let everybody let go of the topic, then delete it, all in one operation. The reply is the Topic that was
-        deleted. Raises Refused as `topic`."""
+        """Let its users let go of the topic (`TopicUsers`), then delete it, all in one operation. The reply is the
+        Topic that was deleted. Raises Refused as `topic`."""
         topic = self.topic(name, topic_id)
         delete = Operation(CATALOG_KEY, lambda catalog, _turn: catalog.decide_delete_now(topic))
         return Decision(reply=topic, joins=(*let_go(topic), delete))

@@ -18,9 +18,9 @@ class PayloadValidation(StrEnum):
     """How much of a batch is looked at before it is accepted; the value of the setting `validate_payload`."""
 
     FULL = "full"
-    """Also whether every reader can decode the payload."""
+    """Header, checksum, and whether every reader can decode the payload."""
     HEADER = "header"
-    """Only its header and checksum: whoever writes vouches for the payload."""
+    """Only its header and checksum: the writer vouches for the payload."""
 
 
 class Topic(Struct, frozen=True):

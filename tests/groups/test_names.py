@@ -92,7 +92,7 @@ def refused(room: GroupRoom, request: Any) -> Any:
     """The answer to a request that changed nothing."""
     version = room.store.version()
     response = room.told(request)
-    assert room.inside.runtime.is_idle
+    assert not room.flush(), "something was staged"
     assert room.store.version() == version
     return response.groups[0] if isinstance(request, group_pb2.OffsetFetchRequest) else response
 

@@ -204,13 +204,13 @@ class GroupWrite(Protocol):
     @property
     def group_id(self) -> str: ...
 
-    def keep(self, last_csn: int) -> Operation:
-        """Keeps them until the transaction ends, in which the group is by now: a marker with a greater number than
-        this settles them. No reply."""
+    def hold(self, last_csn: int) -> Operation:
+        """Hold the offsets until the transaction ends, in which the group is by now: a marker with a greater number
+        than this settles them. No reply."""
         ...
 
-    def keep_and_end(self, last_csn: int, marker: Marker) -> Operation:
-        """Keeps them, and settles all that waits in the group for the transaction. No reply."""
+    def hold_and_settle(self, last_csn: int, marker: Marker) -> Operation:
+        """Hold the offsets and settle at once all that the transaction holds in the group. No reply."""
         ...
 
 

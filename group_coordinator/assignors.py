@@ -28,4 +28,4 @@ UNIFORM: Final = "uniform"
 RANGE: Final = "range"
 
 SERVER_ASSIGNORS: Final[Mapping[str, ServerAssignor]] = MappingProxyType({UNIFORM: assign_sticky, RANGE: assign_range})
-"""By the names that members send."""
+"""The assignors of the server, by the names that members send."""

@@ -24,9 +24,9 @@ GROUP_ADMINISTERED: Final = 11
 """Only ever in the history, with no value: who deleted the group, or offsets of it."""
 
 Encoders = Mapping[type, Callable[[Any], EncodedRecord | None]]
-"""By class of record value; None for a change that is remembered in memory only."""
+"""Functions that make the bytes of a record, by class of its value; None for a change that lives in memory only."""
 Decoders = Mapping[int, Callable[[bytes, bytes], object]]
-"""By record type, from key and value."""
+"""Functions that make a record from key and value, by record type."""
 
 
 class GroupCodec:

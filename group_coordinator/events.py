@@ -1,4 +1,4 @@
-"""What happened to groups and their members, of either kind, for whoever counts it or writes it down. Told once it is
+"""What happened to groups of all kinds and their members, as the metrics and the log are told it once it is
 durable."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class GroupRemoved(Struct, frozen=True):
     group_id: str
     kind: GroupKind
     is_deleted: bool
-    """By somebody who asked for it."""
+    """True if a caller asked for it; False if it expired."""
 
 
 class MemberJoined(Struct, frozen=True):
@@ -66,7 +66,7 @@ class RebalanceStarted(Struct, frozen=True):
     group_id: str
     kind: GroupKind
     cause: str
-    """For people."""
+    """Why, in words for people."""
 
 
 class RebalanceCompleted(Struct, frozen=True):

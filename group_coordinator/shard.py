@@ -48,7 +48,7 @@ class ShardPart(Struct, frozen=True, kw_only=True):
     unlisted_group: Callable[[GroupShard, str], Group | None] | None = None
     """Finds a group that has no entry in `GroupShard.groups` and exists because of what the part keeps, live."""
     durable_unlisted_group: Callable[[GroupShard, str], Group | None] | None = None
-    """The same group as it is on disk."""
+    """Finds such a group as it is on disk."""
     kind: GroupKind | None = None
     """The kind of group that this part is."""
     commit_effects: Callable[[Group, Committer], tuple[Effect, ...]] | None = None
@@ -115,7 +115,7 @@ class Standings:
             self._tally.add(now)
 
     def durable(self) -> dict[Standing, int]:
-        """As it is on disk, where there are any."""
+        """Numbers of groups that are on disk, by where they stand."""
         return self._tally.durable()
 
 

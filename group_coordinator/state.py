@@ -1,4 +1,4 @@
-"""What the two kinds of groups have in common, for those who need not know the kind: offsets, lists, deletion."""
+"""What groups of all kinds have in common: all that offsets, listing, deletion and expiry know of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class GroupKind(StrEnum):
 
 
 PartitionKey = tuple[bytes, int]
-"""Topic id and partition number: what offsets and assignments are kept under."""
+"""Topic id and partition number: the key of offsets and assignments."""
 
 
 class Group(Protocol):
@@ -37,12 +37,13 @@ class Group(Protocol):
 
     @property
     def state_name(self) -> str:
-        """As ListGroups shows it: Empty, PreparingRebalance, CompletingRebalance, Assigning, Reconciling, Stable."""
+        """Name of the durable state, as ListGroups shows it: Empty, PreparingRebalance, CompletingRebalance, Assigning,
+        Reconciling, Stable."""
         ...
 
     @property
     def live_state_name(self) -> str:
-        """The same of the live state, without a look at every member."""
+        """Name of the live state, without a look at every member."""
         ...
 
     @property
@@ -72,7 +73,7 @@ class Group(Protocol):
 
     def tombstones(self) -> tuple[object, ...]:
         """The values of the records that remove the group, in the order that replay demands; its offsets are not among
-        them. Whoever removes it knows the shard and the cause."""
+        them. The caller adds the shard and the cause."""
         ...
 
     def removal_effects(self) -> tuple[Effect, ...]:

@@ -152,7 +152,7 @@ class Outcomes:
                 records=(*records, changed(self._key, prepared)),
                 joins=(
                     *(write.append() for write in contribution.partitions),
-                    *(write.keep(current.csn) for write in contribution.groups),
+                    *(write.hold(current.csn) for write in contribution.groups),
                 ),
                 effects=(*effects, self.send_markers(prepared)),
                 events=(*opening, TransactionStepped(opened, prepared)),
@@ -202,7 +202,7 @@ class Outcomes:
         marker = rules.marker_of(prepared, self.coordinator_epoch)
         writes = contribution.partitions
         lean_joins = [write.append_and_end(marker) for write in writes]
-        rest = [write.keep_and_end(last_csn, marker) for write in contribution.groups] if contribution.groups else []
+        rest = [write.hold_and_settle(last_csn, marker) for write in contribution.groups] if contribution.groups else []
         if len(writes) < len(prepared.partitions):
             others = prepared.partitions.difference(write.ordinal for write in writes)
             rest.extend(self._markers.partition_marker(ordinal, marker) for ordinal in sorted(others))

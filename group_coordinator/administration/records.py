@@ -13,4 +13,4 @@ class GroupConfigChanged(Struct, frozen=True):
 
     group_id: str
     overrides: Mapping[str, int]
-    """By name; never changed, only replaced."""
+    """Values by name; never changed, only replaced."""

@@ -94,7 +94,7 @@ def _join_group(draft: GroupDraft, request: JoinGroup, ticket: int) -> Decision:
     draft.group.check_protocols(request.protocol_type, request.protocols)
     if not request.member_id:
         return _join_without_id(draft, request, ticket)
-    if request.member_id in draft.group.pending_joins:
+    if request.member_id in draft.group.given_ids:
         if request.instance_id is not None:
             raise Refused(
                 ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -114,7 +114,7 @@ def _put_out(draft: GroupDraft, request: JoinGroup, ticket: int) -> Decision:
         f"group {request.group_id!a} has as many members as it may have ({draft.config.size_max})",
     )
     draft.refuse(ticket, full)
-    if request.member_id in draft.group.members or request.member_id in draft.group.pending_joins:
+    if request.member_id in draft.group.members or request.member_id in draft.group.given_ids:
         draft.remove([request.member_id], LeaveReason.SIZE)
         end_join_phase_if_all_joined(draft)
     return draft.decision(AnswerLater(ticket), cause="group is full")
@@ -127,7 +127,7 @@ def _join_without_id(draft: GroupDraft, request: JoinGroup, ticket: int) -> Deci
         if holder is not None:
             return _replace_static(draft, request, holder, ticket)
     elif request.is_member_id_required:
-        draft.group = replace(group, pending_joins=group.pending_joins | {new_id})
+        draft.group = replace(group, given_ids=group.given_ids | {new_id})
         draft.effects.append(id_timer(group, new_id, request.session_timeout_ms))
         message = f"join again with the member id {new_id!a:.120}"
         draft.refuse(ticket, JoinRefused(ErrorCode.MEMBER_ID_REQUIRED, message, new_id))
@@ -194,8 +194,8 @@ def _updated(member: ClassicMember, request: JoinGroup) -> ClassicMember:
 
 
 def _replace_static(draft: GroupDraft, request: JoinGroup, holder: str, ticket: int) -> Decision:
-    """A static member came back and does not know its id: it gets a new one, and whoever still uses the old one is
-    fenced (spec groups 2.9). In a stable group nobody else need notice."""
+    """A static member came back and does not know its id: it gets a new one, and a process that still uses the old one
+    is fenced (spec groups 2.9). In a stable group nobody else need notice."""
     before = draft.group
     member = replace(
         _updated(before.members[holder], request),
@@ -228,7 +228,7 @@ def _fence(draft: GroupDraft, member_id: str) -> None:
 
 def _take_over(draft: GroupDraft, member: ClassicMember, request: JoinGroup, before: ClassicGroup) -> Decision:
     """The new id takes the old one's part of the assignment, and the generation goes on."""
-    if before.pending_syncs and not draft.group.pending_syncs:
+    if before.unsynced and not draft.group.unsynced:
         draft.effects.append(sync_timer_cancelled(before))
     group = draft.group = replace(draft.group, subscriptions=generation_subscriptions(draft.group))
     draft.is_stored = True
@@ -257,9 +257,9 @@ def decide_sync(shard: GroupShard, turn: Turn, *, request: SyncGroup, ticket: in
         draft.refuse(ticket, rebalancing(group))
         draft.effects.append(session_timer(group, member))
         return draft.decision(AnswerLater(ticket), cause="sync")
-    if member.member_id in group.pending_syncs:
-        draft.group = replace(group, pending_syncs=group.pending_syncs - {member.member_id})
-        if not draft.group.pending_syncs:
+    if member.member_id in group.unsynced:
+        draft.group = replace(group, unsynced=group.unsynced - {member.member_id})
+        if not draft.group.unsynced:
             draft.effects.append(sync_timer_cancelled(group))
     if group.state is ClassicState.STABLE:
         draft.effects.append(session_timer(group, member))
@@ -355,7 +355,7 @@ def _leave(draft: GroupDraft, leaving: LeavingMember) -> Left:
     try:
         if not member_id and leaving.instance_id is not None:
             member_id = group.static_members.get(leaving.instance_id, "")
-        if member_id not in group.pending_joins:
+        if member_id not in group.given_ids:
             group.check_member(member_id, leaving.instance_id)
     except Refused as refusal:
         return Left(leaving, refusal)
@@ -381,7 +381,7 @@ def decide_abandon(shard: GroupShard, turn: Turn, *, group_id: str, ticket: int)
         if member_id is None:
             return Decision()
         syncs = {key: parked for key, parked in group.parked_syncs.items() if key != member_id}
-        changed = replace(group, parked_syncs=syncs, pending_syncs=group.pending_syncs | {member_id})
+        changed = replace(group, parked_syncs=syncs, unsynced=group.unsynced | {member_id})
     draft = GroupDraft(group, turn, shard.config)
     draft.group = changed
     member = group.members[member_id]

@@ -119,7 +119,7 @@ def begin(draft: GroupDraft, why: str) -> None:
         draft.group,
         ClassicState.PREPARING_REBALANCE,
         draft.now_ms,
-        pending_syncs=frozenset(),
+        unsynced=frozenset(),
         rebalance_started_ms=draft.now_ms,
     )
     draft.events.append(RebalanceStarted(group.group_id, group.kind, why))
@@ -214,7 +214,7 @@ def _form_generation(draft: GroupDraft, leader: str) -> None:
             for member_id, member in elected.members.items()
         },
         parked_joins={},
-        pending_syncs=frozenset(elected.members),
+        unsynced=frozenset(elected.members),
         initial=None,
     )
     group = draft.group = replace(formed, subscriptions=generation_subscriptions(formed))
@@ -295,14 +295,14 @@ def session_timer(group: ClassicGroup, member: ClassicMember) -> ArmTimer:
 
 
 def id_timer(group: ClassicGroup, member_id: str, delay_ms: int) -> ArmTimer:
-    """For a member, or an id that was given away and may become one."""
+    """Session timer of a member, or of an id that was given away and may become one."""
     end = Operation(group.shard, partial(decide_session_end, group_id=group.group_id, member_id=member_id))
     return ArmTimer(session_key(group.group_id, member_id), delay_ms, end, since_answer=True)
 
 
 def join_timer(group: ClassicGroup, delay_ms: int) -> ArmTimer:
-    """The join phase ends, whoever has joined. Members that must hear of it first have the whole time from then on; in
-    an initial rebalance there are none."""
+    """The join phase ends, also for members that have not joined. Members that must hear of it first have the whole
+    time from then on; in an initial rebalance there are none."""
     end = Operation(
         group.shard, partial(decide_join_phase_end, group_id=group.group_id, generation_id=group.generation_id)
     )
@@ -346,7 +346,7 @@ def decide_session_end(shard: GroupShard, turn: Turn, *, group_id: str, member_i
     if not isinstance(group, ClassicGroup):
         return Decision()
     member = group.members.get(member_id)
-    if member is None and member_id not in group.pending_joins:
+    if member is None and member_id not in group.given_ids:
         return Decision()
     if member is not None and not member.is_new and group.is_parked(member_id):
         return Decision()
@@ -383,16 +383,16 @@ def decide_join_phase_end(shard: GroupShard, turn: Turn, *, group_id: str, gener
 
 
 def decide_sync_phase_end(shard: GroupShard, turn: Turn, *, group_id: str, generation_id: int) -> Decision:
-    """Whoever has not asked for its part of the assignment by now is taken for lost, static members too."""
+    """Members that have not asked for their part of the assignment by now are taken for lost, static ones too."""
     group = shard.groups.get(group_id)
     if (
         not isinstance(group, ClassicGroup)
         or group.generation_id != generation_id
         or group.state not in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE)
-        or not group.pending_syncs
+        or not group.unsynced
     ):
         return Decision()
     draft = GroupDraft(group, turn, shard.config)
-    draft.remove(sorted(group.pending_syncs), LeaveReason.SYNC)
+    draft.remove(sorted(group.unsynced), LeaveReason.SYNC)
     begin(draft, "members did not ask for their assignment")
     return draft.decision(cause="sync phase ended")

@@ -73,7 +73,7 @@ class SyncGroup(Struct, frozen=True, kw_only=True):
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignments: Mapping[str, bytes]
-    """By member id; only the leader's counts."""
+    """Parts of the assignment by member id; only those that the leader sends count."""
 
 
 class Synced(Struct, frozen=True):
@@ -102,7 +102,7 @@ class Heard(Struct, frozen=True):
 
 
 class LeavingMember(Struct, frozen=True):
-    """Who leaves: a member by its id, or whoever holds an instance id if the member id is empty."""
+    """A member that leaves, named by its id, or by its instance id if the member id is empty."""
 
     member_id: str
     instance_id: str | None = None

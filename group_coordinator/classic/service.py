@@ -33,7 +33,7 @@ from group_coordinator.news import News
 from group_coordinator.shard import GroupRouter
 
 REASON_LENGTH_MAX: Final = 255
-"""Characters of a client's reason that are kept, as in Kafka."""
+"""Characters of a client's reason that are taken, as in Kafka."""
 
 MEMBER_NAME_LENGTH_MAX: Final = 200
 """Characters of the client id or instance id that a member id repeats, for people who read it."""

@@ -68,7 +68,7 @@ class ClassicProtocol(NamedTuple):
 
     name: str
     metadata: bytes
-    """For type "consumer" an embedded subscription; the coordinator reads no more of it than the topics."""
+    """Opaque, but for type "consumer": there it is an embedded subscription, of which the topics are read."""
 
 
 class ClassicMember(Struct, frozen=True, kw_only=True):
@@ -109,7 +109,7 @@ class InitialRebalance(Struct, frozen=True):
 INSTANCE_ID_LENGTH_MAX: Final = 249
 
 UNPLACED: Final = ShardKey(Coordinator.GROUPS, -1)
-"""The stored bytes of a group do not say where it lives; whoever replays them knows."""
+"""Stands for the shard of a group that was just decoded: its bytes do not say where it lives, and replay puts it in."""
 
 
 class ClassicGroup(Struct, frozen=True, kw_only=True):
@@ -129,7 +129,7 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
     """What the members of the generation agreed on; None without members."""
     leader: str | None = None
     members: Mapping[str, ClassicMember] = field(default_factory=dict)
-    """By member id; who has been a member for longest comes first."""
+    """Members by their ids, the oldest one first."""
     static_members: Mapping[str, str] = field(default_factory=dict)
     """Member ids by instance id."""
     supporters: Mapping[str, int] = field(default_factory=dict)
@@ -138,13 +138,13 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
     """The metadata of the members when the generation was formed, under its protocol; None where they are no
     subscriptions to topics."""
 
-    pending_joins: frozenset[str] = frozenset()
+    given_ids: frozenset[str] = frozenset()
     """Member ids that were handed out with MEMBER_ID_REQUIRED and have not joined yet."""
     parked_joins: Mapping[str, int] = field(default_factory=dict)
     """Tickets of the JoinGroups that wait for the join phase to end, by member id."""
     parked_syncs: Mapping[str, int] = field(default_factory=dict)
     """Tickets of the SyncGroups that wait for the leader's, by member id."""
-    pending_syncs: frozenset[str] = frozenset()
+    unsynced: frozenset[str] = frozenset()
     """Members that have not asked for their part of the generation's assignment."""
     initial: InitialRebalance | None = None
     rebalance_started_ms: int | None = None
@@ -175,7 +175,7 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
     @property
     def have_all_joined(self) -> bool:
         """Nobody is missing for the next generation: neither a member, nor somebody who was only given an id."""
-        return len(self.parked_joins) == len(self.members) and not self.pending_joins
+        return len(self.parked_joins) == len(self.members) and not self.given_ids
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -319,7 +319,7 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
         return (ClassicGroupForgotten(self.group_id),)
 
     def removal_effects(self) -> tuple[Effect, ...]:
-        return tuple(CancelTimer(session_key(self.group_id, member_id)) for member_id in sorted(self.pending_joins))
+        return tuple(CancelTimer(session_key(self.group_id, member_id)) for member_id in sorted(self.given_ids))
 
 
 class ClassicGroupChanged(Struct, frozen=True):
@@ -389,12 +389,12 @@ def with_member(group: ClassicGroup, member: ClassicMember) -> ClassicGroup:
         members={**group.members, member.member_id: member},
         static_members=static_members,
         supporters=_recounted(group, before.protocols if before else (), member.protocols),
-        pending_joins=group.pending_joins - {member.member_id},
+        given_ids=group.given_ids - {member.member_id},
     )
 
 
 def without_members(group: ClassicGroup, member_ids: Iterable[str]) -> ClassicGroup:
-    """They are gone, with all that waited for them. Whoever has been a member for longest leads after the leader."""
+    """These members are gone, with all that waited for them. The oldest member that is left leads after the leader."""
     members, static_members = dict(group.members), dict(group.static_members)
     supporters = dict(group.supporters)
     gone = set(member_ids)
@@ -410,10 +410,10 @@ def without_members(group: ClassicGroup, member_ids: Iterable[str]) -> ClassicGr
         static_members=static_members,
         supporters={name: count for name, count in supporters.items() if count},
         leader=next(iter(members), None) if group.leader in gone else group.leader,
-        pending_joins=group.pending_joins - gone,
+        given_ids=group.given_ids - gone,
         parked_joins={key: ticket for key, ticket in group.parked_joins.items() if key not in gone},
         parked_syncs={key: ticket for key, ticket in group.parked_syncs.items() if key not in gone},
-        pending_syncs=group.pending_syncs - gone,
+        unsynced=group.unsynced - gone,
     )
 
 
@@ -431,7 +431,7 @@ def with_replaced_member(group: ClassicGroup, old_id: str, member: ClassicMember
         leader=member.member_id if group.leader == old_id else group.leader,
         parked_joins={key: ticket for key, ticket in group.parked_joins.items() if key != old_id},
         parked_syncs={key: ticket for key, ticket in group.parked_syncs.items() if key != old_id},
-        pending_syncs=group.pending_syncs - {old_id},
+        unsynced=group.unsynced - {old_id},
     )
 
 

@@ -12,8 +12,8 @@ from group_coordinator.committed.records import (
     GroupAdministered,
     OffsetCommitted,
     OffsetForgotten,
-    OffsetPended,
-    PendingForgotten,
+    PendingOffsetForgotten,
+    PendingOffsetHeld,
 )
 from group_coordinator.committed.state import Offset, PendingOffset, Producer
 from group_coordinator.state import PartitionKey
@@ -70,7 +70,7 @@ def _encode_forgotten(record: OffsetForgotten) -> EncodedRecord:
     return EncodedRecord(OFFSET, _partition_key(record.group_id, record.partition), None, has_history=False)
 
 
-def _encode_pended(record: OffsetPended) -> EncodedRecord:
+def _encode_held(record: PendingOffsetHeld) -> EncodedRecord:
     key = _pending_key(record.group_id, record.producer, record.partition)
     pending = record.pending
     value = storage.PendingOffsetValue(
@@ -79,7 +79,7 @@ def _encode_pended(record: OffsetPended) -> EncodedRecord:
     return EncodedRecord(PENDING_OFFSET, key, value.SerializeToString(), has_history=False)
 
 
-def _encode_pending_forgotten(record: PendingForgotten) -> EncodedRecord:
+def _encode_pending_forgotten(record: PendingOffsetForgotten) -> EncodedRecord:
     key = _pending_key(record.group_id, record.producer, record.partition)
     return EncodedRecord(PENDING_OFFSET, key, None, has_history=False)
 
@@ -92,19 +92,19 @@ def _decode_committed(key: bytes, value: bytes) -> OffsetCommitted:
     return OffsetCommitted(*_decode_partition_key(key), _offset(storage.OffsetValue.FromString(value)))
 
 
-def _decode_pended(key: bytes, value: bytes) -> OffsetPended:
+def _decode_held(key: bytes, value: bytes) -> PendingOffsetHeld:
     producer = Producer(*_PRODUCER.unpack_from(key))
     group_id, partition = _decode_partition_key(key[_PRODUCER.size :])
     stored = storage.PendingOffsetValue.FromString(value)
     pending = PendingOffset(_offset(stored.offset), stored.transactional_id, stored.after_csn)
-    return OffsetPended(group_id, producer, partition, pending)
+    return PendingOffsetHeld(group_id, producer, partition, pending)
 
 
 ENCODERS: Final[Encoders] = {
     OffsetCommitted: _encode_committed,
     OffsetForgotten: _encode_forgotten,
-    OffsetPended: _encode_pended,
-    PendingForgotten: _encode_pending_forgotten,
+    PendingOffsetHeld: _encode_held,
+    PendingOffsetForgotten: _encode_pending_forgotten,
     GroupAdministered: _encode_administered,
 }
-DECODERS: Final[Decoders] = {OFFSET: _decode_committed, PENDING_OFFSET: _decode_pended}
+DECODERS: Final[Decoders] = {OFFSET: _decode_committed, PENDING_OFFSET: _decode_held}

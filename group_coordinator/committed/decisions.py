@@ -21,8 +21,8 @@ from group_coordinator.committed.records import (
     GroupAdministered,
     OffsetCommitted,
     OffsetForgotten,
-    OffsetPended,
-    PendingForgotten,
+    PendingOffsetForgotten,
+    PendingOffsetHeld,
 )
 from group_coordinator.committed.requests import (
     FetchedOffset,
@@ -73,7 +73,7 @@ def decide_txn_commit(
     records = tuple(
         Record(
             shard.key,
-            OffsetPended(
+            PendingOffsetHeld(
                 group_id,
                 producer,
                 key,
@@ -92,10 +92,10 @@ def decide_txn_commit(
 def decide_txn_commit_and_end(
     shard: GroupShard, commit: TxnOffsetCommit, placed: Sequence[Placed], last_csn: int, marker: Marker, turn: Turn
 ) -> Decision:
-    """The same, and the marker of the transaction, without the state between where nothing waits from before. The reply
-    and the refusals are those of `decide_txn_commit`."""
+    """TxnOffsetCommit and the marker of the transaction in one step: where the transaction holds no offsets from
+    before, these are committed or dropped at once. Reply and refusals as `decide_txn_commit`."""
     group_id, membership = commit.group_id, commit.membership
-    if shard.part(Offsets).of(group_id).waiting(Producer(membership.producer_id, membership.producer_epoch)):
+    if shard.part(Offsets).of(group_id).pending_of(Producer(membership.producer_id, membership.producer_epoch)):
         end = Operation(shard.key, lambda later, _turn: decide_marker(later, group_id, marker))
         return replace(decide_txn_commit(shard, commit, placed, last_csn, turn), joins=(end,))
     _check_commit(shard, group_id, commit.committer, placed, is_transactional=True)
@@ -118,23 +118,23 @@ def decide_txn_commit_and_end(
 
 
 def decide_marker(shard: GroupShard, group_id: str, marker: Marker) -> Decision:
-    """Settle what waits in the group for the transaction that the marker ends. Idempotent, and success where nothing
-    waits. No reply: it is joined to the end of the transaction."""
+    """Settle the pending offsets of the transaction that the marker ends. Idempotent, and success where there are none.
+    No reply: it is joined to the end of the transaction."""
     offsets = shard.part(Offsets).of(group_id)
     producer = Producer(marker.producer_id, marker.txn_epoch)
-    settled = [each for each in offsets.waiting(producer) if each[1].after_csn < marker.csn]
+    settled = [each for each in offsets.pending_of(producer) if each[1].after_csn < marker.csn]
     if not settled:
         return Decision()
     records: list[Record] = []
     for partition, pending in settled:
         if marker.outcome is Outcome.COMMIT and rules.is_installed(offsets.committed.get(partition), pending.offset):
             records.append(Record(shard.key, OffsetCommitted(group_id, partition, pending.offset)))
-        records.append(Record(shard.key, PendingForgotten(group_id, producer, partition)))
+        records.append(Record(shard.key, PendingOffsetForgotten(group_id, producer, partition)))
     return Decision(records=tuple(records), events=(OffsetsSettled(group_id, len(settled), marker.outcome),))
 
 
 def decide_fetch_stable(shard: GroupShard, fetch: OffsetFetch, placed: Sequence[Placed] | None) -> Decision:
-    """OffsetFetch with `require_stable`, from the live state: whoever asks is answered once that is durable. The reply
+    """OffsetFetch with `require_stable`, from the live state: the caller is answered once that is durable. The reply
     is a tuple of FetchedOffset. Refuses as `Group.check_fetch`."""
     check_fetch(shard, fetch)
     offsets = shard.part(Offsets).of(fetch.group_id)
@@ -151,7 +151,7 @@ def decide_fetch_stable(shard: GroupShard, fetch: OffsetFetch, placed: Sequence[
 
 
 def read_durable(shard: GroupShard, fetch: OffsetFetch, placed: Sequence[Placed] | None) -> tuple[FetchedOffset, ...]:
-    """OffsetFetch without `require_stable`: what is committed and on disk. Nothing that waits is looked at."""
+    """OffsetFetch without `require_stable`: what is committed and on disk. Pending offsets are not looked at."""
     committed = shard.part(Offsets).of(fetch.group_id).committed
 
     def read(name: PartitionName, partition: PartitionKey) -> FetchedOffset:
@@ -214,15 +214,15 @@ def _deleted(shard: GroupShard, group_id: str, doomed: Set[PartitionKey], *, is_
 
 
 def forget(shard: GroupShard, group_id: str, partitions: Collection[PartitionKey]) -> tuple[Record, ...]:
-    """Records that drop what a group has in these partitions, and what waits to get there: the marker of a transaction
-    must not bring back what somebody deleted (spec groups 4.6)."""
+    """Records that drop what a group has in these partitions, pending offsets too: the marker of a transaction must
+    not bring back what somebody deleted (spec groups 4.6)."""
     offsets = shard.part(Offsets).of(group_id)
     records: list[Record] = []
     for partition in sorted(set(partitions)):
         if partition in offsets.committed:
             records.append(Record(shard.key, OffsetForgotten(group_id, partition)))
         records.extend(
-            Record(shard.key, PendingForgotten(group_id, producer, partition))
+            Record(shard.key, PendingOffsetForgotten(group_id, producer, partition))
             for producer, _pending in offsets.blocking(partition)
         )
     return tuple(records)
@@ -299,7 +299,8 @@ def _read_all(
     partitions: Iterable[PartitionKey],
     read: Callable[[PartitionName, PartitionKey], FetchedOffset],
 ) -> tuple[FetchedOffset, ...]:
-    """By topic and partition. A topic whose deletion is not on disk yet has no name any more, and is left out."""
+    """Offsets of a group, by topic and partition. A topic whose deletion is not on disk yet has no name any more, and
+    is left out."""
     named = [
         (PartitionName(shape.topic, topic_id, number), (topic_id, number))
         for topic_id, number in partitions

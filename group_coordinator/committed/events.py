@@ -1,4 +1,4 @@
-"""What happened to offsets, for whoever counts it or writes it down."""
+"""What happened to offsets, as the metrics and the log are told it once it is durable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class OffsetsCommitted(Struct, frozen=True):
 
 
 class OffsetsSettled(Struct, frozen=True):
-    """A transaction ended, and with it the wait of its offsets."""
+    """A transaction ended, and its pending offsets were committed or dropped."""
 
     group_id: str
     offset_count: int

@@ -16,15 +16,15 @@ from group_coordinator.committed.records import (
     GroupAdministered,
     OffsetCommitted,
     OffsetForgotten,
-    OffsetPended,
-    PendingForgotten,
+    PendingOffsetForgotten,
+    PendingOffsetHeld,
 )
 from group_coordinator.committed.state import Offset, PendingOffset, Producer
 from group_coordinator.shard import GroupShard, Tally
 from group_coordinator.state import Group, PartitionKey
 
 _HELD: Final = "held"
-_WAITING: Final = "waiting"
+_PENDING: Final = "pending"
 """What is counted."""
 
 _MAPS_KEPT: Final = 8
@@ -56,7 +56,7 @@ class GroupOffsets:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is committed, and nothing waits."""
+        """The group has no offsets, committed or pending."""
         return not self.committed and not self.has_pending
 
     @property
@@ -75,21 +75,21 @@ class GroupOffsets:
         return self.committed.is_gone and all(pending.is_gone for pending in self._pending.values())
 
     def holds(self, partition: PartitionKey) -> bool:
-        """Something is committed in the partition, or waits."""
+        """True for a partition with a committed or a pending offset."""
         return partition in self.committed or any(partition in pending for pending in self._pending.values())
 
-    def awaits(self, producer: Producer) -> bool:
+    def has_pending_of(self, producer: Producer) -> bool:
         """The transaction of the producer holds offsets of the group."""
         return bool(self._pending.get(producer))
 
-    def waiting(self, producer: Producer) -> list[tuple[PartitionKey, PendingOffset]]:
-        """What waits for the transaction of a producer."""
+    def pending_of(self, producer: Producer) -> list[tuple[PartitionKey, PendingOffset]]:
+        """The pending offsets of the transaction of a producer."""
         pending = self._pending.get(producer)
         return [] if pending is None else list(pending.items())
 
     def blocking(self, partition: PartitionKey) -> list[tuple[Producer, PendingOffset]]:
-        """What waits in a partition, by the producers that hold it: the oldest first, as its stored position says. So
-        the order is the same after a restart, which reads the rows back by producer id."""
+        """The pending offsets of a partition, each with the producer that holds it: the oldest first, as its stored
+        position says. So the order is the same after a restart, which reads the rows back by producer id."""
         held = [
             (producer, found)
             for producer, pending in self._pending.items()
@@ -98,7 +98,7 @@ class GroupOffsets:
         return sorted(held, key=lambda each: each[1].offset.position)
 
     def unstable(self) -> set[PartitionKey]:
-        """The partitions in which something waits."""
+        """The partitions with pending offsets."""
         return set().union(*(pending.keys() for pending in self._pending.values()))
 
     def partitions(self) -> set[PartitionKey]:
@@ -106,7 +106,7 @@ class GroupOffsets:
         return self.unstable() | self.committed.keys()
 
     def durable_pending(self) -> list[tuple[Producer, PartitionKey, PendingOffset]]:
-        """Everything that waits, as it is on disk."""
+        """All pending offsets, as they are on disk."""
         return [
             (producer, partition, found)
             for producer, pending in self._pending.items()
@@ -115,8 +115,8 @@ class GroupOffsets:
 
     # Changing
 
-    def pend(self, producer: Producer, partition: PartitionKey, offset: PendingOffset) -> bool:
-        """True if nothing of the producer waited in the partition until now."""
+    def hold(self, producer: Producer, partition: PartitionKey, offset: PendingOffset) -> bool:
+        """True if the producer had no pending offset in the partition until now."""
         pending = self._pending.get(producer)
         if pending is None:
             if len(self._pending) >= self._producers_max:
@@ -127,7 +127,7 @@ class GroupOffsets:
         return is_new
 
     def forget_pending(self, producer: Producer, partition: PartitionKey) -> bool:
-        """True if something of the producer waited in the partition until now."""
+        """True if the producer had a pending offset in the partition until now."""
         pending = self._pending.get(producer)
         if pending is None or partition not in pending:
             return False
@@ -155,7 +155,7 @@ class Offsets:
         """Greatest position ever replayed. Not taken back with an operation: a gap harms nobody."""
         self._tally: Tally[str] = Tally(journal)
         self._open_since_ms: TimelineMap[tuple[str, Producer], int] = TimelineMap(journal)
-        """Wall time of the first offset that waits, of those that do, by group and producer."""
+        """Wall time of the first of its pending offsets, by group and producer."""
 
     # Reading
 
@@ -181,9 +181,9 @@ class Offsets:
         return [group_id for group_id, offsets in self._groups.items() if offsets.has_durable]
 
     def counts(self) -> OffsetCounts:
-        """For the metrics. Looks at no group."""
+        """Numbers for the metrics, counted in replay: no group is looked at."""
         numbers = self._tally.durable()
-        return OffsetCounts(numbers.get(_HELD, 0), numbers.get(_WAITING, 0), len(self.durable_open_since_ms()))
+        return OffsetCounts(numbers.get(_HELD, 0), numbers.get(_PENDING, 0), len(self.durable_open_since_ms()))
 
     def durable_open_since_ms(self) -> list[int]:
         """Wall times at which transactions that are open began to hold offsets of a group."""
@@ -204,8 +204,8 @@ class Offsets:
         return {
             OffsetCommitted: self._commit,
             OffsetForgotten: self._forget,
-            OffsetPended: self._pend,
-            PendingForgotten: self._forget_pending,
+            PendingOffsetHeld: self._hold,
+            PendingOffsetForgotten: self._forget_pending,
             GroupAdministered: _nothing_changes,
         }
 
@@ -224,23 +224,23 @@ class Offsets:
         if was_held and not offsets.holds(record.partition):
             self._count(record.group_id, -1)
 
-    def _pend(self, record: OffsetPended) -> None:
+    def _hold(self, record: PendingOffsetHeld) -> None:
         self._note_position(record.pending.offset)
         offsets, key = self._group(record.group_id), (record.group_id, record.producer)
         was_held = offsets.holds(record.partition)
-        if offsets.pend(record.producer, record.partition, record.pending):
-            self._tally.add(_WAITING)
+        if offsets.hold(record.producer, record.partition, record.pending):
+            self._tally.add(_PENDING)
         if key not in self._open_since_ms:
             self._open_since_ms.put(key, record.pending.offset.commit_timestamp_ms)
         if not was_held:
             self._count(record.group_id, 1)
 
-    def _forget_pending(self, record: PendingForgotten) -> None:
+    def _forget_pending(self, record: PendingOffsetForgotten) -> None:
         offsets = self._group(record.group_id)
         if not offsets.forget_pending(record.producer, record.partition):
             return
-        self._tally.add(_WAITING, -1)
-        if not offsets.awaits(record.producer):
+        self._tally.add(_PENDING, -1)
+        if not offsets.has_pending_of(record.producer):
             self._open_since_ms.remove((record.group_id, record.producer))
         if not offsets.holds(record.partition):
             self._count(record.group_id, -1)
@@ -275,7 +275,7 @@ def simple_group(shard: GroupShard, group_id: str) -> Group | None:
 
 
 def durable_simple_group(shard: GroupShard, group_id: str) -> Group | None:
-    """The same group, if some of its offsets are on disk."""
+    """A group that has nothing but offsets, some of which are on disk."""
     return _simple_group(shard, group_id) if shard.part(Offsets).of(group_id).has_durable else None
 
 

@@ -23,8 +23,8 @@ class OffsetForgotten(Struct, frozen=True):
     partition: PartitionKey
 
 
-class OffsetPended(Struct, frozen=True):
-    """The offset waits for the transaction of the producer."""
+class PendingOffsetHeld(Struct, frozen=True):
+    """The offset is pending: it becomes visible or vanishes with the transaction of the producer."""
 
     group_id: str
     producer: Producer
@@ -32,8 +32,8 @@ class OffsetPended(Struct, frozen=True):
     pending: PendingOffset
 
 
-class PendingForgotten(Struct, frozen=True):
-    """The offset waits no more: it was settled or dropped."""
+class PendingOffsetForgotten(Struct, frozen=True):
+    """The offset is pending no more: it was settled or dropped."""
 
     group_id: str
     producer: Producer

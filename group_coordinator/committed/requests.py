@@ -23,7 +23,7 @@ class OffsetCommit(Struct, frozen=True):
     committer: Committer
     offsets: tuple[NamedOffset, ...]
     retention_time_ms: int | None = None
-    """After which the offsets are forgotten, in place of the server's retention."""
+    """Time after which the offsets are forgotten, in place of the server's retention."""
 
 
 class TxnOffsetCommit(Struct, frozen=True):
@@ -59,7 +59,7 @@ class FetchedOffset(Struct, frozen=True):
     """None = nothing is committed."""
     refusal: Refused | None = None
     blocking: tuple[tuple[Producer, PendingOffset], ...] = ()
-    """With UNSTABLE_OFFSET_COMMIT: the transactions that it waits for."""
+    """The pending offsets that make it UNSTABLE_OFFSET_COMMIT, each with its producer."""
 
 
 class FetchedGroup(Struct, frozen=True):

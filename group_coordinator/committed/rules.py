@@ -73,12 +73,12 @@ def check_identity(membership: Membership) -> None:
 
 
 def check_metadata(metadata: str, length_max: int) -> Refused | None:
-    """Why the metadata is not kept, if it is not. In characters, as Kafka counts (spec groups 4.1)."""
+    """Why the metadata is too long, if it is. In characters, as Kafka counts (spec groups 4.1)."""
     if len(metadata) <= length_max:
         return None
     return Refused(
         ErrorCode.OFFSET_METADATA_TOO_LARGE,
-        f"the metadata has {len(metadata)} characters and at most {length_max} are kept; shorten it",
+        f"the metadata has {len(metadata)} characters and at most {length_max} are allowed; shorten it",
     )
 
 

@@ -169,7 +169,7 @@ class OffsetService:
     def _visible(
         self, fetch: OffsetFetch, context: CallContext, offsets: tuple[FetchedOffset, ...]
     ) -> tuple[FetchedOffset, ...]:
-        """Of all offsets of a group those of topics that the caller may see. Who names a topic is told instead."""
+        """The offsets of a group in topics that the caller may see. Who names a topic is told why it is not shown."""
         if fetch.names is not None:
             return offsets
         may_see = partial(self._authorizer.is_allowed, context, Permission.DESCRIBE, ResourceType.TOPIC)

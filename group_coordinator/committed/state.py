@@ -1,4 +1,4 @@
-"""What is kept of offsets: those that everybody sees, and those that wait for their transaction."""
+"""Offsets: committed ones, which everybody sees, and pending ones, which wait for their transaction."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from msgspec import Struct
 
 
 class Producer(NamedTuple):
-    """Whose transaction an offset waits for. With the epoch, because Kafka's markers forget it and settle what is not
-    theirs (spec transactions 11.9)."""
+    """The producer whose transaction holds an offset. With the epoch, because Kafka's markers forget it and settle what
+    is not theirs (spec transactions 11.9)."""
 
     producer_id: int
     producer_epoch: int
@@ -19,9 +19,9 @@ class Offset(Struct, frozen=True):
     """A position of a group in one partition (spec groups 4.1)."""
 
     committed_offset: int
-    """Of the next record to read. Never compared: a group may go back."""
+    """Offset of the next record to read. Never compared: a group may go back."""
     leader_epoch: int | None
-    """Kept and returned, never interpreted; None = not known."""
+    """Leader epoch of the last record read. Stored and returned, never interpreted; None = not known."""
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int | None

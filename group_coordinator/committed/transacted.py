@@ -1,4 +1,4 @@
-"""Offsets of whole transactions: read once, then kept inside the decision on their outcome.
+"""Offsets of whole transactions: read once, then held inside the decision on their outcome.
 
 Source: design 6 (`Transact`).
 """
@@ -36,16 +36,16 @@ class OffsetsWrite:
         self._place = place
         self.group_id = commit.group_id
 
-    def keep(self, last_csn: int) -> Operation:
-        """Keeps them until a marker with a greater number settles them."""
+    def hold(self, last_csn: int) -> Operation:
+        """Hold the offsets until a marker with a greater number settles them."""
 
         def decide(shard: GroupShard, placed: Sequence[Placed], turn: Turn) -> Decision:
             return decide_txn_commit(shard, self._commit, placed, last_csn, turn)
 
         return Operation(self._shard, partial(self._decide, decide))
 
-    def keep_and_end(self, last_csn: int, marker: Marker) -> Operation:
-        """The same, and settles all that waits in the group for the transaction."""
+    def hold_and_settle(self, last_csn: int, marker: Marker) -> Operation:
+        """Hold the offsets and settle at once all that the transaction holds in the group."""
 
         def decide(shard: GroupShard, placed: Sequence[Placed], turn: Turn) -> Decision:
             return decide_txn_commit_and_end(shard, self._commit, placed, last_csn, marker, turn)

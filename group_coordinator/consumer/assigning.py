@@ -120,7 +120,7 @@ def assign(shard: GroupShard, group_id: str) -> Operation:
 
 
 def assign_soon(shard: GroupShard, group_id: str) -> ArmTimer:
-    """The same in an operation of its own, once what it rests on is durable."""
+    """The group gets its target in an operation of its own, once what it rests on is durable."""
     return ArmTimer(timer_of_target(group_id), 0, assign(shard, group_id))
 
 
@@ -138,7 +138,7 @@ def decide_target(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision:
 
 
 def decide_target_here(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision:
-    """The same at once and on the loop, whatever it costs: for when the other process is of no help."""
+    """The group gets its target at once and on the loop, whatever it costs: for when the other process failed."""
     group = find_group(shard, group_id)
     if group is None or group.is_empty or not is_target_due(group):
         return Decision()

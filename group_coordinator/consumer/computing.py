@@ -62,7 +62,7 @@ class TargetResult:
     group_epoch: int
     assignor_name: str
     changed: Mapping[str, Share[bytes]]
-    """New shares by member id; who is not here keeps its own."""
+    """New shares by member id; members that are not here stay with theirs."""
 
 
 def compute(task: TargetTask, assignor: ServerAssignor) -> TargetResult:
@@ -85,5 +85,5 @@ def compute(task: TargetTask, assignor: ServerAssignor) -> TargetResult:
 
 
 def compute_away(asked: tuple[TargetTask, ServerAssignor]) -> TargetResult:
-    """The same, as a worker is asked for it."""
+    """Ask the assignor in a worker process, which is sent one value."""
     return compute(*asked)

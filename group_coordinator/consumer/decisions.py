@@ -84,7 +84,8 @@ def decide_heartbeat(shard: GroupShard, turn: Turn, *, request: HeartbeatRequest
 
 
 def _decide_first(shard: GroupShard, turn: Turn, request: HeartbeatRequest) -> Decision:
-    """There is no consumer group of this name: whoever joins makes it, out of nothing or out of a classic group."""
+    """There is no consumer group of this name: the first member that joins makes it, out of nothing or
+    out of a classic group."""
     other = shard.groups.get(request.group_id)
     if not request.is_join:
         raise Refused(

@@ -1,7 +1,7 @@
 """Holds the patterns of groups against the topics that there are, a bounded number at a time.
 
 One resolution per group at a time, for all its patterns, and not twice within a short while. Topics of the system, and
-those that whoever heartbeats may not know of, match nothing.
+topics that the caller may not know of match nothing.
 
 Source: spec groups 3.11.
 """
@@ -40,8 +40,8 @@ class RegexResolver:
         self._topics = topics
         self._authorizer = authorizer
         self._readers: dict[str, CallContext] = {}
-        """Whoever last spoke for a group that uses patterns; after a start nobody has, and the first heartbeat
-        resolves."""
+        """The last caller that spoke for a group that uses patterns; after a start there is none, and the first
+        heartbeat resolves."""
         self._under_way: dict[str, bool] = {}
         """Groups that are being resolved, or rest; and whether it must be done once more."""
         runtime.handle_effect(ResolveRegexes, lambda wanted: self._begin(wanted.group_id))

@@ -27,7 +27,7 @@ class HeartbeatRequest(Struct, frozen=True, kw_only=True):
     max_wait_ms: int = 0
     """How long the answer may wait for news."""
     owned: Owned | None = None
-    """The same by topic id: `ConsumerService` looks it up."""
+    """What the member owns by topic id, as `ConsumerService` looks it up."""
 
     @property
     def is_join(self) -> bool:
@@ -102,4 +102,4 @@ class ConsumerGroupDescription(Struct, frozen=True):
     assignment_epoch: int = 0
     assignor_name: str = ""
     members: tuple[MemberDescription, ...] = ()
-    """By member id."""
+    """Sorted by member id."""

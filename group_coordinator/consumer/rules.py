@@ -48,7 +48,7 @@ def is_settled(assignment: CurrentAssignment, epochs: Epochs) -> bool:
 
 
 def counted_group_state(epochs: Epochs, members: int, settled: int) -> GroupState:
-    """The same for whoever knows how many members there are, and how many are settled."""
+    """The state of a group, from the numbers of its members and of those that are settled."""
     if not members:
         return GroupState.EMPTY
     if epochs.group_epoch > epochs.assignment_epoch:
@@ -224,7 +224,7 @@ class Destination(Struct, frozen=True, kw_only=True):
     """Where a member is to go."""
 
     epoch: int
-    """Of the target."""
+    """Assignment epoch of the target."""
     share: Share[bytes]
     """What of the target the member subscribes to."""
     is_free: Callable[[bytes, int], bool]
@@ -292,7 +292,7 @@ def _split(assigned: Held, share: Share[bytes]) -> tuple[Held, Held]:
 
 
 def _take_free(keep: Held, destination: Destination) -> tuple[Held, bool]:
-    """What is kept with what of the share is free; and whether somebody else still holds something of it."""
+    """What stays, together with what of the share is free; and whether somebody else still holds something of it."""
     assigned = dict(keep)
     is_waiting = False
     for topic_id, wanted in destination.share.items():

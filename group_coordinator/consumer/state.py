@@ -119,7 +119,7 @@ class CurrentAssignment(Struct, frozen=True):
 
 
 NOT_YET: Final = CurrentAssignment()
-"""Of a member that was never given anything."""
+"""The assignment of a member that was never given anything."""
 
 
 class Epochs(Struct, frozen=True):
@@ -127,7 +127,7 @@ class Epochs(Struct, frozen=True):
 
     group_epoch: int = 0
     metadata_hash: int = 0
-    """Of the subscribed topics, as they were when the group epoch was set."""
+    """Hash of the subscribed topics, as they were when the group epoch was set."""
     assignment_epoch: int = 0
     computed_ms: int | None = None
     """When the target was computed, wall time; None: never."""
@@ -139,5 +139,5 @@ class ResolvedRegex(Struct, frozen=True):
 
     topics: frozenset[str]
     catalog_hash: int
-    """Of the names of all topics when it was resolved: the same hash, the same result."""
+    """Hash of the names of all topics when it was resolved: the same hash, the same result."""
     resolved_ms: int

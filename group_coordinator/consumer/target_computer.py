@@ -41,7 +41,7 @@ class TargetComputer:
         self._router = router
         self._worker = worker
         self._assignors = assignors
-        """By name; functions that another process can be asked to call."""
+        """Functions that another process can be asked to call, by the names of the assignors."""
         self._computing: set[str] = set()
         runtime.handle_effect(ComputeTarget, lambda wanted: self._compute(wanted.group_id))
 

@@ -27,7 +27,7 @@ _US_PER_TOPIC: Final = 6.0
 _US_PER_PARTITION: Final = 0.25
 _US_PER_PARTITION_UNEQUAL: Final = 1.0
 _US_PER_WISH_UNEQUAL: Final = 0.4
-"""For each topic of each member, where members subscribe to different ones."""
+"""Cost of each topic of each member, where members subscribe to different ones."""
 
 
 def shapes_of(names: Iterable[str], topics: TopicMetadata) -> list[TopicShape]:

@@ -60,14 +60,14 @@ class GroupCalls:
         """TxnOffsetCommit of one offset; in version 1 after AddOffsetsToTxn."""
         commit = TxnOffsetCommit(group, Committer(), _one(partition, offset), membership)
 
-        def keep(_added: bool = True) -> Pending[int]:
+        def hold(_added: bool = True) -> Pending[int]:
             return self.offsets.commit_in_transaction(commit, context).map(partial(_accepted, offset))
 
         if context.client_txn_version >= 2:
-            return called(keep)
+            return called(hold)
         identity = Identity(membership.producer_id, membership.producer_epoch)
         command = AddOffsets(transactional_id=membership.transactional_id, identity=identity, group_id=group)
-        return called(lambda: self.transactions.add_offsets(command, context)).then(keep)
+        return called(lambda: self.transactions.add_offsets(command, context)).then(hold)
 
     def commit(self, group: str, offset: int, partition: str = "t-0") -> Pending[int]:
         """OffsetCommit of one offset."""

@@ -136,8 +136,8 @@ def write_nothing_where_refused(decide: Any, share: Any, log: Any, turn: Any) ->
         return 0, ProducersForgotten(ordinal, (), log._heads.get(ordinal)), PartitionGrew(ordinal, 0, 0)
 
 
-def keep_no_offsets(keep: Any, *args: Any) -> Any:
-    return replace(keep(*args), decide=lambda _shard, _turn: Decision())
+def hold_no_offsets(hold: Any, *args: Any) -> Any:
+    return replace(hold(*args), decide=lambda _shard, _turn: Decision())
 
 
 def answer_whoever_ended(transact: Any, current: Transaction, request: rules.TransactRequest, **kwargs: Any) -> Any:

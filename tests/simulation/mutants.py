@@ -209,7 +209,7 @@ MUTANTS = (
     Mutant(
         "transact_forgets_offsets",
         "the offsets of a Transact are lost",
-        ((OffsetsWrite, "keep", bugs.keep_no_offsets), (OffsetsWrite, "keep_and_end", bugs.keep_no_offsets)),
+        ((OffsetsWrite, "hold", bugs.hold_no_offsets), (OffsetsWrite, "hold_and_settle", bugs.hold_no_offsets)),
         _TRANSACTING,
     ),
     Mutant(

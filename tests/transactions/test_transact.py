@@ -79,10 +79,10 @@ class Offsets:
 
     group_id: str
 
-    def keep(self, last_csn: int) -> Operation:
+    def hold(self, last_csn: int) -> Operation:
         return Operation(COUNTERS, lambda _shard, _turn: Decision(reply=("keep", self.group_id, last_csn)))
 
-    def keep_and_end(self, last_csn: int, marker: Marker) -> Operation:
+    def hold_and_settle(self, last_csn: int, marker: Marker) -> Operation:
         reply = ("keep and end", self.group_id, last_csn, marker.csn)
         return Operation(COUNTERS, lambda _shard, _turn: Decision(reply=reply))
 

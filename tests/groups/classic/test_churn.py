@@ -102,13 +102,13 @@ class Churn:
         """What a client would do next."""
         group = self.group
         if group is None or member.member_id not in group.members:
-            is_given = group is not None and member.member_id in group.pending_joins
+            is_given = group is not None and member.member_id in group.given_ids
             self.called(member.join(member_id=None if is_given else ""))
         elif group.is_parked(member.member_id):
             return
         elif group.state is ClassicState.PREPARING_REBALANCE:
             self.called(member.join())
-        elif member.member_id in group.pending_syncs:
+        elif member.member_id in group.unsynced:
             self.sync(member)
         else:
             self.beat(member)
@@ -198,8 +198,8 @@ class Churn:
         assert group.static_members == instances
         assert len(instances) == sum(each.instance_id is not None for each in members.values())
         assert {*group.parked_joins, *group.parked_syncs} <= members.keys()
-        assert group.pending_syncs <= members.keys()
-        assert not group.pending_joins & members.keys()
+        assert group.unsynced <= members.keys()
+        assert not group.given_ids & members.keys()
         assert (group.leader in members) if members else (group.leader is None)
         counts = {name for each in members.values() for name, _metadata in each.protocols}
         assert counts == group.supporters.keys()
@@ -212,13 +212,13 @@ class Churn:
         timers = self.room.inside.runtime.timers
         assert not timers._staged, "everything is durable"
         for member_id in self.ids | group.members.keys():
-            is_known = member_id in group.members or member_id in group.pending_joins
+            is_known = member_id in group.members or member_id in group.given_ids
             is_armed = timers.is_decided(session_key(GROUP, member_id))
             assert is_known or not is_armed, f"a timer of {member_id}, which is gone"
             assert not is_known or is_armed or group.is_parked(member_id), f"nobody watches {member_id}"
         is_joining = group.state is ClassicState.PREPARING_REBALANCE
         assert timers.is_decided(("join", GROUP)) == is_joining
-        assert timers.is_decided(("sync", GROUP)) == (group.state in FORMING and bool(group.pending_syncs))
+        assert timers.is_decided(("sync", GROUP)) == (group.state in FORMING and bool(group.unsynced))
 
     def end(self) -> None:
         """I7: when nobody asks any more, everybody who waits is answered, and all are gone in the end."""

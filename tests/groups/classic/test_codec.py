@@ -71,7 +71,7 @@ def test_a_rebalance_does_not_come_back(group: ClassicGroup) -> None:
     rebalancing = replace(
         group,
         state=ClassicState.PREPARING_REBALANCE,
-        pending_joins=frozenset({"p"}),
+        given_ids=frozenset({"p"}),
         parked_joins={"m0": 1},
         rebalance_started_ms=5,
     )

@@ -82,7 +82,7 @@ async def _load(config: Config) -> _Run:
         failed_shards = await load(server, config, Address("localhost", 0))
     elapsed_us, processor_ns = clock.monotonic_us() - began_us, process_time_ns() - began_processor_ns
     watch.cancel()
-    known_ids = server.snapshots.numbers.transactions.known_ids
+    known_ids = server.readings.numbers.transactions.known_ids
     assert (failed_shards, known_ids) == (0, IDS), f"{failed_shards} shards failed, {known_ids} ids are known"
     await server.driver.drain()
     server.commits.close()

@@ -33,8 +33,8 @@ from coordinator_server.metrics.calls import CallNumbers
 from coordinator_server.metrics.groups import GroupNumbers, measured
 from coordinator_server.metrics.lag import GroupLags
 from coordinator_server.metrics.partitions import LogNumbers
+from coordinator_server.metrics.readings import AllReadings, MetricsConfig, ServerNumbers
 from coordinator_server.metrics.runtime import RuntimeNumbers
-from coordinator_server.metrics.snapshot import MetricsConfig, ServerNumbers, Snapshots
 from coordinator_server.metrics.transactions import TransactionNumbers
 from coordinator_server.session import SERVICE as SESSION_SERVICE
 from coordinator_server.shard_events import ShardObserver
@@ -82,7 +82,7 @@ class Server:
     """For computations that would hold up the loop. Closed when nobody waits for one any more."""
     payload_worker: WorkerProcess
     """The same for payloads."""
-    snapshots: Snapshots
+    readings: AllReadings
     """What a scrape asks for, from the start on."""
     observer: ShardObserver
 
@@ -121,7 +121,7 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
     core = assemble(runtime, store, config.core_config(), surroundings)
     core.log.records.fetcher.room = answers
     core.log.records.fetcher.on_work = reads.spent
-    snapshots = Snapshots(
+    readings = AllReadings(
         numbers=numbers,
         config=MetricsConfig(
             node_id=config.node_id,
@@ -144,7 +144,7 @@ def build(config: Config, opened: OpenStore, clock: Clock, on_failure: Callable[
         answers=answers,
         worker=worker,
         payload_worker=payload_worker,
-        snapshots=snapshots,
+        readings=readings,
         observer=_observe(core, commits, dispatcher, numbers),
     )
 
@@ -187,12 +187,12 @@ async def load(server: Server, config: Config, address: Address) -> int:
     the others do not need. The commit thread must run.
 
     Raises Refused where what all shards share cannot be read: then nothing is served."""
-    core, snapshots = server.core, server.snapshots
+    core, readings = server.core, server.readings
     await core.load_shared()
     server.dispatcher.open(servicers(core, NodeAddress(config.node_id, address.host, address.port)))
-    snapshots.is_loaded = True
+    readings.is_loaded = True
     failed = await core.load_shards()
     server.observer.is_start_over = True
     core.admin.hanging.audit()
-    snapshots.lags.start()
+    readings.lags.start()
     return failed

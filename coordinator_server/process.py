@@ -31,7 +31,7 @@ from coordinator_server.handles import HandlePlan, TooFewHandles, plan_handles, 
 from coordinator_server.listening import AddressRefused
 from coordinator_server.logs import configure_logs
 from coordinator_server.memory import MemoryKeeper, loading_for_good
-from coordinator_server.metrics.collector import SnapshotCollector, registry_of
+from coordinator_server.metrics.collector import ReadingsCollector, registry_of
 from coordinator_server.metrics.endpoint import MetricsEndpoint, listen_for_scrapes
 from coordinator_server.metrics.loop_lag import LoopLag
 from coordinator_server.service_manager import ServiceManager
@@ -219,7 +219,7 @@ class _Process:
         _log.info(
             "loaded",
             elapsed_ms=self._clock.monotonic_ms() - began_ms,
-            transactional_ids=server.snapshots.numbers.transactions.known_ids,
+            transactional_ids=server.readings.numbers.transactions.known_ids,
             failed_shards=failed_shards,
             old_state="loading",
             new_state="active",
@@ -256,9 +256,9 @@ class _Process:
     def _publish(self, metrics: MetricsEndpoint, server: Server, opened: OpenStore, transport: Transport) -> None:
         """Answer scrapes from now on: while the state is loaded, too."""
         loop = asyncio.get_running_loop()
-        collector = SnapshotCollector(loop, server.snapshots, opened.statistics, transport.numbers)
+        collector = ReadingsCollector(loop, server.readings, opened.statistics, transport.numbers)
         metrics.publish(registry_of(collector))
-        LoopLag(self._clock, server.snapshots.numbers.runtime.loop_lag).start()
+        LoopLag(self._clock, server.readings.numbers.runtime.loop_lag).start()
         listen = Address(parse_address(self._config.metrics_listen or "").host, metrics.port)
         _log.info("serving_metrics", listen=str(listen), path="/metrics")
 

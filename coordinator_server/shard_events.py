@@ -9,7 +9,7 @@ import structlog
 from coordinator_runtime.decision import ShardKey
 from coordinator_runtime.loader import ShardChange, ShardLoaded, ShardLoadFailed, ShardStopped, ShardUnloaded
 from coordinator_runtime.store import StoreUnreadable
-from coordinator_server.metrics.snapshot import ServerNumbers
+from coordinator_server.metrics.readings import ServerNumbers
 from txn_coordinator.shard import TransactionShard
 
 US: Final = 1_000

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_server.metrics.instruments import SECONDS, US, Distribution, counts
-from coordinator_server.metrics.samples import Sample, Snapshot
+from coordinator_server.metrics.samples import Readings, Sample
 from coordinator_server.transport import CallStatus
 
 _REJECTIONS: Final = {
@@ -66,7 +66,7 @@ class CallNumbers:
         numbers.unanswered[status.name] += 1
         numbers.seconds.observe(elapsed_us)
 
-    def snapshot(self, in_flight: Mapping[Method, int]) -> Snapshot:
+    def readings(self, in_flight: Mapping[Method, int]) -> Readings:
         """Everything that is counted here, and how many calls are under way at this moment."""
         methods = self._methods.items()
         return {

@@ -1,4 +1,4 @@
-"""Publishes a snapshot: taken on the loop, rendered on the thread that serves the scrape.
+"""Publishes the readings of all metrics: taken on the loop, rendered on the thread that serves the scrape.
 
 Rendering a thousand children takes about ten milliseconds, which would be felt by every call if it ran on the loop. So
 the loop only copies numbers, in one step, and all metrics of one scrape are of one moment. What only the store knows is
@@ -18,10 +18,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from coordinator_runtime.rocks import StoreStatistics
 from coordinator_server.metrics.families import FAMILIES, Family, Kind
 from coordinator_server.metrics.instruments import Histogram
-from coordinator_server.metrics.samples import Snapshot, Values, single
+from coordinator_server.metrics.samples import Readings, Values, single
 from coordinator_server.transports import ConnectionNumbers
 
-SNAPSHOT_MS_MAX: Final = 5_000
+READING_MS_MAX: Final = 5_000
 """A loop that does not answer for so long makes the scrape fail, which is what an alert should see."""
 
 
@@ -29,23 +29,23 @@ class ScrapeFailed(Exception):
     """There are no numbers to publish. The message says why."""
 
 
-class SnapshotCollector:
+class ReadingsCollector:
     """The one collector of the registry. `take` runs on the loop, the others on the scrape's thread."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        take: Callable[[], Snapshot],
+        take: Callable[[], Readings],
         store_statistics: Callable[[], StoreStatistics],
         connection_numbers: Callable[[], ConnectionNumbers],
         *,
-        snapshot_ms_max: int = SNAPSHOT_MS_MAX,
+        reading_ms_max: int = READING_MS_MAX,
     ) -> None:
         self._loop = loop
         self._take = take
         self._store_statistics = store_statistics
         self._connection_numbers = connection_numbers
-        self._snapshot_ms_max = snapshot_ms_max
+        self._reading_ms_max = reading_ms_max
 
     def describe(self) -> Iterator[Metric]:
         """Every metric, so that the registry does not scrape to find their names."""
@@ -54,16 +54,16 @@ class SnapshotCollector:
 
     def collect(self) -> Iterator[Metric]:
         """Raises ScrapeFailed."""
-        snapshot = {
+        readings = {
             **self._from_loop(),
             **_of_store(self._store_statistics()),
             **_of_connections(self._connection_numbers()),
         }
         for family in FAMILIES:
-            yield _metric(family, snapshot.get(family.name, {}))
+            yield _metric(family, readings.get(family.name, {}))
 
-    def _from_loop(self) -> Snapshot:
-        taken: Future[Snapshot] = Future()
+    def _from_loop(self) -> Readings:
+        taken: Future[Readings] = Future()
 
         def fill() -> None:
             # False when the scrape has given up meanwhile: nobody wants the numbers any more.
@@ -78,20 +78,20 @@ class SnapshotCollector:
         except RuntimeError as error:
             raise ScrapeFailed("the server has stopped") from error
         try:
-            return taken.result(self._snapshot_ms_max / 1000)
+            return taken.result(self._reading_ms_max / 1000)
         except TimeoutError as error:
             taken.cancel()
-            raise ScrapeFailed(f"the server did not come to it within {self._snapshot_ms_max} ms") from error
+            raise ScrapeFailed(f"the server did not come to it within {self._reading_ms_max} ms") from error
 
 
-def registry_of(collector: SnapshotCollector) -> CollectorRegistry:
+def registry_of(collector: ReadingsCollector) -> CollectorRegistry:
     """A registry of our own: nothing that a library registers by itself is exported unseen."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
     return registry
 
 
-def _of_store(statistics: StoreStatistics) -> Snapshot:
+def _of_store(statistics: StoreStatistics) -> Readings:
     return {
         "txn_store_size_bytes": single(statistics.sst_bytes),
         "txn_store_wal_bytes": single(statistics.wal_bytes),
@@ -105,7 +105,7 @@ def _of_store(statistics: StoreStatistics) -> Snapshot:
     }
 
 
-def _of_connections(numbers: ConnectionNumbers) -> Snapshot:
+def _of_connections(numbers: ConnectionNumbers) -> Readings:
     return {
         "txn_rpc_connections": {} if numbers.open_connections is None else single(numbers.open_connections),
         "txn_rpc_connections_max": single(numbers.connections_max),

@@ -24,7 +24,7 @@ from coordinator_server.metrics.instruments import (
     copies,
     counts,
 )
-from coordinator_server.metrics.samples import Snapshot, Values, single
+from coordinator_server.metrics.samples import Readings, Values, single
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.committed.events import OffsetsCommitted, OffsetsDeleted, OffsetsExpired, OffsetsSettled
 from group_coordinator.committed.offsets import Offsets
@@ -131,7 +131,7 @@ class GroupNumbers:
             found = self._assignments[assignor, place] = Distribution(SECONDS, US)
         return found
 
-    def snapshot(self) -> Snapshot:
+    def readings(self) -> Readings:
         """Everything that is counted here."""
         return {
             "txn_group_creations_total": _by_one(self._created),
@@ -162,7 +162,7 @@ class GroupNumbers:
         return {(outcome.name.lower(), "group"): number for outcome, number in self._markers.items()}
 
 
-def group_gauges(runtime: Runtime, now_ms: int) -> Snapshot:
+def group_gauges(runtime: Runtime, now_ms: int) -> Readings:
     """How many groups and offsets there are in the shards that serve. Looks at no group, only at transactions that hold
     offsets open."""
     shards: list[GroupShard] = runtime.shards(Coordinator.GROUPS)

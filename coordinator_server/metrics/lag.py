@@ -15,7 +15,7 @@ from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreUnreadable
 from coordinator_server.metrics.instruments import MS, Labels
-from coordinator_server.metrics.samples import Sample, Snapshot, single
+from coordinator_server.metrics.samples import Readings, Sample, single
 from group_coordinator.committed.offsets import Offsets
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import PartitionKey
@@ -156,7 +156,7 @@ class GroupLags:
         lag.records[Isolation.READ_UNCOMMITTED] += counted.records
         return counted.next_offset if counted.next_offset < head.log_end_offset else None
 
-    def snapshot(self, now_ms: int) -> Snapshot:
+    def readings(self, now_ms: int) -> Readings:
         """The newest finished round; ages as of `now_ms`."""
         records: dict[Labels, Sample] = {}
         seconds: dict[Labels, Sample] = {}

@@ -16,7 +16,7 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.ports import PartitionRef
 from coordinator_runtime.runtime import Runtime
 from coordinator_server.metrics.instruments import MS, Labels
-from coordinator_server.metrics.samples import Sample, Snapshot, single
+from coordinator_server.metrics.samples import Readings, Sample, single
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import Topic
 from partition_log.events import DamageFound, PartitionGrew, ProducersExpired, RecordsRead
@@ -105,7 +105,7 @@ class LogNumbers:
             self._read.pop((topic, isolation), None)
         self._damaged = {labels: count for labels, count in self._damaged.items() if labels[0] != topic}
 
-    def snapshot(self) -> Snapshot:
+    def readings(self) -> Readings:
         """Everything that is counted here."""
         records: dict[Labels, Sample] = {}
         size: dict[Labels, Sample] = {}
@@ -148,7 +148,7 @@ class Survey:
     standings: tuple[Standing, ...]
     omitted: int
 
-    def snapshot(self, now_ms: int) -> Snapshot:
+    def readings(self, now_ms: int) -> Readings:
         """Where every partition stands."""
         values: dict[str, dict[Labels, Sample]] = {name: {} for name in _POSITIONS}
         for standing in self.standings:

@@ -6,7 +6,7 @@ from coordinator_runtime.commit_groups import StagedGroup
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.parking import WaitEnded
 from coordinator_server.metrics.instruments import SECONDS, SIZES, US, Distribution, Labels, copies
-from coordinator_server.metrics.samples import Snapshot, single
+from coordinator_server.metrics.samples import Readings, single
 
 
 class RuntimeNumbers:
@@ -54,7 +54,7 @@ class RuntimeNumbers:
         """One operation failed by a bug of ours."""
         self._defects += 1
 
-    def snapshot(self) -> Snapshot:
+    def readings(self) -> Readings:
         """Everything that is counted here."""
         waits = copies(self._waits)
         return {

@@ -10,7 +10,7 @@ Sample = float | Histogram
 Values = Mapping[Labels, Sample]
 """Samples of one metric by the values of its labels."""
 
-Snapshot = Mapping[str, Values]
+Readings = Mapping[str, Values]
 """Values by metric name, all of one moment. A metric that is missing is published without samples."""
 
 

@@ -16,7 +16,7 @@ from coordinator_server.metrics.instruments import (
     copies,
     counts,
 )
-from coordinator_server.metrics.samples import Snapshot, single
+from coordinator_server.metrics.samples import Readings, single
 from txn_coordinator.events import TransactionExpired, TransactionRanThrough, TransactionStepped
 from txn_coordinator.state import PREPARED, IllegalStep, Transaction, TransactionState
 
@@ -116,7 +116,7 @@ class TransactionNumbers:
         since = self._prepared_since_ms
         return min((since[name] for name in transactional_ids if name in since), default=None)
 
-    def snapshot(self, now_ms: int) -> Snapshot:
+    def readings(self, now_ms: int) -> Readings:
         """Everything that is counted here."""
         return {
             "txn_coordinator_transactions": {(state.api_name,): self._by_state[state] for state in TransactionState},

@@ -20,7 +20,7 @@ from coordinator_runtime.authorization import ALLOW_ALL
 from coordinator_runtime.late_answers import WAITING_MAX
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import Authorizer, CallContext
-from coordinator_server.metrics.snapshot import TIMER_KINDS
+from coordinator_server.metrics.readings import TIMER_KINDS
 from coordinator_server.wire.groups.servicers import group_servicers
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.config import GroupConfig

@@ -32,7 +32,7 @@ class Watched(Administered):
         self.inside.sender.on_fenced = observer.coordinator_fenced
 
     def fenced_by_admin(self) -> object:
-        return self.numbers.snapshot(0)["txn_coordinator_fenced_total"]["admin",]
+        return self.numbers.readings(0)["txn_coordinator_fenced_total"]["admin",]
 
 
 @pytest.fixture

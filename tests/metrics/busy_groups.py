@@ -80,15 +80,15 @@ class BusyGroups:
         await self.busy.topic("t")
         first = await self.join()
         second = asyncio.ensure_future(self.join())
-        await self.busy.until(lambda snapshot: snapshot["txn_group_waiting_calls"]["members",] == 1)
-        await self.busy.until(lambda snapshot: snapshot["txn_group_rebalances_failed_total"]["classic",] == 1)
+        await self.busy.until(lambda readings: readings["txn_group_waiting_calls"]["members",] == 1)
+        await self.busy.until(lambda readings: readings["txn_group_rebalances_failed_total"]["classic",] == 1)
         first, other = await asyncio.gather(self.join(first.member_id), second)
         assert [await self.sync(each) for each in sorted((first, other), key=lambda each: not each.members)] == [0, 0]
         await self.enter(CLASSIC, "modern-member")
         self.busy.note()
         entered = await self.enter(MODERN, "m")
         waiting = asyncio.ensure_future(self.beat(MODERN, "m", entered.member_epoch, max_wait_ms=20_000))
-        await self.busy.until(lambda snapshot: snapshot["txn_group_waiting_calls"]["news",] == 1)
+        await self.busy.until(lambda readings: readings["txn_group_waiting_calls"]["news",] == 1)
         await self.beat(MODERN, "m", -1)
         waiting.cancel()
 
@@ -107,7 +107,7 @@ class BusyGroups:
         answer = await self.groups.TxnOffsetCommit(request, timeout=DEADLINE_SECONDS)
         assert answer.results[0].error_code == 0, answer
         age = "txn_group_oldest_pending_offset_age_seconds"
-        await self.busy.until(lambda snapshot: snapshot[age][()] != 0)
+        await self.busy.until(lambda readings: readings[age][()] != 0)
         assert await self.busy.end("a", identity, committed=True) == 0
         self.busy.note()
 
@@ -120,9 +120,9 @@ class BusyGroups:
         await self.commit(LATE, topic="other", offset=0)
         parts = self.busy.server.parts
         # The rounds that the server makes by itself are seconds apart.
-        parts.snapshots.lags.start()
-        await self.busy.until(lambda snapshot: snapshot["txn_group_lag_omitted"][()] == 1)
-        await self.busy.until(lambda snapshot: any(snapshot["txn_group_lag_seconds"].values()))
+        parts.readings.lags.start()
+        await self.busy.until(lambda readings: readings["txn_group_lag_omitted"][()] == 1)
+        await self.busy.until(lambda readings: any(readings["txn_group_lag_seconds"].values()))
 
     async def administration(self) -> None:
         """Somebody deletes a group with its offsets."""
@@ -135,7 +135,7 @@ class BusyGroups:
         """Nobody commits for long."""
         await self.busy.topic("t")
         await self.commit()
-        await self.busy.until(lambda snapshot: snapshot["txn_group_offset_expirations_total"][()] == 1)
+        await self.busy.until(lambda readings: readings["txn_group_offset_expirations_total"][()] == 1)
 
 
 def _offset_of(partition: int, *, topic: str = "t", offset: int = 7) -> list[group_pb2.TopicOffsets]:

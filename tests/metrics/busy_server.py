@@ -29,7 +29,7 @@ from coordinator_runtime.worker import WorkerLost
 from coordinator_server.answer_bytes import AnswerLimits
 from coordinator_server.metrics.instruments import Histogram
 from coordinator_server.metrics.loop_lag import LoopLag
-from coordinator_server.metrics.samples import Sample, Snapshot
+from coordinator_server.metrics.samples import Readings, Sample
 from partition_log.batch_checks import WAITING_BYTES_MAX
 from partition_log.codec import log_key
 from partition_log.markers import PartitionMarkers
@@ -53,8 +53,8 @@ class Seen:
 
     largest: dict[str, dict[tuple[str, ...], float]] = field(default_factory=dict)
 
-    def note(self, snapshot: Snapshot) -> None:
-        for name, values in snapshot.items():
+    def note(self, readings: Readings) -> None:
+        for name, values in readings.items():
             family = self.largest.setdefault(name, {})
             for labels, sample in values.items():
                 family[labels] = max(family.get(labels, 0.0), size_of(sample))
@@ -77,20 +77,20 @@ class BusyServer:
         self.transactions = transaction_pb2_grpc.TransactionServiceStub(server.channel)
         self.log = log_pb2_grpc.LogServiceStub(server.channel)
         self.admin = admin_pb2_grpc.AdminServiceStub(server.channel)
-        LoopLag(SystemClock(), server.parts.snapshots.numbers.runtime.loop_lag).start()
+        LoopLag(SystemClock(), server.parts.readings.numbers.runtime.loop_lag).start()
 
-    def note(self) -> Snapshot:
+    def note(self) -> Readings:
         """Take the numbers of this moment."""
-        snapshot = self.server.parts.snapshots()
-        self.seen.note(snapshot)
-        return snapshot
+        readings = self.server.parts.readings()
+        self.seen.note(readings)
+        return readings
 
-    async def until(self, is_true: Callable[[Snapshot], bool]) -> None:
+    async def until(self, is_true: Callable[[Readings], bool]) -> None:
         """Give way to the server until its numbers say something."""
         await until(lambda: is_true(self.note()))
 
     async def until_state(self, state: str, number: int = 1) -> None:
-        await self.until(lambda snapshot: snapshot["txn_coordinator_transactions"][state,] == number)
+        await self.until(lambda readings: readings["txn_coordinator_transactions"][state,] == number)
 
     # What clients do
 
@@ -202,7 +202,7 @@ class BusyServer:
         await self.opened("leaving", "passing")
         await self.until_state("Ongoing", 1)
         await self.delete("passing")
-        await self.until(lambda snapshot: snapshot["txn_coordinator_oldest_open_age_seconds"][()] == 0)
+        await self.until(lambda readings: readings["txn_coordinator_oldest_open_age_seconds"][()] == 0)
         for _ in range(EPOCH_MAX + 1):
             await self.init("rotating")
         self.note()
@@ -215,7 +215,7 @@ class BusyServer:
         )
         assert (await self.transactions.PrepareTransaction(request, timeout=DEADLINE_SECONDS)).error_code == 0
         name = "txn_coordinator_oldest_prepared_2pc_age_seconds"
-        await self.until(lambda snapshot: snapshot[name][()] != 0)
+        await self.until(lambda readings: readings[name][()] != 0)
 
     async def stuck_marker(self) -> None:
         """A participant refuses its marker, so that others wait behind the transaction."""
@@ -223,18 +223,18 @@ class BusyServer:
         self._marker_that_contradicts_the_next(identity)
         assert await self.end("stuck", identity, committed=False) == 0
         name = "txn_coordinator_oldest_pending_marker_age_seconds"
-        await self.until(lambda snapshot: snapshot[name][()] != 0)
+        await self.until(lambda readings: readings[name][()] != 0)
         waiting = self._try_init("stuck")
-        await self.until(lambda snapshot: snapshot["txn_coordinator_parked_calls"][()] == 1)
+        await self.until(lambda readings: readings["txn_coordinator_parked_calls"][()] == 1)
         waiting.cancel()
-        await self.until(lambda snapshot: bool(snapshot["txn_coordinator_concurrent_waits_total"]))
+        await self.until(lambda readings: bool(readings["txn_coordinator_concurrent_waits_total"]))
 
     async def readers_that_stand_still(self) -> None:
         """Answers that nobody takes, and a reader that finds no room."""
         answers = self.server.parts.answers
         answers.hold("somebody", AnswerLimits().bytes_max)
         await self.log.ListOffsets(log_pb2.ListOffsetsRequest())
-        await self.until(lambda snapshot: snapshot["txn_rpc_answers_refused_total"]["server",] == 1)
+        await self.until(lambda readings: readings["txn_rpc_answers_refused_total"]["server",] == 1)
         answers.release("somebody", AnswerLimits().bytes_max)
 
     async def payloads(self) -> None:
@@ -245,11 +245,11 @@ class BusyServer:
         await self.topic("packed", 1)
         plain = log_pb2.Records(records=[log_pb2.Record(value=bytes(100_000))]).SerializeToString()
         sent = [asyncio.ensure_future(self._produce_packed(plain, record_count)) for record_count in (1, 2)]
-        await self.until(lambda snapshot: snapshot["txn_partition_unchecked_batches"][()] == len(sent))
+        await self.until(lambda readings: readings["txn_partition_unchecked_batches"][()] == len(sent))
         worker.release()
         assert await asyncio.gather(*sent) == [0, ErrorCode.INVALID_RECORD]
         sent = [asyncio.ensure_future(self._produce_packed(plain, 1))]
-        await self.until(lambda snapshot: snapshot["txn_partition_unchecked_batches"][()] == len(sent))
+        await self.until(lambda readings: readings["txn_partition_unchecked_batches"][()] == len(sent))
         checks.waiting_bytes += WAITING_BYTES_MAX
         assert await self._produce_packed(plain, 1) == ErrorCode.THROTTLING_QUOTA_EXCEEDED
         checks.waiting_bytes -= WAITING_BYTES_MAX
@@ -272,14 +272,14 @@ class BusyServer:
         """The disk stands still: calls wait, groups queue, and who comes too late is told so."""
         held = self.server.store.hold_sync()
         waiting: list[Awaitable[object]] = [self._try_init("crowd-0")]
-        await self.until(lambda snapshot: in_flight(snapshot, "InitProducerId") == 1)
+        await self.until(lambda readings: in_flight(readings, "InitProducerId") == 1)
         await asyncio.to_thread(held.wait_until_arrived)
         waiting += [self._try_init(f"crowd-{number}") for number in range(1, 12)]
         waiting.append(asyncio.ensure_future(self.fetch(common_pb2.ISOLATION_LEVEL_READ_COMMITTED, max_wait_ms=200)))
-        await self.until(lambda snapshot: rejected(snapshot, "overload") and in_flight(snapshot, "Fetch") == 1)
+        await self.until(lambda readings: rejected(readings, "overload") and in_flight(readings, "Fetch") == 1)
         # As it would be if it were large: a small one grows until the write is reported.
         self.server.parts.core.runtime.groups.seal()
-        await self.until(lambda snapshot: snapshot["txn_runtime_commit_queue_groups"][()] != 0)
+        await self.until(lambda readings: readings["txn_runtime_commit_queue_groups"][()] != 0)
         held.release()
         await asyncio.gather(*waiting)
 
@@ -342,9 +342,9 @@ class BusyServer:
         await self.server.parts.core.runtime.write(Operation(placed.shard, decide))
 
 
-def in_flight(snapshot: Snapshot, method: str) -> Sample:
-    return snapshot["txn_rpc_in_flight"][method,]
+def in_flight(readings: Readings, method: str) -> Sample:
+    return readings["txn_rpc_in_flight"][method,]
 
 
-def rejected(snapshot: Snapshot, reason: str) -> bool:
-    return bool(snapshot["txn_rpc_rejected_total"][reason,])
+def rejected(readings: Readings, reason: str) -> bool:
+    return bool(readings["txn_rpc_rejected_total"][reason,])

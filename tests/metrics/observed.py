@@ -15,7 +15,7 @@ from coordinator_server.group_events import GroupObserver
 from coordinator_server.metrics.groups import GroupNumbers
 from coordinator_server.metrics.instruments import Histogram
 from coordinator_server.metrics.partitions import LogNumbers, Survey, survey
-from coordinator_server.metrics.samples import Sample, Snapshot
+from coordinator_server.metrics.samples import Readings, Sample
 from coordinator_server.metrics.transactions import TransactionNumbers
 from partition_log.codec import log_key
 from tests.harness.memory_store import Damage
@@ -92,8 +92,8 @@ class ObservedWorld(World):
 
     # What is published
 
-    def snapshot(self) -> Snapshot:
-        return {**self.transactions.snapshot(self.clock.wall_ms()), **self.log.snapshot()}
+    def readings(self) -> Readings:
+        return {**self.transactions.readings(self.clock.wall_ms()), **self.log.readings()}
 
     def survey(self, partitions_max: int = 1_000) -> Survey:
         return survey(self.inside.runtime, self.inside.catalog, partitions_max)
@@ -109,10 +109,10 @@ class ObservedWorld(World):
         return value
 
     def sample(self, name: str, *labels: str) -> Sample:
-        return self.snapshot()[name][labels]
+        return self.readings()[name][labels]
 
     def non_zero(self, name: str) -> dict[tuple[str, ...], float]:
-        values = self.snapshot()[name]
+        values = self.readings()[name]
         return {labels: value for labels, value in values.items() if not isinstance(value, Histogram) and value}
 
     def check_states(self) -> None:

@@ -10,7 +10,7 @@ from coordinator_runtime.decision import Turn
 from coordinator_server.group_events import GroupObserver
 from coordinator_server.metrics.groups import GroupNumbers, group_gauges
 from coordinator_server.metrics.instruments import Histogram
-from coordinator_server.metrics.samples import Sample, Snapshot
+from coordinator_server.metrics.samples import Readings, Sample
 from tests.groups.classic.members import Member, code
 from tests.groups.committed.room import OffsetRoom
 from tests.groups.room import KAFKA, RoomOptions
@@ -55,11 +55,11 @@ class ObservedGroups(OffsetRoom):
 
     # What is published
 
-    def snapshot(self) -> Snapshot:
-        return {**self.numbers.snapshot(), **group_gauges(self.inside.runtime, self.clock.wall_ms())}
+    def readings(self) -> Readings:
+        return {**self.numbers.readings(), **group_gauges(self.inside.runtime, self.clock.wall_ms())}
 
     def sample(self, name: str, *labels: str) -> Sample:
-        return self.snapshot()[f"txn_group_{name}"][labels]
+        return self.readings()[f"txn_group_{name}"][labels]
 
     def value(self, name: str, *labels: str) -> float:
         value = self.sample(name, *labels)
@@ -72,5 +72,5 @@ class ObservedGroups(OffsetRoom):
         return value
 
     def non_zero(self, name: str) -> dict[tuple[str, ...], float]:
-        values = self.snapshot()[f"txn_group_{name}"]
+        values = self.readings()[f"txn_group_{name}"]
         return {labels: value for labels, value in values.items() if not isinstance(value, Histogram) and value}

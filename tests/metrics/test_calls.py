@@ -21,14 +21,14 @@ def calls() -> CallNumbers:
 
 
 def non_zero(calls: CallNumbers, name: str) -> Values:
-    return {labels: value for labels, value in calls.snapshot({})[name].items() if value}
+    return {labels: value for labels, value in calls.readings({})[name].items() if value}
 
 
 def test_an_answer_without_an_error(calls: CallNumbers) -> None:
     calls.answered(Method.END_TXN, 1_500, transaction_pb2.EndTxnResponse())
     assert non_zero(calls, REQUESTS) == {("TransactionService", "EndTxn", "OK"): 1}
     assert non_zero(calls, ERRORS) == {}
-    seconds = calls.snapshot({})["txn_rpc_seconds"]["EndTxn",]
+    seconds = calls.readings({})["txn_rpc_seconds"]["EndTxn",]
     assert isinstance(seconds, Histogram)
     assert (seconds.count, seconds.total) == (1, 0.0015)
 
@@ -71,10 +71,10 @@ def test_calls_that_were_not_taken_on(calls: CallNumbers, code: ErrorCode, reaso
 
 
 def test_every_method_is_there_before_it_was_called(calls: CallNumbers) -> None:
-    snapshot = calls.snapshot({Method.FETCH: 3})
+    readings = calls.readings({Method.FETCH: 3})
     methods = {method.name for service in SERVICES for method in service.methods}
-    assert {method for _service, method, code in snapshot[REQUESTS] if code == "OK"} == methods
-    assert snapshot["txn_rpc_in_flight"] == {**{(method,): 0 for method in methods}, ("Fetch",): 3}
+    assert {method for _service, method, code in readings[REQUESTS] if code == "OK"} == methods
+    assert readings["txn_rpc_in_flight"] == {**{(method,): 0 for method in methods}, ("Fetch",): 3}
 
 
 def test_errors_have_kafkas_names() -> None:

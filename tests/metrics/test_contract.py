@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator_runtime.rocks import StoreStatistics
-from coordinator_server.metrics.collector import SnapshotCollector, registry_of
+from coordinator_server.metrics.collector import ReadingsCollector, registry_of
 from coordinator_server.metrics.families import FAMILIES, Kind
 from coordinator_server.transports import ConnectionNumbers
 from scripts.metrics_page import metrics_page
@@ -102,7 +102,7 @@ async def _run_everything(seen: Seen) -> None:
         await busy.payloads()
         await busy.bugs()
         await busy.damage()
-        await busy.until(lambda snapshot: bool(seen.labels("txn_runtime_event_loop_lag_seconds")))
+        await busy.until(lambda readings: bool(seen.labels("txn_runtime_event_loop_lag_seconds")))
     async with in_process_server() as server:
         await BusyServer(server, seen).readers_that_stand_still()
     async with in_process_server(
@@ -118,12 +118,12 @@ async def _run_everything(seen: Seen) -> None:
     async with in_process_server(transactional_id_expiration_ms=1) as server:
         busy = BusyServer(server, seen)
         await busy.init("forgotten")
-        await busy.until(lambda snapshot: snapshot["txn_coordinator_expired_ids_total"][()] == 1)
+        await busy.until(lambda readings: readings["txn_coordinator_expired_ids_total"][()] == 1)
     async with in_process_server(producer_id_expiration_ms=1) as server:
         busy = BusyServer(server, seen)
         await busy.topic("a")
         assert await busy.end("a", await busy.opened("a", "a"), committed=True) == 0
-        await busy.until(lambda snapshot: snapshot["txn_partition_expired_producers_total"][()] == 1)
+        await busy.until(lambda readings: readings["txn_partition_expired_producers_total"][()] == 1)
 
 
 def test_what_is_published_can_be_read_by_prometheus() -> None:
@@ -158,8 +158,8 @@ async def _published() -> tuple[str, str]:
         await busy.bugs()
         await busy.damage()
         registry = registry_of(
-            SnapshotCollector(
-                asyncio.get_running_loop(), server.parts.snapshots, lambda: STATISTICS, lambda: CONNECTIONS
+            ReadingsCollector(
+                asyncio.get_running_loop(), server.parts.readings, lambda: STATISTICS, lambda: CONNECTIONS
             )
         )
         text = await asyncio.to_thread(generate_latest, registry)

@@ -14,9 +14,9 @@ import structlog
 
 from coordinator_runtime.rocks import StoreStatistics
 from coordinator_runtime.store import StoreFailed
-from coordinator_server.metrics.collector import SnapshotCollector, registry_of
+from coordinator_server.metrics.collector import ReadingsCollector, registry_of
 from coordinator_server.metrics.endpoint import MetricsEndpoint, listen_for_scrapes
-from coordinator_server.metrics.samples import Snapshot, single
+from coordinator_server.metrics.samples import Readings, single
 from coordinator_server.transports import ConnectionNumbers
 from tests.harness.patience import DEADLINE_SECONDS
 
@@ -31,17 +31,17 @@ class Answer(NamedTuple):
 class Scraped:
     """An endpoint over numbers that the test makes up."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, snapshot_ms_max: int = 30_000) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, reading_ms_max: int = 30_000) -> None:
         self.taken = 0
         self.failure: Exception | None = None
         self.store_failure: Exception | None = None
-        collector = SnapshotCollector(
-            loop, self._take, self._statistics, self._connections, snapshot_ms_max=snapshot_ms_max
+        collector = ReadingsCollector(
+            loop, self._take, self._statistics, self._connections, reading_ms_max=reading_ms_max
         )
         self.endpoint: MetricsEndpoint = listen_for_scrapes(HOST, 0)
         self.endpoint.publish(registry_of(collector))
 
-    def _take(self) -> Snapshot:
+    def _take(self) -> Readings:
         self.taken += 1
         if self.failure is not None:
             raise self.failure
@@ -67,7 +67,7 @@ class Scraped:
 
 @pytest.fixture
 async def scraped() -> AsyncIterator[Scraped]:
-    scraped = Scraped(asyncio.get_running_loop(), snapshot_ms_max=200)
+    scraped = Scraped(asyncio.get_running_loop(), reading_ms_max=200)
     yield scraped
     await asyncio.to_thread(scraped.endpoint.close)
 

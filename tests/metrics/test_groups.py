@@ -123,7 +123,7 @@ class TestWhyMembersGo:
         assert room.non_zero("member_leaves_total") == {("consumer", "rebalance"): 1}
 
     def test_every_reason_is_there_from_the_start(self) -> None:
-        found = GroupNumbers().snapshot()["txn_group_member_leaves_total"]
+        found = GroupNumbers().readings()["txn_group_member_leaves_total"]
         assert {reason for _kind, reason in found} == {reason.value for reason in LeaveReason}
 
 
@@ -211,7 +211,7 @@ class TestConsumer:
             return {}
 
         assert measured({"slow": slow}, clock, numbers.computed)["slow"]({}, {}) == {}
-        taken = numbers.snapshot()["txn_group_assignment_seconds"]["slow", "loop"]
+        taken = numbers.readings()["txn_group_assignment_seconds"]["slow", "loop"]
         assert isinstance(taken, Histogram)
         assert (taken.count, taken.total) == (1, 0.03)
         assert measured(SERVER_ASSIGNORS, clock, numbers.computed).keys() == SERVER_ASSIGNORS.keys()
@@ -284,5 +284,5 @@ class TestOffsets:
 
 
 def test_every_state_of_every_kind_is_there_from_the_start(room: ObservedGroups) -> None:
-    found = room.snapshot()["txn_group_groups"]
+    found = room.readings()["txn_group_groups"]
     assert set(found) == {(kind.value, state) for kind, states in STATES.items() for state in states}

@@ -32,7 +32,7 @@ class WatchedWorld(World):
         self.tick(ROUND_PAUSE_MS)
 
     def measured(self, name: str) -> Mapping[tuple[str, ...], Sample]:
-        return self.lags.snapshot(self.clock.wall_ms())[f"txn_group_lag_{name}"]
+        return self.lags.readings(self.clock.wall_ms())[f"txn_group_lag_{name}"]
 
     def lag(self, group: str = GROUP, topic: str = TOPIC) -> tuple[Sample, Sample]:
         """Records up to the last stable offset, and up to the high watermark."""

@@ -26,7 +26,7 @@ def world() -> Iterator[ObservedWorld]:
 
 
 def position(world: ObservedWorld, name: str, partition: int = 0) -> float:
-    value = world.survey().snapshot(world.clock.wall_ms())[f"txn_partition_{name}"][TOPIC, str(partition)]
+    value = world.survey().readings(world.clock.wall_ms())[f"txn_partition_{name}"][TOPIC, str(partition)]
     assert not isinstance(value, Histogram)
     return value
 
@@ -75,7 +75,7 @@ def test_a_deleted_topic_is_forgotten(world: ObservedWorld) -> None:
     world.settle()
     assert world.non_zero(APPENDED) == {("other", "data"): 1}
     assert world.non_zero(READ) == {}
-    assert not world.survey().snapshot(0)["txn_partition_high_watermark"].keys() - {("other", "0")}
+    assert not world.survey().readings(0)["txn_partition_high_watermark"].keys() - {("other", "0")}
 
 
 def test_positions_are_the_durable_ones(world: ObservedWorld) -> None:
@@ -104,11 +104,11 @@ def test_aborted_transactions_are_counted_where_they_have_records(world: Observe
 
 def test_beyond_the_limit_partitions_are_not_looked_at_and_counted_as_omitted(world: ObservedWorld) -> None:
     world.create_topic("u", 3)
-    found = world.survey(partitions_max=3).snapshot(0)
+    found = world.survey(partitions_max=3).readings(0)
     assert sorted(found["txn_partition_high_watermark"]) == [(TOPIC, "0"), (TOPIC, "1"), ("u", "0")]
     assert found["txn_partitions_omitted"] == {(): 2}
-    assert world.survey().snapshot(0)["txn_partitions_omitted"] == {(): 0}
-    assert world.survey(partitions_max=0).snapshot(0)["txn_partitions_omitted"] == {(): 5}
+    assert world.survey().readings(0)["txn_partitions_omitted"] == {(): 0}
+    assert world.survey(partitions_max=0).readings(0)["txn_partitions_omitted"] == {(): 5}
 
 
 def test_producers_that_were_forgotten_are_counted() -> None:

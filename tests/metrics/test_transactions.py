@@ -240,7 +240,7 @@ def test_a_step_that_no_table_allows_is_counted(world: ObservedWorld) -> None:
     numbers = TransactionNumbers()
     numbers.met_defect(defect.value)
     numbers.met_defect(KeyError("another bug"))
-    assert numbers.snapshot(0)["txn_coordinator_invalid_transitions_total"] == {("PrepareCommit", "Ongoing"): 1}
+    assert numbers.readings(0)["txn_coordinator_invalid_transitions_total"] == {("PrepareCommit", "Ongoing"): 1}
 
 
 def test_a_verification_is_counted_by_what_it_found(world: ObservedWorld) -> None:

@@ -36,14 +36,14 @@ class Waits:
     def counted(self) -> dict[str, float]:
         """Calls by result."""
         counted: dict[str, float] = {}
-        for (method, result), number in self.numbers.snapshot()["txn_coordinator_concurrent_waits_total"].items():
+        for (method, result), number in self.numbers.readings()["txn_coordinator_concurrent_waits_total"].items():
             assert method == METHOD
             assert not isinstance(number, Histogram)
             counted[result] = number
         return counted
 
     def seconds(self, result: str) -> float:
-        waited = self.numbers.snapshot()["txn_coordinator_concurrent_wait_seconds"][METHOD, result]
+        waited = self.numbers.readings()["txn_coordinator_concurrent_wait_seconds"][METHOD, result]
         assert isinstance(waited, Histogram)
         return waited.total
 

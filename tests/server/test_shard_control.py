@@ -58,12 +58,12 @@ async def test_a_shard_of_transactional_ids_leaves_and_comes_back() -> None:
         refused = await api.init("orders")
         assert (refused.error_code, refused.error_class) == (ErrorCode.NOT_COORDINATOR, ErrorClass.REFRESH)
         assert not (await api.init(ELSEWHERE)).error_code
-        assert server.parts.snapshots()["txn_coordinator_transactional_ids"] == {(): 1}
+        assert server.parts.readings()["txn_coordinator_transactional_ids"] == {(): 1}
         back = (await api.load("transactions", ORDERS)).shard
         assert (back.state, back.coordinator_epoch) == ("active", 2)
         again = await api.init("orders")
         assert (again.producer_id, again.producer_epoch) == (first.producer_id, first.producer_epoch + 1)
-        assert server.parts.snapshots()["txn_coordinator_transactional_ids"] == {(): 2}
+        assert server.parts.readings()["txn_coordinator_transactional_ids"] == {(): 2}
 
 
 async def test_a_shard_of_partitions_leaves_and_comes_back() -> None:
@@ -78,7 +78,7 @@ async def test_a_shard_of_partitions_leaves_and_comes_back() -> None:
         await api.unload("log", shard)
         (told,) = (await waiting).results
         assert (told.error_code, told.error_class) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorClass.REFRESH)
-        assert "txn_partition_high_watermark" in server.parts.snapshots()
+        assert "txn_partition_high_watermark" in server.parts.readings()
         (described,) = (await api.log.DescribeTopics(log_pb2.DescribeTopicsRequest())).topics
         assert described.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         deleted = await api.log.DeleteTopics(log_pb2.DeleteTopicsRequest(topics=[log_pb2.TopicName(name="t")]))
@@ -109,7 +109,7 @@ async def test_a_damaged_shard_fails_alone_and_says_so() -> None:
         failed = await api.load("transactions", ORDERS)
         assert failed.error_code == ErrorCode.CORRUPT_MESSAGE
         assert "txnctl store verify" in failed.error_message
-        numbers = server.parts.snapshots()
+        numbers = server.parts.readings()
         assert numbers["txn_runtime_load_failures_total"]["transactions",] == 2
         assert numbers["txn_runtime_shard_state"]["transactions", "failed"] == 1
         assert numbers["txn_runtime_failed_shards"] == {("transactions", str(ORDERS)): 1}

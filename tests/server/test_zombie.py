@@ -57,8 +57,8 @@ async def test_a_fenced_shard_is_let_go_and_can_be_taken_back() -> None:
         await add_without_a_record(busy, "billing", identity, 1)
         await marker_of_a_later_coordinator(server, identity, 1)
         assert await busy.end("billing", identity, committed=True) == 0
-        await busy.until(lambda snapshot: bool(snapshot["txn_coordinator_marker_alarms_total"]))
-        await busy.until(lambda snapshot: snapshot["txn_coordinator_markers_pending"][()] == 0)
+        await busy.until(lambda readings: bool(readings["txn_coordinator_marker_alarms_total"]))
+        await busy.until(lambda readings: readings["txn_coordinator_markers_pending"][()] == 0)
         while (state := await state_of(busy, "billing")) == "PrepareCommit":
             pass
         assert state == ErrorCode.NOT_COORDINATOR

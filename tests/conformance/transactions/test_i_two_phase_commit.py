@@ -201,5 +201,5 @@ def test_a_forgotten_participant_is_seen() -> None:
         now_ms = room.clock.wall_ms()
         found = room.inside.reader.list(TransactionFilter(open_longer_than_ms=AN_HOUR_MS), CallContext()).transactions
         ages.append([now_ms - transaction.start_ms for transaction in found])
-        assert gauge.snapshot(now_ms)["txn_coordinator_oldest_open_age_seconds"] == {(): ages[-1][0] / 1_000}
+        assert gauge.readings(now_ms)["txn_coordinator_oldest_open_age_seconds"] == {(): ages[-1][0] / 1_000}
     assert ages == [[AN_HOUR_MS + 1], [2 * AN_HOUR_MS + 2]]

@@ -21,7 +21,7 @@ from coordinator_server.metrics.instruments import MS
 from coordinator_server.metrics.lag import GroupLags
 from coordinator_server.metrics.partitions import LogNumbers, survey
 from coordinator_server.metrics.runtime import RuntimeNumbers
-from coordinator_server.metrics.samples import Snapshot, Values, single
+from coordinator_server.metrics.samples import Readings, Values, single
 from coordinator_server.metrics.transactions import TransactionNumbers
 from group_coordinator.registry import PARTS
 from txn_coordinator.counters import COUNTERS, CountersShard
@@ -78,7 +78,7 @@ class ServerNumbers:
 
 
 @dataclass(slots=True, kw_only=True)
-class Snapshots:
+class AllReadings:
     """Called by the collector, on the loop. Until the state is loaded it says so, and what callers are told."""
 
     numbers: ServerNumbers
@@ -93,17 +93,17 @@ class Snapshots:
     is_loaded: bool = False
     """Set once, when the server takes work."""
 
-    def __call__(self) -> Snapshot:
+    def __call__(self) -> Readings:
         now_ms = self.core.runtime.clock.wall_ms()
         numbers = self.numbers
-        log = numbers.log.snapshot()
+        log = numbers.log.readings()
         return {
             **self._identity(),
             **log,
-            **numbers.groups.snapshot(),
+            **numbers.groups.readings(),
             "txn_coordinator_markers_total": {**log["txn_coordinator_markers_total"], **numbers.groups.markers()},
-            **numbers.runtime.snapshot(),
-            **numbers.calls.snapshot(self.calls_in_flight()),
+            **numbers.runtime.readings(),
+            **numbers.calls.readings(self.calls_in_flight()),
             **self._runtime(),
             "txn_rpc_answer_bytes": single(self.answers.held_bytes),
             "txn_rpc_answers_refused_total": _by_one_label(self.answers.refused),
@@ -113,7 +113,7 @@ class Snapshots:
             **(self._of_loaded(now_ms) if self.is_loaded else {}),
         }
 
-    def _identity(self) -> Snapshot:
+    def _identity(self) -> Readings:
         config = self.config
         return {
             "txn_build_info": {(VERSION, self.protocol, platform.python_version()): 1},
@@ -121,7 +121,7 @@ class Snapshots:
             "txn_config_transaction_max_timeout_seconds": single(config.transaction_max_timeout_ms / MS),
         }
 
-    def _runtime(self) -> Snapshot:
+    def _runtime(self) -> Readings:
         runtime = self.core.runtime
         return {
             "txn_runtime_shard_state": self._shards(),
@@ -147,22 +147,22 @@ class Snapshots:
             for state in ShardState
         }
 
-    def _of_loaded(self, now_ms: int) -> Snapshot:
+    def _of_loaded(self, now_ms: int) -> Readings:
         core = self.core
         found = survey(core.runtime, core.catalog, self.config.partitions_max)
         return {
             **self._transactions(now_ms),
-            **found.snapshot(now_ms),
+            **found.readings(now_ms),
             **group_gauges(core.runtime, now_ms),
-            **self.lags.snapshot(now_ms),
+            **self.lags.readings(now_ms),
             "txn_group_waiting_calls": {("members",): len(core.answers), ("news",): len(core.news)},
         }
 
-    def _transactions(self, now_ms: int) -> Snapshot:
+    def _transactions(self, now_ms: int) -> Readings:
         core, sender = self.core, self.core.sender
         transactions, calls = self.numbers.transactions, self.numbers.calls
         counters: CountersShard = core.runtime.shard(COUNTERS)
-        counted = transactions.snapshot(now_ms)
+        counted = transactions.readings(now_ms)
         pending_since_ms = transactions.pending_since_ms(sender.unfinished_ids())
         return {
             **counted,

@@ -37,8 +37,7 @@ from group_coordinator.classic.state import (
     ClassicProtocol,
     rebuilt_group,
 )
-from group_coordinator.loading import codec_of
-from group_coordinator.registry import PARTS
+from group_coordinator.registry import PARTS, codec_of
 
 GROUPS: Final = 1_000
 MEMBERS: Final = 10

@@ -11,44 +11,47 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from coordinator_core.config import CoreConfig
-from coordinator_core.markers import LocalMarkers
+from coordinator_core.shards import (
+    catalog_kind,
+    counters_kind,
+    groups_kind,
+    leave_markers_to_the_next_load,
+    partitions_kind,
+    send_members_away_with_their_shard,
+    transactions_kind,
+)
 from coordinator_runtime.authorization import ALLOW_ALL
-from coordinator_runtime.decision import CATALOG_KEY, Coordinator, ShardKey
+from coordinator_runtime.decision import CATALOG_KEY, Coordinator, ShardKey, ShardRouter
 from coordinator_runtime.identity import new_uuid
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.loader import ShardKind, ShardLoader
 from coordinator_runtime.pending import Pending, all_of
-from coordinator_runtime.ports import Authorizer
+from coordinator_runtime.ports import Authorizer, GroupParticipant
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store
 from coordinator_runtime.worker import Worker
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.committed.participant import GroupMarkers, OffsetsOfTopics
 from group_coordinator.committed.transacted import TransactedGroups
-from group_coordinator.loading import groups_kind, send_members_away_with_their_shard
 from group_coordinator.news import News
 from group_coordinator.part import GroupPart
 from group_coordinator.parts import GroupServices, GroupSurroundings, group_services
 from group_coordinator.registry import PARTS
-from group_coordinator.shard import GroupRouter
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.shard import CatalogShard
 from partition_log.foreign_markers import ForeignMarkers
-from partition_log.loading import catalog_kind, partitions_kind
 from partition_log.markers import PartitionMarkers
 from partition_log.open_transactions import PartitionTransactions
 from partition_log.service import LogService
 from partition_log.topics import TopicService, TopicUsers
 from partition_log.transacted import TransactedBatches
 from txn_coordinator.administration import TransactionAdministration
-from txn_coordinator.config import TransactionConfig
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.hanging import HangingTransactions
-from txn_coordinator.loading import counters_kind, leave_markers_to_the_next_load, transactions_kind
 from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.owners import ProducerOwners
 from txn_coordinator.reading import TransactionReader
-from txn_coordinator.service import TransactionPorts, TransactionRouter, TransactionService
+from txn_coordinator.service import TransactionPorts, TransactionService
 from txn_coordinator.verifier import CoordinatorVerifier
 
 LOADED_LAST = (Coordinator.LOG, Coordinator.GROUPS, Coordinator.TRANSACTIONS)
@@ -137,6 +140,15 @@ class Core:
         self.runtime.arm(("fenced", shard), 0, let_go)
 
 
+class LocalMarkers:
+    """Implements `coordinator_runtime.ports.MarkerPort` for participants in this process, whose functions it takes."""
+
+    def __init__(self, partitions: PartitionMarkers, groups: GroupParticipant) -> None:
+        self.partition_marker = partitions.partition_marker
+        self.partition_seal = partitions.partition_seal
+        self.group_marker = groups.group_marker
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Foundation:
     """What several parts are made from."""
@@ -147,8 +159,8 @@ class _Foundation:
     surroundings: Surroundings
     authorizer: Authorizer
     catalog: CatalogShard
-    router: GroupRouter
-    transaction_router: TransactionRouter
+    router: ShardRouter
+    transaction_router: ShardRouter
     partition_markers: PartitionMarkers
     markers: LocalMarkers
     owners: ProducerOwners
@@ -164,7 +176,7 @@ def assemble(
 ) -> Core:
     """All parts, joined, with nothing loaded. Everybody may do everything unless an authorizer is given."""
     catalog, counters = CatalogShard(runtime.journal, shard_count=config.shard_count), CountersShard(runtime.journal)
-    router = GroupRouter(config.shard_count)
+    router = ShardRouter(Coordinator.GROUPS, config.shard_count)
     partition_markers = PartitionMarkers(catalog)
     base = _Foundation(
         runtime=runtime,
@@ -174,14 +186,14 @@ def assemble(
         authorizer=authorizer,
         catalog=catalog,
         router=router,
-        transaction_router=TransactionRouter(config.shard_count),
+        transaction_router=ShardRouter(Coordinator.TRANSACTIONS, config.shard_count),
         partition_markers=partition_markers,
         markers=LocalMarkers(partition_markers, GroupMarkers(router)),
         owners=ProducerOwners(runtime),
         checks=BatchChecks(surroundings.payload_worker, config.limits),
     )
     loader = ShardLoader(runtime, store)
-    for kind in _kinds(base, catalog, counters):
+    for kind in _kinds(base, counters):
         loader.add(kind)
     open_transactions = PartitionTransactions(runtime, catalog)
     sender = MarkerSender(runtime, base.markers, open_transactions)
@@ -222,32 +234,15 @@ def assemble(
     return core
 
 
-def _kinds(base: _Foundation, catalog: CatalogShard, counters: CountersShard) -> Sequence[ShardKind]:
+def _kinds(base: _Foundation, counters: CountersShard) -> Sequence[ShardKind]:
     """What shards there are."""
-    runtime, config = base.runtime, base.config
+    runtime, catalog, config, around = base.runtime, base.catalog, base.config, base.surroundings
     return (
         catalog_kind(catalog),
         counters_kind(counters),
-        partitions_kind(runtime, base.catalog, shard_count=config.shard_count, config=config.partitions),
-        groups_kind(
-            runtime,
-            topics=base.catalog,
-            config=config.groups,
-            shard_count=config.shard_count,
-            assignors=base.surroundings.assignors,
-            parts=base.surroundings.group_parts,
-        ),
-        transactions_kind(runtime, counters=counters, markers=base.markers, config=_transaction_config(config)),
-    )
-
-
-def _transaction_config(config: CoreConfig) -> TransactionConfig:
-    return TransactionConfig(
-        limits=config.limits,
-        two_phase=config.two_phase,
-        two_phase_commit_enable=config.two_phase_commit_enable,
-        shard_count=config.shard_count,
-        transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+        partitions_kind(runtime, catalog, config),
+        groups_kind(runtime, catalog, config, assignors=around.assignors, parts=around.group_parts),
+        transactions_kind(runtime, counters, base.markers, config),
     )
 
 
@@ -261,7 +256,13 @@ def _transactions(base: _Foundation, sender: MarkerSender, records: LogService) 
         offsets=TransactedGroups(base.router, catalog, authorizer),
     )
     return Transactions(
-        service=TransactionService(runtime, router, _transaction_config(base.config), ports),
+        service=TransactionService(
+            runtime,
+            router,
+            ports,
+            limits=base.config.limits,
+            two_phase_commit_enable=base.config.two_phase_commit_enable,
+        ),
         reader=TransactionReader(runtime, base.store, router, sender=sender, catalog=catalog, authorizer=authorizer),
     )
 

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from msgspec import Struct
 
 from coordinator_protocol.errors import Refused
+from coordinator_protocol.hashing import shard_of
 
 
 class Coordinator(IntEnum):
@@ -34,6 +35,18 @@ class ShardKey(NamedTuple):
 
     coordinator: Coordinator
     number: int
+
+
+class ShardRouter:
+    """Where the ids of one coordinator live: transactional ids, or groups."""
+
+    def __init__(self, coordinator: Coordinator, shard_count: int) -> None:
+        self.shard_keys: Final = tuple(ShardKey(coordinator, number) for number in range(shard_count))
+        """All shards of the coordinator."""
+
+    def shard_key(self, name: str) -> ShardKey:
+        """Source: spec groups 10.1 (Kafka's string hash; the smallest integer maps to 0)."""
+        return self.shard_keys[shard_of(name, len(self.shard_keys))]
 
 
 CATALOG_KEY: Final = ShardKey(Coordinator.CATALOG, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from coordinator_runtime.decision import ShardRouter
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.ports import Authorizer, GroupVerifier, TopicCatalog, TopicMetadata
 from coordinator_runtime.runtime import Runtime
@@ -18,7 +19,6 @@ from group_coordinator.consumer.service import ConsumerService
 from group_coordinator.consumer.target_computer import TargetComputer
 from group_coordinator.consumer.topic_watch import TopicWatch
 from group_coordinator.news import News
-from group_coordinator.shard import GroupRouter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class GroupSurroundings:
     """What the services of the group coordinator are made from."""
 
     runtime: Runtime
-    router: GroupRouter
+    router: ShardRouter
     config: GroupConfig
     authorizer: Authorizer
     catalog: TopicCatalog

@@ -13,8 +13,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
-from coordinator_protocol.hashing import shard_of
-from coordinator_runtime.decision import Coordinator, Decision, Effect, Operation, ShardEpoch, ShardKey, Turn
+from coordinator_runtime.decision import Decision, Effect, Operation, ShardEpoch, ShardKey, Turn
 from coordinator_runtime.ports import TopicMetadata
 from coordinator_runtime.requests import Committer
 from coordinator_runtime.timeline import Journal, TimelineMap
@@ -117,21 +116,6 @@ class Standings:
     def durable(self) -> dict[Standing, int]:
         """Numbers of groups that are on disk, by where they stand."""
         return self._tally.durable()
-
-
-class GroupRouter:
-    """Where a group lives."""
-
-    def __init__(self, shard_count: int) -> None:
-        self._shard_count = shard_count
-
-    def shard_key(self, group_id: str) -> ShardKey:
-        """Source: spec groups 10.1 (Kafka's string hash; the smallest integer maps to 0)."""
-        return ShardKey(Coordinator.GROUPS, shard_of(group_id, self._shard_count))
-
-    def shard_keys(self) -> list[ShardKey]:
-        """All of them."""
-        return [ShardKey(Coordinator.GROUPS, number) for number in range(self._shard_count)]
 
 
 class GroupShard:

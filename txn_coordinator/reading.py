@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_group_id, check_transactional_id
 from coordinator_runtime.authorization import require
-from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.decision import Coordinator, ShardRouter
 from coordinator_runtime.patterns import Pattern
 from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import Authorizer, CallContext, PartitionRef, Permission, ResourceType, TopicCatalog
@@ -20,7 +20,6 @@ from coordinator_runtime.store import Store
 from txn_coordinator.history import STEPS_MAX, TransactionHistory
 from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.requests import Description, History, KeyType, Listing, Located, TransactionFilter
-from txn_coordinator.service import TransactionRouter
 from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import OPEN, Transaction, TransactionState
 
@@ -35,7 +34,7 @@ class TransactionReader:
         self,
         runtime: Runtime,
         store: Store,
-        router: TransactionRouter,
+        router: ShardRouter,
         *,
         sender: MarkerSender,
         catalog: TopicCatalog,

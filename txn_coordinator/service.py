@@ -12,18 +12,16 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
-from coordinator_protocol.hashing import shard_of
-from coordinator_protocol.limits import EPOCH_MAX
+from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Outcome
 from coordinator_protocol.names import check_group_id, check_partition, check_partitions, check_transactional_id
 from coordinator_runtime.authorization import require
 from coordinator_runtime.checks import write_checked
 from coordinator_runtime.decision import (
     CATALOG_KEY,
-    Coordinator,
     Decision,
     Operation,
-    ShardKey,
+    ShardRouter,
     TransactionInTheWay,
     Turn,
     once_durable,
@@ -42,7 +40,6 @@ from coordinator_runtime.ports import (
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.transact import TransactedOffsets, TransactedPartitions
 from txn_coordinator import rules
-from txn_coordinator.config import TransactionConfig
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.outcomes import Contribution, Ended, Transacted
 from txn_coordinator.requests import (
@@ -64,17 +61,6 @@ BATCH_MAX = 1_000
 """Transactions in one AddPartitionsToTxn of another server."""
 
 
-class TransactionRouter:
-    """Where a transactional id lives."""
-
-    def __init__(self, shard_count: int) -> None:
-        self._keys = tuple(ShardKey(Coordinator.TRANSACTIONS, number) for number in range(shard_count))
-
-    def shard_key(self, transactional_id: str) -> ShardKey:
-        """Source: spec groups 10.1 (Kafka's string hash; the smallest integer maps to 0)."""
-        return self._keys[shard_of(transactional_id, len(self._keys))]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionPorts:
     """Whom the use cases ask."""
@@ -90,10 +76,17 @@ class TransactionService:
     """Use cases of the transaction coordinator. Replies come when everything they rest on is durable."""
 
     def __init__(
-        self, runtime: Runtime, router: TransactionRouter, config: TransactionConfig, ports: TransactionPorts
+        self,
+        runtime: Runtime,
+        router: ShardRouter,
+        ports: TransactionPorts,
+        *,
+        limits: Limits,
+        two_phase_commit_enable: bool = False,
     ) -> None:
         self._runtime = runtime
-        self._config = config
+        self._limits = limits
+        self._two_phase_commit_enable = two_phase_commit_enable
         self.ports = ports
         self._authorizer = ports.authorizer
         self.shard_key = router.shard_key
@@ -124,7 +117,7 @@ class TransactionService:
             enable_2pc=command.enable_2pc,
             keep_prepared=command.keep_prepared,
         )
-        rules.check_init_arguments(request, self._config.limits)
+        rules.check_init_arguments(request, self._limits)
         may_abort_and_init = not context.immediate_51
         operation = Operation(
             self.shard_key(transactional_id),
@@ -344,7 +337,7 @@ class TransactionService:
 
         Raises Refused TRANSACTIONAL_ID_AUTHORIZATION_FAILED where that is switched off, too: on purpose the same as
         "not allowed" (spec transactions 2.2, row 6)."""
-        if not self._config.two_phase_commit_enable:
+        if not self._two_phase_commit_enable:
             raise Refused(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 "two-phase commit with outside participants is switched off or not allowed; set "

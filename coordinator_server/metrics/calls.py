@@ -10,8 +10,7 @@ from google.protobuf.descriptor import Descriptor, ServiceDescriptor
 from google.protobuf.message import Message
 
 from coordinator_protocol.errors import ErrorCode, Method
-from coordinator_server.metrics.instruments import SECONDS, US, Distribution, counts
-from coordinator_server.metrics.samples import Readings, Sample
+from coordinator_server.metrics.instruments import SECONDS, US, Distribution, Readings, Sample, counts
 from coordinator_server.transport import CallStatus
 
 _REJECTIONS: Final = {

@@ -17,8 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from coordinator_runtime.rocks import StoreStatistics
 from coordinator_server.metrics.families import FAMILIES, Family, Kind
-from coordinator_server.metrics.instruments import Histogram
-from coordinator_server.metrics.samples import Readings, Values, single
+from coordinator_server.metrics.instruments import Histogram, Readings, Values, single
 from coordinator_server.transports import ConnectionNumbers
 
 READING_MS_MAX: Final = 5_000

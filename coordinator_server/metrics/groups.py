@@ -21,10 +21,12 @@ from coordinator_server.metrics.instruments import (
     US,
     Distribution,
     Labels,
+    Readings,
+    Values,
     copies,
     counts,
+    single,
 )
-from coordinator_server.metrics.samples import Readings, Values, single
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.committed.events import OffsetsCommitted, OffsetsDeleted, OffsetsExpired, OffsetsSettled
 from group_coordinator.committed.offsets import Offsets

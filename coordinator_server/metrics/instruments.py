@@ -79,3 +79,16 @@ class Distribution:
 def copies(distributions: Mapping[Labels, Distribution]) -> dict[Labels, Histogram]:
     """All distributions of one metric, by their labels."""
     return {labels: distribution.copy() for labels, distribution in distributions.items()}
+
+
+Sample = float | Histogram
+Values = Mapping[Labels, Sample]
+"""Samples of one metric by the values of its labels."""
+
+Readings = Mapping[str, Values]
+"""Values by metric name, all of one moment. A metric that is missing is published without samples."""
+
+
+def single(sample: Sample) -> Values:
+    """Of a metric without labels."""
+    return {(): sample}

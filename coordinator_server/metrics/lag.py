@@ -14,8 +14,7 @@ from typing import Final
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreUnreadable
-from coordinator_server.metrics.instruments import MS, Labels
-from coordinator_server.metrics.samples import Readings, Sample, single
+from coordinator_server.metrics.instruments import MS, Labels, Readings, Sample, single
 from group_coordinator.committed.offsets import Offsets
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import PartitionKey

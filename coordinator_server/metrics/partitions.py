@@ -15,8 +15,7 @@ from typing import Final
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.ports import PartitionRef
 from coordinator_runtime.runtime import Runtime
-from coordinator_server.metrics.instruments import MS, Labels
-from coordinator_server.metrics.samples import Readings, Sample, single
+from coordinator_server.metrics.instruments import MS, Labels, Readings, Sample, single
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import Topic
 from partition_log.events import DamageFound, PartitionGrew, ProducersExpired, RecordsRead

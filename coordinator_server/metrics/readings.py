@@ -17,11 +17,10 @@ from coordinator_runtime.shard_table import ShardState
 from coordinator_server.answer_bytes import AnswerBytes
 from coordinator_server.metrics.calls import CallNumbers
 from coordinator_server.metrics.groups import GroupNumbers, group_gauges
-from coordinator_server.metrics.instruments import MS
+from coordinator_server.metrics.instruments import MS, Readings, Values, single
 from coordinator_server.metrics.lag import GroupLags
 from coordinator_server.metrics.partitions import LogNumbers, survey
 from coordinator_server.metrics.runtime import RuntimeNumbers
-from coordinator_server.metrics.samples import Readings, Values, single
 from coordinator_server.metrics.transactions import TransactionNumbers
 from group_coordinator.registry import PARTS
 from txn_coordinator.counters import COUNTERS, CountersShard

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
+
+from coordinator_runtime.clock import Clock
 from coordinator_runtime.commit_groups import StagedGroup
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.parking import WaitEnded
-from coordinator_server.metrics.instruments import SECONDS, SIZES, US, Distribution, Labels, copies
-from coordinator_server.metrics.samples import Readings, single
+from coordinator_server.metrics.instruments import SECONDS, SIZES, US, Distribution, Labels, Readings, copies, single
+
+_LAG_INTERVAL_MS: Final = 250
+"""Pause between two looks at how late the loop is: rare enough to cost nothing, often enough to meet a stall that
+somebody feels."""
 
 
 class RuntimeNumbers:
@@ -73,3 +80,22 @@ class RuntimeNumbers:
             "txn_store_sync_seconds": single(self._sync.copy()),
             "txn_store_write_bytes_total": single(self._written_bytes),
         }
+
+
+class LoopLag:
+    """Notes how late the loop is, because whatever holds it up holds up everybody: asks to be called at regular times
+    for as long as the loop runs, and measures how much later it was."""
+
+    def __init__(self, clock: Clock, lag: Distribution) -> None:
+        self._clock = clock
+        self._lag = lag
+        self._due_us = 0
+
+    def start(self) -> None:
+        """Begin, on the running loop."""
+        self._due_us = self._clock.monotonic_us() + _LAG_INTERVAL_MS * 1_000
+        asyncio.get_running_loop().call_later(_LAG_INTERVAL_MS / 1_000, self._tick)
+
+    def _tick(self) -> None:
+        self._lag.observe(max(0, self._clock.monotonic_us() - self._due_us))
+        self.start()

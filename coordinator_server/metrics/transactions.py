@@ -13,10 +13,11 @@ from coordinator_server.metrics.instruments import (
     SIZES,
     Distribution,
     Labels,
+    Readings,
     copies,
     counts,
+    single,
 )
-from coordinator_server.metrics.samples import Readings, single
 from txn_coordinator.events import TransactionExpired, TransactionRanThrough, TransactionStepped
 from txn_coordinator.state import PREPARED, IllegalStep, Transaction, TransactionState
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from coordinator_core.assembly import Core
 from coordinator_server.wire.admin.servicer import AdminServicer
 from coordinator_server.wire.admin.shard_servicer import ShardServicer
-from coordinator_server.wire.groups.servicers import group_servicers
+from coordinator_server.wire.groups.administration import AdministrationServicer
+from coordinator_server.wire.groups.classic import ClassicServicer
+from coordinator_server.wire.groups.committed import OffsetServicer
+from coordinator_server.wire.groups.consumer import ConsumerServicer
 from coordinator_server.wire.log.servicer import LogServicer
 from coordinator_server.wire.transactions.servicer import NodeAddress as NodeAddress
 from coordinator_server.wire.transactions.servicer import TransactionServicer
@@ -20,4 +23,15 @@ def servicers(core: Core, address: NodeAddress) -> list[object]:
         AdminServicer(core.config.limits, admin.transactions),
         ShardServicer(admin.shards, core.authorizer),
         *group_servicers(core),
+    ]
+
+
+def group_servicers(core: Core) -> list[object]:
+    """Those of the parts of the group coordinator, which make GroupService together."""
+    groups = core.groups
+    return [
+        ClassicServicer(groups.classic),
+        ConsumerServicer(groups.consumer),
+        OffsetServicer(groups.offsets),
+        AdministrationServicer(groups.administration),
     ]

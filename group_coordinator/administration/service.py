@@ -9,7 +9,7 @@ from typing import Final
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.names import check_group_id
 from coordinator_runtime.authorization import require
-from coordinator_runtime.decision import Coordinator, Decision, Operation, Turn
+from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardRouter, Turn
 from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType
 from coordinator_runtime.runtime import Runtime
@@ -25,7 +25,7 @@ from group_coordinator.administration.requests import (
 from group_coordinator.administration.settings import GroupSettings
 from group_coordinator.classic.state import ClassicGroup, ClassicState
 from group_coordinator.committed.offsets import Offsets
-from group_coordinator.shard import GroupRouter, GroupShard
+from group_coordinator.shard import GroupShard
 from group_coordinator.state import Group
 
 _DEAD: Final = "Dead"
@@ -35,7 +35,7 @@ _DEAD: Final = "Dead"
 class AdministrationService:
     """Use cases over groups of all kinds. Each asks for the caller's permission and checks the command."""
 
-    def __init__(self, runtime: Runtime, router: GroupRouter, authorizer: Authorizer) -> None:
+    def __init__(self, runtime: Runtime, router: ShardRouter, authorizer: Authorizer) -> None:
         self._runtime = runtime
         self._router = router
         self._authorizer = authorizer

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_group_id
 from coordinator_runtime.authorization import require
-from coordinator_runtime.decision import Operation
+from coordinator_runtime.decision import Operation, ShardRouter
 from coordinator_runtime.identity import new_uuid, uuid_text
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.pending import Pending
@@ -30,7 +30,6 @@ from group_coordinator.classic.requests import (
 from group_coordinator.classic.state import check_instance_id
 from group_coordinator.config import GroupConfig
 from group_coordinator.news import News
-from group_coordinator.shard import GroupRouter
 
 REASON_LENGTH_MAX: Final = 255
 """Characters of a client's reason that are taken, as in Kafka."""
@@ -47,7 +46,7 @@ class ClassicService:
         self,
         runtime: Runtime,
         *,
-        router: GroupRouter,
+        router: ShardRouter,
         config: GroupConfig,
         authorizer: Authorizer,
         answers: LateAnswers,

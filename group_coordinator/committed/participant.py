@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coordinator_protocol.marker import Marker
-from coordinator_runtime.decision import Decision, Operation, Turn
+from coordinator_runtime.decision import Decision, Operation, ShardRouter, Turn
 from group_coordinator.committed.decisions import decide_forget_topic, decide_marker
-from group_coordinator.shard import GroupRouter, GroupShard
+from group_coordinator.shard import GroupShard
 
 
 class GroupMarkers:
     """Implements `coordinator_runtime.ports.GroupParticipant`."""
 
-    def __init__(self, router: GroupRouter) -> None:
+    def __init__(self, router: ShardRouter) -> None:
         self._router = router
 
     def group_marker(self, group: str, marker: Marker) -> Operation:
@@ -29,7 +29,7 @@ class GroupMarkers:
 class OffsetsOfTopics:
     """Implements `coordinator_runtime.ports.TopicOffsets`."""
 
-    def __init__(self, router: GroupRouter) -> None:
+    def __init__(self, router: ShardRouter) -> None:
         self._router = router
 
     def forget_topic(self, topic_id: bytes) -> Sequence[Operation]:
@@ -39,4 +39,4 @@ class OffsetsOfTopics:
         def decide(shard: GroupShard, _turn: Turn) -> Decision:
             return decide_forget_topic(shard, topic_id)
 
-        return [Operation(key, decide) for key in self._router.shard_keys()]
+        return [Operation(key, decide) for key in self._router.shard_keys]

@@ -15,7 +15,15 @@ from msgspec.structs import replace
 from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_protocol.names import check_group_id, check_transactional_id
 from coordinator_runtime.authorization import require
-from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, TransactionInTheWay, Turn, once_durable
+from coordinator_runtime.decision import (
+    CATALOG_KEY,
+    Decision,
+    Operation,
+    ShardRouter,
+    TransactionInTheWay,
+    Turn,
+    once_durable,
+)
 from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import (
     Authorizer,
@@ -46,7 +54,7 @@ from group_coordinator.committed.requests import (
     Results,
     TxnOffsetCommit,
 )
-from group_coordinator.shard import GroupRouter, GroupShard
+from group_coordinator.shard import GroupShard
 
 ReplyT = TypeVar("ReplyT")
 
@@ -61,7 +69,7 @@ class OffsetService:
     def __init__(
         self,
         runtime: Runtime,
-        router: GroupRouter,
+        router: ShardRouter,
         *,
         catalog: TopicCatalog,
         verifier: GroupVerifier,

@@ -14,7 +14,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
 from coordinator_protocol.names import check_group_id
 from coordinator_runtime.authorization import require
-from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, ShardKey, Turn, once_durable
+from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, ShardKey, ShardRouter, Turn, once_durable
 from coordinator_runtime.ports import Authorizer, CallContext, Membership, Permission, ResourceType, TopicCatalog
 from coordinator_runtime.requests import GroupOffsets
 from coordinator_runtime.transact import PartRefused
@@ -22,7 +22,7 @@ from group_coordinator.committed.decisions import decide_txn_commit, decide_txn_
 from group_coordinator.committed.placing import Placing
 from group_coordinator.committed.requests import Placed, TxnOffsetCommit
 from group_coordinator.committed.rules import check_offsets
-from group_coordinator.shard import GroupRouter, GroupShard
+from group_coordinator.shard import GroupShard
 
 
 class OffsetsWrite:
@@ -79,7 +79,7 @@ class OffsetsWrite:
 class TransactedGroups:
     """Implements `coordinator_runtime.transact.TransactedOffsets`."""
 
-    def __init__(self, router: GroupRouter, catalog: TopicCatalog, authorizer: Authorizer) -> None:
+    def __init__(self, router: ShardRouter, catalog: TopicCatalog, authorizer: Authorizer) -> None:
         self._router = router
         self._placing = Placing(catalog, authorizer)
         self._authorizer = authorizer

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Final
 
 from coordinator_protocol.names import RESERVED_PREFIX
-from coordinator_runtime.decision import Operation
+from coordinator_runtime.decision import Operation, ShardRouter
 from coordinator_runtime.patterns import Pattern
 from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType, TopicMetadata
 from coordinator_runtime.runtime import Runtime
@@ -22,7 +22,7 @@ from group_coordinator.consumer.assigning import find_group
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.consumer.regexes import ResolveRegexes, decide_resolved, is_resolution_due
 from group_coordinator.consumer.state import ResolvedRegex
-from group_coordinator.shard import GroupRouter, GroupShard
+from group_coordinator.shard import GroupShard
 
 NAMES_PER_STEP: Final = 1_000
 """About a millisecond of the loop."""
@@ -34,7 +34,7 @@ PAUSE_MS: Final = 100
 class RegexResolver:
     """The patterns of all groups here."""
 
-    def __init__(self, runtime: Runtime, *, router: GroupRouter, topics: TopicMetadata, authorizer: Authorizer) -> None:
+    def __init__(self, runtime: Runtime, *, router: ShardRouter, topics: TopicMetadata, authorizer: Authorizer) -> None:
         self._runtime = runtime
         self._router = router
         self._topics = topics

@@ -12,7 +12,7 @@ from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_group_id
 from coordinator_runtime.authorization import require
-from coordinator_runtime.decision import Operation, ShardKey
+from coordinator_runtime.decision import Operation, ShardKey, ShardRouter
 from coordinator_runtime.identity import new_uuid, uuid_text
 from coordinator_runtime.patterns import Pattern
 from coordinator_runtime.pending import Pending, settled
@@ -37,7 +37,7 @@ from group_coordinator.consumer.requests import (
 from group_coordinator.consumer.rules import check_heartbeat
 from group_coordinator.consumer.state import CurrentAssignment, MemberState, Owned
 from group_coordinator.news import News
-from group_coordinator.shard import GroupRouter, GroupShard
+from group_coordinator.shard import GroupShard
 
 _DEADLINE_MARGIN_MS: Final = 100
 """An answer leaves this long before its caller stops waiting for it."""
@@ -50,7 +50,7 @@ class ConsumerService:
         self,
         runtime: Runtime,
         *,
-        router: GroupRouter,
+        router: ShardRouter,
         config: GroupConfig,
         authorizer: Authorizer,
         topics: TopicMetadata,

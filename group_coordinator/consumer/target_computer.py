@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from coordinator_protocol.errors import CoordinatorError
-from coordinator_runtime.decision import Operation, Turn
+from coordinator_runtime.decision import Operation, ShardRouter, Turn
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.worker import Worker
@@ -28,14 +28,14 @@ from group_coordinator.consumer.assigning import (
 from group_coordinator.consumer.computing import TargetResult, TargetTask, compute_away
 from group_coordinator.consumer.events import TargetFailed
 from group_coordinator.consumer.targets import target_task
-from group_coordinator.shard import GroupRouter, GroupShard
+from group_coordinator.shard import GroupShard
 
 
 class TargetComputer:
     """Does what `ComputeTarget` asks for."""
 
     def __init__(
-        self, runtime: Runtime, router: GroupRouter, worker: Worker, assignors: Mapping[str, ServerAssignor]
+        self, runtime: Runtime, router: ShardRouter, worker: Worker, assignors: Mapping[str, ServerAssignor]
     ) -> None:
         self._runtime = runtime
         self._router = router

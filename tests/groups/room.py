@@ -17,16 +17,16 @@ from google.protobuf.message import Message
 from coordinator_core.assembly import Surroundings, assemble
 from coordinator_core.config import CoreConfig
 from coordinator_runtime.authorization import ALLOW_ALL
+from coordinator_runtime.decision import Coordinator, ShardRouter
 from coordinator_runtime.late_answers import WAITING_MAX
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import Authorizer, CallContext
 from coordinator_server.metrics.readings import TIMER_KINDS
-from coordinator_server.wire.groups.servicers import group_servicers
+from coordinator_server.wire.servicers import group_servicers
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.config import GroupConfig
 from group_coordinator.part import GroupPart
 from group_coordinator.registry import PARTS
-from group_coordinator.shard import GroupRouter
 from partition_log.catalog.rules import NewTopic
 from partition_log.requests import CreateTopics
 from tests.harness.group_wire import GroupWire
@@ -88,7 +88,7 @@ class Inside:
         self.catalog, self.answers, self.news = core.catalog, core.answers, core.news
         self.transactions, self.reader = core.transactions.service, core.transactions.reader
         self.log, self.topics = core.log.records, core.log.topics
-        self.router = GroupRouter(SHARD_COUNT)
+        self.router = ShardRouter(Coordinator.GROUPS, SHARD_COUNT)
         self.wire = GroupWire(group_servicers(core))
 
     def _new_topic_id(self) -> bytes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from coordinator_protocol.marker import Marker
-from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.decision import Coordinator, ShardKey, ShardRouter
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, Membership
 from coordinator_runtime.requests import Committer, NamedOffset
@@ -23,7 +23,7 @@ from group_coordinator.committed.requests import (
 )
 from group_coordinator.committed.service import OffsetService
 from group_coordinator.committed.state import Producer
-from group_coordinator.shard import GroupRouter, GroupShard
+from group_coordinator.shard import GroupShard
 from group_coordinator.state import PartitionKey
 from partition_log.catalog.shard import CatalogShard
 from tests.harness.calls import called, partition_name
@@ -49,7 +49,7 @@ class GroupCalls:
     """The offsets of groups, from outside. Partitions are named `topic-number`."""
 
     runtime: Runtime
-    router: GroupRouter
+    router: ShardRouter
     offsets: OffsetService
     transactions: TransactionService
     catalog: CatalogShard

@@ -19,16 +19,15 @@ from coordinator_protocol.batch import BatchHeader, Encoding, payload_of
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Marker, MarkerPayload, Outcome, decode_marker_payload
 from coordinator_runtime.authorization import ALLOW_ALL
-from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.decision import Coordinator, ShardKey, ShardRouter
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import Authorizer, CallContext, Membership
 from coordinator_runtime.requests import ClientBatch, Committer, GroupOffsets, NamedOffset
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.store import Family, Store, StoreFailed
 from coordinator_server.store_verify import verify_store
-from coordinator_server.wire.groups.servicers import group_servicers
+from coordinator_server.wire.servicers import group_servicers
 from group_coordinator.config import GroupConfig
-from group_coordinator.shard import GroupRouter
 from partition_log.catalog.rules import NewTopic
 from partition_log.open_transactions import PartitionTransactions
 from partition_log.requests import (
@@ -176,7 +175,11 @@ class Inside:
         self.log = core.log.records
         self.topics = core.log.topics
         self.groups = GroupCalls(
-            self.runtime, GroupRouter(options.shard_count), core.groups.offsets, self.transactions, self.catalog
+            self.runtime,
+            ShardRouter(Coordinator.GROUPS, options.shard_count),
+            core.groups.offsets,
+            self.transactions,
+            self.catalog,
         )
         self.group_wire = GroupWire(group_servicers(core))
 

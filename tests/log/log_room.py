@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from coordinator_core.config import CoreConfig
+from coordinator_core.shards import catalog_kind, partitions_kind
 from coordinator_protocol.batch import BatchHeader, Compression, Encoding
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import Limits
@@ -22,7 +24,6 @@ from partition_log.catalog.shard import CatalogShard
 from partition_log.counting import count_records
 from partition_log.events import DamageFound
 from partition_log.foreign_markers import ForeignMarkers
-from partition_log.loading import catalog_kind, partitions_kind
 from partition_log.markers import PartitionMarkers
 from partition_log.reading import Budget
 from partition_log.requests import (
@@ -124,7 +125,8 @@ class LogRoom:
         self.runtime = self.driver.runtime
         self.catalog = CatalogShard(self.runtime.journal, shard_count=SHARD_COUNT)
         self.driver.load(catalog_kind(self.catalog))
-        self.driver.load(partitions_kind(self.runtime, self.catalog, shard_count=SHARD_COUNT, config=config))
+        core_config = CoreConfig(shard_count=SHARD_COUNT, partitions=config or PartitionConfig())
+        self.driver.load(partitions_kind(self.runtime, self.catalog, core_config))
         self.markers = PartitionMarkers(self.catalog)
         self.transactions = FakeTransactions(self.runtime, csn)
         self.transactions.markers = self.markers

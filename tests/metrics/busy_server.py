@@ -27,9 +27,8 @@ from coordinator_runtime.rows import SHARD_EPOCH_TYPE, state_row
 from coordinator_runtime.store import Family
 from coordinator_runtime.worker import WorkerLost
 from coordinator_server.answer_bytes import AnswerLimits
-from coordinator_server.metrics.instruments import Histogram
-from coordinator_server.metrics.loop_lag import LoopLag
-from coordinator_server.metrics.samples import Readings, Sample
+from coordinator_server.metrics.instruments import Histogram, Readings, Sample
+from coordinator_server.metrics.runtime import LoopLag
 from partition_log.batch_checks import WAITING_BYTES_MAX
 from partition_log.codec import log_key
 from partition_log.markers import PartitionMarkers

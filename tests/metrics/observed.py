@@ -13,9 +13,8 @@ from coordinator_runtime.store import Family
 from coordinator_server.events import EventObserver
 from coordinator_server.group_events import GroupObserver
 from coordinator_server.metrics.groups import GroupNumbers
-from coordinator_server.metrics.instruments import Histogram
+from coordinator_server.metrics.instruments import Histogram, Readings, Sample
 from coordinator_server.metrics.partitions import LogNumbers, Survey, survey
-from coordinator_server.metrics.samples import Readings, Sample
 from coordinator_server.metrics.transactions import TransactionNumbers
 from partition_log.codec import log_key
 from tests.harness.memory_store import Damage

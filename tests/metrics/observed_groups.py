@@ -9,8 +9,7 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.decision import Turn
 from coordinator_server.group_events import GroupObserver
 from coordinator_server.metrics.groups import GroupNumbers, group_gauges
-from coordinator_server.metrics.instruments import Histogram
-from coordinator_server.metrics.samples import Readings, Sample
+from coordinator_server.metrics.instruments import Histogram, Readings, Sample
 from tests.groups.classic.members import Member, code
 from tests.groups.committed.room import OffsetRoom
 from tests.groups.room import KAFKA, RoomOptions

@@ -8,8 +8,8 @@ import pytest
 
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.store import Family
+from coordinator_server.metrics.instruments import Sample
 from coordinator_server.metrics.lag import ROUND_PAUSE_MS, GroupLags, LagConfig
-from coordinator_server.metrics.samples import Sample
 from partition_log import codec
 from tests.harness.memory_store import Damage, MemoryStore
 from tests.harness.world import World

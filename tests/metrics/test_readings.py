@@ -8,7 +8,7 @@ from coordinator_api.v1 import log_pb2, log_pb2_grpc
 from coordinator_runtime.clock import SystemClock
 from coordinator_server.build import OpenStore, build
 from coordinator_server.config import Config
-from coordinator_server.metrics.samples import Readings
+from coordinator_server.metrics.instruments import Readings
 from tests.harness.in_process import in_process_server
 from tests.harness.memory_store import MemoryStore
 from tests.harness.patience import DEADLINE_SECONDS, until

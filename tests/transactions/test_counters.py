@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coordinator_core.shards import counters_kind
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.producer_ids import PLAIN_PRODUCER_IDS_FROM, PRODUCER_ID_MAX
 from coordinator_runtime.decision import Decision, Operation, Record
@@ -14,7 +15,6 @@ from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
 from tests.harness.memory_store import MemoryStore
 from txn_coordinator.counters import BLOCK_SIZE, COUNTERS, CountersShard
-from txn_coordinator.loading import counters_kind
 from txn_coordinator.records import ProducerIdBlockTaken, ProducerIdGiven
 
 

@@ -14,10 +14,11 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from coordinator_api.v1 import common_pb2, transaction_pb2
+from coordinator_core.shards import leave_markers_to_the_next_load
 from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.authorization import ALLOW_ALL
-from coordinator_runtime.decision import Operation, Turn
+from coordinator_runtime.decision import Coordinator, Operation, ShardRouter, Turn
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import Authorizer, CallContext, MarkerPort, Permission, ResourceType
 from coordinator_server.admission import Admission, AdmissionLimits
@@ -30,13 +31,12 @@ from partition_log.service import LogService
 from partition_log.state import PRODUCER_EXPIRATION_MS
 from tests.harness.payloads import checks_here
 from tests.harness.world import LogEntry, World, WorldOptions, partition_name
-from txn_coordinator.config import TransactionConfig, TwoPhase
+from txn_coordinator.config import TwoPhase
 from txn_coordinator.counters import COUNTERS
-from txn_coordinator.loading import leave_markers_to_the_next_load
 from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.owners import ProducerOwners
 from txn_coordinator.reading import TransactionReader
-from txn_coordinator.service import TransactionRouter, TransactionService
+from txn_coordinator.service import TransactionService
 from txn_coordinator.state import Identity, Transaction
 from txn_coordinator.verifier import CoordinatorVerifier
 
@@ -156,7 +156,7 @@ class Room(World):
         ports = inside.transactions.ports
         if authorizer is not None:
             ports = replace(ports, authorizer=authorizer)
-        router = TransactionRouter(shard_count or options.shard_count)
+        router = ShardRouter(Coordinator.TRANSACTIONS, shard_count or options.shard_count)
         reader = TransactionReader(
             inside.runtime,
             self.shelf.store,
@@ -165,8 +165,7 @@ class Room(World):
             catalog=inside.catalog,
             authorizer=ports.authorizer,
         )
-        config = TransactionConfig(limits=options.limits())
-        return TransactionService(inside.runtime, router, config, ports), reader
+        return TransactionService(inside.runtime, router, ports, limits=options.limits()), reader
 
     def log_servicer(self, authorizer: Authorizer | None = None) -> LogServicer:
         """The edge of the partitions."""

@@ -17,8 +17,7 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.rows import StateRows
 from group_coordinator.classic import codec
 from group_coordinator.classic.state import ClassicGroup, ClassicGroupChanged, ClassicState, session_key
-from group_coordinator.loading import codec_of
-from group_coordinator.registry import PARTS
+from group_coordinator.registry import PARTS, codec_of
 from tests.groups.classic.members import GROUP, OK, ClassicRoom, Member, code, protocols
 from tests.groups.counting import check_counts
 

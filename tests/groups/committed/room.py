@@ -141,7 +141,7 @@ class OffsetRoom(MixedRoom):
 
     def offsets_state(self) -> dict[str, object]:
         """Everything that is stored of offsets."""
-        shards = (self.inside.runtime.shard(key) for key in self.inside.router.shard_keys())
+        shards = (self.inside.runtime.shard(key) for key in self.inside.router.shard_keys)
         return {group_id: found for shard in shards for group_id, found in shard.part(Offsets).durable_state().items()}
 
 

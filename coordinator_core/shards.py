@@ -1,0 +1,131 @@
+"""What shards there are, what each is rebuilt from, and what must happen when one stops to serve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from coordinator_core.config import CoreConfig
+from coordinator_runtime.decision import Coordinator, ShardKey, ShardRouter
+from coordinator_runtime.late_answers import LateAnswers
+from coordinator_runtime.loader import ShardChange, ShardKind, ShardLoader, ShardStopped
+from coordinator_runtime.ports import MarkerPort, TopicMetadata
+from coordinator_runtime.rows import StateRows
+from coordinator_runtime.runtime import Runtime
+from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
+from group_coordinator.news import News
+from group_coordinator.part import GroupPart
+from group_coordinator.registry import PARTS, codec_of
+from group_coordinator.shard import GroupShard
+from partition_log.catalog.codec import CatalogCodec
+from partition_log.catalog.shard import CatalogShard
+from partition_log.codec import LogRows
+from partition_log.shard import LogShard
+from txn_coordinator.codec import CountersRows, TransactionCodec
+from txn_coordinator.counters import CountersShard
+from txn_coordinator.marker_sender import MarkerSender
+from txn_coordinator.shard import TransactionShard
+
+
+def catalog_kind(catalog: CatalogShard) -> ShardKind:
+    """The shard of topics, with nothing in it yet."""
+    return ShardKind(
+        coordinator=Coordinator.CATALOG,
+        shard_count=1,
+        rows=StateRows(CatalogCodec()),
+        make=lambda _key: catalog,
+        is_essential=True,
+    )
+
+
+def counters_kind(counters: CountersShard) -> ShardKind:
+    """The shard of producer ids and commit sequence numbers, with nothing in it yet."""
+    return ShardKind(
+        coordinator=Coordinator.COUNTERS,
+        shard_count=1,
+        rows=CountersRows(),
+        make=lambda _key: counters,
+        is_essential=True,
+    )
+
+
+def partitions_kind(runtime: Runtime, catalog: CatalogShard, config: CoreConfig) -> ShardKind:
+    """The shards of partitions. The catalog, which says what is in each of them, must be loaded before them."""
+    return ShardKind(
+        coordinator=Coordinator.LOG,
+        shard_count=config.shard_count,
+        rows=LogRows(catalog.ordinals_in),
+        make=lambda key: LogShard(key, runtime.journal, config.partitions),
+    )
+
+
+def groups_kind(
+    runtime: Runtime,
+    topics: TopicMetadata,
+    config: CoreConfig,
+    *,
+    assignors: Mapping[str, ServerAssignor] = SERVER_ASSIGNORS,
+    parts: Sequence[GroupPart] = PARTS,
+) -> ShardKind:
+    """The shards of groups. `assignors`: those that `GroupConfig.consumer_assignors` may name."""
+    in_shard = tuple(part.in_shard for part in parts)
+    return ShardKind(
+        coordinator=Coordinator.GROUPS,
+        shard_count=config.shard_count,
+        rows=StateRows(codec_of(parts)),
+        make=lambda key: GroupShard(
+            key, runtime.journal, topics=topics, config=config.groups, parts=in_shard, assignors=assignors
+        ),
+        has_epoch=True,
+    )
+
+
+def transactions_kind(runtime: Runtime, counters: CountersShard, markers: MarkerPort, config: CoreConfig) -> ShardKind:
+    """The shards of transactional ids. The counters must be loaded before them."""
+
+    def make(key: ShardKey) -> TransactionShard:
+        shard = TransactionShard(
+            key,
+            runtime.journal,
+            counters=counters,
+            markers=markers,
+            limits=config.limits,
+            two_phase=config.two_phase,
+        )
+        shard.expiration_ms = config.transactional_id_expiration_ms
+        shard.outcomes.is_served = runtime.table.served.__contains__
+        return shard
+
+    return ShardKind(
+        coordinator=Coordinator.TRANSACTIONS,
+        shard_count=config.shard_count,
+        rows=StateRows(TransactionCodec()),
+        make=make,
+        has_epoch=True,
+    )
+
+
+def leave_markers_to_the_next_load(loader: ShardLoader, sender: MarkerSender) -> None:
+    """From now on no markers are sent for a shard that has stopped to serve: whoever loads it next sends all of them
+    again, and answers to those under way must not complete what is not known here any more (spec transactions 7)."""
+
+    def on_change(change: ShardChange) -> None:
+        if isinstance(change, ShardStopped) and isinstance(change.shard, TransactionShard):
+            sender.stop(change.key, change.shard.coordinator_epoch)
+
+    loader.listen(on_change)
+
+
+def send_members_away_with_their_shard(
+    loader: ShardLoader, router: ShardRouter, answers: LateAnswers, news: News
+) -> None:
+    """From now on, calls that wait for a shard that stops to serve are answered NOT_COORDINATOR at once: JoinGroup and
+    SyncGroup, and heartbeats that wait for news (spec groups 2.12)."""
+
+    def on_change(change: ShardChange) -> None:
+        if isinstance(change, ShardStopped) and change.key.coordinator is Coordinator.GROUPS:
+            answers.refuse_all(change.key)
+            for group_id in news.waiting_group_ids():
+                if router.shard_key(group_id) == change.key:
+                    news.tell(group_id)
+
+    loader.listen(on_change)

@@ -1,6 +1,6 @@
 """How many machine instructions a transaction costs the server: `python -m bench.instructions`.
 
-Instructions are nearly the same in every run, whatever else the machine does, so a change of one per cent shows where
+Instructions are nearly the same in every run, whatever else the machine does, so a change of two per cent shows where
 times vary by twenty. The server runs without a network, on the embedded store, in a process of its own below valgrind's
 callgrind, which counts each thread apart. A transaction is a batch of one record of 1 KiB to each of three partitions,
 by one Transact or by a Produce and an EndTxn, from the bytes of the request to those of the answer. There are 64

@@ -47,22 +47,13 @@ class RocksReads:
             raise self._unread(family, error, key) from error
         return value
 
-    def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows in [start, end), ascending."""
-        return self._scan(family, start, end, ReadOptions())
-
-    def scan_unverified(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows in [start, end), ascending, whether RocksDB's checksums hold or not. What is read does not go into the
-        cache, where a verified read would find it."""
-        options = ReadOptions()
-        options.set_verify_checksums(False)
-        options.fill_cache(False)  # type: ignore[call-arg]  # its stub forgot the argument
-        return self._scan(family, start, end, options)
-
-    def _scan(
-        self, family: Family, start: bytes, end: bytes, bounds: ReadOptions
-    ) -> Generator[tuple[bytes, bytes], None, None]:
+    def scan(
+        self, family: Family, start: bytes, end: bytes, bounds: ReadOptions | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Rows in [start, end), ascending. `bounds` are the options to read with, which get the end of the rows."""
         self._check_usable()
+        if bounds is None:
+            bounds = ReadOptions()
         bounds.set_iterate_upper_bound(end)
         try:
             iterator = self._families[family].iter(bounds)
@@ -74,6 +65,14 @@ class RocksReads:
             rows = self._whole(rows)
         self._open_scans.add(rows)
         return rows
+
+    def scan_unverified(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows in [start, end), ascending, whether RocksDB's checksums hold or not. What is read does not go into the
+        cache, where a verified read would find it."""
+        options = ReadOptions()
+        options.set_verify_checksums(False)
+        options.fill_cache(False)  # type: ignore[call-arg]  # its stub forgot the argument
+        return self.scan(family, start, end, options)
 
     def scan_backwards(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Rows in [start, end), descending."""

@@ -82,6 +82,17 @@ class TestAnswersWaitForTheDisk:
         ledger.runtime.on_durable(2)
         assert refused.is_settled
 
+    def test_a_refusal_waits_for_the_newest_group_that_changes_its_shard(self, ledger: Ledger) -> None:
+        for number in (1, 2):
+            ledger.runtime.write(put("a", number))
+            ledger.runtime.groups.seal()
+        ledger.runtime.write(put("b", 1, shard=SECOND))
+        refused = ledger.runtime.write(refuse())
+        ledger.driver.flush(1)
+        assert not refused.is_settled
+        ledger.driver.flush(1)
+        assert refused.is_settled
+
     def test_a_refusal_that_rests_on_durable_state_comes_at_once(self, ledger: Ledger) -> None:
         ledger.runtime.write(put("elsewhere", 1, shard=SECOND))
         assert refusal_of(ledger.runtime.write(refuse())) is ErrorCode.INVALID_REQUEST
@@ -359,6 +370,17 @@ def test_a_defect_in_what_follows_an_answer_is_told_and_keeps_no_other_answer_ba
     ledger.driver.flush()
     assert neighbour.result() == 2
     assert [str(defect) for defect in defects] == ["our bug"]
+
+
+def test_whoever_measures_is_told_of_each_group_and_how_long_it_took(ledger: Ledger) -> None:
+    told: list[tuple[int, int, int]] = []
+    ledger.runtime.on_group = lambda group: told.append((group.row_count, group.size_bytes, group.elapsed_us))
+    ledger.runtime.write(put("a", 1))
+    ledger.runtime.groups.seal()
+    (handed_over,) = ledger.driver.handed_over
+    ledger.clock.advance(5)
+    ledger.driver.flush()
+    assert told == [(2, handed_over.size_bytes, 5_000)]
 
 
 def test_what_happened_is_told_also_where_nothing_was_written(ledger: Ledger) -> None:

@@ -1,0 +1,52 @@
+"""Operations that wait for a check: nothing is written before it is settled, nor where it finds fault."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.checks import write_checked
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import CallContext
+from tests.runtime.ledger import Ledger, put
+
+BOTH = pytest.mark.parametrize("immediate_51", [False, True])
+
+
+def write(ledger: Ledger, check: Pending[None] | None, *, immediate_51: bool = False) -> Pending[object]:
+    context = CallContext(immediate_51=immediate_51)
+    return write_checked(ledger.runtime, put("a", 1), context, check=check, park_key="id")
+
+
+@BOTH
+def test_it_is_performed_once_its_check_is_settled(immediate_51: bool) -> None:
+    ledger, check = Ledger(), Pending[None]()
+    written = write(ledger, check, immediate_51=immediate_51)
+    assert ledger.first.live() == {}
+    check.succeed(None)
+    assert ledger.first.live() == {"a": 1}
+    ledger.driver.flush()
+    assert written.result() == 1
+
+
+@BOTH
+@pytest.mark.parametrize("is_settled_before", [False, True])
+def test_a_check_that_finds_fault_is_the_answer_and_nothing_is_written(
+    is_settled_before: bool, immediate_51: bool
+) -> None:
+    ledger, check = Ledger(), Pending[None]()
+    fault = Refused(ErrorCode.INVALID_RECORD, "nobody could read it")
+    if is_settled_before:
+        check.fail(fault)
+    written = write(ledger, check, immediate_51=immediate_51)
+    check.fail(fault)
+    ledger.driver.settle()
+    with pytest.raises(Refused, match="nobody could read it"):
+        written.result()
+    assert ledger.first.live() == {}
+
+
+def test_what_was_checked_before_is_performed_at_once() -> None:
+    ledger = Ledger()
+    write(ledger, None)
+    assert ledger.first.live() == {"a": 1}

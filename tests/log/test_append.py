@@ -173,6 +173,7 @@ def test_the_partitions_of_a_request_join_the_transaction_together(room: LogRoom
     produce(room, (0, Batch(TX, 0)), (1, Batch(TX, 0)), transactional_id=TX.transactional_id)
     asked = [(question, ordinal) for question, _, ordinal in room.transactions.questions]
     assert sorted(asked) == sorted([("add", room.ordinal(0)), ("add", room.ordinal(1))])
+    assert room.transactions.additions == [{room.ordinal(0), room.ordinal(1)}], "one record of the coordinator for all"
 
 
 def test_a_refused_batch_keeps_no_other_partition_out_of_the_transaction(room: LogRoom) -> None:

@@ -63,6 +63,8 @@ class FakeTransactions:
         runtime.add_shard(KEY, MembershipShard(runtime.journal))
         self.refusal: Refused | None = None
         self.questions: list[tuple[str, Membership, int]] = []
+        self.additions: list[frozenset[int]] = []
+        """The partitions of each operation that added any."""
         self.markers: PartitionMarkers | None = None
         self.csn = csn
         self.given: frozenset[int] = frozenset()
@@ -80,6 +82,8 @@ class FakeTransactions:
     def add(self, membership: Membership, ordinals: frozenset[int]) -> Operation:
         def decide(shard: MembershipShard, _turn: Turn) -> Decision:
             joining = sorted(ordinals - (shard.members.get(membership) or frozenset()))
+            if joining:
+                self.additions.append(ordinals)
             for ordinal in joining:
                 self._ask("add", membership, ordinal)
             return Decision(records=tuple([Record(KEY, Joined(membership, ordinal)) for ordinal in joining]))

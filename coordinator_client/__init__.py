@@ -13,9 +13,7 @@ for record in read("invoices", "127.0.0.1:7070"):
 """
 
 from coordinator_client.admin import Admin as Admin
-from coordinator_client.admin import PartitionDescription as PartitionDescription
 from coordinator_client.admin import TopicDescription as TopicDescription
-from coordinator_client.admin import TransactionDescription as TransactionDescription
 from coordinator_client.admin import TransactionListing as TransactionListing
 from coordinator_client.async_producer import AsyncPreparedTransaction as AsyncPreparedTransaction
 from coordinator_client.async_producer import AsyncProducer as AsyncProducer
@@ -35,6 +33,11 @@ from coordinator_client.consumer.state import GroupMetadata as GroupMetadata
 from coordinator_client.consumer.state import OffsetAndMetadata as OffsetAndMetadata
 from coordinator_client.consumer.state import TopicPartition as TopicPartition
 from coordinator_client.corrupt import Skipped as Skipped
+from coordinator_client.descriptions import BlockingTransaction as BlockingTransaction
+from coordinator_client.descriptions import PartitionDescription as PartitionDescription
+from coordinator_client.descriptions import PartitionExplanation as PartitionExplanation
+from coordinator_client.descriptions import TransactionDescription as TransactionDescription
+from coordinator_client.descriptions import TransactionStep as TransactionStep
 from coordinator_client.errors import Abortable as Abortable
 from coordinator_client.errors import CommitFailed as CommitFailed
 from coordinator_client.errors import CorruptBatch as CorruptBatch
@@ -70,6 +73,7 @@ from coordinator_client.reader import RecordReader as RecordReader
 from coordinator_client.reader import plan_ranges as plan_ranges
 from coordinator_client.reader import read as read
 from coordinator_client.state import Identity as Identity
+from coordinator_protocol.next_event import NextEvent as NextEvent
 
 __all__ = [
     "Abortable",
@@ -80,6 +84,7 @@ __all__ = [
     "AsyncRebalanceListener",
     "AsyncTransaction",
     "BatchReader",
+    "BlockingTransaction",
     "CommitFailed",
     "Connection",
     "Consumer",
@@ -98,10 +103,12 @@ __all__ = [
     "GroupOffset",
     "Identity",
     "Misconfigured",
+    "NextEvent",
     "OffsetAndMetadata",
     "OffsetReset",
     "OutcomeUnknown",
     "PartitionDescription",
+    "PartitionExplanation",
     "PartitionRange",
     "PendingOffset",
     "PlannedOffset",
@@ -127,6 +134,7 @@ __all__ = [
     "TransactionDescription",
     "TransactionError",
     "TransactionListing",
+    "TransactionStep",
     "Unreachable",
     "plan_ranges",
     "read",

@@ -7,9 +7,17 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from coordinator_api.v1 import admin_pb2 as admin
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client.connection import Connection, connection_to
+from coordinator_client.descriptions import (
+    PartitionDescription,
+    PartitionExplanation,
+    TransactionDescription,
+    partition_explanation,
+    transaction_description,
+)
 from coordinator_client.errors import Rejected, check_here, rejected
 from coordinator_client.first_contact import GIVE_UP_MS
 from coordinator_client.group_admin import GroupCalls
@@ -18,6 +26,7 @@ from coordinator_client.methods import (
     DELETE_TOPICS,
     DESCRIBE_TOPICS,
     DESCRIBE_TRANSACTIONS,
+    EXPLAIN_PARTITION,
     LIST_TRANSACTIONS,
 )
 from coordinator_client.retrying_call import Deadlines
@@ -28,19 +37,6 @@ from coordinator_protocol.names import check_topic_name, check_transactional_id
 DEADLINE_MS = 30_000
 
 _STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionDescription:
-    """The positions of one partition. Offsets are half-open: the record at an end is not included."""
-
-    partition: int
-    log_start_offset: int
-    high_watermark: int
-    """End of the durable log."""
-    last_stable_offset: int
-    """The end for read-committed readers: below it every transaction is decided."""
-    open_transactions: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,23 +66,6 @@ class TransactionListing:
     """The open transaction waits for somebody else's decision and never times out."""
     prepared_ms: int | None
     """Unix milliseconds at which it was prepared; None where it was not."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionDescription:
-    """Everything the coordinator knows of one transactional id."""
-
-    transactional_id: str
-    state: str
-    transaction_timeout_ms: int
-    start_ms: int
-    producer_id: int
-    producer_epoch: int
-    partitions: tuple[tuple[str, int], ...]
-    """(topic, partition) in the transaction; in a Prepare state only those without a marker yet."""
-    groups: tuple[str, ...]
-    csn: int
-    """Commit sequence number of the last outcome that was decided; 0 = none was yet."""
 
 
 class Admin(GroupCalls):
@@ -285,14 +264,17 @@ class Admin(GroupCalls):
             DESCRIBE_TRANSACTIONS, request, deadlines=self._deadlines, items=lambda reply: reply.transactions
         )
         (found,) = reply.transactions
-        return TransactionDescription(
-            transactional_id=found.transactional_id,
-            state=found.state,
-            transaction_timeout_ms=found.transaction_timeout_ms,
-            start_ms=found.start_ms,
-            producer_id=found.producer_id,
-            producer_epoch=found.producer_epoch,
-            partitions=tuple((topic.topic, partition) for topic in found.topics for partition in topic.partitions),
-            groups=tuple(found.groups),
-            csn=found.csn,
+        return transaction_description(found)
+
+    def explain_partition(self, topic: str, partition: int, *, history_limit: int = 1) -> PartitionExplanation:
+        """Return why committed readers of a partition get no further: the oldest transaction that is open there, whose
+        it is with at most so many of its last steps, and what happens next.
+
+        Raises: Rejected (UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST for more than 100 steps); Misconfigured
+        (TOPIC_AUTHORIZATION_FAILED).
+        """
+        check_here(check_topic_name, topic, Method.EXPLAIN_PARTITION)
+        request = admin.ExplainPartitionRequest(
+            header=self._connection.header(), topic=topic, partition=partition, history_limit=history_limit
         )
+        return partition_explanation(self._connection.ask(EXPLAIN_PARTITION, request, deadlines=self._deadlines))

@@ -101,6 +101,9 @@ ABORT_TRANSACTIONS: Final = Rpc(
 FENCE_PRODUCERS: Final = Rpc(
     Method.FENCE_PRODUCERS, _ADMIN, admin.FenceProducersRequest, admin.FenceProducersResponse.FromString
 )
+EXPLAIN_PARTITION: Final = Rpc(
+    Method.EXPLAIN_PARTITION, _ADMIN, admin.ExplainPartitionRequest, admin.ExplainPartitionResponse.FromString
+)
 LIST_HANGING_TRANSACTIONS: Final = Rpc(
     Method.LIST_HANGING_TRANSACTIONS,
     _ADMIN,

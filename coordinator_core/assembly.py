@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from coordinator_core.config import CoreConfig
+from coordinator_core.explanation import PartitionExplainer
 from coordinator_core.shards import (
     catalog_kind,
     counters_kind,
@@ -96,6 +97,7 @@ class Admin:
 
     transactions: TransactionAdministration
     hanging: HangingTransactions
+    explainer: PartitionExplainer
     shards: ShardLoader
 
 
@@ -203,8 +205,9 @@ def assemble(
     verifier = CoordinatorVerifier(runtime, base.transaction_router.shard_key)
     log = _log(base, verifier)
     hanging = HangingTransactions(runtime, base.owners, open_transactions, base.markers)
+    transactions = _transactions(base, sender, log.records)
     core = Core(
-        transactions=_transactions(base, sender, log.records),
+        transactions=transactions,
         log=log,
         groups=_groups(base, verifier, answers, news),
         admin=Admin(
@@ -216,6 +219,7 @@ def assemble(
                 authorizer=base.authorizer,
             ),
             hanging=hanging,
+            explainer=PartitionExplainer(runtime, log.records, base.owners, transactions.reader, base.authorizer),
             shards=loader,
         ),
         runtime=runtime,

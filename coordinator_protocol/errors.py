@@ -168,6 +168,7 @@ class Method(StrEnum):
     LIMITS = "Limits"
     ABORT_TRANSACTIONS = "AbortTransactions"
     FENCE_PRODUCERS = "FenceProducers"
+    EXPLAIN_PARTITION = "ExplainPartition"
     LIST_HANGING_TRANSACTIONS = "ListHangingTransactions"
     ABORT_HANGING_TRANSACTIONS = "AbortHangingTransactions"
     LIST_SHARDS = "ListShards"
@@ -241,6 +242,7 @@ REPEATABLE_METHODS: Final = frozenset(
         Method.RENEW_SNAPSHOT,
         Method.RELEASE_SNAPSHOT,
         Method.LIMITS,
+        Method.EXPLAIN_PARTITION,
         Method.LIST_HANGING_TRANSACTIONS,
         Method.LIST_SHARDS,
         Method.LOAD_SHARD,

@@ -38,6 +38,7 @@ LARGE_ANSWERS: Final = frozenset(
         Method.LIST_OFFSETS,
         Method.COUNT_RECORDS,
         Method.DESCRIBE_PRODUCERS,
+        Method.EXPLAIN_PARTITION,
         Method.LIST_HANGING_TRANSACTIONS,
     }
 )

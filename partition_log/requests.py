@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import CoordinatorError
-from coordinator_runtime.ports import PartitionName
+from coordinator_runtime.ports import OpenInPartition, PartitionName, PartitionRef
 from coordinator_runtime.requests import ClientBatch
 from partition_log.catalog.rules import NewTopic
 from partition_log.catalog.state import PayloadValidation
@@ -178,6 +178,15 @@ class DescribeProducers(Struct, frozen=True):
     """Partitions whose producers are asked for."""
 
     names: Sequence[PartitionName]
+
+
+class PartitionStanding(Struct, frozen=True):
+    """Where a partition stands at one moment, durable state."""
+
+    ref: PartitionRef
+    head: PartitionHead
+    oldest_open: OpenInPartition | None
+    """The transaction that committed readers wait for."""
 
 
 class ProducersDescription(Struct, frozen=True):

@@ -69,6 +69,7 @@ from partition_log.requests import (
     ListOffsets,
     OffsetQuery,
     OffsetResult,
+    PartitionStanding,
     Produce,
     ProduceResult,
     ProducersDescription,
@@ -333,6 +334,18 @@ class LogService:
         placed, _head = found
         shard: LogShard = self._runtime.shard(placed.shard)
         return ProducersDescription(name, tuple(shard.durable_producers(placed.ref.ordinal)))
+
+    def standing(self, name: PartitionName, context: CallContext) -> PartitionStanding | Refused:
+        """Return where a partition stands in durable state, or why the caller is not told. The refusal may rest on the
+        catalog as it is now: whoever answers it waits until that is durable.
+
+        Raises Refused INVALID_REQUEST for what is no partition's name."""
+        found = self._find_readable(_DESCRIBE, context, name)
+        if isinstance(found, Refused):
+            return found
+        placed, head = found
+        shard: LogShard = self._runtime.shard(placed.shard)
+        return PartitionStanding(placed.ref, head, shard.durable_oldest_open(placed.ref.ordinal))
 
     def _find(self, permission: Permission, context: CallContext, name: PartitionName) -> PlacedPartition | Refused:
         """The partition of this name, for a caller who may do this with it; or why the caller gets none.

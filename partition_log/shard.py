@@ -89,14 +89,7 @@ class LogShard:
         partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
         if partition is None or head is None or not head.open_transactions:
             return []
-        found = [
-            OpenInPartition(
-                ordinal, producer_id, entry.epoch, entry.coordinator_epoch, opened.first_offset, opened.started_ms
-            )
-            for producer_id, entry in partition.producers.items()
-            if (opened := entry.open_transaction) is not None
-        ]
-        return sorted(found, key=lambda each: each.first_offset)
+        return _opened_by(partition.producers.items(), ordinal)
 
     def all_open_transactions(self) -> list[OpenInPartition]:
         """Open transactions of every partition in this shard, as `open_transactions` gives them."""
@@ -106,6 +99,10 @@ class LogShard:
             if head.open_transactions
             for found in self.open_transactions(ordinal)
         ]
+
+    def durable_oldest_open(self, ordinal: int) -> OpenInPartition | None:
+        """Return the transaction that committed readers wait for, as it is on disk; None if none is open."""
+        return next(iter(_opened_by(self.durable_producers(ordinal), ordinal)), None)
 
     # Deciding
 
@@ -312,6 +309,18 @@ class LogShard:
         partition = self._partitions.get(ordinal)
         assert partition is not None, f"partition {ordinal} is written and does not exist"
         return partition
+
+
+def _opened_by(producers: Iterable[tuple[int, ProducerEntry]], ordinal: int) -> list[OpenInPartition]:
+    """The open transactions of some producers in a partition, by first offset."""
+    found = [
+        OpenInPartition(
+            ordinal, producer_id, entry.epoch, entry.coordinator_epoch, opened.first_offset, opened.started_ms
+        )
+        for producer_id, entry in producers
+        if (opened := entry.open_transaction) is not None
+    ]
+    return sorted(found, key=lambda each: each.first_offset)
 
 
 def _unknown() -> Refused:

@@ -8,8 +8,10 @@ more with every step of every transaction, for a question that people ask.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import dropwhile
 from typing import Final
 
+from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Coordinator, ShardKey, once_durable
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.rows import HistoryRow, StateRows
@@ -29,6 +31,12 @@ ROWS_MAX: Final = 50_000
 """Rows that are searched for one question."""
 
 
+def check_history_limit(limit: int) -> None:
+    """Raises Refused INVALID_REQUEST for a number of steps that nobody could mean, or that are too many."""
+    if not 0 <= limit <= STEPS_MAX:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"history_limit is {limit}; it must be 0 to {STEPS_MAX}")
+
+
 class TransactionHistory:
     """Answers what happened, from durable rows."""
 
@@ -37,12 +45,14 @@ class TransactionHistory:
         self._store = store
         self._shard_of_id = shard_of_id
 
-    def last_steps(self, transactional_id: str, limit: int) -> Pending[History]:
-        """At most so many steps of an id."""
+    def last_steps(self, transactional_id: str, limit: int, *, until: Transaction | None = None) -> Pending[History]:
+        """At most so many steps of an id, up to the one that led to this durable state of it, if one is given."""
         shard = self._shard_of_id(transactional_id)
         rows = self._runtime.rows(Coordinator.TRANSACTIONS)
         assert isinstance(rows, StateRows), "transactional ids have a history"
         search = _Search(self._runtime, self._store, rows, shard, transactional_id.encode(), limit)
+        if until is not None:
+            return search.start(until)
         # What is staged by now is searched, and only once it is durable.
         durable: Pending[None] = self._runtime.write(once_durable(shard), is_urgent=True)
         return durable.then(lambda _nothing: search.start())
@@ -60,12 +70,15 @@ class _Search:
         self._shard = shard
         self._key = key
         self._limit = limit
+        self._until: Transaction | None = None
+        """Steps are left out until the one that led to this state is met."""
         self._end_offset = rows.history_end(shard)
         self._stop_offset = max(0, self._end_offset - ROWS_MAX)
         self._found: list[Snapshot] = []
         self._reply: Pending[History] = Pending()
 
-    def start(self) -> Pending[History]:
+    def start(self, until: Transaction | None = None) -> Pending[History]:
+        self._until = until
         self._search_part()
         return self._reply
 
@@ -87,14 +100,19 @@ class _Search:
         for row in self._rows.history_backwards(
             self._store, self._shard, self._key, start_offset=start_offset, end_offset=end_offset
         ):
-            self._found.extend(snapshots_in(row))
+            snapshots = snapshots_in(row)
+            if self._until is not None:
+                snapshots = list(dropwhile(lambda snapshot: snapshot[1] != self._until, snapshots))
+                if snapshots:
+                    self._until = None
+            self._found.extend(snapshots)
             # One more than wanted: who was fenced by the oldest step can only be said beside the one before.
             if len(self._found) > self._limit:
                 return
 
     @property
     def _is_complete(self) -> bool:
-        return len(self._found) <= self._limit and self._end_offset == 0
+        return len(self._found) <= self._limit and self._end_offset == 0 and self._until is None
 
 
 Snapshot = tuple[HistoryRow, Transaction | None]

@@ -17,7 +17,7 @@ from txn_coordinator.state import Transaction
 class ProducerOwners:
     """Transactional ids by producer id, over all shards. Implements `coordinator_runtime.ports.MarkerGuard`.
 
-    Every question is refused, retriably, while one of the shards does not serve."""
+    That nobody owns a producer id is said only while all shards serve; else the question is refused, retriably."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -35,6 +35,18 @@ class ProducerOwners:
         for shard in shards:
             found.update(shard.owners_among(wanted))
         return found
+
+    def durable_owner_of(self, producer_id: int) -> Transaction | None:
+        """Return the id whose transactions have this producer id in durable state. It is found as long as its own shard
+        serves."""
+        shards: list[TransactionShard] = self._runtime.shards(Coordinator.TRANSACTIONS)
+        for shard in shards:
+            owner = shard.durable_owner_of(producer_id)
+            if owner is not None:
+                return owner
+        # Refused unless nobody was missed.
+        self._all_shards()
+        return None
 
     def check(self, ordinal: int, marker: Marker) -> Operation:
         """Refuses a marker from outside that contradicts what is decided or undecided here."""

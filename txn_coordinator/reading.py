@@ -17,7 +17,7 @@ from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import Authorizer, CallContext, PartitionRef, Permission, ResourceType, TopicCatalog
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store
-from txn_coordinator.history import STEPS_MAX, TransactionHistory
+from txn_coordinator.history import TransactionHistory, check_history_limit
 from txn_coordinator.marker_sender import MarkerSender
 from txn_coordinator.requests import Description, History, KeyType, Listing, Located, TransactionFilter
 from txn_coordinator.shard import TransactionShard
@@ -73,9 +73,7 @@ class TransactionReader:
         """Each id, in the order asked, with at most so many of its last steps.
 
         Raises Refused INVALID_REQUEST for a history that nobody could mean, or that would take too long to find."""
-        if not 0 <= history_limit <= STEPS_MAX:
-            text = f"history_limit is {history_limit}; it must be 0 to {STEPS_MAX}"
-            raise Refused(ErrorCode.INVALID_REQUEST, text)
+        check_history_limit(history_limit)
         if history_limit and len(transactional_ids) > IDS_WITH_HISTORY_MAX:
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
@@ -102,6 +100,18 @@ class TransactionReader:
         except Refused as refusal:
             return Description(transactional_id, now_ms, refusal)
         return Description(transactional_id, now_ms, None, transaction, self._visible_partitions(transaction, context))
+
+    def describe_as_seen(
+        self, transaction: Transaction, context: CallContext, *, history_limit: int
+    ) -> Pending[Description]:
+        """Describe a durable state that was just read, of an id that the caller may describe, with at most so many of
+        the steps that led to it."""
+        visible = self._visible_partitions(transaction, context)
+        described = Description(transaction.transactional_id, self._runtime.clock.wall_ms(), None, transaction, visible)
+        if not history_limit:
+            return settled(described)
+        steps = self._history.last_steps(transaction.transactional_id, history_limit, until=transaction)
+        return steps.map(lambda history: replace(described, history=history))
 
     def _visible_partitions(self, transaction: Transaction, context: CallContext) -> list[PartitionRef]:
         waiting = self._sender.waiting_partitions(transaction.transactional_id, transaction.csn)

@@ -170,6 +170,18 @@ class TransactionShard:
         at_home = self._ids.keys() & producer_ids
         return {producer_id: owner for producer_id in at_home if (owner := self.owner_of(producer_id)) is not None}
 
+    def durable_owner_of(self, producer_id: int) -> Transaction | None:
+        """Return the id whose transactions have this producer id in durable state. The refusal, as `check_readable`,
+        does not name the id: not everybody who asks may know it."""
+        transactional_id = self._ids.durable(producer_id)
+        if transactional_id in self.unreadable:
+            raise Refused(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                "the transactional id that has the producer id is stored in a state that only a newer server knows:"
+                " start the version that wrote it, or a later one",
+            )
+        return None if transactional_id is None else self._transactions.durable(transactional_id)
+
     def open_touching(self, ordinals: frozenset[int]) -> list[Transaction]:
         """Open transactions, live state, with one of these partitions. Those that await an outside decision are left
         out: a commit of records that are deleted anyway harms nobody, an abort would break the promise."""

@@ -98,7 +98,10 @@ def list_hanging(connection: Connection, timeout_ms: int) -> list[Row]:
 
     request = admin_pb2.ListHangingTransactionsRequest(header=connection.header())
     reply = connection.ask(LIST_HANGING_TRANSACTIONS, request, deadlines=deadlines(timeout_ms))
-    return [{**_hanging(found), "command": _command(found)} for found in reply.transactions]
+    return [
+        {**_hanging(found), "command": command_that_ends(found.topic, found.partition, found.producer_id)}
+        for found in reply.transactions
+    ]
 
 
 def _check_usage(
@@ -221,9 +224,10 @@ def _hanging(found: admin_pb2.HangingTransaction) -> Row:
     }
 
 
-def _command(found: admin_pb2.HangingTransaction) -> str:
-    place = shlex.quote(f"{found.topic}-{found.partition}")
-    return f"txnctl abort --partition {place} --producer-id {found.producer_id}"
+def command_that_ends(topic: str, partition: int, producer_id: int | None) -> str:
+    """What to type to end a hanging transaction of a partition; those of all producers, if this one is not known."""
+    place = shlex.quote(f"{topic}-{partition}")
+    return f"txnctl abort --partition {place}" + ("" if producer_id is None else f" --producer-id {producer_id}")
 
 
 def _reason(reason: Value) -> str:

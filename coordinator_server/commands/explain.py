@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coordinator_protocol.next_event import NextEvent
 from coordinator_server.commands.options import (
     DEFAULT_PATIENCE_MS,
     DEFAULT_SERVER,
@@ -19,11 +20,8 @@ from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.output import Column, OutputFormat, Row, Value, duration, moment, print_document, print_facts
 
 if TYPE_CHECKING:
-    from coordinator_api.v1 import log_pb2
     from coordinator_client.connection import Connection
-
-_TRIES = 3
-"""How often to ask again: a transaction may end between two questions, and then the next one is in the way."""
+    from coordinator_client.descriptions import BlockingTransaction, PartitionExplanation
 
 _STEPS = 20
 
@@ -42,104 +40,104 @@ def explain(
     from coordinator_server.commands.remote import connected
 
     with connected(server) as connection:
-        explained = _explained(connection, place, timeout_ms)
-    if output is OutputFormat.TABLE:
-        print_facts(explained, _BLOCKED if explained["blocking"] is not None else _FREE)
+        explained = _ask(connection, place, timeout_ms)
+    row = row_of(explained)
+    if output is not OutputFormat.TABLE:
+        print_document(row, output)
+    elif explained.blocking is None:
+        print_facts(row, _FREE)
     else:
-        print_document({key: value for key, value in explained.items() if not key.startswith("_")}, output)
+        blocking = row["blocking"]
+        assert isinstance(blocking, dict)
+        print_facts({**blocking, **row}, _BLOCKED)
 
 
-def _explained(connection: Connection, place: PartitionPlace, timeout_ms: int) -> Row:
-    positions: Row = {}
-    for _try in range(_TRIES):
-        positions = _positions(connection, place, timeout_ms)
-        blocker = _blocker(connection, place, timeout_ms)
-        if blocker is None:
-            return {**positions, "blocking": None, "next_event": "nothing is in the way: readers get up to the end"}
-        owner = _owner(connection, place, blocker, timeout_ms)
-        if owner is not None:
-            blocking: Row = {
-                "producer_id": blocker.producer_id,
-                "start_offset": blocker.current_txn_start_offset,
-                **owner,
-            }
-            shown = {f"_{key}": value for key, value in blocking.items()}
-            return {**positions, **shown, "blocking": blocking, "next_event": blocking["next_event"]}
-    return {**positions, "blocking": None, "next_event": "transactions come and go quickly: nothing stays in the way"}
-
-
-def _positions(connection: Connection, place: PartitionPlace, timeout_ms: int) -> Row:
+def _ask(connection: Connection, place: PartitionPlace, timeout_ms: int) -> PartitionExplanation:
+    from coordinator_client.admin import Admin
+    from coordinator_client.errors import Rejected
+    from coordinator_protocol.errors import ErrorCode
     from coordinator_server.commands.remote import topic_there
 
-    topic = topic_there(connection, place.topic, timeout_ms)
-    found = [each for each in topic.partitions if each.partition == place.partition]
-    if not found:
-        raise CommandFailed(
-            ExitStatus.PROBLEM,
-            f"{place.topic} has the partitions 0 to {len(topic.partitions) - 1}, and {place.partition} was asked for",
-        )
-    (partition,) = found
+    with Admin(connection, deadline_ms=timeout_ms) as admin:
+        try:
+            return admin.explain_partition(*place, history_limit=_STEPS)
+        except Rejected as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            topic = topic_there(connection, place.topic, timeout_ms)
+            raise CommandFailed(
+                ExitStatus.PROBLEM,
+                f"{place.topic} has the partitions 0 to {len(topic.partitions) - 1}, and {place.partition} was asked"
+                " for",
+            ) from error
+
+
+def row_of(explained: PartitionExplanation) -> Row:
+    """An explanation in the names of the API, and in words what happens next."""
+    blocking = None if explained.blocking is None else _blocking(explained, explained.blocking)
     return {
-        "topic": place.topic,
-        "partition": place.partition,
-        "last_stable_offset": partition.last_stable_offset,
-        "high_watermark": partition.high_watermark,
-        "undecided_offsets": partition.high_watermark - partition.last_stable_offset,
-        "open_transactions": partition.open_transactions,
+        "topic": explained.topic,
+        "partition": explained.partition,
+        "last_stable_offset": explained.last_stable_offset,
+        "high_watermark": explained.high_watermark,
+        "undecided_offsets": explained.undecided_offsets,
+        "open_transactions": explained.open_transactions,
+        "blocking": blocking,
+        "next_event": _NOTHING_IN_THE_WAY if blocking is None else blocking["next_event"],
     }
 
 
-def _blocker(connection: Connection, place: PartitionPlace, timeout_ms: int) -> log_pb2.ProducerState | None:
-    """Return the producer of the oldest transaction that is open in the partition."""
-    from coordinator_api.v1 import common_pb2, log_pb2
-    from coordinator_client.methods import DESCRIBE_PRODUCERS
-    from coordinator_server.commands.remote import deadlines
+def _blocking(explained: PartitionExplanation, found: BlockingTransaction) -> Row:
+    from coordinator_server.commands.administration import command_that_ends
+    from coordinator_server.commands.transactions import described
 
-    request = log_pb2.DescribeProducersRequest(
-        header=connection.header(),
-        topics=[common_pb2.TopicPartitions(topic=place.topic, partitions=[place.partition])],
-    )
-    reply = connection.ask(
-        DESCRIBE_PRODUCERS, request, deadlines=deadlines(timeout_ms), items=lambda reply: reply.partitions
-    )
-    opened = [each for each in reply.partitions[0].producers if each.HasField("current_txn_start_offset")]
-    return min(opened, key=lambda each: each.current_txn_start_offset, default=None)
-
-
-def _owner(
-    connection: Connection, place: PartitionPlace, blocker: log_pb2.ProducerState, timeout_ms: int
-) -> Row | None:
-    """Return whose transaction it is and what happens next; None where it has just ended."""
-    from coordinator_client.admin import Admin
-    from coordinator_server.commands.administration import list_hanging
-    from coordinator_server.commands.transactions import describe_ids
-
-    for found in list_hanging(connection, timeout_ms):
-        if (found["topic"], found["partition"], found["producer_id"]) == (*place, blocker.producer_id):
-            next_event = f"nothing: it hangs, no transactional id owns it; `{found['command']}` ends it"
-            return {**found, "state": "hanging", "next_event": next_event}
-    with Admin(connection, deadline_ms=timeout_ms) as admin:
-        listed = admin.list_transactions(producer_ids=[blocker.producer_id])
-    ids = [each.transactional_id for each in listed if each.age_ms is not None]
-    if not ids:
-        return None
-    (described,) = describe_ids(connection, ids[:1], timeout_ms, history_limit=_STEPS)
-    if described["age_ms"] is None:
-        return None
-    history = described["history"]
-    assert isinstance(history, list)
-    last = history[0] if history else None
-    return {**described, "history": history, "last_step": last, "next_event": _next_event(described)}
+    if found.transaction is not None:
+        owner = described(found.transaction)
+        history = owner["history"]
+        assert isinstance(history, list)
+        last = history[0] if history else None
+        next_event = _next_event(explained.next_event, found)
+        return {"start_offset": found.start_offset, **owner, "last_step": last, "next_event": next_event}
+    producer_id, producer_epoch = found.identity or (None, None)
+    known: Row = {
+        "topic": explained.topic,
+        "partition": explained.partition,
+        "producer_id": producer_id,
+        "producer_epoch": producer_epoch,
+        "start_offset": found.start_offset,
+        "start_ms": found.start_ms,
+        "age_ms": found.age_ms,
+        "time_left_ms": found.time_left_ms,
+        "transactional_id": found.transactional_id or None,
+    }
+    if explained.next_event is NextEvent.HANGING:
+        command = command_that_ends(explained.topic, explained.partition, producer_id)
+        next_event = f"nothing: it hangs, no transactional id owns it; `{command}` ends it"
+        hanging = {"reason": found.hanging_reason, "command": command, "state": "hanging"}
+        return {**known, **hanging, "next_event": next_event}
+    state = "hidden" if found.is_owner_hidden else "unknown"
+    return {**known, "state": state, "next_event": _next_event(explained.next_event, found)}
 
 
-def _next_event(described: Row) -> str:
-    state, identity = described["state"], described["transactional_id"]
-    if state != "Ongoing":
-        return f"the {'commit' if state == 'PrepareCommit' else 'abort'} is decided and its marker being written"
-    if described["two_phase"]:
-        return f"it waits for an outside decision and never times out; `txnctl abort {identity}` breaks the promise"
-    left = duration(described["time_left_ms"])
-    return f"its client ends it, or the server aborts it in {left}; `txnctl abort {identity}` does it now"
+def _next_event(event: NextEvent, found: BlockingTransaction) -> str:
+    owner = found.transaction
+    abort = "`txnctl abort` with its id" if owner is None else f"`txnctl abort {owner.transactional_id}`"
+    match event:
+        case NextEvent.MARKER_BEING_WRITTEN:
+            outcome = "outcome" if owner is None else "commit" if owner.state == "PrepareCommit" else "abort"
+            return f"the {outcome} is decided and its marker being written"
+        case NextEvent.OUTSIDE_DECISION:
+            return f"it waits for an outside decision and never times out; {abort} breaks the promise"
+        case NextEvent.CLIENT_OR_TIMEOUT:
+            left = duration(found.time_left_ms)
+            return f"its client ends it, or the server aborts it in {left}; {abort} does it now"
+        case NextEvent.OWNER_UNKNOWN:
+            return f"nobody can tell whose it is: {found.owner_unknown_reason}"
+        case _:
+            return "the server tells what this txnctl does not know; use one of the server's version"
+
+
+_NOTHING_IN_THE_WAY = "nothing is in the way: readers get up to the end"
 
 
 def _last_step(step: Value) -> str:
@@ -161,14 +159,14 @@ _FREE = (
 )
 _BLOCKED = (
     *_FREE[:-1],
-    Column("In the way", "_transactional_id"),
-    Column("State", "_state"),
-    Column("Producer id", "_producer_id"),
-    Column("Producer epoch", "_producer_epoch"),
-    Column("Its first offset here", "_start_offset"),
-    Column("Opened", "_start_ms", moment),
-    Column("Age", "_age_ms", duration),
-    Column("Time left", "_time_left_ms", duration),
-    Column("Last step", "_last_step", _last_step),
+    Column("In the way", "transactional_id"),
+    Column("State", "state"),
+    Column("Producer id", "producer_id"),
+    Column("Producer epoch", "producer_epoch"),
+    Column("Its first offset here", "start_offset"),
+    Column("Opened", "start_ms", moment),
+    Column("Age", "age_ms", duration),
+    Column("Time left", "time_left_ms", duration),
+    Column("Last step", "last_step", _last_step),
     Column("Next", "next_event"),
 )

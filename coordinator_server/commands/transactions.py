@@ -32,9 +32,9 @@ from coordinator_server.output import (
 )
 
 if TYPE_CHECKING:
-    from coordinator_api.v1 import transaction_pb2 as txn
     from coordinator_client.admin import TransactionListing
     from coordinator_client.connection import Connection
+    from coordinator_client.descriptions import TransactionDescription, TransactionStep
 
 SERVER_ITSELF: Final = "(server)"
 """The name shown for a step that nobody asked for: a timeout, or the end of a commit that was decided before."""
@@ -123,7 +123,7 @@ def describe(
     from coordinator_server.commands.remote import connected
 
     with connected(server) as connection:
-        rows = describe_ids(connection, transactional_ids, timeout_ms, history_limit=history_limit)
+        rows = _describe_ids(connection, transactional_ids, timeout_ms, history_limit=history_limit)
     if output is not OutputFormat.TABLE:
         print_document(rows, output)
         return
@@ -192,11 +192,12 @@ _HISTORY = (
 )
 
 
-def describe_ids(
+def _describe_ids(
     connection: Connection, transactional_ids: list[str], timeout_ms: int, *, history_limit: int
 ) -> list[Row]:
     """Return everything that the server tells of the ids. Raises the errors of the client."""
     from coordinator_api.v1 import transaction_pb2 as txn
+    from coordinator_client.descriptions import transaction_description
     from coordinator_client.methods import DESCRIBE_TRANSACTIONS
     from coordinator_server.commands.remote import deadlines
 
@@ -210,34 +211,38 @@ def describe_ids(
         # One that was forgotten is not found, and its history is worth more than the error.
         items=lambda reply: [found for found in reply.transactions if not found.history],
     )
-    return [_described(found) for found in reply.transactions]
+    rows = []
+    for found in reply.transactions:
+        told = transaction_description(found)
+        unknown = {**_NOTHING_KNOWN, "transactional_id": told.transactional_id, **_history(told)}
+        rows.append(unknown if found.error_code else described(told))
+    return rows
 
 
-def _described(found: txn.TransactionDescription) -> Row:
-    history: Row = {"history": [_step(step) for step in found.history], "history_complete": found.history_complete}
-    if found.error_code:
-        return {**_NOTHING_KNOWN, "transactional_id": found.transactional_id, **history}
-    age_ms = found.age_ms if found.HasField("age_ms") else None
-    is_timed = age_ms is not None and found.state == "Ongoing" and not found.two_phase
+def described(found: TransactionDescription) -> Row:
+    """A transactional id in full, in the names of the API."""
+    is_timed = found.age_ms is not None and found.state == "Ongoing" and not found.two_phase
     return {
         "transactional_id": found.transactional_id,
         "state": found.state,
         "producer_id": found.producer_id,
         "producer_epoch": found.producer_epoch,
         "start_ms": found.start_ms if found.start_ms >= 0 else None,
-        "age_ms": age_ms,
-        "time_left_ms": max(0, found.transaction_timeout_ms - (age_ms or 0)) if is_timed else None,
+        "age_ms": found.age_ms,
+        "time_left_ms": max(0, found.transaction_timeout_ms - (found.age_ms or 0)) if is_timed else None,
         "transaction_timeout_ms": found.transaction_timeout_ms,
         "two_phase": found.two_phase,
-        "prepared_ms": found.prepared_ms if found.HasField("prepared_ms") else None,
-        "partitions": [
-            {"topic": topic.topic, "partition": partition} for topic in found.topics for partition in topic.partitions
-        ],
+        "prepared_ms": found.prepared_ms,
+        "partitions": [{"topic": topic, "partition": partition} for topic, partition in found.partitions],
         "groups": list(found.groups),
         "csn": found.csn or None,
         "last_update_ms": found.last_update_ms,
-        **history,
+        **_history(found),
     }
+
+
+def _history(found: TransactionDescription) -> Row:
+    return {"history": list(map(_step, found.history)), "history_complete": found.is_history_complete}
 
 
 _NOTHING_KNOWN: Final[Row] = {
@@ -260,10 +265,7 @@ _NOTHING_KNOWN: Final[Row] = {
 """The fields of an id that was forgotten, besides its history."""
 
 
-def _step(step: txn.TransactionStep) -> Row:
-    fenced = None
-    if step.HasField("fenced_producer_id"):
-        fenced = {"producer_id": step.fenced_producer_id, "producer_epoch": step.fenced_producer_epoch}
+def _step(step: TransactionStep) -> Row:
     return {
         "at_ms": step.at_ms,
         "state": step.state,
@@ -272,7 +274,7 @@ def _step(step: txn.TransactionStep) -> Row:
         "host": step.host,
         "producer_id": step.producer_id,
         "producer_epoch": step.producer_epoch,
-        "fenced": fenced,
+        "fenced": None if step.fenced is None else step.fenced._asdict(),
         "participants": step.participants,
         "csn": step.csn or None,
     }

@@ -20,7 +20,7 @@ def servicers(core: Core, address: NodeAddress) -> list[object]:
     return [
         TransactionServicer(transactions.service, transactions.reader, address),
         LogServicer(log.topics, log.records, log.foreign_markers),
-        AdminServicer(core.config.limits, admin.transactions),
+        AdminServicer(core.config.limits, admin.transactions, admin.explainer),
         ShardServicer(admin.shards, core.authorizer),
         *group_servicers(core),
     ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator_api.v1 import admin_pb2
 from coordinator_api.v1 import transaction_pb2 as txn
-from coordinator_client import Admin, Rejected, Retriable
+from coordinator_client import Admin, Identity, NextEvent, Rejected, Retriable
 from coordinator_protocol.errors import Method
 from tests.client.world import Fault, World
 
@@ -66,6 +67,60 @@ def test_transactions_are_listed_by_all_that_the_server_filters_by(admin: Admin,
     assert not world.requests(Method.LIST_TRANSACTIONS)[1].HasField("duration_ms")
 
 
+def test_a_partition_is_explained_with_what_the_server_tells(admin: Admin, world: World) -> None:
+    step = txn.TransactionStep(at_ms=6, state="Ongoing", cause="add", client_id="app", host="10.0.0.1", producer_id=7)
+    step.fenced_producer_id, step.fenced_producer_epoch = 7, 1
+    reply = admin_pb2.ExplainPartitionResponse(
+        topic="t",
+        topic_id=b"i" * 16,
+        partition=2,
+        log_start_offset=1,
+        last_stable_offset=4,
+        high_watermark=9,
+        undecided_offsets=5,
+        open_transactions=1,
+        next_event=admin_pb2.NEXT_EVENT_CLIENT_OR_TIMEOUT,
+        blocking=admin_pb2.BlockingTransaction(
+            start_offset=4,
+            start_ms=5,
+            age_ms=100,
+            producer_id=7,
+            producer_epoch=2,
+            time_left_ms=900,
+            transaction=txn.TransactionDescription(transactional_id="a", state="Ongoing", history=[step]),
+        ),
+    )
+    world.answer(Method.EXPLAIN_PARTITION, reply)
+    explained = admin.explain_partition("t", 2, history_limit=3)
+    (asked,) = world.requests(Method.EXPLAIN_PARTITION)
+    assert (asked.topic, asked.partition, asked.history_limit) == ("t", 2, 3)
+    assert (explained.topic, explained.partition, explained.topic_id) == ("t", 2, b"i" * 16)
+    assert (explained.log_start_offset, explained.last_stable_offset, explained.high_watermark) == (1, 4, 9)
+    assert (explained.undecided_offsets, explained.open_transactions) == (5, 1)
+    assert explained.next_event is NextEvent.CLIENT_OR_TIMEOUT
+    blocking = explained.blocking
+    assert blocking is not None
+    assert (blocking.identity, blocking.start_offset, blocking.time_left_ms) == (Identity(7, 2), 4, 900)
+    assert blocking.transaction is not None
+    assert blocking.transaction.transactional_id == "a"
+    (told,) = blocking.transaction.history
+    assert (told.cause, told.client_id, told.host, told.fenced) == ("add", "app", "10.0.0.1", Identity(7, 1))
+
+
+def test_what_a_newer_server_tells_of_a_partition_is_not_guessed(admin: Admin, world: World) -> None:
+    reply = admin_pb2.ExplainPartitionResponse(
+        topic="t",
+        next_event=77,  # type: ignore[arg-type]
+        blocking=admin_pb2.BlockingTransaction(start_offset=4, owner_hidden=True),
+    )
+    world.answer(Method.EXPLAIN_PARTITION, reply)
+    explained = admin.explain_partition("t", 0)
+    assert explained.next_event is NextEvent.UNSPECIFIED
+    assert explained.blocking is not None
+    assert (explained.blocking.identity, explained.blocking.transaction) == (None, None)
+    assert explained.blocking.is_owner_hidden
+
+
 def test_a_state_that_does_not_exist_is_no_empty_list(admin: Admin, world: World) -> None:
     world.answer(Method.LIST_TRANSACTIONS, txn.ListTransactionsResponse(unknown_state_filters=["Open"]))
     with pytest.raises(Rejected, match=r"there is no state Open: the states are Empty, Ongoing, .*CompleteAbort"):
@@ -92,6 +147,8 @@ def test_names_are_checked_here(admin: Admin, world: World) -> None:
     for call in (admin.create_topic, admin.delete_topic, admin.describe_topic):
         with pytest.raises(Rejected, match="is no topic name"):
             call("no topic!")
+    with pytest.raises(Rejected, match="is no topic name"):
+        admin.explain_partition("no topic!", 0)
     with pytest.raises(Rejected, match="transactional id is empty"):
         admin.describe_transaction("")
     assert world.sent == []

@@ -163,6 +163,50 @@ async def test_producers_are_described_with_what_they_have_open(api: Api) -> Non
     assert not producer.HasField("current_txn_start_offset")
 
 
+async def test_a_partition_is_explained_with_all_that_is_known(api: Api) -> None:
+    request = admin_pb2.ExplainPartitionRequest(header=HEADER, topic="t", partition=0, history_limit=2)
+    nothing = await api.admin.ExplainPartition(request)
+    assert (nothing.error_code, nothing.next_event) == (0, admin_pb2.NEXT_EVENT_NOTHING_IN_THE_WAY)
+    assert not nothing.HasField("blocking")
+
+    identity = await api.opened("a")
+    explained = await api.admin.ExplainPartition(request)
+    assert (explained.topic, len(explained.topic_id), explained.partition) == ("t", 16, 0)
+    assert (explained.log_start_offset, explained.last_stable_offset, explained.high_watermark) == (0, 0, 1)
+    assert (explained.undecided_offsets, explained.open_transactions) == (1, 1)
+    assert explained.next_event == admin_pb2.NEXT_EVENT_CLIENT_OR_TIMEOUT
+    blocking = explained.blocking
+    assert (blocking.producer_id, blocking.producer_epoch) == (identity.producer_id, identity.producer_epoch)
+    assert (blocking.start_offset, blocking.owner_hidden, blocking.hanging_reason) == (0, False, "")
+    assert blocking.start_ms > 0
+    assert 0 <= blocking.time_left_ms <= 60_000
+    described = blocking.transaction
+    assert (described.transactional_id, described.state, described.transaction_timeout_ms) == ("a", "Ongoing", 60_000)
+    assert described.topics == [_Topic(topic="t", topic_id=explained.topic_id, partitions=[0])]
+    assert [(step.state, step.cause) for step in described.history] == [("Ongoing", "add"), ("Empty", "init")]
+    assert described.history[0].host
+    assert described.history_complete
+
+    by_id = await api.admin.ExplainPartition(admin_pb2.ExplainPartitionRequest(topic_id=explained.topic_id))
+    assert (by_id.topic, by_id.blocking.transaction.transactional_id) == ("t", "a")
+    assert not by_id.blocking.transaction.history
+
+
+async def test_what_cannot_be_explained_is_refused_in_band(api: Api) -> None:
+    for fields, code in (
+        ({"topic": "no"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ({"topic": "t", "partition": 2}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ({"topic": "a b"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"topic": "t", "topic_id": b"short"}, ErrorCode.INVALID_REQUEST),
+        ({}, ErrorCode.INVALID_REQUEST),
+        ({"topic": "t", "history_limit": 101}, ErrorCode.INVALID_REQUEST),
+    ):
+        refused = await api.admin.ExplainPartition(admin_pb2.ExplainPartitionRequest(**fields))
+        assert (refused.error_code, refused.error_class) == (code, ErrorClass.REJECTED), fields
+        assert refused.error_message
+        assert refused.next_event == admin_pb2.NEXT_EVENT_UNSPECIFIED
+
+
 async def test_markers_from_outside_answer_per_producer_and_partition(api: Api) -> None:
     empty = await api.log.WriteTxnMarkers(log_pb2.WriteTxnMarkersRequest(header=HEADER))
     assert (empty.error_code, list(empty.results)) == (0, [])

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from coordinator_api.v1 import admin_pb2
+from coordinator_core.explanation import Blocking, ExplainPartition, Explanation
 from coordinator_protocol.errors import Method
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.version import VERSION
 from coordinator_runtime.ports import PartitionName
 from coordinator_server.wire.edge import set_error
+from coordinator_server.wire.transactions.edge import description
 from txn_coordinator.administration import AbortHanging, ActResult, ActResults, HangingTransaction, Selection
 
 
@@ -56,6 +58,44 @@ def _act_result(method: Method, result: ActResult) -> admin_pb2.TransactionActRe
             message.age_ms = result.age_ms
             message.partitions = len(result.acted.before.partitions)
     return message
+
+
+def explain_partition(message: admin_pb2.ExplainPartitionRequest) -> ExplainPartition:
+    name = PartitionName(message.topic, message.topic_id, message.partition)
+    return ExplainPartition(name, message.history_limit)
+
+
+def explained_response(explained: Explanation) -> admin_pb2.ExplainPartitionResponse:
+    ref, head = explained.ref, explained.head
+    return admin_pb2.ExplainPartitionResponse(
+        topic=ref.topic,
+        topic_id=ref.topic_id,
+        partition=ref.partition,
+        log_start_offset=head.log_start_offset,
+        last_stable_offset=head.last_stable_offset,
+        high_watermark=head.log_end_offset,
+        undecided_offsets=head.log_end_offset - head.last_stable_offset,
+        open_transactions=head.open_transactions,
+        next_event=explained.next_event,  # type: ignore[arg-type]  # the numbers are the same
+        blocking=None if explained.blocking is None else _blocking(explained.blocking),
+    )
+
+
+def _blocking(blocking: Blocking) -> admin_pb2.BlockingTransaction:
+    producer_id, producer_epoch = blocking.identity or (None, None)
+    return admin_pb2.BlockingTransaction(
+        start_offset=blocking.start_offset,
+        start_ms=blocking.start_ms,
+        age_ms=blocking.age_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transaction=None if blocking.description is None else description(blocking.description),
+        owner_hidden=blocking.is_owner_hidden,
+        time_left_ms=blocking.time_left_ms,
+        hanging_reason=blocking.hanging_reason or "",
+        transactional_id=blocking.transactional_id,
+        owner_unknown_reason=blocking.owner_unknown_reason,
+    )
 
 
 def abort_hanging(message: admin_pb2.AbortHangingTransactionsRequest) -> AbortHanging:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coordinator_api.v1 import admin_pb2
+from coordinator_core.explanation import PartitionExplainer
 from coordinator_protocol.limits import Limits
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
@@ -13,9 +14,10 @@ from txn_coordinator.administration import TransactionAdministration
 class AdminServicer:
     """One method per RPC."""
 
-    def __init__(self, limits: Limits, transactions: TransactionAdministration) -> None:
+    def __init__(self, limits: Limits, transactions: TransactionAdministration, explainer: PartitionExplainer) -> None:
         self._limits = limits
         self._transactions = transactions
+        self._explainer = explainer
 
     def Limits(self, request: admin_pb2.LimitsRequest, context: CallContext) -> Pending[admin_pb2.LimitsResponse]:
         return settled(edge.limits_response(self._limits))
@@ -31,6 +33,11 @@ class AdminServicer:
     ) -> Pending[admin_pb2.FenceProducersResponse]:
         fenced = self._transactions.fence(edge.selection(request.selector), context, dry_run=request.dry_run)
         return fenced.map(edge.fenced_response)
+
+    def ExplainPartition(
+        self, request: admin_pb2.ExplainPartitionRequest, context: CallContext
+    ) -> Pending[admin_pb2.ExplainPartitionResponse]:
+        return self._explainer.explain_partition(edge.explain_partition(request), context).map(edge.explained_response)
 
     def ListHangingTransactions(
         self, request: admin_pb2.ListHangingTransactionsRequest, context: CallContext

@@ -245,17 +245,19 @@ def list_response(listing: Listing) -> transaction_pb2.ListTransactionsResponse:
 
 
 def describe_response(described: Iterable[Description]) -> transaction_pb2.DescribeTransactionsResponse:
-    response = transaction_pb2.DescribeTransactionsResponse()
-    for each in described:
-        message = response.transactions.add(transactional_id=each.transactional_id)
-        if each.error is not None:
-            set_error(message, Method.DESCRIBE_TRANSACTIONS, each.error)
-        if each.transaction is not None:
-            _fill_description(message, each.transaction, each.now_ms)
-            message.topics.extend(topic_partitions(each.partitions))
-        if each.history is not None:
-            _fill_history(message, each.history)
-    return response
+    return transaction_pb2.DescribeTransactionsResponse(transactions=map(description, described))
+
+
+def description(described: Description) -> transaction_pb2.TransactionDescription:
+    message = transaction_pb2.TransactionDescription(transactional_id=described.transactional_id)
+    if described.error is not None:
+        set_error(message, Method.DESCRIBE_TRANSACTIONS, described.error)
+    if described.transaction is not None:
+        _fill_description(message, described.transaction, described.now_ms)
+        message.topics.extend(topic_partitions(described.partitions))
+    if described.history is not None:
+        _fill_history(message, described.history)
+    return message
 
 
 def _fill_description(

@@ -5,9 +5,11 @@ What the people and programs that run the service ask it."""
 
 from collections import abc as _abc
 from coordinator_api.v1 import common_pb2 as _common_pb2
+from coordinator_api.v1 import transaction_pb2 as _transaction_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -18,6 +20,54 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _NextEvent:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _NextEventEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NextEvent.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    NEXT_EVENT_UNSPECIFIED: _NextEvent.ValueType  # 0
+    """Not told: the request was refused."""
+    NEXT_EVENT_NOTHING_IN_THE_WAY: _NextEvent.ValueType  # 1
+    """No transaction is open: committed readers get up to the high watermark."""
+    NEXT_EVENT_CLIENT_OR_TIMEOUT: _NextEvent.ValueType  # 2
+    """Its client ends it, or the server aborts it once time_left_ms is over. AbortTransactions does so now."""
+    NEXT_EVENT_OUTSIDE_DECISION: _NextEvent.ValueType  # 3
+    """It waits for somebody else's decision (enable_2pc, or it is prepared) for as long as that takes. AbortTransactions
+    breaks the promise that was given to whoever decides.
+    """
+    NEXT_EVENT_MARKER_BEING_WRITTEN: _NextEvent.ValueType  # 4
+    """Its outcome is decided for good, and its marker is on the way to this partition."""
+    NEXT_EVENT_HANGING: _NextEvent.ValueType  # 5
+    """Nothing: no transactional id owns it, so nobody will end it. AbortHangingTransactions does."""
+    NEXT_EVENT_OWNER_UNKNOWN: _NextEvent.ValueType  # 6
+    """Nobody can tell: it may belong to a transactional id whose shard does not serve, or that only a newer server can
+    read. owner_unknown_reason says which; ask again once that is mended.
+    """
+
+class NextEvent(_NextEvent, metaclass=_NextEventEnumTypeWrapper):
+    """What happens next to the transaction that committed readers wait for."""
+
+NEXT_EVENT_UNSPECIFIED: NextEvent.ValueType  # 0
+"""Not told: the request was refused."""
+NEXT_EVENT_NOTHING_IN_THE_WAY: NextEvent.ValueType  # 1
+"""No transaction is open: committed readers get up to the high watermark."""
+NEXT_EVENT_CLIENT_OR_TIMEOUT: NextEvent.ValueType  # 2
+"""Its client ends it, or the server aborts it once time_left_ms is over. AbortTransactions does so now."""
+NEXT_EVENT_OUTSIDE_DECISION: NextEvent.ValueType  # 3
+"""It waits for somebody else's decision (enable_2pc, or it is prepared) for as long as that takes. AbortTransactions
+breaks the promise that was given to whoever decides.
+"""
+NEXT_EVENT_MARKER_BEING_WRITTEN: NextEvent.ValueType  # 4
+"""Its outcome is decided for good, and its marker is on the way to this partition."""
+NEXT_EVENT_HANGING: NextEvent.ValueType  # 5
+"""Nothing: no transactional id owns it, so nobody will end it. AbortHangingTransactions does."""
+NEXT_EVENT_OWNER_UNKNOWN: NextEvent.ValueType  # 6
+"""Nobody can tell: it may belong to a transactional id whose shard does not serve, or that only a newer server can
+read. owner_unknown_reason says which; ask again once that is mended.
+"""
+Global___NextEvent: _TypeAlias = NextEvent  # noqa: Y015
 
 @_typing.final
 class LimitsRequest(_message.Message):
@@ -315,6 +365,183 @@ class TransactionActResult(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__age_ms) -> _WhichOneofReturnType__age_ms | None: ...
 
 Global___TransactionActResult: _TypeAlias = TransactionActResult  # noqa: Y015
+
+@_typing.final
+class ExplainPartitionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    HISTORY_LIMIT_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    topic_id: _builtins.bytes
+    partition: _builtins.int
+    history_limit: _builtins.int
+    """How many of the last steps of the id that owns the transaction are told, as in DescribeTransactions: 0 to 100. The
+    first of them is its last step, with cause, client and host.
+    """
+    @_builtins.property
+    def header(self) -> _common_pb2.RequestHeader: ...
+    def __init__(
+        self,
+        *,
+        header: _common_pb2.RequestHeader | None = ...,
+        topic: _builtins.str = ...,
+        topic_id: _builtins.bytes = ...,
+        partition: _builtins.int = ...,
+        history_limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "history_limit", b"history_limit", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainPartitionRequest: _TypeAlias = ExplainPartitionRequest  # noqa: Y015
+
+@_typing.final
+class ExplainPartitionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_CODE_FIELD_NUMBER: _builtins.int
+    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    LAST_STABLE_OFFSET_FIELD_NUMBER: _builtins.int
+    HIGH_WATERMARK_FIELD_NUMBER: _builtins.int
+    UNDECIDED_OFFSETS_FIELD_NUMBER: _builtins.int
+    OPEN_TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    NEXT_EVENT_FIELD_NUMBER: _builtins.int
+    BLOCKING_FIELD_NUMBER: _builtins.int
+    error_code: _common_pb2.ErrorCode.ValueType
+    """UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID, INVALID_TOPIC_EXCEPTION (no topic can have this
+    name), TOPIC_AUTHORIZATION_FAILED, NOT_LEADER_OR_FOLLOWER (the shard of the partition does not serve),
+    INVALID_REQUEST.
+    """
+    error_class: _common_pb2.ErrorClass.ValueType
+    error_message: _builtins.str
+    throttle_ms: _builtins.int
+    topic: _builtins.str
+    topic_id: _builtins.bytes
+    partition: _builtins.int
+    log_start_offset: _builtins.int
+    last_stable_offset: _builtins.int
+    """Committed readers get up to here."""
+    high_watermark: _builtins.int
+    """End of the durable log."""
+    undecided_offsets: _builtins.int
+    """From the last stable offset to the high watermark."""
+    open_transactions: _builtins.int
+    """Transactions that have records here and no marker yet."""
+    next_event: Global___NextEvent.ValueType
+    @_builtins.property
+    def blocking(self) -> Global___BlockingTransaction:
+        """The oldest of the open transactions. Absent: none is open."""
+
+    def __init__(
+        self,
+        *,
+        error_code: _common_pb2.ErrorCode.ValueType = ...,
+        error_class: _common_pb2.ErrorClass.ValueType = ...,
+        error_message: _builtins.str = ...,
+        throttle_ms: _builtins.int = ...,
+        topic: _builtins.str = ...,
+        topic_id: _builtins.bytes = ...,
+        partition: _builtins.int = ...,
+        log_start_offset: _builtins.int = ...,
+        last_stable_offset: _builtins.int = ...,
+        high_watermark: _builtins.int = ...,
+        undecided_offsets: _builtins.int = ...,
+        open_transactions: _builtins.int = ...,
+        next_event: Global___NextEvent.ValueType = ...,
+        blocking: Global___BlockingTransaction | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["blocking", b"blocking"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocking", b"blocking", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "log_start_offset", b"log_start_offset", "next_event", b"next_event", "open_transactions", b"open_transactions", "partition", b"partition", "throttle_ms", b"throttle_ms", "topic", b"topic", "topic_id", b"topic_id", "undecided_offsets", b"undecided_offsets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainPartitionResponse: _TypeAlias = ExplainPartitionResponse  # noqa: Y015
+
+@_typing.final
+class BlockingTransaction(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_OFFSET_FIELD_NUMBER: _builtins.int
+    START_MS_FIELD_NUMBER: _builtins.int
+    AGE_MS_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    TRANSACTION_FIELD_NUMBER: _builtins.int
+    OWNER_HIDDEN_FIELD_NUMBER: _builtins.int
+    TIME_LEFT_MS_FIELD_NUMBER: _builtins.int
+    HANGING_REASON_FIELD_NUMBER: _builtins.int
+    TRANSACTIONAL_ID_FIELD_NUMBER: _builtins.int
+    OWNER_UNKNOWN_REASON_FIELD_NUMBER: _builtins.int
+    start_offset: _builtins.int
+    """Its first record here: the last stable offset stays at it until the transaction has its marker."""
+    start_ms: _builtins.int
+    """When that record came, and how long ago that is by the server's clock."""
+    age_ms: _builtins.int
+    producer_id: _builtins.int
+    """The identity under which its records were written. Absent unless the caller may read the topic, as DescribeProducers
+    demands.
+    """
+    producer_epoch: _builtins.int
+    owner_hidden: _builtins.bool
+    """A transactional id has the producer id, and the caller may not describe it, as DescribeTransactions demands."""
+    time_left_ms: _builtins.int
+    """Only CLIENT_OR_TIMEOUT: how long until the server aborts it, unless it ends before."""
+    hanging_reason: _builtins.str
+    """Only HANGING: why nobody will end it, as in HangingTransaction."""
+    transactional_id: _builtins.str
+    """Only HANGING: the id that has the producer id, but not this transaction. Empty: none has it, or owner_hidden."""
+    owner_unknown_reason: _builtins.str
+    """Only OWNER_UNKNOWN: why nobody can tell, for people."""
+    @_builtins.property
+    def transaction(self) -> _transaction_pb2.TransactionDescription:
+        """The transaction as DescribeTransactions tells it. Absent for HANGING and OWNER_UNKNOWN, and if owner_hidden."""
+
+    def __init__(
+        self,
+        *,
+        start_offset: _builtins.int = ...,
+        start_ms: _builtins.int = ...,
+        age_ms: _builtins.int = ...,
+        producer_id: _builtins.int | None = ...,
+        producer_epoch: _builtins.int | None = ...,
+        transaction: _transaction_pb2.TransactionDescription | None = ...,
+        owner_hidden: _builtins.bool = ...,
+        time_left_ms: _builtins.int | None = ...,
+        hanging_reason: _builtins.str = ...,
+        transactional_id: _builtins.str = ...,
+        owner_unknown_reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "_time_left_ms", b"_time_left_ms", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "time_left_ms", b"time_left_ms", "transaction", b"transaction"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "_time_left_ms", b"_time_left_ms", "age_ms", b"age_ms", "hanging_reason", b"hanging_reason", "owner_hidden", b"owner_hidden", "owner_unknown_reason", b"owner_unknown_reason", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "start_ms", b"start_ms", "start_offset", b"start_offset", "time_left_ms", b"time_left_ms", "transaction", b"transaction", "transactional_id", b"transactional_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__producer_epoch: _TypeAlias = _typing.Literal["producer_epoch"]  # noqa: Y015
+    _WhichOneofArgType__producer_epoch: _TypeAlias = _typing.Literal["_producer_epoch", b"_producer_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__producer_id: _TypeAlias = _typing.Literal["producer_id"]  # noqa: Y015
+    _WhichOneofArgType__producer_id: _TypeAlias = _typing.Literal["_producer_id", b"_producer_id"]  # noqa: Y015
+    _WhichOneofReturnType__time_left_ms: _TypeAlias = _typing.Literal["time_left_ms"]  # noqa: Y015
+    _WhichOneofArgType__time_left_ms: _TypeAlias = _typing.Literal["_time_left_ms", b"_time_left_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__producer_epoch) -> _WhichOneofReturnType__producer_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__producer_id) -> _WhichOneofReturnType__producer_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__time_left_ms) -> _WhichOneofReturnType__time_left_ms | None: ...
+
+Global___BlockingTransaction: _TypeAlias = BlockingTransaction  # noqa: Y015
 
 @_typing.final
 class ListHangingTransactionsRequest(_message.Message):

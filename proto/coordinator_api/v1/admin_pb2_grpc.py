@@ -49,6 +49,11 @@ class AdminServiceStub(object):
                 request_serializer=coordinator__api_dot_v1_dot_admin__pb2.FenceProducersRequest.SerializeToString,
                 response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.FenceProducersResponse.FromString,
                 _registered_method=True)
+        self.ExplainPartition = channel.unary_unary(
+                '/coordinator_api.v1.AdminService/ExplainPartition',
+                request_serializer=coordinator__api_dot_v1_dot_admin__pb2.ExplainPartitionRequest.SerializeToString,
+                response_deserializer=coordinator__api_dot_v1_dot_admin__pb2.ExplainPartitionResponse.FromString,
+                _registered_method=True)
         self.ListHangingTransactions = channel.unary_unary(
                 '/coordinator_api.v1.AdminService/ListHangingTransactions',
                 request_serializer=coordinator__api_dot_v1_dot_admin__pb2.ListHangingTransactionsRequest.SerializeToString,
@@ -99,6 +104,15 @@ class AdminServiceServicer(object):
         """Fences the producers of transactional ids for good, whatever state these are in: an open transaction is aborted, and
         only InitProducerId gives an identity that is accepted. The stored timeout stays. Needs the permission write on each
         transactional id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExplainPartition(self, request, context):
+        """What keeps committed readers from the end of a partition: the oldest transaction that is open there, whose it is, and
+        what happens next. All of that was so at one moment, and is durable. Needs the permission describe on the topic; what
+        is told elsewhere for another permission needs that one here too, see BlockingTransaction.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -163,6 +177,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.FenceProducers,
                     request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.FenceProducersRequest.FromString,
                     response_serializer=coordinator__api_dot_v1_dot_admin__pb2.FenceProducersResponse.SerializeToString,
+            ),
+            'ExplainPartition': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainPartition,
+                    request_deserializer=coordinator__api_dot_v1_dot_admin__pb2.ExplainPartitionRequest.FromString,
+                    response_serializer=coordinator__api_dot_v1_dot_admin__pb2.ExplainPartitionResponse.SerializeToString,
             ),
             'ListHangingTransactions': grpc.unary_unary_rpc_method_handler(
                     servicer.ListHangingTransactions,
@@ -271,6 +290,33 @@ class AdminService(object):
             '/coordinator_api.v1.AdminService/FenceProducers',
             coordinator__api_dot_v1_dot_admin__pb2.FenceProducersRequest.SerializeToString,
             coordinator__api_dot_v1_dot_admin__pb2.FenceProducersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainPartition(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/coordinator_api.v1.AdminService/ExplainPartition',
+            coordinator__api_dot_v1_dot_admin__pb2.ExplainPartitionRequest.SerializeToString,
+            coordinator__api_dot_v1_dot_admin__pb2.ExplainPartitionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,11 @@ class AdminServiceStub:
     only InitProducerId gives an identity that is accepted. The stored timeout stays. Needs the permission write on each
     transactional id.
     """
+    ExplainPartition: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ExplainPartitionRequest, _admin_pb2.ExplainPartitionResponse]
+    """What keeps committed readers from the end of a partition: the oldest transaction that is open there, whose it is, and
+    what happens next. All of that was so at one moment, and is durable. Needs the permission describe on the topic; what
+    is told elsewhere for another permission needs that one here too, see BlockingTransaction.
+    """
     ListHangingTransactions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListHangingTransactionsRequest, _admin_pb2.ListHangingTransactionsResponse]
     """Transactions that are open in a partition and that nobody will end, because no transactional id owns them. There
     should be none, ever. Needs the permission describe on the cluster.
@@ -79,6 +84,11 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Fences the producers of transactional ids for good, whatever state these are in: an open transaction is aborted, and
     only InitProducerId gives an identity that is accepted. The stored timeout stays. Needs the permission write on each
     transactional id.
+    """
+    ExplainPartition: _aio.UnaryUnaryMultiCallable[_admin_pb2.ExplainPartitionRequest, _admin_pb2.ExplainPartitionResponse]  # type: ignore[assignment]
+    """What keeps committed readers from the end of a partition: the oldest transaction that is open there, whose it is, and
+    what happens next. All of that was so at one moment, and is durable. Needs the permission describe on the topic; what
+    is told elsewhere for another permission needs that one here too, see BlockingTransaction.
     """
     ListHangingTransactions: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListHangingTransactionsRequest, _admin_pb2.ListHangingTransactionsResponse]  # type: ignore[assignment]
     """Transactions that are open in a partition and that nobody will end, because no transactional id owns them. There
@@ -131,6 +141,17 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         """Fences the producers of transactional ids for good, whatever state these are in: an open transaction is aborted, and
         only InitProducerId gives an identity that is accepted. The stored timeout stays. Needs the permission write on each
         transactional id.
+        """
+
+    @_abc_1.abstractmethod
+    def ExplainPartition(
+        self,
+        request: _admin_pb2.ExplainPartitionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ExplainPartitionResponse, _abc.Awaitable[_admin_pb2.ExplainPartitionResponse]]:
+        """What keeps committed readers from the end of a partition: the oldest transaction that is open there, whose it is, and
+        what happens next. All of that was so at one moment, and is durable. Needs the permission describe on the topic; what
+        is told elsewhere for another permission needs that one here too, see BlockingTransaction.
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,173 @@
+"""Why committed readers of a partition get no further: what only the log and the transaction coordinator know together.
+
+`explain` is the rule: from what both know at one moment, and what the caller may know of it, to what is told. All of it
+is durable state, read in one turn of the loop, so no transaction ends between two questions.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from coordinator_protocol.errors import Refused
+from coordinator_protocol.next_event import NextEvent
+from coordinator_runtime.decision import CATALOG_KEY, once_durable
+from coordinator_runtime.pending import Pending, settled
+from coordinator_runtime.ports import Authorizer, CallContext, PartitionName, PartitionRef, Permission, ResourceType
+from coordinator_runtime.runtime import Runtime
+from partition_log.requests import PartitionStanding
+from partition_log.service import LogService
+from partition_log.state import PartitionHead
+from txn_coordinator.hanging import HangingReason, judge
+from txn_coordinator.history import check_history_limit
+from txn_coordinator.owners import ProducerOwners
+from txn_coordinator.reading import TransactionReader
+from txn_coordinator.requests import Description
+from txn_coordinator.state import PREPARED, Identity, Transaction
+
+
+class ExplainPartition(Struct, frozen=True):
+    """ExplainPartition as the edge hands it in."""
+
+    partition: PartitionName
+    history_limit: int = 0
+    """How many of the last steps of the id that owns the transaction are told."""
+
+
+class View(Struct, frozen=True, kw_only=True):
+    """What is known of a partition at one moment, and what of it the caller may know."""
+
+    standing: PartitionStanding
+    owner: Transaction | Refused | None = None
+    """The id that has the producer id of the oldest open transaction. Refused: why that cannot be told. None: no id has
+    it, or nothing is open."""
+    may_read_topic: bool = True
+    may_describe_owner: bool = True
+    now_ms: int
+
+
+class Blocking(Struct, frozen=True, kw_only=True):
+    """The oldest open transaction of a partition, as far as the caller may know of it."""
+
+    start_offset: int
+    """Of its first record here."""
+    start_ms: int
+    age_ms: int
+    identity: Identity | None
+    """Under which its records were written. None: the caller may not read the topic."""
+    owner: Transaction | None = None
+    """The id that will end it. None: there is none, nobody can tell, or the caller may not describe it."""
+    description: Description | None = None
+    """Of the owner, where that is told."""
+    is_owner_hidden: bool = False
+    """An id has the producer id, and the caller may not describe it."""
+    time_left_ms: int | None = None
+    """Until the server aborts it; None = it does not."""
+    hanging_reason: HangingReason | None = None
+    transactional_id: str = ""
+    """Of one that hangs: the id that has its producer id all the same. Empty: none has, or it is hidden."""
+    owner_unknown_reason: str = ""
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """Where committed readers of a partition stand, and what they wait for."""
+
+    ref: PartitionRef
+    head: PartitionHead
+    next_event: NextEvent
+    blocking: Blocking | None = None
+
+
+def explain(view: View) -> Explanation:
+    """Return what is told of a view. The owner, if it may be told, is still to be described."""
+    standing, owner = view.standing, view.owner
+    ref, head, opened = standing.ref, standing.head, standing.oldest_open
+    if opened is None:
+        return Explanation(ref=ref, head=head, next_event=NextEvent.NOTHING_IN_THE_WAY)
+    shown = owner if isinstance(owner, Transaction) and view.may_describe_owner else None
+    blocking = Blocking(
+        start_offset=opened.first_offset,
+        start_ms=opened.started_ms,
+        age_ms=max(0, view.now_ms - opened.started_ms),
+        identity=Identity(opened.producer_id, opened.producer_epoch) if view.may_read_topic else None,
+        is_owner_hidden=isinstance(owner, Transaction) and not view.may_describe_owner,
+    )
+    if isinstance(owner, Refused):
+        next_event, blocking = NextEvent.OWNER_UNKNOWN, replace(blocking, owner_unknown_reason=owner.message)
+    elif (hanging := judge(opened, owner)) is not None:
+        transactional_id = "" if shown is None else shown.transactional_id
+        next_event = NextEvent.HANGING
+        blocking = replace(blocking, hanging_reason=hanging.reason, transactional_id=transactional_id)
+    else:
+        assert owner is not None, "what nobody owns hangs"
+        next_event, blocking = _next_event(owner), replace(blocking, owner=shown)
+        if next_event is NextEvent.CLIENT_OR_TIMEOUT:
+            left_ms = owner.start_ms + owner.txn_timeout_ms - view.now_ms
+            blocking = replace(blocking, time_left_ms=max(0, left_ms))
+    return Explanation(ref=ref, head=head, next_event=next_event, blocking=blocking)
+
+
+def _next_event(owner: Transaction) -> NextEvent:
+    if owner.state in PREPARED:
+        return NextEvent.MARKER_BEING_WRITTEN
+    return NextEvent.OUTSIDE_DECISION if owner.is_promised else NextEvent.CLIENT_OR_TIMEOUT
+
+
+class PartitionExplainer:
+    """The use case: gathers what `explain` needs, and describes the owner."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        log: LogService,
+        owners: ProducerOwners,
+        reader: TransactionReader,
+        authorizer: Authorizer,
+    ) -> None:
+        self._runtime = runtime
+        self._log = log
+        self._owners = owners
+        self._reader = reader
+        self._authorizer = authorizer
+
+    def explain_partition(self, command: ExplainPartition, context: CallContext) -> Pending[Explanation]:
+        """Tell why committed readers of a partition get no further. The caller must be allowed to describe the topic;
+        to be told the producer, to read it; to be told whose transaction it is, to describe that transactional id.
+
+        Raises Refused INVALID_REQUEST for what is no partition's name, and for a history that is too long. Refused:
+        TOPIC_AUTHORIZATION_FAILED, and where there is no such partition or its shard does not serve."""
+        check_history_limit(command.history_limit)
+        standing = self._log.standing(command.partition, context)
+        if isinstance(standing, Refused):
+            # It may rest on the catalog as it is now, which a crash would take back.
+            return self._runtime.write(once_durable(CATALOG_KEY, standing), is_urgent=True)
+        explanation = explain(self._view(standing, context))
+        blocking = explanation.blocking
+        if blocking is None or blocking.owner is None:
+            return settled(explanation)
+        described = self._reader.describe_as_seen(blocking.owner, context, history_limit=command.history_limit)
+        return described.map(
+            lambda description: replace(explanation, blocking=replace(blocking, description=description))
+        )
+
+    def _view(self, standing: PartitionStanding, context: CallContext) -> View:
+        may, now_ms = self._authorizer.is_allowed, self._runtime.clock.wall_ms()
+        may_read_topic = may(context, Permission.READ, ResourceType.TOPIC, standing.ref.topic)
+        opened = standing.oldest_open
+        if opened is None:
+            return View(standing=standing, may_read_topic=may_read_topic, now_ms=now_ms)
+        owner: Transaction | Refused | None
+        try:
+            owner = self._owners.durable_owner_of(opened.producer_id)
+        except Refused as refusal:
+            owner = refusal
+        may_describe_owner = not isinstance(owner, Transaction) or may(
+            context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID, owner.transactional_id
+        )
+        return View(
+            standing=standing,
+            owner=owner,
+            may_read_topic=may_read_topic,
+            may_describe_owner=may_describe_owner,
+            now_ms=now_ms,
+        )

@@ -1,0 +1,1 @@
+"""What needs more than one part of the inside: the core's own use cases."""

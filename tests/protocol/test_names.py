@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.names import check_client_id, check_group_id, check_topic_name, check_transactional_id
+from coordinator_protocol.names import (
+    check_client_id,
+    check_group_id,
+    check_partition,
+    check_partitions,
+    check_topic_name,
+    check_transactional_id,
+)
 
 INVALID_REQUEST, INVALID_GROUP_ID, INVALID_TOPIC = (
     ErrorCode.INVALID_REQUEST,
@@ -85,3 +92,25 @@ def test_a_hostile_name_is_shown_tame() -> None:
     message = refusal_of(check_topic_name, "\x1b[2J" + "x" * 10_000).message
     assert message.isprintable()
     assert len(message) < 300
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ([("t", b"", -1)], "partition -1 of topic 't'"),
+        ([("", b"", 0)], "without a topic"),
+        ([("t", b"abc", 0)], "has 3 bytes"),
+        ([("t", b"", 4), ("t", b"", 4)], "partition 4 of topic 't' is named twice"),
+    ],
+)
+def test_partitions_that_are_named_wrongly_are_refused(names: list[tuple[str, bytes, int]], said: str) -> None:
+    with pytest.raises(Refused, match=said) as refusal:
+        check_partitions(names)
+    assert refusal.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_a_hostile_name_of_a_partition_is_quoted_and_cut_in_the_message() -> None:
+    with pytest.raises(Refused) as refusal:
+        check_partition("\x1b[31m" + "x" * 5000, b"", -1)
+    assert "\x1b" not in refusal.value.message
+    assert len(refusal.value.message) < 200

@@ -58,9 +58,9 @@ class Counted(NamedTuple):
     """Instructions, of a stretch or of one transaction."""
 
     loop: int
-    """Of the loop's thread."""
+    """Instructions of the loop's thread."""
     all: int
-    """Of all threads."""
+    """Instructions of all threads."""
 
 
 class CannotCount(Exception):

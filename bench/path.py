@@ -66,7 +66,7 @@ WANTED: Final[Mapping[str, Figures]] = MappingProxyType(
 _WARM_UPS: Final = 3
 _COUNTED: Final = 4
 _TURNS_AFTER: Final = 2
-"""Of the loop, after the answer: an effect may ask for a turn of its own."""
+"""Turns of the loop that are traced after the answer: an effect may ask for a turn of its own."""
 _TOPIC: Final = "path"
 _GROUP: Final = "path-readers"
 _ID: Final = "path-producer"

@@ -21,10 +21,11 @@ from coordinator_protocol.names import check_transactional_id
 
 BATCH_BYTES_MIN = 4 * KIBI
 BATCH_BYTES_MAX = MESSAGE_BYTES_MAX - 64 * KIBI
-"""As much as fits into a message with the names around it. The server has a limit of its own, which it names when it
-refuses a batch."""
+"""Largest batch that fits into a message with the names around it. The server has a limit of its own, which it names
+when it refuses a batch."""
 TRANSACT_BYTES_MAX = 768 * KIBI
-"""So that the request fits into a message of a session with everything around it."""
+"""Most bytes of batches in one Transact, so that the request fits into a message of a session with everything around
+it."""
 
 
 class ProducerOptions(TypedDict, total=False):

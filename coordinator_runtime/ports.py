@@ -286,7 +286,7 @@ class AnswerRoom(Protocol):
         ...
 
     def hold(self, connection: Connection, size_bytes: int) -> None:
-        """So many bytes wait for the connection. `release` must follow."""
+        """Count bytes that wait for the connection. `release` must follow."""
         ...
 
     def release(self, connection: Connection, size_bytes: int) -> None:

@@ -42,7 +42,7 @@ class Journal:
         self._first = 0
         """Position of the oldest entry; positions never repeat."""
         self._noted = 0
-        """So many entries, the oldest ones, are in `_replaced` of their maps."""
+        """How many entries, the oldest ones, are in `_replaced` of their maps."""
         self.is_loading = False
         """Changes are read back from the store: durable as they are made, and never taken back."""
 

@@ -53,7 +53,7 @@ SERVICES = (
 SERVICE_NAMES = (*(service.full_name for service in SERVICES), SESSION_SERVICE.full_name)
 
 NO_STATISTICS = partial(StoreStatistics, 0, 0, 0, 0, 0)
-"""Of a store that lies in memory."""
+"""Figures of a store that lies in memory, which has no files."""
 
 _log = structlog.get_logger("server")
 

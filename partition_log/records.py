@@ -40,7 +40,7 @@ class BatchesAppended(Struct, frozen=True, gc=False):
     producer: ProducerEntry | None = None
     """None for batches of no producer."""
     indexed: Sequence[tuple[TimeIndexEntry, int]] = ()
-    """As in `TransactionEnded`."""
+    """Entries of the time index, as in `TransactionEnded`."""
     ended: ClassVar[None] = None
 
 

@@ -80,7 +80,8 @@ class ProduceResult(Struct, frozen=True):
     base_offset: int = 0
     """-1 with DUPLICATE_SEQUENCE_NUMBER: the records are in the log, where is not remembered."""
     log_start_offset: int = 0
-    """Also with UNKNOWN_PRODUCER_ID: it tells the producer whether retention has removed what it wrote last."""
+    """The partition's first offset, given with UNKNOWN_PRODUCER_ID, too: it tells the producer whether retention has
+    removed what it wrote last."""
     is_duplicate: bool = False
     error: CoordinatorError | None = None
 

@@ -21,7 +21,7 @@ _REJECTIONS: Final = {
 
 
 class _MethodNumbers:
-    """Of one method."""
+    """The counts and durations of one method."""
 
     __slots__ = ("answered", "errors", "item_fields", "seconds", "service", "unanswered")
 

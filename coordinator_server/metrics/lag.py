@@ -57,7 +57,7 @@ class LagConfig:
 
 @dataclass(slots=True)
 class _TopicLag:
-    """Of one group in one topic, over all partitions in which it has committed an offset."""
+    """The lag of one group in one topic, over all partitions in which it has committed an offset."""
 
     records: dict[Isolation, int] = field(default_factory=lambda: dict.fromkeys(Isolation, 0))
     oldest_ms: dict[Isolation, int] = field(default_factory=dict)

@@ -125,7 +125,8 @@ def assign_soon(shard: GroupShard, group_id: str) -> ArmTimer:
 
 
 def decide_target(shard: GroupShard, turn: Turn, *, group_id: str) -> Decision:
-    """Also what the timer does: of a group that is gone, or has its target, there is nothing to do."""
+    """Compute the target that a group needs. The timer asks for it, too: for a group that is gone, or has its target,
+    there is nothing to do."""
     group = find_group(shard, group_id)
     if group is None or group.is_empty or not is_target_due(group):
         return Decision()

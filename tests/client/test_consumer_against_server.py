@@ -234,6 +234,8 @@ def test_who_does_not_poll_loses_its_partitions_and_gets_them_back(
         member(shared, topic, protocol) as other,
     ):
         poll_until_shared(stuck, other)
+        # Its listener is told here what it got since the last poll: nobody loses what he was not told of.
+        stuck.poll(timeout_ms=0)
         poll_until_shared(other)
         poll_until_shared(stuck, other)
     assert "lost" in [word for word, _ in diary.told]

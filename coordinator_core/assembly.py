@@ -36,8 +36,8 @@ from group_coordinator.committed.participant import GroupMarkers, OffsetsOfTopic
 from group_coordinator.committed.transacted import TransactedGroups
 from group_coordinator.news import News
 from group_coordinator.part import GroupPart
-from group_coordinator.parts import GroupServices, GroupSurroundings, group_services
 from group_coordinator.registry import PARTS
+from group_coordinator.services import GroupServices, GroupSurroundings, group_services
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.shard import CatalogShard
 from partition_log.foreign_markers import ForeignMarkers

@@ -160,8 +160,10 @@ class GroupShard:
         group = self.groups.get(group_id)
         if group is not None:
             return group
-        found = (part.unlisted_group(self, group_id) for part in self._parts if part.unlisted_group is not None)
-        return next(filter(None, found), None)
+        for part in self._parts:
+            if part.unlisted_group is not None and (group := part.unlisted_group(self, group_id)) is not None:
+                return group
+        return None
 
     def durable_group(self, group_id: str) -> Group | None:
         """A group that exists, as it is on disk. A consumer group is one object for both readings: what is durable of
@@ -169,8 +171,11 @@ class GroupShard:
         group = self.groups.durable(group_id)
         if group is not None:
             return group
-        finders = (part.durable_unlisted_group for part in self._parts)
-        return next(filter(None, (find(self, group_id) for find in finders if find is not None)), None)
+        for part in self._parts:
+            find = part.durable_unlisted_group
+            if find is not None and (group := find(self, group_id)) is not None:
+                return group
+        return None
 
     def commit_effects(self, group: Group, committer: Committer) -> tuple[Effect, ...]:
         """What an accepted commit outside a transaction brings about, see `ShardPart.commit_effects`."""

@@ -44,17 +44,17 @@ def decide_commit(shard: GroupShard, commit: OffsetCommit, placed: Sequence[Plac
     """OffsetCommit. The reply is Results. Refuses the whole request as `Group.check_commit`."""
     group_id = commit.group_id
     effects = _check_commit(shard, group_id, commit.committer, placed, is_transactional=False)
-    results = _judge(shard, commit.offsets, placed)
+    results, accepted = _judged(shard, commit.offsets, placed)
     retention_ms = commit.retention_time_ms
     expire_ms = None if retention_ms is None else turn.now_ms + retention_ms
     position = shard.part(Offsets).next_position
-    records = tuple(
+    records = [
         Record(shard.key, OffsetCommitted(group_id, key, _offset(named, turn.now_ms, expire_ms, position)))
-        for key, named in _accepted(commit.offsets, placed, results)
-    )
+        for key, named in accepted
+    ]
     return Decision(
         reply=results,
-        records=records,
+        records=tuple(records),
         effects=effects,
         events=_committed(shard, group_id, len(records), is_transactional=False),
     )
@@ -67,7 +67,7 @@ def decide_txn_commit(
     `Group.check_commit`."""
     group_id, membership = commit.group_id, commit.membership
     _check_commit(shard, group_id, commit.committer, placed, is_transactional=True)
-    results = _judge(shard, commit.offsets, placed)
+    results, accepted = _judged(shard, commit.offsets, placed)
     producer = Producer(membership.producer_id, membership.producer_epoch)
     position = shard.part(Offsets).next_position
     records = tuple(
@@ -80,7 +80,7 @@ def decide_txn_commit(
                 PendingOffset(_offset(named, turn.now_ms, None, position), membership.transactional_id, last_csn),
             ),
         )
-        for key, named in _accepted(commit.offsets, placed, results)
+        for key, named in accepted
     )
     return Decision(
         reply=results,
@@ -99,9 +99,8 @@ def decide_txn_commit_and_end(
         end = Operation(shard.key, lambda later, _turn: decide_marker(later, group_id, marker))
         return replace(decide_txn_commit(shard, commit, placed, last_csn, turn), joins=(end,))
     _check_commit(shard, group_id, commit.committer, placed, is_transactional=True)
-    results = _judge(shard, commit.offsets, placed)
+    results, accepted = _judged(shard, commit.offsets, placed)
     position = shard.part(Offsets).next_position
-    accepted = list(_accepted(commit.offsets, placed, results))
     if marker.outcome is Outcome.ABORT or not accepted:
         return Decision(reply=results)
     return Decision(
@@ -253,20 +252,21 @@ def _committed(shard: GroupShard, group_id: str, offset_count: int, *, is_transa
     return (committed,)
 
 
-def _judge(shard: GroupShard, offsets: Sequence[NamedOffset], placed: Sequence[Placed]) -> Results:
-    length_max = shard.config.offset_metadata_length_max
-    return tuple(
-        ref if isinstance(ref, Refused) else rules.check_metadata(named.metadata, length_max)
-        for named, ref in zip(offsets, placed, strict=True)
-    )
-
-
-def _accepted(
-    offsets: Sequence[NamedOffset], placed: Sequence[Placed], results: Results
-) -> Iterable[tuple[PartitionKey, NamedOffset]]:
-    for named, ref, result in zip(offsets, placed, results, strict=True):
-        if result is None and isinstance(ref, PartitionRef):
-            yield (ref.topic_id, ref.partition), named
+def _judged(
+    shard: GroupShard, offsets: Sequence[NamedOffset], placed: Sequence[Placed]
+) -> tuple[Results, list[tuple[PartitionKey, NamedOffset]]]:
+    """What becomes of each offset, and those that are accepted."""
+    results: list[Refused | None] = []
+    accepted: list[tuple[PartitionKey, NamedOffset]] = []
+    for named, ref in zip(offsets, placed, strict=True):
+        if isinstance(ref, Refused):
+            results.append(ref)
+            continue
+        refusal = rules.check_metadata(named.metadata, shard.config.offset_metadata_length_max)
+        results.append(refusal)
+        if refusal is None:
+            accepted.append(((ref.topic_id, ref.partition), named))
+    return tuple(results), accepted
 
 
 def _why_kept(group: Group, placed: Placed) -> Refused | None:

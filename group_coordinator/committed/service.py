@@ -6,7 +6,7 @@ they become durable after it. A refusal because of a name waits until the catalo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -29,6 +29,7 @@ from coordinator_runtime.ports import (
     Authorizer,
     CallContext,
     GroupVerifier,
+    PartitionName,
     Permission,
     ResourceType,
     TopicCatalog,
@@ -43,7 +44,6 @@ from group_coordinator.committed.decisions import (
     decide_txn_commit,
     read_durable,
 )
-from group_coordinator.committed.placing import Placing
 from group_coordinator.committed.requests import (
     FetchedGroup,
     FetchedOffset,
@@ -60,6 +60,30 @@ ReplyT = TypeVar("ReplyT")
 
 _WAIT_FOR_CATALOG: Final = once_durable(CATALOG_KEY)
 """Joined to what rests on the catalog: it is answered when the catalog is durable as it was then."""
+
+
+class Placing:
+    """Finds the partitions that a request names in the live catalog, for callers who may use them."""
+
+    def __init__(self, catalog: TopicCatalog, authorizer: Authorizer) -> None:
+        self._catalog = catalog
+        self._authorizer = authorizer
+
+    def place(self, names: Iterable[PartitionName], permission: Permission, context: CallContext) -> tuple[Placed, ...]:
+        """One per name, in order: the partition, or why the caller cannot use it."""
+        return tuple([self._place_one(name, permission, context) for name in names])
+
+    def _place_one(self, name: PartitionName, permission: Permission, context: CallContext) -> Placed:
+        # Asked by name first, so that who may not see a topic does not learn whether it exists.
+        try:
+            if name.topic:
+                require(self._authorizer, context, permission, ResourceType.TOPIC, name.topic)
+            ref = self._catalog.resolve(*name)
+            if not name.topic:
+                require(self._authorizer, context, permission, ResourceType.TOPIC, ref.topic)
+        except Refused as refusal:
+            return refusal
+        return ref
 
 
 class OffsetService:
@@ -172,7 +196,9 @@ class OffsetService:
         except Refused as refusal:
             return self._runtime.write(once_durable(key, refusal), context)
         offsets = read_durable(shard, fetch, placed)
-        return self._when_catalog_durable(offsets) if _are_some_refused(placed or ()) else settled(offsets)
+        if any(isinstance(each, Refused) for each in placed or ()):
+            return self._when_catalog_durable(offsets)
+        return settled(offsets)
 
     def _visible(
         self, fetch: OffsetFetch, context: CallContext, offsets: tuple[FetchedOffset, ...]
@@ -200,15 +226,11 @@ class OffsetService:
         return self._runtime.write(once_durable(CATALOG_KEY, reply), is_urgent=True)
 
 
-def _are_some_refused(placed: Sequence[Placed]) -> bool:
-    return any(isinstance(each, Refused) for each in placed)
-
-
 def _waiting_for_catalog(
     placed: Sequence[Placed], decide: Callable[[GroupShard, Turn], Decision]
 ) -> Callable[[GroupShard, Turn], Decision]:
     """The decision, answered no sooner than the names that it refuses are durably refused."""
-    if not _are_some_refused(placed):
+    if not any(isinstance(each, Refused) for each in placed):
         return decide
 
     def decide_and_wait(shard: GroupShard, turn: Turn) -> Decision:

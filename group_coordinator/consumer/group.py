@@ -20,6 +20,7 @@ from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE
 from coordinator_runtime.decision import CancelTimer, Effect
 from coordinator_runtime.requests import Committer
 from coordinator_runtime.timeline import Journal, TimelineMap
+from group_coordinator.classic.state import session_key
 from group_coordinator.consumer import records, rules
 from group_coordinator.consumer.state import (
     NO_SHARE,
@@ -41,6 +42,9 @@ _ONLY: Final = None
 """Key of a map that holds one value."""
 
 _BEFORE_ALL: Final = Epochs()
+
+MemberTimer = tuple[str, str, str]
+"""Name of a timer of a member: its kind, the group and the member. `removal` says what they are for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,6 +386,24 @@ class ConsumerGroup:
 def timer_of_target(group_id: str) -> tuple[str, str]:
     """Name of the timer that computes a target once enough time has passed since the last one."""
     return "target", group_id
+
+
+def rebalance_key(group_id: str, member_id: str) -> MemberTimer:
+    return "rebalance", group_id, member_id
+
+
+def join_key(group_id: str, member_id: str) -> MemberTimer:
+    return "join", group_id, member_id
+
+
+def sync_key(group_id: str, member_id: str) -> MemberTimer:
+    return "sync", group_id, member_id
+
+
+def cancelled_timers(group_id: str, member_ids: Iterable[str]) -> tuple[CancelTimer, ...]:
+    """All of those of members that are gone."""
+    keys = (session_key, rebalance_key, join_key, sync_key)
+    return tuple(CancelTimer(key(group_id, member_id)) for member_id in member_ids for key in keys)
 
 
 def _partitions(*held: Held) -> Iterator[PartitionKey]:

@@ -37,7 +37,7 @@ from group_coordinator.consumer.assigning import assign, the_group
 from group_coordinator.consumer.decisions import check_room, decide_step, member_changes
 from group_coordinator.consumer.downgrade import downgrade
 from group_coordinator.consumer.embedded import encoded_share, owned_by, subscription_of
-from group_coordinator.consumer.group import ConsumerGroup
+from group_coordinator.consumer.group import ConsumerGroup, join_key, sync_key
 from group_coordinator.consumer.rules import fenced_instance, unknown_member
 from group_coordinator.consumer.state import (
     ClassicMetadata,
@@ -47,7 +47,6 @@ from group_coordinator.consumer.state import (
     Owned,
     Subscription,
 )
-from group_coordinator.consumer.timers import join_key, sync_key
 from group_coordinator.events import LeaveReason
 from group_coordinator.shard import GroupShard
 

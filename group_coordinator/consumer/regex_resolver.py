@@ -49,7 +49,9 @@ class RegexResolver:
     def look(self, group_id: str, context: CallContext) -> None:
         """A member was heard: resolve what must be, as far as this caller may know of topics."""
         shard, group = self._find(group_id)
-        if shard is not None and group is not None and is_resolution_due(shard, group, self._runtime.clock.wall_ms()):
+        if shard is None or group is None or not group.uses_regexes:
+            return
+        if is_resolution_due(shard, group, self._runtime.clock.wall_ms()):
             self._readers[group_id] = context
             self._begin(group_id)
 

@@ -24,9 +24,8 @@ from group_coordinator.administration.settings import GroupSettings
 from group_coordinator.classic.state import session_key
 from group_coordinator.consumer import downgrade, records
 from group_coordinator.consumer.assigning import assign_soon, bump, find_group, is_target_due
-from group_coordinator.consumer.group import ConsumerGroup
+from group_coordinator.consumer.group import ConsumerGroup, cancelled_timers, join_key, rebalance_key, sync_key
 from group_coordinator.consumer.state import ConsumerMember, MemberState
-from group_coordinator.consumer.timers import cancelled_timers, join_key, rebalance_key, sync_key
 from group_coordinator.effects import GroupNews
 from group_coordinator.events import LeaveReason, MemberLeft
 from group_coordinator.shard import GroupShard

@@ -22,9 +22,8 @@ from group_coordinator.administration.settings import GroupSettings
 from group_coordinator.committed.rules import check_names
 from group_coordinator.config import GroupConfig
 from group_coordinator.consumer.assigning import find_group
-from group_coordinator.consumer.decisions import decide_heartbeat
+from group_coordinator.consumer.decisions import decide_heartbeat, has_news
 from group_coordinator.consumer.group import ConsumerGroup
-from group_coordinator.consumer.moving import has_news
 from group_coordinator.consumer.regex_resolver import RegexResolver
 from group_coordinator.consumer.requests import (
     ConsumerGroupDescription,
@@ -161,7 +160,7 @@ class ConsumerService:
 
     def _wait_ms(self, request: HeartbeatRequest, context: CallContext) -> int:
         """How long the heartbeat may wait: who leaves is not kept, and the next heartbeat must come in the session."""
-        if request.member_epoch < 0:
+        if request.max_wait_ms <= 0 or request.member_epoch < 0:
             return 0
         shard: GroupShard | None = self._runtime.table.find(self._router.shard_key(request.group_id))
         session_ms = (

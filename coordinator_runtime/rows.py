@@ -8,7 +8,7 @@ does that for all of them; a package only says how its own values look as bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -120,6 +120,32 @@ class StateCodec(Protocol):
     def decode(self, record_type: int, key: bytes, value: bytes) -> object | None:
         """None for a record type that this version does not know: it is skipped."""
         ...
+
+
+Encoders = Mapping[type, Callable[[Any], EncodedRecord | None]]
+"""Functions that make the bytes of a record, by class of its value; None for a change that lives in memory only."""
+Decoders = Mapping[int, Callable[[bytes, bytes], object]]
+"""Functions that make a record from key and value, by record type."""
+
+
+class TableCodec:
+    """A `StateCodec` made of the functions of several parts, each of which has record types of its own."""
+
+    def __init__(self, parts: Iterable[tuple[Encoders, Decoders]]) -> None:
+        self._encoders: dict[type, Callable[[Any], EncodedRecord | None]] = {}
+        self._decoders: dict[int, Callable[[bytes, bytes], object]] = {}
+        for encoders, decoders in parts:
+            assert self._encoders.keys().isdisjoint(encoders), "every class of record belongs to one part"
+            assert self._decoders.keys().isdisjoint(decoders), "every record type belongs to one part"
+            self._encoders |= encoders
+            self._decoders |= decoders
+
+    def encode(self, value: object) -> EncodedRecord | None:
+        return self._encoders[type(value)](value)
+
+    def decode(self, record_type: int, key: bytes, value: bytes) -> object | None:
+        decoder = self._decoders.get(record_type)
+        return None if decoder is None else decoder(key, value)
 
 
 class StateRows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from group_coordinator.codec import Decoders, Encoders
+from coordinator_runtime.rows import Decoders, Encoders
 from group_coordinator.shard import ShardPart
 
 

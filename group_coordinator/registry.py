@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from coordinator_runtime.rows import TableCodec
 from group_coordinator.administration.part import ADMINISTRATION
 from group_coordinator.classic.part import CLASSIC
-from group_coordinator.codec import GroupCodec
 from group_coordinator.committed.part import COMMITTED
 from group_coordinator.consumer.part import CONSUMER
 from group_coordinator.part import GroupPart
@@ -18,6 +18,6 @@ from group_coordinator.part import GroupPart
 PARTS: Final[tuple[GroupPart, ...]] = (CLASSIC, CONSUMER, COMMITTED, ADMINISTRATION)
 
 
-def codec_of(parts: Iterable[GroupPart]) -> GroupCodec:
+def codec_of(parts: Iterable[GroupPart]) -> TableCodec:
     """Bytes of the records of all these parts."""
-    return GroupCodec((part.encoders, part.decoders) for part in parts)
+    return TableCodec((part.encoders, part.decoders) for part in parts)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from coordinator_api.storage.v1 import group_pb2 as storage
-from coordinator_runtime.rows import EncodedRecord
+from coordinator_runtime.rows import Decoders, EncodedRecord, Encoders
 from group_coordinator.administration.records import GroupConfigChanged
-from group_coordinator.codec import GROUP_CONFIG, Decoders, Encoders
+from group_coordinator.codec import GROUP_CONFIG
 
 
 def _encode(record: GroupConfigChanged) -> EncodedRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from coordinator_api.storage.v1 import group_pb2 as storage
-from coordinator_runtime.rows import EncodedRecord
+from coordinator_runtime.rows import Decoders, EncodedRecord, Encoders
 from group_coordinator.classic.state import (
     ClassicGroup,
     ClassicGroupChanged,
@@ -14,7 +14,7 @@ from group_coordinator.classic.state import (
     ClassicProtocol,
     rebuilt_group,
 )
-from group_coordinator.codec import CLASSIC_GROUP, Decoders, Encoders
+from group_coordinator.codec import CLASSIC_GROUP
 
 
 def _encode_changed(record: ClassicGroupChanged) -> EncodedRecord | None:

@@ -114,7 +114,7 @@ def begin(draft: GroupDraft, why: str) -> None:
         return
     if group.state is ClassicState.COMPLETING_REBALANCE:
         _give_up_assignment(draft)
-    draft.effects.append(CancelTimer(_sync_key(group.group_id)))
+    draft.effects.append(sync_timer_cancelled(group))
     draft.group = step(
         draft.group,
         ClassicState.PREPARING_REBALANCE,
@@ -160,7 +160,7 @@ def end_join_phase_if_all_joined(draft: GroupDraft) -> None:
 
 def end_join_phase(draft: GroupDraft) -> None:
     """Form the next generation of those who joined, and of static members, who keep their place while they are away."""
-    draft.effects.append(CancelTimer(_join_key(draft.group.group_id)))
+    draft.effects.append(_join_timer_cancelled(draft.group))
     absent = [
         member_id
         for member_id, member in draft.group.members.items()
@@ -306,32 +306,29 @@ def join_timer(group: ClassicGroup, delay_ms: int) -> ArmTimer:
     end = Operation(
         group.shard, partial(decide_join_phase_end, group_id=group.group_id, generation_id=group.generation_id)
     )
-    return ArmTimer(_join_key(group.group_id), delay_ms, end, since_answer=group.initial is None)
+    return ArmTimer(("join", group.group_id), delay_ms, end, since_answer=group.initial is None)
+
+
+def _join_timer_cancelled(group: ClassicGroup) -> CancelTimer:
+    """The join phase is over."""
+    return CancelTimer(("join", group.group_id))
 
 
 def _sync_timer(group: ClassicGroup) -> ArmTimer:
     end = partial(decide_sync_phase_end, group_id=group.group_id, generation_id=group.generation_id)
     return ArmTimer(
-        _sync_key(group.group_id), group.rebalance_timeout_ms, Operation(group.shard, end), since_answer=True
+        ("sync", group.group_id), group.rebalance_timeout_ms, Operation(group.shard, end), since_answer=True
     )
 
 
 def sync_timer_cancelled(group: ClassicGroup) -> CancelTimer:
     """Everybody has asked for its part."""
-    return CancelTimer(_sync_key(group.group_id))
+    return CancelTimer(("sync", group.group_id))
 
 
 def phase_timers_cancelled(group: ClassicGroup) -> tuple[CancelTimer, ...]:
     """No rebalance of the group is under way any more, for a reason that lies outside."""
-    return CancelTimer(_join_key(group.group_id)), CancelTimer(_sync_key(group.group_id))
-
-
-def _join_key(group_id: str) -> tuple[str, str]:
-    return ("join", group_id)
-
-
-def _sync_key(group_id: str) -> tuple[str, str]:
-    return ("sync", group_id)
+    return _join_timer_cancelled(group), sync_timer_cancelled(group)
 
 
 # What timers do

@@ -111,7 +111,8 @@ class ClassicService:
         """One result per entry, in their order."""
         self._check(request.group_id, None, context)
         for leaving in request.members:
-            check_instance_id(leaving.instance_id)
+            if leaving.instance_id is not None:
+                check_instance_id(leaving.instance_id)
         operation = Operation(
             self._router.shard_key(request.group_id), partial(decisions.decide_leave, request=request)
         )
@@ -120,7 +121,8 @@ class ClassicService:
     def _check(self, group_id: str, instance_id: str | None, context: CallContext) -> None:
         require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
         check_group_id(group_id)
-        check_instance_id(instance_id)
+        if instance_id is not None:
+            check_instance_id(instance_id)
 
 
 def _check_join(request: JoinGroup, config: GroupConfig) -> None:

@@ -202,7 +202,11 @@ class ClassicGroup(Struct, frozen=True, kw_only=True):
 
     def common_protocols(self) -> dict[str, int]:
         """The protocols that all members list, each with 0."""
-        return {name: 0 for name, count in self.supporters.items() if count == len(self.members)}
+        common: dict[str, int] = {}
+        for name, count in self.supporters.items():
+            if count == len(self.members):
+                common[name] = 0
+        return common
 
     def elect_protocol(self) -> str:
         """The protocol that most members prefer among those that all list; at a tie the leader's preferred one.
@@ -457,9 +461,9 @@ def _topics_of(subscriptions: frozenset[bytes]) -> frozenset[str] | None:
     return frozenset(topics)
 
 
-def check_instance_id(instance_id: str | None) -> None:
-    """Return only if this can name a static member; None is no name. Raises Refused INVALID_REQUEST."""
-    if instance_id is None or (instance_id and "\0" not in instance_id and len(instance_id) <= INSTANCE_ID_LENGTH_MAX):
+def check_instance_id(instance_id: str) -> None:
+    """Return only if this can name a static member. Raises Refused INVALID_REQUEST."""
+    if instance_id and "\0" not in instance_id and len(instance_id) <= INSTANCE_ID_LENGTH_MAX:
         return
     raise Refused(
         ErrorCode.INVALID_REQUEST,

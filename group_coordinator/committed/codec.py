@@ -6,8 +6,8 @@ import struct
 from typing import Final
 
 from coordinator_api.storage.v1 import group_pb2 as storage
-from coordinator_runtime.rows import EncodedRecord
-from group_coordinator.codec import GROUP_ADMINISTERED, OFFSET, PENDING_OFFSET, Decoders, Encoders
+from coordinator_runtime.rows import Decoders, EncodedRecord, Encoders
+from group_coordinator.codec import GROUP_ADMINISTERED, OFFSET, PENDING_OFFSET
 from group_coordinator.committed.records import (
     GroupAdministered,
     OffsetCommitted,

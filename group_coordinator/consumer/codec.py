@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from coordinator_api.storage.v1 import group_pb2 as storage
 from coordinator_protocol.assignors.values import Share
-from coordinator_runtime.rows import EncodedRecord
+from coordinator_runtime.rows import Decoders, EncodedRecord, Encoders
 from group_coordinator.classic.state import ClassicProtocol
 from group_coordinator.codec import (
     CONSUMER_CURRENT_ASSIGNMENT,
@@ -18,8 +18,6 @@ from group_coordinator.codec import (
     CONSUMER_REGEX,
     CONSUMER_TARGET_EPOCH,
     CONSUMER_TARGET_MEMBER,
-    Decoders,
-    Encoders,
 )
 from group_coordinator.consumer import records
 from group_coordinator.consumer.state import (

@@ -25,9 +25,8 @@ class ResolveRegexes:
 
 
 def is_resolution_due(shard: GroupShard, group: ConsumerGroup, now_ms: int) -> bool:
-    """True if a pattern was never held against the topics, or not since they changed, or not for long."""
-    if not group.uses_regexes:
-        return False
+    """True if a pattern of a group that has some was never held against the topics, or not since they changed, or not
+    for long."""
     checked_ms = group.regexes_checked_ms
     if group.has_unresolved_regex or checked_ms is None:
         return True

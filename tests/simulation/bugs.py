@@ -14,9 +14,10 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision
 from coordinator_runtime.parking import Parking
+from coordinator_runtime.rows import TableCodec
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.timeline import Journal, TimelineMap
-from group_coordinator.codec import PENDING_OFFSET, GroupCodec
+from group_coordinator.codec import PENDING_OFFSET
 from group_coordinator.committed.offsets import GroupOffsets, Offsets
 from group_coordinator.committed.participant import GroupMarkers
 from partition_log.events import PartitionGrew
@@ -195,7 +196,7 @@ def forget_positions(_note: Any, _offsets: Offsets, _offset: Any) -> None:
     return None
 
 
-def lose_what_waits(decode: Any, stored: GroupCodec, record_type: int, key: bytes, value: bytes) -> Any:
+def lose_what_waits(decode: Any, stored: TableCodec, record_type: int, key: bytes, value: bytes) -> Any:
     return None if record_type == PENDING_OFFSET else decode(stored, record_type, key, value)
 
 

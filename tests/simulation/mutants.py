@@ -13,10 +13,10 @@ from typing import Any
 
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.parking import Parking
+from coordinator_runtime.rows import TableCodec
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.classic.state import ClassicGroup
-from group_coordinator.codec import GroupCodec
 from group_coordinator.committed import participant
 from group_coordinator.committed import rules as offset_rules
 from group_coordinator.committed.offsets import GroupOffsets, Offsets
@@ -250,7 +250,7 @@ MUTANTS = (
     Mutant(
         "store_no_pending_offset",
         "offsets that wait for their transaction are lost in a crash",
-        ((GroupCodec, "decode", bugs.lose_what_waits),),
+        ((TableCodec, "decode", bugs.lose_what_waits),),
         _CRASHING,
     ),
     Mutant(

@@ -23,7 +23,7 @@ from txn_coordinator.history import check_history_limit
 from txn_coordinator.owners import ProducerOwners
 from txn_coordinator.reading import TransactionReader
 from txn_coordinator.requests import Description
-from txn_coordinator.state import PREPARED, Identity, Transaction
+from txn_coordinator.state import DECIDED, Identity, Transaction
 
 
 class ExplainPartition(Struct, frozen=True):
@@ -108,9 +108,9 @@ def explain(view: View) -> Explanation:
 
 
 def _next_event(owner: Transaction) -> NextEvent:
-    if owner.state in PREPARED:
+    if owner.state in DECIDED:
         return NextEvent.MARKER_BEING_WRITTEN
-    return NextEvent.OUTSIDE_DECISION if owner.is_promised else NextEvent.CLIENT_OR_TIMEOUT
+    return NextEvent.OUTSIDE_DECISION if owner.never_times_out else NextEvent.CLIENT_OR_TIMEOUT
 
 
 class PartitionExplainer:

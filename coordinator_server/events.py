@@ -26,7 +26,7 @@ from txn_coordinator.events import (
     TransactionStepped,
 )
 from txn_coordinator.hanging import Hanging
-from txn_coordinator.state import NO_EPOCH, PREPARED, Identity, Transaction, TransactionState
+from txn_coordinator.state import DECIDED, NO_EPOCH, Identity, Transaction, TransactionState
 
 SLOW_COMMIT_MS: Final = 1_000
 """From the outcome until COMPLETE is durable. It takes milliseconds, so a slow one has a disk or a participant in
@@ -94,7 +94,7 @@ class EventObserver:
         now_ms = self._clock.wall_ms()
         self._transactions.ran_through(event, now_ms)
         # A step that the client asked for has a line when it was slow, and else only for who looks at every step.
-        if self._is_debug or now_ms - event.prepared.last_update_ms >= SLOW_COMMIT_MS:
+        if self._is_debug or now_ms - event.decided.last_update_ms >= SLOW_COMMIT_MS:
             for step in event.steps:
                 self._log_step(step.before, step.after, turn, now_ms)
 
@@ -158,7 +158,7 @@ class EventObserver:
 
     def _log_step(self, before: Transaction | None, after: Transaction, turn: Turn, now_ms: int) -> None:
         state = after.state
-        if state in PREPARED:
+        if state in DECIDED:
             if after.cause in _CAUSE_EVENTS:
                 _log.info(_CAUSE_EVENTS[after.cause], **_fields(before, after, turn))
         elif state is _EMPTY or after.cause == "keep":
@@ -166,7 +166,7 @@ class EventObserver:
                 _log.info("fenced_by_admin", **_fields(before, after, turn))
             elif _takes_over(before, after):
                 _log.info("taken_over", **_fields(before, after, turn))
-        elif before is not None and before.state in PREPARED:
+        elif before is not None and before.state in DECIDED:
             elapsed_ms = now_ms - before.last_update_ms
             if elapsed_ms >= SLOW_COMMIT_MS:
                 _log.warning("slow_commit", elapsed_ms=elapsed_ms, **_fields(before, after, turn))

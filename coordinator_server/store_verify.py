@@ -30,7 +30,7 @@ from partition_log.catalog.state import PayloadValidation
 from partition_log.codec import UnknownVersion
 from partition_log.state import PartitionHead, ProducerEntry
 from txn_coordinator.codec import CSN_TYPE, TRANSACTION_TYPE, UNOWNED_MARKER_TYPE, decode_unowned_marker
-from txn_coordinator.state import LEGAL_STEPS, PREPARED, Transaction, TransactionState
+from txn_coordinator.state import DECIDED, LEGAL_STEPS, Transaction, TransactionState
 
 _KEEPS_HISTORY: Final = frozenset({(Coordinator.CATALOG, TOPIC_TYPE), (Coordinator.TRANSACTIONS, TRANSACTION_TYPE)})
 """Record types whose every change is kept in the history."""
@@ -297,7 +297,7 @@ class _Verification:
             if known.transaction.transactional_id != transaction.transactional_id:
                 check.violated(f"the csn {transaction.csn} was given twice: {known}, {_Decided(transaction)}")
         check.examined = len(decided)
-        pending = {found.csn for found in stored.transactions(self._rows) if found.state in PREPARED}
+        pending = {found.csn for found in stored.transactions(self._rows) if found.state in DECIDED}
         unowned = self._unowned_markers()
         for csn, outcome in decided.items():
             for ordinal in sorted(outcome.transaction.partitions & self._heads.keys()):
@@ -340,7 +340,7 @@ class _Verification:
             if owner is None:
                 check.violated(f"{where} belongs to no transactional id")
                 continue
-            is_prepared = owner.state in PREPARED
+            is_prepared = owner.state in DECIDED
             epoch = owner.txn_epoch if is_prepared else owner.producer_epoch
             if not is_prepared and owner.state is not TransactionState.ONGOING:
                 check.violated(f"{where} is open, but {owner.transactional_id!r} is {owner.state.api_name}")
@@ -358,7 +358,7 @@ class _Verification:
                 found = stored.decided_in(row.record_type, row.key, row.value)
                 if found is not None:
                     yield found
-        yield from (found for found in stored.transactions(self._rows) if found.state in PREPARED)
+        yield from (found for found in stored.transactions(self._rows) if found.state in DECIDED)
 
     def _unowned_markers(self) -> defaultdict[int, set[int]]:
         """Return, by csn, the partitions with a marker that no transactional id here decided although the history goes

@@ -24,7 +24,7 @@ from partition_log.catalog.records import CatalogRecord
 from partition_log.state import EndedTransaction, PartitionHead, ProducerEntry
 from txn_coordinator.codec import TransactionCodec
 from txn_coordinator.records import TransactionChanged, TransactionUnreadable
-from txn_coordinator.state import PREPARED, Transaction, TransactionState
+from txn_coordinator.state import DECIDED, Transaction, TransactionState
 
 _STATE_KEY: Final = struct.Struct(">BHB")
 _LOG_KEY: Final = struct.Struct(">BHQ")
@@ -155,9 +155,9 @@ def states_in(record_type: int, key: bytes, value: bytes) -> list[TransactionSta
         raise ValueError(f"state {record.state} is not known to this version")
     assert isinstance(record, TransactionChanged), "asked of a row of a transactional id"
     states = [record.transaction.state]
-    if record.prepared is not None:
-        states.insert(0, record.prepared.state)
-    if record.transaction.transact_id and states[0] in PREPARED:
+    if record.decided is not None:
+        states.insert(0, record.decided.state)
+    if record.transaction.transact_id and states[0] in DECIDED:
         states.insert(0, TransactionState.ONGOING)
     return states
 
@@ -167,7 +167,7 @@ def decided_in(record_type: int, key: bytes, value: bytes) -> Transaction | None
     record = TransactionCodec().decode(record_type, key, value)
     if not isinstance(record, TransactionChanged):
         return None
-    return record.transaction if record.transaction.state in PREPARED else record.prepared
+    return record.transaction if record.transaction.state in DECIDED else record.decided
 
 
 def transactions(rows: StoredRows) -> Iterator[Transaction]:

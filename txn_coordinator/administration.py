@@ -129,7 +129,7 @@ class TransactionAdministration:
         return self._act_on(ids, act, context).map(lambda results: ActResults(results, remaining))
 
     def fence(self, selection: Selection, context: CallContext, *, dry_run: bool) -> Pending[ActResults]:
-        """Fence whoever produces under these ids, and abort what is open. Raises Refused INVALID_REQUEST for a
+        """Fence the producers that hold these ids, and abort what is open. Raises Refused INVALID_REQUEST for a
         selection that is none, and for one of too many ids: fenced ones would be selected again."""
         ids, remaining = self._select(selection, context, only_open=selection.older_than_ms is not None)
         if remaining:
@@ -210,7 +210,7 @@ class TransactionAdministration:
         return aborted.map(lambda found: self._named(found, now_ms))
 
     def _named(self, found: Sequence[Hanging], now_ms: int) -> list[HangingTransaction]:
-        """By topic, partition and offset. Those of a topic that is being deleted are left out: they go with it."""
+        """What was found, by topic, partition and offset, but for topics that are being deleted: it goes with them."""
         named = [
             HangingTransaction(ref, each, max(0, now_ms - each.opened.started_ms))
             for each in found
@@ -241,7 +241,7 @@ class TransactionAdministration:
                 if (
                     each.transactional_id.startswith(selection.prefix)
                     and (is_open or not only_open)
-                    and not (is_open and each.is_promised)
+                    and not (is_open and each.never_times_out)
                     and (selection.older_than_ms is None or now_ms - each.start_ms > selection.older_than_ms)
                     and self._may_write(each.transactional_id, context)
                 ):

@@ -14,7 +14,7 @@ from coordinator_runtime.rows import EncodedRecord, StagedRows, StateRows, state
 from txn_coordinator.counters import COUNTERS
 from txn_coordinator.records import (
     CsnGiven,
-    Decided,
+    Participants,
     ProducerIdBlockTaken,
     ProducerIdGiven,
     TransactionChanged,
@@ -44,10 +44,46 @@ class TransactionCodec:
     def encode(self, value: TransactionChanged | TransactionForgotten) -> EncodedRecord:
         if isinstance(value, TransactionForgotten):
             return EncodedRecord(TRANSACTION_TYPE, value.transactional_id.encode(), None)
-        transaction = value.transaction
-        return EncodedRecord(
-            TRANSACTION_TYPE, transaction.transactional_id.encode(), _encode(transaction, value.decided)
+        # Set one by one: the constructor of a message takes more than twice as long for its keywords.
+        transaction, stored = value.transaction, storage.TransactionValue()
+        stored.producer_id = transaction.producer_id
+        stored.producer_epoch = transaction.producer_epoch
+        stored.last_producer_epoch = transaction.last_producer_epoch
+        if transaction.partitions:
+            stored.partitions.extend(sorted(transaction.partitions))
+        if transaction.groups:
+            stored.groups.extend(sorted(transaction.groups))
+        stored.start_ms = transaction.start_ms
+        stored.last_update_ms = transaction.last_update_ms
+        stored.txn_epoch = transaction.txn_epoch
+        stored.csn = transaction.csn
+        init = transaction.init
+        if init is None:
+            stored.init_producer_id = stored.init_producer_epoch = -1
+        else:
+            stored.init_request_id = init.request_id
+            stored.init_producer_id, stored.init_producer_epoch = init.identity
+            if init.ongoing is not None:
+                stored.init_ongoing_producer_id, stored.init_ongoing_producer_epoch = init.ongoing
+        if transaction.prepared_ms is not None:
+            stored.prepared_ms = transaction.prepared_ms
+        if transaction.transact_id:
+            stored.transact_id = transaction.transact_id
+        alike = _encode_alike(
+            (
+                transaction.prev_producer_id,
+                transaction.next_producer_id,
+                transaction.next_producer_epoch,
+                transaction.txn_timeout_ms,
+                transaction.state,
+                transaction.client_txn_version,
+                transaction.cause,
+            )
         )
+        encoded = stored.SerializeToString() + alike
+        if value.decided_for is not None:
+            encoded += _encode_decided_for(value.decided_for)
+        return EncodedRecord(TRANSACTION_TYPE, transaction.transactional_id.encode(), encoded)
 
     def decode(self, record_type: int, key: bytes, value: bytes) -> TransactionChanged | TransactionUnreadable | None:
         if record_type != TRANSACTION_TYPE:
@@ -55,10 +91,10 @@ class TransactionCodec:
         stored = storage.TransactionValue.FromString(value)
         if stored.state not in _STATES:
             return TransactionUnreadable(key.decode(), stored.producer_id, stored.state)
-        decided = None
+        decided_for = None
         if stored.HasField("decided"):
-            decided = Decided(frozenset(stored.decided.partitions), frozenset(stored.decided.groups))
-        return TransactionChanged(_decode(key.decode(), stored), decided)
+            decided_for = Participants(frozenset(stored.decided.partitions), frozenset(stored.decided.groups))
+        return TransactionChanged(_decode(key.decode(), stored), decided_for)
 
 
 class CountersRows(StateRows):
@@ -109,43 +145,9 @@ def _encode_csn(csn: int) -> bytes:
     return storage.CsnValue(csn=csn).SerializeToString()
 
 
-def _encode(transaction: Transaction, decided: Decided | None) -> bytes:
-    # Set one by one: the constructor of a message takes more than twice as long for its keywords.
-    value = storage.TransactionValue()
-    value.producer_id = transaction.producer_id
-    value.producer_epoch = transaction.producer_epoch
-    value.last_producer_epoch = transaction.last_producer_epoch
-    if transaction.partitions:
-        value.partitions.extend(sorted(transaction.partitions))
-    if transaction.groups:
-        value.groups.extend(sorted(transaction.groups))
-    value.start_ms = transaction.start_ms
-    value.last_update_ms = transaction.last_update_ms
-    value.txn_epoch = transaction.txn_epoch
-    value.csn = transaction.csn
-    _set_init(value, transaction.init)
-    if transaction.prepared_ms is not None:
-        value.prepared_ms = transaction.prepared_ms
-    if transaction.transact_id:
-        value.transact_id = transaction.transact_id
-    alike = _encode_alike(
-        (
-            transaction.prev_producer_id,
-            transaction.next_producer_id,
-            transaction.next_producer_epoch,
-            transaction.txn_timeout_ms,
-            transaction.state,
-            transaction.client_txn_version,
-            transaction.cause,
-        )
-    )
-    stored = value.SerializeToString() + alike
-    return stored if decided is None else stored + _encode_decided(decided)
-
-
 @lru_cache(maxsize=256)
 def _encode_alike(fields: tuple[int, int, int, int, TransactionState, int, str]) -> bytes:
-    """The fields that nearly all transactions have alike, in a message without the others, as `_encode_decided`."""
+    """The fields that nearly all transactions have alike, in a message without the others, as `_encode_decided_for`."""
     value = storage.TransactionValue()
     (
         value.prev_producer_id,
@@ -160,24 +162,14 @@ def _encode_alike(fields: tuple[int, int, int, int, TransactionState, int, str])
 
 
 @lru_cache(maxsize=256)
-def _encode_decided(decided: Decided) -> bytes:
+def _encode_decided_for(participants: Participants) -> bytes:
     """The last field, in a message without the others: a producer writes to the same partitions time after time, and
     one message behind the other is one message with the fields of both."""
     value = storage.TransactionValue()
     value.decided.SetInParent()
-    value.decided.partitions.extend(sorted(decided.partitions))
-    value.decided.groups.extend(sorted(decided.groups))
+    value.decided.partitions.extend(sorted(participants.partitions))
+    value.decided.groups.extend(sorted(participants.groups))
     return value.SerializeToString()
-
-
-def _set_init(value: storage.TransactionValue, init: InitAnswer | None) -> None:
-    if init is None:
-        value.init_producer_id = value.init_producer_epoch = -1
-        return
-    value.init_request_id = init.request_id
-    value.init_producer_id, value.init_producer_epoch = init.identity
-    if init.ongoing is not None:
-        value.init_ongoing_producer_id, value.init_ongoing_producer_epoch = init.ongoing
 
 
 def _decode(transactional_id: str, value: storage.TransactionValue) -> Transaction:

@@ -13,6 +13,6 @@ class TwoPhase(StrEnum):
     """How an outcome travels from PREPARE to COMPLETE."""
 
     FUSED = "fused"
-    """In one batch where all participants are local and few enough: one flush per commit."""
+    """One batch, where all participants are local and few enough: one flush per commit."""
     SPLIT = "split"
-    """In three: needed for participants elsewhere, and to watch the phases."""
+    """Three batches: needed for participants elsewhere, and to watch the phases."""

@@ -52,7 +52,7 @@ class CountersShard:
         return self._next(_OF_TRANSACTIONS)
 
     def next_plain_producer_id(self) -> tuple[int, tuple[Record, ...]]:
-        """The same for a producer without a transactional id."""
+        """The next unused producer id for a producer without a transactional id, as `next_producer_id`."""
         return self._next(_PLAIN)
 
     def _next(self, kind: _Kind) -> tuple[int, tuple[Record, ...]]:

@@ -27,8 +27,8 @@ class TransactionRanThrough(Struct, frozen=True, gc=False):
 
     before: Transaction
     opened: Transaction
-    """The same as `before` if the transaction was open already, or nothing was written."""
-    prepared: Transaction
+    """Equal to `before` if the transaction was open already, or nothing was written."""
+    decided: Transaction
     after: Transaction
 
     @property
@@ -37,8 +37,8 @@ class TransactionRanThrough(Struct, frozen=True, gc=False):
         opening = [] if self.opened is self.before else [TransactionStepped(self.before, self.opened)]
         return [
             *opening,
-            TransactionStepped(self.opened, self.prepared),
-            TransactionStepped(self.prepared, self.after),
+            TransactionStepped(self.opened, self.decided),
+            TransactionStepped(self.decided, self.after),
         ]
 
 

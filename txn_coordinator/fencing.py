@@ -1,9 +1,6 @@
 """Which identity may still act for a transactional id, and what any other one is told.
 
-An EndTxn may legally show three epochs (spec transactions 2.6): the stored one ("current"); the one before the bump
-that this very EndTxn made ("bump-retry"); and the last one before the producer id was rotated ("overflow-retry").
-
-Whoever shows an identity that is over hears one of two things. It is *fenced* where a newer instance or an
+A client that shows an identity that is over hears one of two things. It is *fenced* where a newer instance or an
 administrator has the id: it must stop. It is *outdated* where its own transaction was aborted by the server, at its
 timeout say, or where it has gone on itself: nobody else is there, and InitProducerId with the identity it holds gives
 the one to go on with. Both have Kafka's code; the class in the reply tells them apart. The state knows:
@@ -20,7 +17,6 @@ from typing import Final
 from coordinator_protocol.errors import ErrorCode, Outdated, Refused
 from coordinator_protocol.limits import Limits
 from txn_coordinator.state import (
-    COMPLETE,
     NO_EPOCH,
     ONGOING,
     TAKEN_OVER,
@@ -55,36 +51,15 @@ def check_identity(current: Transaction, identity: Identity) -> None:
     """The producer must be exactly the current one; higher epochs are refused too (spec transactions 3.1)."""
     client = current.client_identity
     if identity.producer_id not in (client.producer_id, current.producer_id):
-        raise _wrong_producer_id(current, identity)
+        raise wrong_producer_id(current, identity)
     if identity != client:
         raise fenced(current, identity)
 
 
-def is_end_retry(current: Transaction, shown: Identity) -> bool:
-    """True for the identity of the transaction that ended last, shown by its owner (a bump-retry or an overflow-retry),
-    False for the current one. Raises Refused for all others.
-
-    Only the client on whose behalf the epoch was bumped may ask again: for a new instance `last_producer_epoch` is
-    erased, so an older holder can never take the new one's outcome for its own (spec transactions 3.2)."""
-    client = current.client_identity
-    if shown == client:
-        return False
-    is_last = shown.producer_epoch == current.last_producer_epoch
-    is_overflow_retry = is_last and current.prev_producer_id == shown.producer_id and current.producer_epoch == 0
-    if shown.producer_id not in (client.producer_id, current.producer_id) and not is_overflow_retry:
-        raise _wrong_producer_id(current, shown)
-    is_bump_retry = (
-        is_last and shown.producer_id == current.producer_id and current.producer_epoch == shown.producer_epoch + 1
-    )
-    if current.state in COMPLETE and (is_overflow_retry or is_bump_retry):
-        return True
-    raise fenced(current, shown)
-
-
 def is_outdated(current: Transaction, shown: Identity) -> bool:
     """True for the identity before the current one, if its holder asked for the bump, or the server made it.
-    InitProducerId that expects it gives the current one, without another bump. Not while a transaction is open: whoever
-    opened that has the current identity, and to initialise would abort it."""
+    InitProducerId that expects it gives the current one, without another bump. Not while a transaction is open: the
+    client that opened it has the current identity, and to initialise would abort it."""
     if shown.producer_epoch != current.last_producer_epoch or shown.producer_epoch == NO_EPOCH:
         return False
     is_mine = shown.producer_id in (current.client_identity.producer_id, current.prev_producer_id)
@@ -123,7 +98,7 @@ def _why_over(current: Transaction) -> str:
             return "its transaction was aborted"
 
 
-def _wrong_producer_id(current: Transaction, shown: Identity) -> Refused:
+def wrong_producer_id(current: Transaction, shown: Identity) -> Refused:
     return Refused(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         f"{current.transactional_id!r} does not belong to producer id {shown.producer_id}; call InitProducerId again",

@@ -26,7 +26,7 @@ from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.events import HangingTransactionAborted
 from txn_coordinator.owners import ProducerOwners
 from txn_coordinator.records import UnownedMarkerWritten
-from txn_coordinator.state import IDLE, PREPARED, Transaction
+from txn_coordinator.state import DECIDED, IDLE, Transaction
 
 AUDIT_PAUSE_MS: Final = 10_000
 
@@ -60,7 +60,7 @@ def judge(opened: OpenInPartition, owner: Transaction | None) -> Hanging | None:
         return Hanging(opened, HangingReason.UNKNOWN_PRODUCER, None)
     if owner.state in IDLE:
         return Hanging(opened, HangingReason.NOT_OPEN, owner)
-    written_epoch = owner.txn_epoch if owner.state in PREPARED else owner.producer_epoch
+    written_epoch = owner.txn_epoch if owner.state in DECIDED else owner.producer_epoch
     if opened.producer_epoch != written_epoch:
         return Hanging(opened, HangingReason.OTHER_EPOCH, owner)
     if opened.ordinal not in owner.partitions:

@@ -1,7 +1,7 @@
 """What happened to a transactional id, from COORDINATOR_LOG.
 
 The rows of a shard lie in one order, those of all its ids among each other. So the newest rows are searched backwards,
-up to a bound, a part at a time, and whoever asks is told when the search ended early. An index by id would cost a row
+up to a bound, a part at a time, and the caller is told when the search ended early. An index by id would cost a row
 more with every step of every transaction, for a question that people ask.
 """
 
@@ -128,8 +128,8 @@ def snapshots_in(row: HistoryRow) -> list[Snapshot]:
         return []
     assert isinstance(row.value, TransactionChanged), "the history of an id holds its snapshots and tombstones"
     found: list[Snapshot] = [(row, row.value.transaction)]
-    if row.value.prepared is not None:
-        found.append((row, row.value.prepared))
+    if row.value.decided is not None:
+        found.append((row, row.value.decided))
     return found
 
 

@@ -35,7 +35,7 @@ class _Answer(Enum):
     """What a participant means that does not take its marker."""
 
     LATER = auto()
-    """It cannot now, or somebody else has it: send it again, to whoever has it then."""
+    """It cannot now, or another process has it: send it again, to the one that has it then."""
     NEEDLESS = auto()
     """It can hold no markers, so it holds nothing of a transaction either: done."""
     ENDED = auto()
@@ -68,7 +68,7 @@ _ANSWERS: Final[Mapping[ErrorCode, _Answer]] = MappingProxyType(
 _SHARD_IS_ELSEWHERE: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR, ErrorCode.KAFKA_STORAGE_ERROR}
 )
-"""Answers to COMPLETE that leave it to whoever loads the shard next."""
+"""Answers to COMPLETE that leave it to the next owner of the shard."""
 
 
 class _Job:

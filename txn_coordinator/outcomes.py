@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -33,12 +33,16 @@ from coordinator_runtime.decision import (
     Unpark,
 )
 from coordinator_runtime.ports import GroupWrite, MarkerPort, PartitionWrite
-from txn_coordinator import rules
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.events import TransactionRanThrough, TransactionStepped
-from txn_coordinator.records import Decided, TransactionChanged
+from txn_coordinator.records import Participants, TransactionChanged
+from txn_coordinator.rules import ending as ending_rules
+from txn_coordinator.rules.ending import Ending
 from txn_coordinator.state import ONGOING, Identity, Transaction
+
+TIMEOUT: Final = "transaction_timeout"
+"""First part of the key of a timeout's timer; the second is the transactional id."""
 
 
 class SendMarkers(Struct, frozen=True):
@@ -70,8 +74,8 @@ class Transacted(Struct, frozen=True):
 
     ended: Ended
     first_offsets: Sequence[int] | None
-    """Of the transaction in each partition that was written to, in that order; None = this is a repetition, and the
-    log knows."""
+    """Offset of the transaction's first record in each partition that was written to, in that order. None: this is a
+    repetition, and the log knows them."""
 
 
 _shard_of = attrgetter("shard")
@@ -101,7 +105,7 @@ class Outcomes:
         self._counters = counters
         self._markers = markers
         self._limits = limits
-        self._is_fused = two_phase is TwoPhase.FUSED
+        self._fused_participants_max = limits.fused_participants_max if two_phase is TwoPhase.FUSED else -1
         self.coordinator_epoch = 0
         self.is_served: Callable[[ShardKey], bool] = lambda _key: True
         """Whether a shard serves here at this moment, so that an operation on it can be joined."""
@@ -109,7 +113,7 @@ class Outcomes:
     def decide(
         self,
         current: Transaction,
-        ending: rules.Ending,
+        ending: Ending,
         turn: Turn,
         *,
         checks: tuple[Operation, ...] = (),
@@ -117,112 +121,108 @@ class Outcomes:
         then: tuple[Operation, ...] = (),
     ) -> Decision:
         """PREPARE, and what follows from it. `checks` are joined first. `then` is joined at the end, and replies, if
-        all of that is done in this operation."""
-        prepared, planned, records = self._prepare(current, ending, turn)
+        all of that is done in this operation.
+
+        All shards of a runtime share its commit groups, so those that serve here are one atomic domain; a participant
+        that does not serve gets its marker when it is back (design 5)."""
+        decided, completed, records = self._steps(current, ending, turn)
         if reply is None:
-            reply = Ended(planned.identity, planned.csn)
-        records = (*records, changed(self._key, prepared))
-        disarm = CancelTimer(timer_key(current.transactional_id))
-        decided = TransactionStepped(current, prepared)
-        markers = self._joinable_markers(prepared)
-        if markers is None:
-            return Decision(reply, records, checks, effects=(disarm, self.send_markers(prepared)), events=(decided,))
+            reply = Ended(completed.identity, completed.csn)
+        records = (*records, changed(self._key, decided))
+        disarm = CancelTimer((TIMEOUT, current.transactional_id))
+        step = TransactionStepped(current, decided)
+        joins: list[Operation] = []
+        is_fused = len(decided.partitions) + len(decided.groups) <= self._fused_participants_max
+        if is_fused:
+            marker, markers = ending_rules.marker_of(decided, self.coordinator_epoch), self._markers
+            joins += map(partial(markers.partition_marker, marker=marker), sorted(decided.partitions))
+            joins += map(partial(markers.group_marker, marker=marker), sorted(decided.groups))
+            is_fused = all(map(self.is_served, map(_shard_of, joins)))
+        if not is_fused:
+            return Decision(reply, records, checks, effects=(disarm, self.send_markers(decided)), events=(step,))
         return Decision(
             reply,
-            (*records, changed(self._key, planned)),
-            (*checks, *markers, *then),
+            (*records, changed(self._key, completed)),
+            (*checks, *joins, *then),
             effects=(disarm, Unpark(TransactionInTheWay(current.transactional_id))),
-            events=(decided, TransactionStepped(prepared, planned)),
+            events=(step, TransactionStepped(decided, completed)),
         )
 
-    def decide_with(
-        self, current: Transaction, opened: Transaction, ending: rules.Ending, contribution: Contribution, turn: Turn
+    def decide_transact(
+        self, current: Transaction, opened: Transaction, ending: Ending, contribution: Contribution, turn: Turn
     ) -> Decision:
-        """The same with all that a Transact brings; `opened` is the transaction with it. The reply is Transacted."""
+        """PREPARE and what follows from it, with all that a Transact brings; `opened` is the transaction with that. The
+        reply is Transacted."""
         assert not current.is_closed, "nothing is brought to a transaction that takes no more"
-        prepared, planned, records = self._prepare(opened, ending, turn)
-        combine = partial(_transacted, Ended(planned.identity, planned.csn), len(contribution.partitions))
+        decided, completed, records = self._steps(opened, ending, turn)
+        combine = partial(_transacted, Ended(completed.identity, completed.csn), len(contribution.partitions))
         effects: tuple[Effect, ...] = ()
         if current.state is ONGOING:
-            effects = (CancelTimer(timer_key(current.transactional_id)),)
-        fused = self._fused(prepared, contribution, last_csn=current.csn)
+            effects = (CancelTimer((TIMEOUT, current.transactional_id)),)
+        fused = self._fused(decided, contribution, last_csn=current.csn)
         if fused is None:
             opening = () if opened is current else (TransactionStepped(current, opened),)
             return Decision(
-                records=(*records, changed(self._key, prepared)),
+                records=(*records, changed(self._key, decided)),
                 joins=(
                     *(write.append() for write in contribution.partitions),
                     *(write.hold(current.csn) for write in contribution.groups),
                 ),
-                effects=(*effects, self.send_markers(prepared)),
-                events=(*opening, TransactionStepped(opened, prepared)),
+                effects=(*effects, self.send_markers(decided)),
+                events=(*opening, TransactionStepped(opened, decided)),
                 combine=combine,
             )
-        decided = Decided(prepared.partitions, prepared.groups)
-        completed = Record(self._key, TransactionChanged(planned, decided), cause=planned.cause)
+        participants = Participants(decided.partitions, decided.groups)
+        record = Record(self._key, TransactionChanged(completed, participants), cause=completed.cause)
         return Decision(
-            records=(*records, completed),
+            records=(*records, record),
             lean_joins=fused[0],
             joins=tuple(fused[1]),
             effects=effects,
-            events=(TransactionRanThrough(current, opened, prepared, planned),),
+            events=(TransactionRanThrough(current, opened, decided, completed),),
             combine=combine,
         )
 
-    def _prepare(
-        self, current: Transaction, ending: rules.Ending, turn: Turn
+    def _steps(
+        self, current: Transaction, ending: Ending, turn: Turn
     ) -> tuple[Transaction, Transaction, tuple[Record, ...]]:
         """The decided transaction, what it will be when it is complete, and what deciding takes from the counters."""
         allocation = Allocation(self._counters)
         csn, csn_given = self._counters.next_csn()
-        prepared = rules.prepare(
+        decided = ending_rules.decide(
             current, ending, csn=csn, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take
         )
-        # The client's next identity is that of the planned COMPLETE record, never the fencing epoch (KAFKA-18660).
-        planned = rules.complete(prepared, now_ms=turn.now_ms)
-        return prepared, planned, (*allocation.records, csn_given)
-
-    def _joinable_markers(self, prepared: Transaction) -> list[Operation] | None:
-        """The markers of a transaction that can be finished in the operation that decides it; None for one that must
-        be finished later, step by step. All shards of a runtime share its commit groups, so those that serve here are
-        one atomic domain; one that does not serve gets its marker when it is back (design 5)."""
-        if not self._may_fuse(prepared):
-            return None
-        marker = rules.marker_of(prepared, self.coordinator_epoch)
-        markers = [self._markers.partition_marker(ordinal, marker) for ordinal in sorted(prepared.partitions)]
-        markers.extend(self._markers.group_marker(group, marker) for group in sorted(prepared.groups))
-        return markers if self._are_served(markers) else None
+        # The client's next identity is that of COMPLETE, which is certain now, never the fencing epoch (KAFKA-18660).
+        completed = ending_rules.complete(decided, now_ms=turn.now_ms)
+        return decided, completed, (*allocation.records, csn_given)
 
     def _fused(
-        self, prepared: Transaction, contribution: Contribution, *, last_csn: int
+        self, decided: Transaction, contribution: Contribution, *, last_csn: int
     ) -> tuple[Sequence[LeanJoin], Sequence[Operation]] | None:
-        """The same with the writes, which come first and end what they write to; those of partitions, and the rest."""
-        if not self._may_fuse(prepared):
+        """What finishes a transaction in the operation that decides it, with the writes, which come first and end what
+        they write to: those of partitions, and the rest. None where it must be finished later, step by step."""
+        if len(decided.partitions) + len(decided.groups) > self._fused_participants_max:
             return None
-        marker = rules.marker_of(prepared, self.coordinator_epoch)
+        marker = ending_rules.marker_of(decided, self.coordinator_epoch)
         writes = contribution.partitions
         lean_joins = [write.append_and_end(marker) for write in writes]
         rest = [write.hold_and_settle(last_csn, marker) for write in contribution.groups] if contribution.groups else []
-        if len(writes) < len(prepared.partitions):
-            others = prepared.partitions.difference(write.ordinal for write in writes)
+        if len(writes) < len(decided.partitions):
+            others = decided.partitions.difference(write.ordinal for write in writes)
             rest.extend(self._markers.partition_marker(ordinal, marker) for ordinal in sorted(others))
-        if len(contribution.groups) < len(prepared.groups):
-            groups = prepared.groups.difference(write.group_id for write in contribution.groups)
+        if len(contribution.groups) < len(decided.groups):
+            groups = decided.groups.difference(write.group_id for write in contribution.groups)
             rest.extend(self._markers.group_marker(group, marker) for group in sorted(groups))
         is_served = self._are_served(lean_joins) and (not rest or self._are_served(rest))
         return (lean_joins, rest) if is_served else None
 
-    def _may_fuse(self, prepared: Transaction) -> bool:
-        participants = len(prepared.partitions) + len(prepared.groups)
-        return self._is_fused and participants <= self._limits.fused_participants_max
-
     def _are_served(self, operations: Sequence[Operation | LeanJoin]) -> bool:
         return all(map(self.is_served, map(_shard_of, operations)))
 
-    def send_markers(self, prepared: Transaction) -> SendMarkers:
+    def send_markers(self, decided: Transaction) -> SendMarkers:
         """What is owed for a decided transaction."""
-        marker = rules.marker_of(prepared, self.coordinator_epoch)
-        return SendMarkers(self._key, prepared.transactional_id, marker, prepared.partitions, prepared.groups)
+        marker = ending_rules.marker_of(decided, self.coordinator_epoch)
+        return SendMarkers(self._key, decided.transactional_id, marker, decided.partitions, decided.groups)
 
 
 def _transacted(ended: Ended, written: int, replies: Sequence[Any]) -> Transacted:
@@ -232,7 +232,7 @@ def _transacted(ended: Ended, written: int, replies: Sequence[Any]) -> Transacte
 
 def decide_complete(current: Transaction, key: ShardKey, turn: Turn) -> Decision:
     """Every participant has its marker: COMPLETE."""
-    completed = rules.complete(current, now_ms=turn.now_ms)
+    completed = ending_rules.complete(current, now_ms=turn.now_ms)
     return Decision(
         records=(changed(key, completed),),
         effects=(Unpark(TransactionInTheWay(current.transactional_id)),),
@@ -248,8 +248,3 @@ def complete_operation(key: ShardKey, transactional_id: str, csn: int) -> Operat
 def changed(key: ShardKey, transaction: Transaction) -> Record:
     """The record of a step."""
     return Record(key, TransactionChanged(transaction), cause=transaction.cause)
-
-
-def timer_key(transactional_id: str) -> tuple[str, str]:
-    """Under which the timeout of an open transaction is armed."""
-    return ("transaction_timeout", transactional_id)

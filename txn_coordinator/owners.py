@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import Coordinator, Decision, Operation, Record, ShardKey, Turn
 from coordinator_runtime.runtime import Runtime
-from txn_coordinator import rules
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.records import UnownedMarkerWritten
+from txn_coordinator.rules import administering
 from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import Transaction
 
@@ -28,7 +28,7 @@ class ProducerOwners:
         return None if found is None else found[1]
 
     def owners_of(self, producer_ids: Iterable[int]) -> dict[int, Transaction]:
-        """The same for many at once; those without an owner are missing."""
+        """The owners of many producer ids at once; those without an owner are missing."""
         wanted = set(producer_ids)
         found: dict[int, Transaction] = {}
         shards = self._all_shards() if wanted else []
@@ -75,5 +75,5 @@ class ProducerOwners:
 
 
 def _check(shard: TransactionShard, owner: Transaction, ordinal: int, marker: Marker) -> Decision:
-    rules.check_foreign_marker(owner, ordinal, marker, coordinator_epoch=shard.coordinator_epoch)
+    administering.check_foreign_marker(owner, ordinal, marker, coordinator_epoch=shard.coordinator_epoch)
     return Decision()

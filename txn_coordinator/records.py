@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Transaction, TransactionState
 
 
-class Decided(Struct, frozen=True, gc=False):
-    """What a Prepare state says of a transaction and a Complete state does not."""
+class Participants(Struct, frozen=True, gc=False):
+    """Partitions and groups that an outcome was decided for. A Prepare state has them, a Complete state does not."""
 
     partitions: frozenset[int]
     groups: frozenset[str]
@@ -19,16 +19,16 @@ class TransactionChanged(Struct, frozen=True, gc=False):
     """The newest snapshot of a transactional id (TRANSACTIONS shards)."""
 
     transaction: Transaction
-    decided: Decided | None = None
-    """In a Complete state that was reached in one operation, without a record of PREPARE: what that would have said.
-    Only where the rest of it follows from this state: not of a transaction that was prepared or kept, which has its own
-    record."""
+    decided_for: Participants | None = None
+    """What a record of PREPARE would have said, in a Complete state that was reached in one operation without one. Only
+    where the rest of it follows from this state: a transaction that was prepared or kept has a PREPARE record of its
+    own."""
 
     @property
-    def prepared(self) -> Transaction | None:
+    def decided(self) -> Transaction | None:
         """The state that decided the outcome, where this record stands for it."""
-        after, decided = self.transaction, self.decided
-        if decided is None:
+        after, participants = self.transaction, self.decided_for
+        if participants is None:
             return None
         has_rotated = after.prev_producer_id != NO_PRODUCER_ID
         is_commit = after.state is TransactionState.COMPLETE_COMMIT
@@ -40,8 +40,8 @@ class TransactionChanged(Struct, frozen=True, gc=False):
             next_producer_id=after.producer_id if has_rotated else NO_PRODUCER_ID,
             next_producer_epoch=after.producer_epoch if has_rotated else NO_EPOCH,
             txn_epoch=after.last_producer_epoch,
-            partitions=decided.partitions,
-            groups=decided.groups,
+            partitions=participants.partitions,
+            groups=participants.groups,
         )
 
 

@@ -92,7 +92,7 @@ class PrepareTransaction(Struct, frozen=True, kw_only=True):
     transactional_id: str
     identity: Identity
     last_sequences: Sequence[tuple[PartitionName, int]] = ()
-    """As in EndTxn."""
+    """What the log must hold, as in EndTxn."""
 
 
 class EndTxn(Struct, frozen=True, kw_only=True):
@@ -169,4 +169,5 @@ class Description(Struct, frozen=True):
     """Those of the transaction that have a name and that the caller may know of; of a decided one, only those whose
     marker is not durable yet."""
     history: History | None = None
-    """Also of an id that was forgotten. None: it was not asked for, or the caller may not know of the id."""
+    """The last steps of the id, even if it was forgotten. None: they were not asked for, or the caller may not know of
+    the id."""

@@ -39,7 +39,6 @@ from coordinator_runtime.ports import (
 )
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.transact import TransactedOffsets, TransactedPartitions
-from txn_coordinator import rules
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.outcomes import Contribution, Ended, Transacted
 from txn_coordinator.requests import (
@@ -53,6 +52,7 @@ from txn_coordinator.requests import (
     PrepareTransaction,
     Transact,
 )
+from txn_coordinator.rules import adding, initialising, transacting
 from txn_coordinator.shard import AbortStarted, Initialised, PlacedTransact, TransactionShard
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity
 from txn_coordinator.transact import TransactResult, check_context, transact_result
@@ -108,7 +108,7 @@ class TransactionService:
         _check_expected(command.expected)
         if command.enable_2pc:
             self._check_may_prepare(transactional_id, context)
-        request = rules.InitRequest(
+        request = initialising.InitRequest(
             transactional_id=transactional_id,
             txn_timeout_ms=command.transaction_timeout_ms,
             expected=command.expected,
@@ -117,7 +117,7 @@ class TransactionService:
             enable_2pc=command.enable_2pc,
             keep_prepared=command.keep_prepared,
         )
-        rules.check_init_arguments(request, self._limits)
+        initialising.check_init_arguments(request, self._limits)
         may_abort_and_init = not context.immediate_51
         operation = Operation(
             self.shard_key(transactional_id),
@@ -149,7 +149,7 @@ class TransactionService:
         return self._added(command, context, is_owner=True)
 
     def add_partitions_batch(self, batch: AddPartitionsBatch, context: CallContext) -> Pending[AddedBatch]:
-        """The same for other servers, of several transactions, each of which is added to or refused by itself."""
+        """`add_partitions` for other servers: several transactions, each of which is added to or refused by itself."""
         count = len(batch.transactions)
         try:
             require(self._authorizer, context, Permission.CLUSTER_ACTION, ResourceType.CLUSTER, "batched transactions")
@@ -170,11 +170,7 @@ class TransactionService:
             return _none_added(command, error)
 
         try:
-            if is_owner:
-                self._check_caller(command.transactional_id, context)
-            else:
-                check_transactional_id(command.transactional_id)
-            _check_possible(command.identity)
+            self._check_caller(command.transactional_id, context, command.identity, is_owner=is_owner)
             ordinals = self._resolve_each(command.partitions, context)
         except Refused as refusal:
             return settled(_none_added(command, refusal))
@@ -184,7 +180,7 @@ class TransactionService:
         if command.verify_only:
             return self._verified(command, ordinals, context).recover(refused)
         added = self._add(
-            command.transactional_id, command.identity, rules.Additions(partitions=frozenset(ordinals)), context
+            command.transactional_id, command.identity, adding.Additions(partitions=frozenset(ordinals)), context
         )
         return added.map(lambda _added: AddedPartitions([(name, None) for name in command.partitions]), refused)
 
@@ -236,14 +232,13 @@ class TransactionService:
     def add_offsets(self, command: AddOffsets, context: CallContext) -> Pending[bool]:
         """The group is in the transaction, which is open from then on."""
         transactional_id, group_id = command.transactional_id, command.group_id
-        self._check_caller(transactional_id, context)
+        self._check_caller(transactional_id, context, command.identity)
         require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
         check_group_id(group_id)
-        _check_possible(command.identity)
-        return self._add(transactional_id, command.identity, rules.Additions(groups=frozenset({group_id})), context)
+        return self._add(transactional_id, command.identity, adding.Additions(groups=frozenset({group_id})), context)
 
     def _add(
-        self, transactional_id: str, identity: Identity, additions: rules.Additions, context: CallContext
+        self, transactional_id: str, identity: Identity, additions: adding.Additions, context: CallContext
     ) -> Pending[bool]:
         version = context.client_txn_version
         operation = Operation(
@@ -257,16 +252,15 @@ class TransactionService:
     def prepare_transaction(self, command: PrepareTransaction, context: CallContext) -> Pending[Identity]:
         """The open transaction is prepared for an outside decision; the reply is the identity to note beside that."""
         transactional_id, identity = command.transactional_id, command.identity
-        self._check_caller(transactional_id, context)
+        self._check_caller(transactional_id, context, identity)
         self._check_may_prepare(transactional_id, context)
-        _check_possible(identity)
         try:
             last_sequences = self._resolve_sequences(command.last_sequences)
         except Refused as refusal:
             return self._runtime.write(once_durable(CATALOG_KEY, refusal), is_urgent=True)
 
         def decide(shard: TransactionShard, turn: Turn) -> Decision:
-            checks = self._checks(shard.written_as(transactional_id, identity), last_sequences)
+            checks = self._checks(shard, command, last_sequences)
             return shard.decide_prepare(transactional_id, identity, turn, checks=checks)
 
         park_key = TransactionInTheWay(transactional_id)
@@ -278,25 +272,20 @@ class TransactionService:
         A commit is refused unless the log holds what the client says that it sent. Those partitions are asked in the
         same step and after everything that came in before, so a client may send Produce and EndTxn without waiting in
         between."""
-        transactional_id, identity = command.transactional_id, command.identity
-        self._check_caller(transactional_id, context)
-        _check_possible(identity)
-        try:
-            # An abort needs nothing to be there, so what the client sent is only looked at for a commit.
-            is_commit = command.outcome is Outcome.COMMIT
-            last_sequences = self._resolve_sequences(command.last_sequences) if is_commit else ()
-        except Refused as refusal:
-            return self._runtime.write(once_durable(CATALOG_KEY, refusal), is_urgent=True)
-        request = rules.EndRequest(
-            transactional_id=transactional_id,
-            identity=identity,
-            outcome=command.outcome,
-            client_txn_version=context.client_txn_version,
-        )
+        transactional_id = command.transactional_id
+        self._check_caller(transactional_id, context, command.identity)
+        last_sequences: Sequence[tuple[int, int]] = ()
+        # An abort needs nothing to be there, so what the client sent is only looked at for a commit.
+        if command.last_sequences and command.outcome is Outcome.COMMIT:
+            try:
+                last_sequences = self._resolve_sequences(command.last_sequences)
+            except Refused as refusal:
+                return self._runtime.write(once_durable(CATALOG_KEY, refusal), is_urgent=True)
+        version = context.client_txn_version
 
         def decide(shard: TransactionShard, turn: Turn) -> Decision:
-            checks = self._checks(shard.written_as(transactional_id, identity), last_sequences)
-            return shard.decide_end(request, turn, checks=checks)
+            checks = self._checks(shard, command, last_sequences) if last_sequences else ()
+            return shard.decide_end(command, turn, client_txn_version=version, checks=checks)
 
         park_key = TransactionInTheWay(transactional_id)
         operation = Operation(self.shard_key(transactional_id), decide)
@@ -307,17 +296,18 @@ class TransactionService:
 
         Raises Refused, also for what a participant would not take."""
         transactional_id, identity = command.transactional_id, command.identity
-        self._check_caller(transactional_id, context)
-        _check_possible(identity)
+        self._check_caller(transactional_id, context, identity)
         check_context(context)
         membership = Membership(transactional_id, *identity)
         partitions, offsets = self.ports.partitions, self.ports.offsets
         placed = partitions.place(command.batches, membership, context)
         groups = offsets.place(command.groups, membership, context) if command.groups else ()
-        additions = rules.Additions(
+        additions = adding.Additions(
             partitions=frozenset(map(_ordinal, placed.partitions)), groups=frozenset(map(_group_id, groups))
         )
-        request = rules.TransactRequest(transactional_id, identity, command.outcome, context.request_id, additions)
+        request = transacting.TransactRequest(
+            transactional_id, identity, command.outcome, context.request_id, additions
+        )
         transact = PlacedTransact(request, Contribution(placed.partitions, groups), placed.refusal)
         operation = Operation(
             self.shard_key(transactional_id), lambda shard, turn: shard.decide_transact(transact, turn)
@@ -327,10 +317,16 @@ class TransactionService:
         )
         return written.map(lambda transacted: transact_result(transacted, command, placed, partitions))
 
-    def _check_caller(self, transactional_id: str, context: CallContext) -> None:
-        """Return only for a caller who may write to a transactional id that can be one."""
-        require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    def _check_caller(
+        self, transactional_id: str, context: CallContext, identity: Identity | None = None, *, is_owner: bool = True
+    ) -> None:
+        """Return only for a caller who may write to a transactional id that can be one, and shows what can be an
+        identity. `is_owner`: False for another server, whose permission is another one."""
+        if is_owner:
+            require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         check_transactional_id(transactional_id)
+        if identity is not None and (identity.producer_id < 0 or not 0 <= identity.producer_epoch <= EPOCH_MAX):
+            raise _impossible(identity)
 
     def _check_may_prepare(self, transactional_id: str, context: CallContext) -> None:
         """Return only for a caller who may take part in somebody else's two-phase commit (KIP-939).
@@ -346,7 +342,7 @@ class TransactionService:
         require(self._authorizer, context, Permission.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
     def _resolve_sequences(self, last_sequences: Sequence[tuple[PartitionName, int]]) -> list[tuple[int, int]]:
-        """The same by ordinal. Raises Refused."""
+        """Last sequences by the ordinal of their partition. Raises Refused."""
         resolved = []
         for name, sequence in last_sequences:
             check_partition(*name)
@@ -356,9 +352,12 @@ class TransactionService:
             resolved.append((self.ports.catalog.resolve(*name).ordinal, sequence))
         return resolved
 
-    def _checks(self, identity: Identity, last_sequences: Sequence[tuple[int, int]]) -> tuple[Operation, ...]:
+    def _checks(
+        self, shard: TransactionShard, command: EndTxn | PrepareTransaction, last_sequences: Sequence[tuple[int, int]]
+    ) -> tuple[Operation, ...]:
+        written_as = shard.written_as(command.transactional_id, command.identity)
         check = self.ports.sequences.check_last_sequence
-        return tuple(check(ordinal, *identity, sequence) for ordinal, sequence in last_sequences)
+        return tuple(check(ordinal, *written_as, sequence) for ordinal, sequence in last_sequences)
 
 
 _ordinal = attrgetter("ordinal")
@@ -370,16 +369,6 @@ def _decide_plain(counters: CountersShard, _turn: Turn) -> Decision:
     return Decision(reply=Initialised(Identity(producer_id, 0)), records=records)
 
 
-def _check_possible(identity: Identity) -> None:
-    """Raises Refused INVALID_REQUEST for what can never be an identity."""
-    if identity.producer_id < 0 or not 0 <= identity.producer_epoch <= EPOCH_MAX:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST,
-            f"producer id {identity.producer_id} with epoch {identity.producer_epoch} is no identity; use what "
-            "InitProducerId answered",
-        )
-
-
 def _check_expected(expected: Identity | None) -> None:
     """Raises Refused INVALID_REQUEST (spec transactions 2.2, row 3)."""
     if expected is None:
@@ -389,7 +378,16 @@ def _check_expected(expected: Identity | None) -> None:
             ErrorCode.INVALID_REQUEST,
             "expected_producer_id and expected_producer_epoch belong together: give both, or neither",
         )
-    _check_possible(expected)
+    if expected.producer_id < 0 or not 0 <= expected.producer_epoch <= EPOCH_MAX:
+        raise _impossible(expected)
+
+
+def _impossible(identity: Identity) -> Refused:
+    return Refused(
+        ErrorCode.INVALID_REQUEST,
+        f"producer id {identity.producer_id} with epoch {identity.producer_epoch} is no identity; use what "
+        "InitProducerId answered",
+    )
 
 
 def _none_added(command: AddPartitions, error: CoordinatorError) -> AddedPartitions:

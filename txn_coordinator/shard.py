@@ -30,24 +30,27 @@ from coordinator_runtime.decision import (
 from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
 from coordinator_runtime.ports import MarkerPort
 from coordinator_runtime.timeline import Journal, TimelineMap
-from txn_coordinator import fencing, rules
+from txn_coordinator import fencing
 from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.events import TransactionExpired, TransactionStepped
 from txn_coordinator.outcomes import (
+    TIMEOUT,
     Allocation,
     Contribution,
     Outcomes,
     changed,
     decide_complete,
-    timer_key,
 )
 from txn_coordinator.outcomes import Ended as Ended
 from txn_coordinator.outcomes import SendMarkers as SendMarkers
 from txn_coordinator.outcomes import Transacted as Transacted
 from txn_coordinator.outcomes import complete_operation as complete_operation
 from txn_coordinator.records import TransactionChanged, TransactionForgotten, TransactionUnreadable
-from txn_coordinator.state import IDLE, PREPARED, TAKEN_OVER, Identity, Transaction, TransactionState
+from txn_coordinator.requests import EndTxn
+from txn_coordinator.rules import adding, administering, ending, initialising, transacting
+from txn_coordinator.rules.ending import Ending
+from txn_coordinator.state import DECIDED, IDLE, TAKEN_OVER, Identity, Transaction, TransactionState
 
 
 class AbortStarted(Struct, frozen=True):
@@ -60,13 +63,13 @@ class Initialised(Struct, frozen=True):
 
     identity: Identity
     ongoing: Identity | None = None
-    """Of the open transaction that was kept; None = none was open."""
+    """Identity of the open transaction that was kept; None: none was open."""
 
 
 class PlacedTransact(Struct, frozen=True):
     """A whole transaction in one request, and what its participants made of what it brings."""
 
-    request: rules.TransactRequest
+    request: transacting.TransactRequest
     contribution: Contribution
     refusal: Operation | None = None
     """Refuses the request unless it is a repetition: what it wants to write to does not exist."""
@@ -100,7 +103,7 @@ class FenceBegun(Struct, frozen=True):
 
 _TIMEOUT_CAUSE: Final = "timeout"
 ADMIN_CAUSE: Final = "admin"
-"""Of an abort that an administrator asked for."""
+"""Cause of an abort that an administrator asked for."""
 
 _EXPIRATION_TIMER: Final = "transaction_expiration"
 
@@ -166,7 +169,7 @@ class TransactionShard:
         return None if transactional_id is None else self._transactions.get(transactional_id)
 
     def owners_among(self, producer_ids: Set[int]) -> dict[int, Transaction]:
-        """The same for those of many producer ids that are at home here."""
+        """The owners of those producer ids among many that are at home here. Raises Refused as `check_readable`."""
         at_home = self._ids.keys() & producer_ids
         return {producer_id: owner for producer_id in at_home if (owner := self.owner_of(producer_id)) is not None}
 
@@ -190,17 +193,17 @@ class TransactionShard:
             for transaction in self._transactions.values()
             if transaction.state is TransactionState.ONGOING
             and transaction.partitions & ordinals
-            and not transaction.is_promised
+            and not transaction.never_times_out
         ]
 
     def written_as(self, transactional_id: str, shown: Identity) -> Identity:
-        """Under which identity the records of the transaction were written that a client shows this one for."""
+        """The identity under which the records of a transaction were written, whose client shows this one."""
         current = self._transactions.get(transactional_id)
         return shown if current is None or shown != current.client_identity else current.identity
 
     # Deciding
 
-    def decide_init(self, request: rules.InitRequest, turn: Turn, *, may_abort_and_init: bool) -> Decision:
+    def decide_init(self, request: initialising.InitRequest, turn: Turn, *, may_abort_and_init: bool) -> Decision:
         """InitProducerId. An open transaction is kept if the request says so. Else it is aborted first; with
         `may_abort_and_init`, and if the abort can be fused, the initialisation is joined to it. Otherwise the reply is
         AbortStarted."""
@@ -215,17 +218,17 @@ class TransactionShard:
                 txn_timeout_ms=request.stored_timeout_ms,
                 last_update_ms=turn.now_ms,
             )
-        elif rules.is_init_repeated(current, request):
+        elif initialising.is_init_repeated(current, request):
             assert current.init is not None
             return Decision(reply=Initialised(current.init.identity, current.init.ongoing))
-        rules.check_not_prepared(current)
+        ending.check_not_decided(current)
         fencing.check_expected(current, request.expected, self._limits)
         if current.state is TransactionState.ONGOING:
             fencing.check_init_on_open(current, request.expected)
             if request.keep_prepared:
                 return self._keep(current, request, turn)
             return self._abort_before_init(current, request, turn, may_abort_and_init=may_abort_and_init)
-        initialised = rules.initialise(
+        initialised = initialising.initialise(
             current, request, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take
         )
         return Decision(
@@ -234,9 +237,9 @@ class TransactionShard:
             events=(TransactionStepped(known, initialised),),
         )
 
-    def _keep(self, current: Transaction, request: rules.InitRequest, turn: Turn) -> Decision:
+    def _keep(self, current: Transaction, request: initialising.InitRequest, turn: Turn) -> Decision:
         allocation = Allocation(self._counters)
-        kept = rules.keep(current, request, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take)
+        kept = initialising.keep(current, request, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take)
         return Decision(
             reply=Initialised(kept.client_identity, kept.identity),
             records=(*allocation.records, changed(self.key, kept)),
@@ -246,26 +249,28 @@ class TransactionShard:
         )
 
     def _abort_before_init(
-        self, current: Transaction, request: rules.InitRequest, turn: Turn, *, may_abort_and_init: bool
+        self, current: Transaction, request: initialising.InitRequest, turn: Turn, *, may_abort_and_init: bool
     ) -> Decision:
         # Who shows the identity that the transaction has is its own client, and fences nobody (KIP-360).
-        ending = _abort(TAKEN_OVER if request.expected is None else "client")
+        how = _abort(TAKEN_OVER if request.expected is None else "client")
         again = Operation(self.key, lambda shard, later: shard.decide_init(request, later, may_abort_and_init=False))
         then = (again,) if may_abort_and_init else ()
-        return self.outcomes.decide(current, ending, turn, reply=AbortStarted(), then=then)
+        return self.outcomes.decide(current, how, turn, reply=AbortStarted(), then=then)
 
     def decide_add(
         self,
         transactional_id: str,
         identity: Identity,
-        additions: rules.Additions,
+        additions: adding.Additions,
         turn: Turn,
         *,
         client_txn_version: int,
     ) -> Decision:
         """Add partitions or groups to the transaction, opening it if none is open."""
-        current = self._known(transactional_id, identity)
-        added = rules.add(
+        current = self._transactions.get(transactional_id)
+        if current is None:
+            raise self._unknown(transactional_id, identity)
+        added = adding.add(
             current,
             identity,
             additions,
@@ -276,7 +281,7 @@ class TransactionShard:
         if added is None:
             return Decision(reply=True)
         effects: tuple[Effect, ...] = ()
-        if current.state is not TransactionState.ONGOING and not added.is_promised:
+        if current.state is not TransactionState.ONGOING and not added.never_times_out:
             effects = (self._timeout_of(added, delay_ms=added.txn_timeout_ms),)
         return Decision(
             reply=True,
@@ -287,14 +292,14 @@ class TransactionShard:
 
     def decide_verify(self, transactional_id: str, identity: Identity, partitions: frozenset[int]) -> Decision:
         """Which of the partitions are in the open transaction; writes nothing."""
-        return Decision(reply=rules.verify(self._known(transactional_id, identity), identity, partitions))
+        return Decision(reply=adding.verify(self._known(transactional_id, identity), identity, partitions))
 
     def decide_verify_group(
         self, transactional_id: str, identity: Identity, group: str, then: Callable[[int], Decision]
     ) -> Decision:
         """What `then` decides, told the csn of the id's last outcome, if the group is in the open transaction."""
         current = self._known(transactional_id, identity)
-        rules.check_group(current, identity, group)
+        adding.check_group(current, identity, group)
         return then(current.csn)
 
     def decide_add_group(
@@ -306,7 +311,7 @@ class TransactionShard:
         turn: Turn,
     ) -> Decision:
         """Add the group, and go on with what `then` decides, told the csn of the id's last outcome."""
-        additions = rules.Additions(groups=frozenset({group}))
+        additions = adding.Additions(groups=frozenset({group}))
         added = self.decide_add(transactional_id, identity, additions, turn, client_txn_version=2)
         last_csn = self._known(transactional_id, identity).csn
         go_on = Operation(self.key, lambda _shard, _turn: then(last_csn))
@@ -319,42 +324,46 @@ class TransactionShard:
         """PrepareTransaction. The reply is the identity of the transaction, to be noted beside the outside decision.
         `checks` are joined first and refuse the whole request, nothing written."""
         current = self._known(transactional_id, identity)
-        promised = rules.promise(current, identity, now_ms=turn.now_ms)
-        if promised is None:
+        prepared = adding.prepare(current, identity, now_ms=turn.now_ms)
+        if prepared is None:
             return Decision(reply=current.identity)
         return Decision(
-            reply=promised.identity,
-            records=(changed(self.key, promised),),
-            joins=(*checks, *self._seals(promised)),
-            effects=self._disarm(promised),
-            events=(TransactionStepped(current, promised),),
+            reply=prepared.identity,
+            records=(changed(self.key, prepared),),
+            joins=(*checks, *self._seals(prepared)),
+            effects=self._disarm(prepared),
+            events=(TransactionStepped(current, prepared),),
         )
 
-    def decide_end(self, request: rules.EndRequest, turn: Turn, *, checks: tuple[Operation, ...] = ()) -> Decision:
+    def decide_end(
+        self, command: EndTxn, turn: Turn, *, client_txn_version: int = 2, checks: tuple[Operation, ...] = ()
+    ) -> Decision:
         """EndTxn. `checks` are joined first and refuse the whole request, nothing written."""
-        current = self._known(request.transactional_id, request.identity)
-        if rules.end(current, request) is rules.EndVerdict.REPEATED:
+        current = self._transactions.get(command.transactional_id)
+        if current is None:
+            raise self._unknown(command.transactional_id, command.identity)
+        if ending.judge_end(current, command, client_txn_version=client_txn_version) is ending.EndVerdict.REPEATED:
             return Decision(reply=Ended(current.identity, current.csn))
-        ending = rules.Ending(request.outcome, bumps_epoch=request.client_txn_version >= 2, cause="client")
-        return self.outcomes.decide(current, ending, turn, checks=checks)
+        how = Ending(command.outcome, bumps_epoch=client_txn_version >= 2, cause="client")
+        return self.outcomes.decide(current, how, turn, checks=checks)
 
     def decide_transact(self, transact: PlacedTransact, turn: Turn) -> Decision:
         """Transact. The reply is Transacted."""
         request = transact.request
         current = self._known(request.transactional_id, request.identity)
-        opened = rules.transact(current, request, now_ms=turn.now_ms, limits=self._limits)
+        opened = transacting.judge_transact(current, request, now_ms=turn.now_ms, limits=self._limits)
         if opened is None:
             return Decision(reply=Transacted(Ended(current.identity, current.csn), None))
         if transact.refusal is not None:
             return Decision(joins=(transact.refusal,))
-        rules.check_something_to_end(opened, request)
-        ending = rules.Ending(request.outcome, bumps_epoch=True, cause="client", transact_id=request.request_id)
+        transacting.check_something_to_end(opened, request)
+        how = Ending(request.outcome, bumps_epoch=True, cause="client", transact_id=request.request_id)
         if current.is_closed:
             # It brings nothing, so this is an EndTxn. PREPARE has a record of its own: one that COMPLETE stands for
             # follows from it, and that of a kept transaction does not, which has another identity than its client.
-            ended = self.outcomes.decide(current, ending, turn)
+            ended = self.outcomes.decide(current, how, turn)
             return replace(ended, reply=Transacted(ended.reply, ()))
-        return self.outcomes.decide_with(current, opened, ending, transact.contribution, turn)
+        return self.outcomes.decide_transact(current, opened, how, transact.contribution, turn)
 
     def decide_abort(
         self, transactional_id: str, identity: Identity, start_ms: int, turn: Turn, *, cause: str
@@ -363,16 +372,16 @@ class TransactionShard:
         that it was meant for is still open (spec transactions 9, row 15), nor to one that awaits an outside decision,
         which only an administrator may break. No reply: it may be joined to something that has one."""
         current = self._transactions.get(transactional_id)
-        if current is None or not rules.is_due(current, identity=identity, start_ms=start_ms):
+        if current is None or not ending.is_due(current, identity=identity, start_ms=start_ms):
             return Decision()
-        if current.is_promised and cause != ADMIN_CAUSE:
+        if current.never_times_out and cause != ADMIN_CAUSE:
             return Decision()
         return replace(self.outcomes.decide(current, _abort(cause), turn), reply=None)
 
     def decide_admin_abort(self, transactional_id: str, asked: Asked, turn: Turn) -> Decision:
         """Abort the open transaction, whatever it waits for. The reply is Acted."""
         current = self._asked_for(transactional_id, asked, turn)
-        rules.check_open(current)
+        administering.check_open(current)
         if asked.dry_run:
             return Decision(reply=Acted.to(current))
         return self.outcomes.decide(current, _abort(ADMIN_CAUSE), turn, reply=Acted.to(current))
@@ -380,20 +389,20 @@ class TransactionShard:
     def decide_fence(
         self, transactional_id: str, asked: Asked, turn: Turn, *, may_abort_and_fence: bool, begun: Acted | None = None
     ) -> Decision:
-        """Raise the epoch of an id on nobody's behalf: whoever held it is fenced, and the stored timeout stays. An open
+        """Raise the epoch of an id on nobody's behalf: its holder is fenced, and the stored timeout stays. An open
         transaction is aborted first, as for InitProducerId. The reply is Acted, or FenceBegun when only that was
         done."""
         current = self._asked_for(transactional_id, asked, turn)
         acted = Acted.to(current) if begun is None else begun
         if asked.dry_run:
             return Decision(reply=acted)
-        rules.check_not_prepared(current)
+        ending.check_not_decided(current)
         if current.state is TransactionState.ONGOING:
             again = fence_operation(self.key, transactional_id, replace(asked, older_than_ms=None), begun=acted)
             then = (again,) if may_abort_and_fence else ()
             return self.outcomes.decide(current, _abort(ADMIN_CAUSE), turn, reply=FenceBegun(acted), then=then)
         allocation = Allocation(self._counters)
-        fenced = rules.fence(current, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take)
+        fenced = initialising.fence(current, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take)
         return Decision(
             reply=acted,
             records=(*allocation.records, changed(self.key, fenced)),
@@ -408,13 +417,13 @@ class TransactionShard:
                 ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {transactional_id!a:.300} is not known"
             )
         if asked.older_than_ms is not None:
-            rules.check_open_longer(current, asked.older_than_ms, now_ms=turn.now_ms)
+            administering.check_open_longer(current, asked.older_than_ms, now_ms=turn.now_ms)
         return current
 
     def decide_complete(self, transactional_id: str, csn: int, turn: Turn) -> Decision:
         """Every participant has its marker: COMPLETE. Does nothing when the outcome `csn` is complete already."""
         current = self._transactions.get(transactional_id)
-        if current is None or current.state not in PREPARED or current.csn != csn:
+        if current is None or current.state not in DECIDED or current.csn != csn:
             return Decision()
         return decide_complete(current, self.key, turn)
 
@@ -455,10 +464,10 @@ class TransactionShard:
         finished; ids that expired meanwhile are forgotten soon."""
         effects: list[Effect] = [first_sweep(_EXPIRATION_TIMER, self.key)]
         for transaction in self._transactions.values():
-            if transaction.state is TransactionState.ONGOING and not transaction.is_promised:
+            if transaction.state is TransactionState.ONGOING and not transaction.never_times_out:
                 left_ms = transaction.start_ms + transaction.txn_timeout_ms - turn.now_ms
                 effects.append(self._timeout_of(transaction, delay_ms=min(max(left_ms, 0), transaction.txn_timeout_ms)))
-            elif transaction.state in PREPARED:
+            elif transaction.state in DECIDED:
                 effects.append(self.outcomes.send_markers(transaction))
         return Decision(effects=tuple(effects))
 
@@ -471,12 +480,16 @@ class TransactionShard:
     def _known(self, transactional_id: str, identity: Identity) -> Transaction:
         current = self._transactions.get(transactional_id)
         if current is None:
-            self.check_readable(transactional_id)
-            raise Refused(
-                ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-                f"{transactional_id!r} with producer id {identity.producer_id} is not known; call InitProducerId first",
-            )
+            raise self._unknown(transactional_id, identity)
         return current
+
+    def _unknown(self, transactional_id: str, identity: Identity) -> Refused:
+        """Raises Refused instead for an id that only a newer program knows."""
+        self.check_readable(transactional_id)
+        return Refused(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            f"{transactional_id!r} with producer id {identity.producer_id} is not known; call InitProducerId first",
+        )
 
     def _seals(self, transaction: Transaction) -> tuple[Operation, ...]:
         """Partitions know the open transaction by its identity alone, and would take records of a zombie that shows
@@ -486,12 +499,12 @@ class TransactionShard:
         )
 
     def _disarm(self, transaction: Transaction) -> tuple[Effect, ...]:
-        return (CancelTimer(timer_key(transaction.transactional_id)),) if transaction.is_promised else ()
+        return (CancelTimer((TIMEOUT, transaction.transactional_id)),) if transaction.never_times_out else ()
 
     def _timeout_of(self, transaction: Transaction, *, delay_ms: int) -> ArmTimer:
         operation = abort_operation(self.key, transaction, cause=_TIMEOUT_CAUSE)
         # One more millisecond: the deadline itself still belongs to the client (strictly later, spec transactions 5).
-        return ArmTimer(timer_key(transaction.transactional_id), delay_ms + 1, operation)
+        return ArmTimer((TIMEOUT, transaction.transactional_id), delay_ms + 1, operation)
 
 
 def abort_operation(key: ShardKey, transaction: Transaction, *, cause: str) -> Operation:
@@ -519,6 +532,6 @@ def fence_operation(
     )
 
 
-def _abort(cause: str) -> rules.Ending:
+def _abort(cause: str) -> Ending:
     """An abort by the server."""
-    return rules.Ending(Outcome.ABORT, bumps_epoch=True, cause=cause)
+    return Ending(Outcome.ABORT, bumps_epoch=True, cause=cause)

@@ -61,10 +61,10 @@ class TransactionState(IntEnum):
 _API_NAMES: Final = {state: state.name.title().replace("_", "") for state in TransactionState}
 
 ONGOING: Final = TransactionState.ONGOING
-"""By a name of its own, because every request asks for it: to find a member in its class takes 0.1 us."""
+"""Module-level alias, because every request asks for it: enum attribute lookup is slow on CPython 3.11."""
 
 PREPARE_STATES: Final = {Outcome.COMMIT: TransactionState.PREPARE_COMMIT, Outcome.ABORT: TransactionState.PREPARE_ABORT}
-"""In which an outcome is decided."""
+"""The state in which each outcome is decided."""
 
 COMPLETE_STATES: Final = {
     TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
@@ -75,7 +75,7 @@ COMPLETE_STATES: Final = {
 IDLE: Final = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
 """No transaction is open and none is being finished."""
 
-PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+DECIDED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 """The outcome is decided, markers are under way."""
 
 OPEN: Final = frozenset(TransactionState) - IDLE
@@ -126,7 +126,8 @@ class InitAnswer(Struct, frozen=True, gc=False):
     request_id: bytes
     identity: Identity
     ongoing: Identity | None = None
-    """Of the open transaction that was kept: what its owner noted beside the outside decision. None = none was kept."""
+    """Identity of the open transaction that was kept, which its owner noted beside the outside decision. None: none was
+    kept."""
 
 
 class Transaction(Struct, frozen=True, kw_only=True, gc=False):
@@ -141,7 +142,7 @@ class Transaction(Struct, frozen=True, kw_only=True, gc=False):
     prev_producer_id: int = NO_PRODUCER_ID
     """The producer id before the last rotation, while a retry may still name it."""
     next_producer_id: int = NO_PRODUCER_ID
-    """With `next_producer_epoch` the identity of the client, where it is not the one the transaction was opened with.
+    """Producer id of the client, where the client has another identity than the one the transaction was opened with.
     Ongoing: of the newer instance that keeps the transaction. Prepare states: of the next transaction."""
     next_producer_epoch: int = NO_EPOCH
     txn_timeout_ms: int
@@ -155,7 +156,7 @@ class Transaction(Struct, frozen=True, kw_only=True, gc=False):
     last_update_ms: int
     client_txn_version: int = 2
     txn_epoch: int = NO_EPOCH
-    """In a Prepare state: the epoch under which the transaction's records were written, which its markers name."""
+    """Epoch under which the records of a decided transaction were written, which its markers name; else -1."""
     csn: int = 0
     """Commit sequence number of the last decided outcome; 0 = none."""
     init: InitAnswer | None = None
@@ -164,11 +165,11 @@ class Transaction(Struct, frozen=True, kw_only=True, gc=False):
     prepared_ms: int | None = None
     """When PrepareTransaction closed the open transaction; None = it did not."""
     transact_id: bytes = b""
-    """In Prepare and Complete states: request id of the Transact that decided the outcome; empty = it was none."""
+    """Request id of the Transact that decided the outcome, in Prepare and Complete states; empty: it was none."""
 
     @property
     def identity(self) -> Identity:
-        """Under which the transaction's records were written."""
+        """The identity under which the transaction's records were written."""
         return _identity((self.producer_id, self.producer_epoch))
 
     @property
@@ -189,14 +190,14 @@ class Transaction(Struct, frozen=True, kw_only=True, gc=False):
         return self.state is ONGOING and (self.prepared_ms is not None or self.next_producer_epoch != NO_EPOCH)
 
     @property
-    def is_promised(self) -> bool:
-        """Whoever decides was promised that the server never ends this transaction alone."""
+    def never_times_out(self) -> bool:
+        """The server never ends it alone: it takes part in somebody else's two-phase commit, or was prepared."""
         return self.txn_timeout_ms == NO_TIMEOUT_MS or self.prepared_ms is not None
 
     @property
     def awaits_decision(self) -> bool:
         """Open, and it never times out: somebody else decides how it ends."""
-        return self.state is ONGOING and self.is_promised
+        return self.state is ONGOING and self.never_times_out
 
     def age_ms(self, now_ms: int) -> int | None:
         """How long the transaction has held something up, never negative, although a wall clock may go back. None:

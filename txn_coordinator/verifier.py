@@ -15,7 +15,7 @@ from coordinator_runtime.decision import Coordinator, Decision, Operation, Shard
 from coordinator_runtime.ports import Membership
 from coordinator_runtime.runtime import Runtime
 from txn_coordinator.counters import COUNTERS, CountersShard
-from txn_coordinator.rules import Additions
+from txn_coordinator.rules.adding import Additions
 from txn_coordinator.shard import TransactionShard, abort_operation
 from txn_coordinator.state import Identity
 
@@ -31,8 +31,10 @@ class CoordinatorVerifier:
         """For clients of version 1: the partition must have been added before."""
 
         def decide(shard: TransactionShard, _turn: Turn) -> Decision:
-            with _DataPlaneCodes():
+            try:
                 decision = shard.decide_verify(membership.transactional_id, _identity(membership), frozenset({ordinal}))
+            except Refused as refusal:
+                raise _of_data_plane(refusal) from None
             if ordinal not in decision.reply:
                 raise Refused(
                     ErrorCode.INVALID_TXN_STATE,
@@ -47,14 +49,14 @@ class CoordinatorVerifier:
         """For clients of version 2: the partitions join the transaction with their first batches."""
 
         def decide(shard: TransactionShard, turn: Turn) -> Decision:
-            with _DataPlaneCodes():
+            identity = Identity(membership.producer_id, membership.producer_epoch)
+            additions = Additions(partitions=ordinals)
+            try:
                 decision = shard.decide_add(
-                    membership.transactional_id,
-                    _identity(membership),
-                    Additions(partitions=ordinals),
-                    turn,
-                    client_txn_version=2,
+                    membership.transactional_id, identity, additions, turn, client_txn_version=2
                 )
+            except Refused as refusal:
+                raise _of_data_plane(refusal) from None
             # The reply of the operation is the append's.
             return replace(decision, reply=None)
 
@@ -73,8 +75,10 @@ class CoordinatorVerifier:
         """For clients of version 1: the group must have been added before."""
 
         def decide(shard: TransactionShard, _turn: Turn) -> Decision:
-            with _DataPlaneCodes():
+            try:
                 return shard.decide_verify_group(membership.transactional_id, _identity(membership), group_id, then)
+            except Refused as refusal:
+                raise _of_data_plane(refusal) from None
 
         return Operation(self._shard_of_id(membership.transactional_id), decide)
 
@@ -82,8 +86,10 @@ class CoordinatorVerifier:
         """For clients of version 2: the group joins the transaction with its first offsets."""
 
         def decide(shard: TransactionShard, turn: Turn) -> Decision:
-            with _DataPlaneCodes():
+            try:
                 return shard.decide_add_group(membership.transactional_id, _identity(membership), group_id, then, turn)
+            except Refused as refusal:
+                raise _of_data_plane(refusal) from None
 
         return Operation(self._shard_of_id(membership.transactional_id), decide)
 
@@ -99,17 +105,13 @@ class CoordinatorVerifier:
         ]
 
 
-class _DataPlaneCodes:
+def _of_data_plane(refusal: Refused) -> Refused:
     """Fencing has another code on the data plane: a batch may be late for reasons that are not a newer instance, so it
     is INVALID_PRODUCER_EPOCH there, which lets the producer abort and go on (KIP-588; spec transactions 2.9)."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
-        if isinstance(error, Refused) and error.code is ErrorCode.PRODUCER_FENCED:
-            # Of the same kind: what is outdated there is no rival's here.
-            raise type(error)(ErrorCode.INVALID_PRODUCER_EPOCH, error.message) from error
+    if refusal.code is not ErrorCode.PRODUCER_FENCED:
+        return refusal
+    # Of the same kind: what is outdated there is no rival's here.
+    return type(refusal)(ErrorCode.INVALID_PRODUCER_EPOCH, refusal.message)
 
 
 def _identity(membership: Membership) -> Identity:

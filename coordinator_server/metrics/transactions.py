@@ -19,7 +19,7 @@ from coordinator_server.metrics.instruments import (
     single,
 )
 from txn_coordinator.events import TransactionExpired, TransactionRanThrough, TransactionStepped
-from txn_coordinator.state import PREPARED, IllegalStep, Transaction, TransactionState
+from txn_coordinator.state import DECIDED, IllegalStep, Transaction, TransactionState
 
 FENCING_REASONS: Final = {
     "fence": "newer_init",
@@ -57,7 +57,7 @@ class TransactionNumbers:
         self._end_to_complete = {labels: Distribution(SECONDS, MS) for labels in (_COMMIT, _ABORT)}
         self._participants = Distribution(SIZES)
         self._open_since_ms: dict[str, int] = {}
-        self._prepared_since_ms: dict[str, int] = {}
+        self._decided_since_ms: dict[str, int] = {}
         self._awaited_since_ms: dict[str, int] = {}
         """Open ones that were prepared for an outside decision."""
 
@@ -88,19 +88,19 @@ class TransactionNumbers:
             self._rotations += 1
         if state is _EMPTY:
             self._initialised(before, after)
-        elif state in PREPARED:
-            self._prepared(before, after)
+        elif state in DECIDED:
+            self._decided_one(before, after)
         elif before is not None:
             self._completed_one(before, after, now_ms)
 
     def ran_through(self, event: TransactionRanThrough, now_ms: int) -> None:
         """The same of several steps at once: what is seen of the states in between is over already."""
-        before, prepared, after = event.before, event.prepared, event.after
+        before, decided, after = event.before, event.decided, event.after
         self._move(before, after)
         if before.producer_id != after.producer_id:
             self._rotations += 1
-        self._prepared(event.opened, prepared)
-        self._completed_one(prepared, after, now_ms)
+        self._decided_one(event.opened, decided)
+        self._completed_one(decided, after, now_ms)
 
     def expired(self, event: TransactionExpired) -> None:
         """An id that nobody used was forgotten."""
@@ -114,7 +114,7 @@ class TransactionNumbers:
 
     def pending_since_ms(self, transactional_ids: Iterable[str]) -> int | None:
         """Wall time of the oldest decision among these ids, None if none of them is being completed."""
-        since = self._prepared_since_ms
+        since = self._decided_since_ms
         return min((since[name] for name in transactional_ids if name in since), default=None)
 
     def readings(self, now_ms: int) -> Readings:
@@ -129,7 +129,7 @@ class TransactionNumbers:
             "txn_coordinator_end_to_complete_seconds": copies(self._end_to_complete),
             "txn_coordinator_partitions_per_txn": single(self._participants.copy()),
             "txn_coordinator_oldest_open_age_seconds": single(_oldest_seconds(self._open_since_ms, now_ms)),
-            "txn_coordinator_oldest_prepare_age_seconds": single(_oldest_seconds(self._prepared_since_ms, now_ms)),
+            "txn_coordinator_oldest_prepare_age_seconds": single(_oldest_seconds(self._decided_since_ms, now_ms)),
             "txn_coordinator_oldest_prepared_2pc_age_seconds": single(_oldest_seconds(self._awaited_since_ms, now_ms)),
             "txn_coordinator_expired_ids_total": single(self._expired),
             "txn_coordinator_fenced_total": {(reason,): number for reason, number in self._fenced.items()},
@@ -144,8 +144,8 @@ class TransactionNumbers:
             if state is _ONGOING:
                 del self._open_since_ms[before.transactional_id]
                 self._awaited_since_ms.pop(before.transactional_id, None)
-            elif state in PREPARED:
-                del self._prepared_since_ms[before.transactional_id]
+            elif state in DECIDED:
+                del self._decided_since_ms[before.transactional_id]
         if after is not None:
             state = after.state
             self._by_state[state] += 1
@@ -153,8 +153,8 @@ class TransactionNumbers:
                 self._open_since_ms[after.transactional_id] = after.start_ms
                 if after.prepared_ms is not None:
                     self._awaited_since_ms[after.transactional_id] = after.prepared_ms
-            elif state in PREPARED:
-                self._prepared_since_ms[after.transactional_id] = after.last_update_ms
+            elif state in DECIDED:
+                self._decided_since_ms[after.transactional_id] = after.last_update_ms
 
     def _initialised(self, before: Transaction | None, after: Transaction) -> None:
         if after.cause != "admin":
@@ -169,7 +169,7 @@ class TransactionNumbers:
         if after.cause == "keep":
             self._inits["keep"] += 1
 
-    def _prepared(self, before: Transaction | None, after: Transaction) -> None:
+    def _decided_one(self, before: Transaction | None, after: Transaction) -> None:
         if before is not None and before.state is _ONGOING:
             self._participants.observe(len(after.partitions) + len(after.groups))
             elapsed_ms = after.last_update_ms - after.start_ms

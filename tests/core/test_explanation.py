@@ -33,7 +33,7 @@ from tests.transactions.world_of_one import NOW_MS, PRODUCER_ID, transaction
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.hanging import HangingReason
 from txn_coordinator.requests import History
-from txn_coordinator.state import NO_TIMEOUT_MS, PREPARED, Identity, Transaction, TransactionState
+from txn_coordinator.state import DECIDED, NO_TIMEOUT_MS, Identity, Transaction, TransactionState
 
 ONGOING, EMPTY = TransactionState.ONGOING, TransactionState.EMPTY
 STANDING = PartitionStanding(
@@ -113,7 +113,7 @@ def test_what_is_told_of_whom_and_to_whom(case: Case, may_describe_owner: bool, 
 
 def test_every_state_of_an_owner_and_every_reason_is_in_the_table() -> None:
     assert {case.hanging_reason for case in CASES} - {None} == set(HangingReason)
-    assert {case.owner.state for case in CASES if isinstance(case.owner, Transaction)} >= {ONGOING, *PREPARED}
+    assert {case.owner.state for case in CASES if isinstance(case.owner, Transaction)} >= {ONGOING, *DECIDED}
     assert {case.next_event for case in CASES} == set(NextEvent) - {
         NextEvent.UNSPECIFIED,
         NextEvent.NOTHING_IN_THE_WAY,

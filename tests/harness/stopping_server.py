@@ -24,7 +24,7 @@ from coordinator_server.build import OpenStore
 from coordinator_server.config import Config
 from coordinator_server.stored import states_in
 from tests.harness.special_server import StoreOver, serve
-from txn_coordinator.state import PREPARED, TransactionState
+from txn_coordinator.state import DECIDED, TransactionState
 
 POINT_VARIABLE: Final = "STOPPING_SERVER_AT"
 WATCHED_ID: Final = "watched"
@@ -63,7 +63,7 @@ class StoppingStore(StoreOver):
         """What the group holds of the watched transaction, in order. Nothing else happens while it is decided, so
         every marker from then on is one of its own."""
         states = set(_states_in(group))
-        if states & PREPARED:
+        if states & DECIDED:
             self._is_decided = True
             yield "prepare"
         if not self._is_decided:

@@ -26,10 +26,14 @@ from partition_log.records import ProducersForgotten
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.shard import LogShard
 from partition_log.state import Isolation, PartitionHead
-from txn_coordinator import rules, state
+from txn_coordinator import state
+from txn_coordinator.codec import TransactionCodec
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.outcomes import Outcomes
-from txn_coordinator.records import Decided, ProducerIdBlockTaken, TransactionChanged
+from txn_coordinator.records import Participants, ProducerIdBlockTaken, TransactionChanged
+from txn_coordinator.requests import EndTxn
+from txn_coordinator.rules import ending
+from txn_coordinator.rules.transacting import TransactRequest
 from txn_coordinator.shard import SendMarkers, TransactionShard
 from txn_coordinator.state import NO_EPOCH, Transaction, TransactionState
 
@@ -62,15 +66,15 @@ def without_rotation(decide: Any, *args: Any, **kwargs: Any) -> Any:
     return decide(*args, **{**kwargs, "limits": EndlessEpochs()})
 
 
-def without_bump(prepare: Any, current: Transaction, ending: rules.Ending, **kwargs: Any) -> Any:
-    return prepare(current, replace(ending, bumps_epoch=ending.cause != "client"), **kwargs)
+def without_bump(decide: Any, current: Transaction, how: ending.Ending, **kwargs: Any) -> Any:
+    return decide(current, replace(how, bumps_epoch=how.cause != "client"), **kwargs)
 
 
-def retry_ends_what_is_open(end: Any, current: Transaction, request: rules.EndRequest) -> Any:
+def retry_ends_what_is_open(judge: Any, current: Transaction, command: EndTxn, **kwargs: Any) -> Any:
     before = (current.producer_id, current.producer_epoch - 1)
-    if current.state is TransactionState.ONGOING and request.identity == before:
-        return rules.EndVerdict.PREPARE
-    return end(current, request)
+    if current.state is TransactionState.ONGOING and command.identity == before:
+        return ending.EndVerdict.DECIDE
+    return judge(current, command, **kwargs)
 
 
 def due_when_decided(_is_due: Any, current: Transaction, *, identity: Any, start_ms: int) -> bool:
@@ -118,8 +122,10 @@ def forget_timeouts(on_loaded: Any, shard: TransactionShard, turn: Any) -> Decis
     return Decision(effects=tuple(effect for effect in decision.effects if not isinstance(effect, ArmTimer)))
 
 
-def store_no_last_epoch(encode: Any, transaction: Transaction, *args: Any) -> Any:
-    return encode(replace(transaction, last_producer_epoch=NO_EPOCH), *args)
+def store_no_last_epoch(encode: Any, stored: TransactionCodec, value: Any) -> Any:
+    if isinstance(value, TransactionChanged):
+        value = replace(value, transaction=replace(value.transaction, last_producer_epoch=NO_EPOCH))
+    return encode(stored, value)
 
 
 def swallow_refusal(decide: Any, *args: Any) -> Any:
@@ -141,10 +147,10 @@ def hold_no_offsets(hold: Any, *args: Any) -> Any:
     return replace(hold(*args), decide=lambda _shard, _turn: Decision())
 
 
-def answer_whoever_ended(transact: Any, current: Transaction, request: rules.TransactRequest, **kwargs: Any) -> Any:
+def answer_whoever_ended(judge: Any, current: Transaction, request: TransactRequest, **kwargs: Any) -> Any:
     if current.state in state.COMPLETE and request.identity.producer_epoch < current.producer_epoch:
         return None
-    return transact(current, request, **kwargs)
+    return judge(current, request, **kwargs)
 
 
 def let_complete_stand_for_prepare(decide: Any, outcomes: Outcomes, *args: Any, **kwargs: Any) -> Decision:
@@ -153,7 +159,7 @@ def let_complete_stand_for_prepare(decide: Any, outcomes: Outcomes, *args: Any, 
     if len(told) < 2:
         return decision
     prepared, completed = (each.value.transaction for each in told)
-    value = TransactionChanged(completed, Decided(prepared.partitions, prepared.groups))
+    value = TransactionChanged(completed, Participants(prepared.partitions, prepared.groups))
     rest = tuple(each for each in decision.records if each not in told)
     return replace(decision, records=(*rest, replace(told[1], value=value)))
 

@@ -30,10 +30,11 @@ from partition_log.shard import LogShard
 from partition_log.state import Isolation
 from partition_log.transacted import BatchesAndMarker, BatchWrite
 from tests.simulation import bugs
-from txn_coordinator import codec, rules, state
+from txn_coordinator import codec, state
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.outcomes import Outcomes
+from txn_coordinator.rules import ending, initialising, transacting
 from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import Transaction
 
@@ -88,7 +89,7 @@ CANARIES = (
     Mutant(
         "forget_the_fence",
         "a new instance gets the identity that its predecessor has",
-        ((rules, "initialise", bugs.forget_the_fence),),
+        ((initialising, "initialise", bugs.forget_the_fence),),
     ),
     Mutant(
         "answer_before_durable",
@@ -103,7 +104,7 @@ SPECIFIED = (
     Mutant(
         "keep_last_epoch_at_init",
         "a new instance does not erase the epoch that its predecessor may retry with",
-        ((rules, "initialise", bugs.keep_last_epoch),),
+        ((initialising, "initialise", bugs.keep_last_epoch),),
     ),
     Mutant(
         "refuse_repeated_marker",
@@ -114,32 +115,32 @@ SPECIFIED = (
     Mutant(
         "no_rotation_at_end",
         "EndTxn at the last epoch goes on with the same producer id",
-        ((rules, "prepare", bugs.without_rotation),),
+        ((ending, "decide", bugs.without_rotation),),
         _FEW_EPOCHS,
     ),
     Mutant(
         "no_rotation_at_init",
         "InitProducerId at the last epoch goes on with the same producer id",
-        ((rules, "initialise", bugs.without_rotation),),
+        ((initialising, "initialise", bugs.without_rotation),),
         _FEW_EPOCHS,
     ),
-    Mutant("no_bump_at_end", "the next transaction keeps the epoch", ((rules, "prepare", bugs.without_bump),)),
+    Mutant("no_bump_at_end", "the next transaction keeps the epoch", ((ending, "decide", bugs.without_bump),)),
     Mutant(
         "no_bump_on_keep",
         "an instance that keeps a transaction gets the identity that its predecessor has",
-        ((rules, "keep", bugs.keep_without_bump),),
+        ((initialising, "keep", bugs.keep_without_bump),),
         _DECIDED_OUTSIDE,
     ),
     Mutant(
         "retry_ends_what_is_open",
         "an EndTxn with the epoch before ends the transaction that is open now",
-        ((rules, "end", bugs.retry_ends_what_is_open),),
+        ((ending, "judge_end", bugs.retry_ends_what_is_open),),
         {"version_1_share": 0.0},
     ),
     Mutant(
         "time_out_what_is_decided",
         "a timeout aborts a commit that is decided",
-        ((rules, "is_due", bugs.due_when_decided), (Outcomes, "decide", bugs.without_cancelled_timer)),
+        ((ending, "is_due", bugs.due_when_decided), (Outcomes, "decide", bugs.without_cancelled_timer)),
         _SPLIT | {"tick_weight": 20.0, "flush_weight": 2.0, "steps": 600, "transact_share": 0.0},
         ((state, "LEGAL_STEPS", bugs.LOOSE_STEPS),),
     ),
@@ -150,11 +151,11 @@ MUTANTS = (
     *CANARIES,
     *SPECIFIED,
     Mutant(
-        "time_out_what_is_promised",
+        "time_out_what_awaits_a_decision",
         "a timeout aborts what waits for an outside decision",
         (),
         _DECIDED_OUTSIDE,
-        ((Transaction, "is_promised", False),),
+        ((Transaction, "never_times_out", False),),
     ),
     Mutant(
         "prepare_seals_nothing",
@@ -165,7 +166,7 @@ MUTANTS = (
     Mutant(
         "forget_the_request_id",
         "a delayed first InitProducerId fences its own retry",
-        ((rules, "is_init_repeated", bugs.forget_the_request_id),),
+        ((initialising, "is_init_repeated", bugs.forget_the_request_id),),
     ),
     Mutant(
         "forget_what_is_prepared",
@@ -182,7 +183,7 @@ MUTANTS = (
     Mutant(
         "store_no_last_epoch",
         "the last epoch is not in the record (KAFKA-20310)",
-        ((codec, "_encode", bugs.store_no_last_epoch),),
+        ((codec.TransactionCodec, "encode", bugs.store_no_last_epoch),),
         _CRASHING,
     ),
     Mutant(
@@ -215,7 +216,7 @@ MUTANTS = (
     Mutant(
         "transact_answers_anybody",
         "an old name is answered with the outcome of another transaction",
-        ((rules, "transact", bugs.answer_whoever_ended),),
+        ((transacting, "judge_transact", bugs.answer_whoever_ended),),
         _TRANSACTING,
     ),
     Mutant(

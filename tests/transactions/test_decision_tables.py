@@ -35,7 +35,8 @@ from tests.transactions.world_of_one import (
     told_identity,
     transaction,
 )
-from txn_coordinator import rules
+from txn_coordinator.requests import EndTxn
+from txn_coordinator.rules import adding, ending, initialising
 from txn_coordinator.shard import AbortStarted, Ended, TransactionShard
 from txn_coordinator.state import NO_EPOCH, Identity, InitAnswer, Transaction, TransactionState
 
@@ -52,7 +53,7 @@ def stored(state: str, relation: str) -> tuple[Transaction, Identity]:
     return current, shown({"retry": "previous", "superseded": "previous"}.get(relation, relation), current)
 
 
-def ask_init(shard: TransactionShard, request: rules.InitRequest) -> Decision | int:
+def ask_init(shard: TransactionShard, request: initialising.InitRequest) -> Decision | int:
     return ask(lambda: shard.decide_init(request, TURN, may_abort_and_init=True))
 
 
@@ -115,8 +116,8 @@ END_CASES = [
 def test_end_txn(version: int, outcome: Outcome, state: str, relation: str, answer: str) -> None:
     current, identity = stored(state, relation)
     shard = shard_with(current)
-    request = rules.EndRequest(transactional_id=ID, identity=identity, outcome=outcome, client_txn_version=version)
-    decision = ask(lambda: shard.decide_end(request, TURN))
+    command = EndTxn(transactional_id=ID, identity=identity, outcome=outcome)
+    decision = ask(lambda: shard.decide_end(command, TURN, client_txn_version=version))
     if answer not in ("prepare", "repeat"):
         assert decision == int(answer)
         return
@@ -165,7 +166,7 @@ CompleteAbort  | absent  | 90       | 90  | 90     | 49       | 49
 def test_add_partitions(version: int, state: str, relation: str, answer: str) -> None:
     current, identity = stored(state, relation)
     shard = shard_with(current)
-    members = rules.Additions(partitions=frozenset({1, 2}))
+    members = adding.Additions(partitions=frozenset({1, 2}))
     decision = ask(lambda: shard.decide_add(ID, identity, members, TURN, client_txn_version=version))
     if answer not in ("add", "has"):
         assert decision == int(answer)
@@ -201,7 +202,7 @@ def test_an_open_transaction_grows_without_moving_its_start() -> None:
         lambda: shard_with(current).decide_add(
             ID,
             current.identity,
-            rules.Additions(partitions=frozenset({2, 3}), groups=frozenset({"g"})),
+            adding.Additions(partitions=frozenset({2, 3}), groups=frozenset({"g"})),
             TURN,
             client_txn_version=2,
         )
@@ -245,7 +246,7 @@ def _init_row(row: str) -> Transaction:
 def test_init_producer_id(row: str, relation: str, answer: str) -> None:
     current = _init_row(row)
     expected = None if relation == "none" else shown({"last": "previous"}.get(relation, relation), current)
-    request = rules.InitRequest(
+    request = initialising.InitRequest(
         transactional_id=ID, txn_timeout_ms=7_777, expected=expected, request_id=b"first request id"
     )
     decision = ask_init(shard_with(current), request)
@@ -279,14 +280,14 @@ class TestRotation:
 
     def test_ending_at_the_last_epoch_answers_the_new_producer_id(self) -> None:
         current = transaction(TransactionState.ONGOING, epoch=EXHAUSTED, last=EXHAUSTED - 1)
-        request = rules.EndRequest(transactional_id=ID, identity=current.identity, outcome=Outcome.COMMIT)
+        request = EndTxn(transactional_id=ID, identity=current.identity, outcome=Outcome.COMMIT)
         decision = ask(lambda: shard_with(current).decide_end(request, TURN))
         assert isinstance(decision, Decision)
         assert decision.reply == Ended(Identity(FRESH_PRODUCER_ID, 0), 1)
         prepared = changed(decision)
         assert prepared is not None
         assert prepared.identity == Identity(PRODUCER_ID, EXHAUSTED + 1), "the kept epoch fences the old producer id"
-        completed = rules.complete(prepared, now_ms=NOW_MS)
+        completed = ending.complete(prepared, now_ms=NOW_MS)
         assert completed.identity == Identity(FRESH_PRODUCER_ID, 0)
         assert (completed.prev_producer_id, completed.last_producer_epoch) == (PRODUCER_ID, EXHAUSTED)
         assert completed.next_producer_id == -1
@@ -294,7 +295,7 @@ class TestRotation:
     def test_the_producer_whose_reply_was_lost_recovers_with_its_old_identity(self) -> None:
         for state in (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT):
             current = rotated(state)
-            request = rules.InitRequest(
+            request = initialising.InitRequest(
                 transactional_id=ID, txn_timeout_ms=1, expected=Identity(PREV_PRODUCER_ID, EXHAUSTED)
             )
             decision = ask_init(shard_with(current), request)
@@ -307,22 +308,22 @@ class TestRotation:
         them apart."""
         current = rotated(TransactionState.EMPTY)
         while current.producer_epoch < EXHAUSTED:
-            ending = rules.Ending(outcome, bumps_epoch=True, cause="client")
+            how = ending.Ending(outcome, bumps_epoch=True, cause="client")
             opened = replace(current, state=TransactionState.ONGOING)
-            prepared = rules.prepare(
-                opened, ending, csn=1, now_ms=NOW_MS, limits=shard_limits(), allocate=never_allocate
-            )
-            current = rules.complete(prepared, now_ms=NOW_MS)
+            prepared = ending.decide(opened, how, csn=1, now_ms=NOW_MS, limits=shard_limits(), allocate=never_allocate)
+            current = ending.complete(prepared, now_ms=NOW_MS)
         zombie = Identity(PREV_PRODUCER_ID, EXHAUSTED)
-        request = rules.InitRequest(transactional_id=ID, txn_timeout_ms=1, expected=zombie)
+        request = initialising.InitRequest(transactional_id=ID, txn_timeout_ms=1, expected=zombie)
         assert ask_init(shard_with(current), request) == 90
 
     def test_the_same_zombie_is_fenced_after_bumps_by_init(self) -> None:
         current = rotated(TransactionState.EMPTY)
         while current.producer_epoch < EXHAUSTED:
-            own = rules.InitRequest(transactional_id=ID, txn_timeout_ms=1, expected=current.identity)
-            current = rules.initialise(current, own, now_ms=NOW_MS, limits=shard_limits(), allocate=never_allocate)
-        zombie = rules.InitRequest(
+            own = initialising.InitRequest(transactional_id=ID, txn_timeout_ms=1, expected=current.identity)
+            current = initialising.initialise(
+                current, own, now_ms=NOW_MS, limits=shard_limits(), allocate=never_allocate
+            )
+        zombie = initialising.InitRequest(
             transactional_id=ID, txn_timeout_ms=1, expected=Identity(PREV_PRODUCER_ID, EXHAUSTED)
         )
         assert ask_init(shard_with(current), zombie) == 90
@@ -331,15 +332,15 @@ class TestRotation:
 class TestRecovery:
     def test_an_expired_id_comes_back_with_a_new_producer_id(self) -> None:
         """Spec transactions 3.7: a record that is not there accepts any expectation."""
-        request = rules.InitRequest(transactional_id=ID, txn_timeout_ms=1, expected=Identity(PRODUCER_ID, 5))
+        request = initialising.InitRequest(transactional_id=ID, txn_timeout_ms=1, expected=Identity(PRODUCER_ID, 5))
         decision = ask_init(shard_with(), request)
         assert isinstance(decision, Decision)
         assert told_identity(decision) == Identity(FRESH_PRODUCER_ID, 0)
 
     def test_an_unknown_id_knows_no_transaction(self) -> None:
         identity = Identity(PRODUCER_ID, 5)
-        end = rules.EndRequest(transactional_id=ID, identity=identity, outcome=Outcome.COMMIT)
-        additions = rules.Additions(partitions=frozenset({1}))
+        end = EndTxn(transactional_id=ID, identity=identity, outcome=Outcome.COMMIT)
+        additions = adding.Additions(partitions=frozenset({1}))
         shard = shard_with()
         assert ask(lambda: shard.decide_end(end, TURN)) == 49
         assert ask(lambda: shard.decide_add(ID, identity, additions, TURN, client_txn_version=2)) == 49
@@ -349,7 +350,7 @@ class TestRecovery:
         for state in TransactionState:
             answered = InitAnswer(b"0123456789abcdef", Identity(PRODUCER_ID, 5))
             current = replace(transaction(state), init=answered)
-            request = rules.InitRequest(transactional_id=ID, txn_timeout_ms=1, request_id=b"0123456789abcdef")
+            request = initialising.InitRequest(transactional_id=ID, txn_timeout_ms=1, request_id=b"0123456789abcdef")
             decision = ask_init(shard_with(current), request)
             assert isinstance(decision, Decision)
             assert told_identity(decision) == Identity(PRODUCER_ID, 5)
@@ -357,7 +358,7 @@ class TestRecovery:
 
     def test_requests_without_an_id_are_never_taken_for_each_other(self) -> None:
         current = replace(transaction(TransactionState.EMPTY), init=InitAnswer(b"", Identity(PRODUCER_ID, 5)))
-        request = rules.InitRequest(transactional_id=ID, txn_timeout_ms=1)
+        request = initialising.InitRequest(transactional_id=ID, txn_timeout_ms=1)
         decision = ask_init(shard_with(current), request)
         assert isinstance(decision, Decision)
         assert told_identity(decision) == Identity(PRODUCER_ID, 6)

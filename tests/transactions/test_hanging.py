@@ -13,7 +13,7 @@ from tests.transactions.world_of_one import PRODUCER_ID, transaction
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.hanging import AUDIT_PAUSE_MS, Hanging, HangingReason, judge, marker_for
 from txn_coordinator.owners import ProducerOwners
-from txn_coordinator.state import IDLE, PREPARED, Identity, TransactionState
+from txn_coordinator.state import DECIDED, IDLE, Identity, TransactionState
 
 OPENED = OpenInPartition(1, PRODUCER_ID, 5, 3, 40, 1_000)
 
@@ -21,7 +21,7 @@ OPENED = OpenInPartition(1, PRODUCER_ID, 5, 3, 40, 1_000)
 @pytest.mark.parametrize("state", list(TransactionState))
 def test_every_state_of_an_owner_is_judged(state: TransactionState) -> None:
     owner = transaction(state)
-    written = replace(OPENED, producer_epoch=owner.txn_epoch if state in PREPARED else owner.producer_epoch)
+    written = replace(OPENED, producer_epoch=owner.txn_epoch if state in DECIDED else owner.producer_epoch)
     judged = judge(written, owner)
     if state in IDLE:
         assert judged is not None

@@ -9,8 +9,8 @@ from coordinator_runtime.authorization import ALLOW_ALL
 from partition_log.foreign_markers import DecidedMarker, ForeignMarkers, WriteTxnMarkers
 from tests.conformance.transactions.room import NOW, Room
 from tests.harness.world import partition_name
-from txn_coordinator import rules
 from txn_coordinator.owners import ProducerOwners
+from txn_coordinator.rules import ending
 
 
 @pytest.mark.parametrize(("ahead", "code"), [(-1, 0), (0, 0), (1, 48), (1_000_000, 48)])
@@ -21,7 +21,7 @@ def test_the_coordinator_epoch_of_the_owner_is_the_highest_that_is_taken(ahead: 
     client.commit()
     inside = room.inside
     shard = inside.runtime.shard(inside.transactions.shard_key("orders"))
-    marker = rules.marker_of(room.described(), shard.coordinator_epoch + ahead)
+    marker = ending.marker_of(room.described(), shard.coordinator_epoch + ahead)
     foreign = ForeignMarkers(inside.runtime, inside.catalog, guard=ProducerOwners(inside.runtime), authorizer=ALLOW_ALL)
     command = WriteTxnMarkers([DecidedMarker(marker, (partition_name("t-0"),))])
     ((_producer_id, (result,)),) = room.told(foreign.write(command, NOW))

@@ -26,11 +26,12 @@ from tests.transactions.world_of_one import (
     shard_with,
     transaction,
 )
-from txn_coordinator import rules
+from txn_coordinator.requests import EndTxn
+from txn_coordinator.rules import adding, ending, initialising
 from txn_coordinator.shard import Initialised, TransactionShard
 from txn_coordinator.state import (
+    DECIDED,
     NO_EPOCH,
-    PREPARED,
     TAKEN_OVER,
     Identity,
     Transaction,
@@ -62,18 +63,19 @@ _SHOWN = [
 ]
 
 Question = Callable[[TransactionShard, Identity, int], Decision]
-_ADDITIONS = rules.Additions(partitions=frozenset({1}))
+_ADDITIONS = adding.Additions(partitions=frozenset({1}))
 _QUESTIONS: dict[str, Question] = {
     "add": lambda shard, shown, version: shard.decide_add(ID, shown, _ADDITIONS, TURN, client_txn_version=version),
     "verify": lambda shard, shown, _version: shard.decide_verify(ID, shown, frozenset({1})),
     "prepare": lambda shard, shown, _version: shard.decide_prepare(ID, shown, TURN),
-    "commit": lambda shard, shown, version: shard.decide_end(_end(shown, Outcome.COMMIT, version), TURN),
-    "abort": lambda shard, shown, version: shard.decide_end(_end(shown, Outcome.ABORT, version), TURN),
+    "commit": lambda shard, shown, version: _end(shard, shown, Outcome.COMMIT, version),
+    "abort": lambda shard, shown, version: _end(shard, shown, Outcome.ABORT, version),
 }
 
 
-def _end(shown: Identity, outcome: Outcome, version: int) -> rules.EndRequest:
-    return rules.EndRequest(transactional_id=ID, identity=shown, outcome=outcome, client_txn_version=version)
+def _end(shard: TransactionShard, shown: Identity, outcome: Outcome, version: int) -> Decision:
+    command = EndTxn(transactional_id=ID, identity=shown, outcome=outcome)
+    return shard.decide_end(command, TURN, client_txn_version=version)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -87,7 +89,7 @@ def test_outdated_is_who_can_initialise_and_harm_nobody(question: Question, vers
         if refusal is None or refusal.code is not ErrorCode.PRODUCER_FENCED:
             continue
         # What is being completed is waited for, and then it is as it will be.
-        settled = rules.complete(before, now_ms=TURN.now_ms) if before.state in PREPARED else before
+        settled = ending.complete(before, now_ms=TURN.now_ms) if before.state in DECIDED else before
         answer = _init(settled, shown)
         told.add(isinstance(refusal, Outdated))
         if isinstance(refusal, Outdated):
@@ -108,7 +110,7 @@ def _refusal(question: Callable[[TransactionShard], Decision], before: Transacti
 
 
 def _init(before: Transaction, shown: Identity) -> object:
-    request = rules.InitRequest(transactional_id=ID, txn_timeout_ms=1_000, expected=shown)
+    request = initialising.InitRequest(transactional_id=ID, txn_timeout_ms=1_000, expected=shown)
     try:
         return shard_with(before, limits=LIMITS).decide_init(request, TURN, may_abort_and_init=False).reply
     except Refused as refusal:

@@ -20,11 +20,12 @@ from tests.transactions.world_of_one import (
     steps_in,
     transaction,
 )
-from txn_coordinator import rules
 from txn_coordinator.codec import TransactionCodec
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.outcomes import Contribution
 from txn_coordinator.records import TransactionChanged
+from txn_coordinator.requests import EndTxn
+from txn_coordinator.rules import adding, transacting
 from txn_coordinator.shard import Decision, PlacedTransact, TransactionShard
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction, TransactionState
 
@@ -50,18 +51,18 @@ def _states() -> list[Transaction]:
 
 
 def _end(shard: TransactionShard, before: Transaction, outcome: Outcome) -> Decision:
-    request = rules.EndRequest(transactional_id=ID, identity=before.client_identity, outcome=outcome)
+    request = EndTxn(transactional_id=ID, identity=before.client_identity, outcome=outcome)
     return shard.decide_end(request, TURN)
 
 
 def _transact(shard: TransactionShard, before: Transaction, outcome: Outcome) -> Decision:
-    request = rules.TransactRequest(ID, before.client_identity, outcome, b"t" * 16)
+    request = transacting.TransactRequest(ID, before.client_identity, outcome, b"t" * 16)
     return shard.decide_transact(PlacedTransact(request, Contribution()), TURN)
 
 
 def _transact_more(shard: TransactionShard, before: Transaction, outcome: Outcome) -> Decision:
-    more = rules.Additions(partitions=frozenset({1, 5}), groups=frozenset({"g"}))
-    request = rules.TransactRequest(ID, before.client_identity, outcome, b"t" * 16, more)
+    more = adding.Additions(partitions=frozenset({1, 5}), groups=frozenset({"g"}))
+    request = transacting.TransactRequest(ID, before.client_identity, outcome, b"t" * 16, more)
     return shard.decide_transact(PlacedTransact(request, Contribution()), TURN)
 
 
@@ -96,5 +97,5 @@ def _told(decision: Decision) -> list[Transaction]:
             assert encoded.value is not None
             stored = TransactionCodec().decode(encoded.record_type, encoded.key, encoded.value)
             assert stored is not None
-            told.extend(each for each in (stored.prepared, stored.transaction) if each is not None)
+            told.extend(each for each in (stored.decided, stored.transaction) if each is not None)
     return told

@@ -25,19 +25,20 @@ from tests.transactions.world_of_one import (
     steps_in,
     transaction,
 )
-from txn_coordinator import rules
 from txn_coordinator.codec import TransactionCodec
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.outcomes import Contribution
 from txn_coordinator.records import TransactionChanged
+from txn_coordinator.requests import EndTxn
+from txn_coordinator.rules import adding, initialising, transacting
 from txn_coordinator.shard import PlacedTransact, TransactionShard
 from txn_coordinator.state import (
     COMPLETE,
+    DECIDED,
     LEGAL_STEPS,
     NO_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMEOUT_MS,
-    PREPARED,
     Identity,
     InitAnswer,
     Transaction,
@@ -61,12 +62,12 @@ REFUSALS = {
 def transactions(draw: st.DrawFn) -> Transaction:
     """Every state with every history of epochs and producer ids that its fields can tell."""
     state = draw(st.sampled_from(TransactionState))
-    is_open = state is TransactionState.ONGOING or state in PREPARED
+    is_open = state is TransactionState.ONGOING or state in DECIDED
     epoch = draw(EPOCHS)
-    is_rotating = state in PREPARED and draw(st.booleans())
+    is_rotating = state in DECIDED and draw(st.booleans())
     is_kept = state is TransactionState.ONGOING and draw(st.booleans())
     txn_epoch = NO_EPOCH
-    if state in PREPARED:
+    if state in DECIDED:
         txn_epoch = draw(st.sampled_from((epoch, max(epoch - 1, 0))))
     return Transaction(
         transactional_id=ID,
@@ -98,7 +99,7 @@ def transactions(draw: st.DrawFn) -> Transaction:
             )
         ),
         cause=draw(st.sampled_from(("init", "client", "timeout"))),
-        transact_id=draw(st.sampled_from((b"", b"t" * 16))) if state in PREPARED | COMPLETE else b"",
+        transact_id=draw(st.sampled_from((b"", b"t" * 16))) if state in DECIDED | COMPLETE else b"",
     )
 
 
@@ -114,27 +115,22 @@ def questions(draw: st.DrawFn) -> Question:
     version = draw(st.sampled_from((1, 2)))
     match draw(st.sampled_from(("end", "transact", "add", "verify", "prepare", "init", "abort", "complete"))):
         case "end":
-            end = rules.EndRequest(
-                transactional_id=ID,
-                identity=identity,
-                outcome=draw(st.sampled_from(Outcome)),
-                client_txn_version=version,
-            )
-            return lambda shard: shard.decide_end(end, TURN)
+            end = EndTxn(transactional_id=ID, identity=identity, outcome=draw(st.sampled_from(Outcome)))
+            return lambda shard: shard.decide_end(end, TURN, client_txn_version=version)
         case "transact":
-            additions = rules.Additions(partitions=draw(st.frozensets(st.integers(0, 5))))
+            additions = adding.Additions(partitions=draw(st.frozensets(st.integers(0, 5))))
             name = draw(st.sampled_from((b"t" * 16, b"u" * 16)))
-            request = rules.TransactRequest(ID, identity, draw(st.sampled_from(Outcome)), name, additions)
+            request = transacting.TransactRequest(ID, identity, draw(st.sampled_from(Outcome)), name, additions)
             return lambda shard: shard.decide_transact(PlacedTransact(request, Contribution()), TURN)
         case "add":
-            additions = rules.Additions(partitions=draw(st.frozensets(st.integers(0, 5))))
+            additions = adding.Additions(partitions=draw(st.frozensets(st.integers(0, 5))))
             return lambda shard: shard.decide_add(ID, identity, additions, TURN, client_txn_version=version)
         case "verify":
             return lambda shard: shard.decide_verify(ID, identity, frozenset({1}))
         case "prepare":
             return lambda shard: shard.decide_prepare(ID, identity, TURN)
         case "init":
-            init = rules.InitRequest(
+            init = initialising.InitRequest(
                 transactional_id=ID,
                 txn_timeout_ms=1_000,
                 expected=draw(st.one_of(st.none(), st.just(identity))),
@@ -164,13 +160,13 @@ def _kept(client: Identity, *, prev_producer_id: int = PRODUCER_ID) -> Transacti
 
 
 def _initialise(shard: TransactionShard) -> Decision:
-    init = rules.InitRequest(transactional_id=ID, txn_timeout_ms=1_000)
+    init = initialising.InitRequest(transactional_id=ID, txn_timeout_ms=1_000)
     return shard.decide_init(init, TURN, may_abort_and_init=True)
 
 
 def _end(client: Identity, *, version: int) -> Question:
-    end = rules.EndRequest(transactional_id=ID, identity=client, outcome=Outcome.COMMIT, client_txn_version=version)
-    return lambda shard: shard.decide_end(end, TURN)
+    end = EndTxn(transactional_id=ID, identity=client, outcome=Outcome.COMMIT)
+    return lambda shard: shard.decide_end(end, TURN, client_txn_version=version)
 
 
 KEEPER = Identity(KEEPER_PRODUCER_ID, 0)
@@ -194,9 +190,9 @@ def test_every_state_answers_every_request(before: Transaction, question: Questi
         return
     _check_steps(before, after, decision)
     _check_identity_grew(before, after)
-    if before.state in PREPARED:
+    if before.state in DECIDED:
         assert after.outcome is before.outcome, "what is decided stays decided"
-    if after.state is TransactionState.EMPTY or after.state not in (TransactionState.ONGOING, *PREPARED):
+    if after.state is TransactionState.EMPTY or after.state not in (TransactionState.ONGOING, *DECIDED):
         assert not after.partitions
         assert not after.groups
     # Replaying the record gives the state that was decided, and its bytes give the record.
@@ -226,8 +222,8 @@ def _check_identity_grew(before: Transaction, after: Transaction) -> None:
         assert others == Identity(FRESH_PRODUCER_ID, 0)
     if after.producer_id == before.producer_id:
         assert before.producer_epoch <= after.producer_epoch <= EXHAUSTED + 1
-        is_handed_out = after.state not in PREPARED
-        assert not is_handed_out or after.producer_epoch <= EXHAUSTED or before.state in PREPARED
+        is_handed_out = after.state not in DECIDED
+        assert not is_handed_out or after.producer_epoch <= EXHAUSTED or before.state in DECIDED
     else:
         # Who ends a kept transaction has a producer id already, and may get another epoch of it, as after every end.
         bumped = mine._replace(producer_epoch=mine.producer_epoch + 1)
@@ -235,4 +231,4 @@ def _check_identity_grew(before: Transaction, after: Transaction) -> None:
         assert after.prev_producer_id == (before.prev_producer_id if after.identity == mine else mine.producer_id)
         assert after.producer_epoch <= EXHAUSTED
     if after.next_producer_id != NO_PRODUCER_ID:
-        assert after.state in PREPARED or after.is_kept
+        assert after.state in DECIDED or after.is_kept

@@ -39,8 +39,9 @@ from tests.transactions.world_of_one import (
 )
 from txn_coordinator.counters import COUNTERS
 from txn_coordinator.outcomes import Contribution, Ended, SendMarkers, Transacted, TwoPhase
-from txn_coordinator.records import Decided, TransactionChanged
-from txn_coordinator.rules import Additions, TransactRequest
+from txn_coordinator.records import Participants, TransactionChanged
+from txn_coordinator.rules.adding import Additions
+from txn_coordinator.rules.transacting import TransactRequest
 from txn_coordinator.shard import PlacedTransact
 from txn_coordinator.state import LEGAL_STEPS, Identity, Transaction, TransactionState
 
@@ -213,9 +214,9 @@ def test_fused_it_is_one_record_that_tells_what_prepare_would_have_told() -> Non
     asked = transact(current.identity, Outcome.COMMIT, partitions=(2, 4), groups=("g",))
     decision = shard.decide_transact(asked, TURN)
     (record,) = (each.value for each in decision.records if isinstance(each.value, TransactionChanged))
-    assert record.decided == Decided(frozenset({1, 2, 4}), frozenset({"g"}))
+    assert record.decided_for == Participants(frozenset({1, 2, 4}), frozenset({"g"}))
     (prepared,) = (each.after for each in steps_in(decision) if each.after.state is TransactionState.PREPARE_COMMIT)
-    assert record.prepared == prepared
+    assert record.decided == prepared
     # What is written comes first; a partition that gets nothing new gets its marker.
     assert [_reply_of(each) for each in (*decision.lean_joins, *decision.joins)] == [
         ("append and end", 2, 1),
@@ -318,4 +319,4 @@ def test_the_rotation_keeps_both_ids_apart() -> None:
     (prepared,) = (each.after for each in steps_in(decision) if each.after.state is TransactionState.PREPARE_ABORT)
     after: Transaction = record.transaction
     assert (after.prev_producer_id, after.producer_epoch) == (current.producer_id, 0)
-    assert record.prepared == prepared
+    assert record.decided == prepared

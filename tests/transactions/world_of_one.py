@@ -16,7 +16,7 @@ from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.events import TransactionRanThrough, TransactionStepped
 from txn_coordinator.records import ProducerIdBlockTaken, TransactionChanged
 from txn_coordinator.shard import TransactionShard
-from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, PREPARED, Identity, Transaction, TransactionState
+from txn_coordinator.state import DECIDED, NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction, TransactionState
 
 KEY = ShardKey(Coordinator.TRANSACTIONS, 0)
 ID = "orders"
@@ -96,7 +96,7 @@ def changed(decision: Decision) -> Transaction | None:
     """What the decision makes of the id. One that is fused says two things of it: how it was decided, and completed."""
     values = [record.value for record in decision.records]
     snapshots = [value.transaction for value in values if isinstance(value, TransactionChanged)]
-    assert len(snapshots) <= 1 or snapshots[0].state in PREPARED
+    assert len(snapshots) <= 1 or snapshots[0].state in DECIDED
     assert len(snapshots) <= 2
     return snapshots[-1] if snapshots else None
 

@@ -29,7 +29,8 @@ from tests.transactions.world_of_one import (
     shard_with,
     transaction,
 )
-from txn_coordinator import rules
+from txn_coordinator.requests import EndTxn
+from txn_coordinator.rules import adding, ending, initialising
 from txn_coordinator.shard import ADMIN_CAUSE, AbortStarted, Ended, Initialised, SendMarkers, TransactionShard
 from txn_coordinator.state import NO_EPOCH, NO_TIMEOUT_MS, Identity, Transaction, TransactionState
 
@@ -59,7 +60,7 @@ def shown(relation: str, current: Transaction) -> Identity:
 
 
 def init(shard: TransactionShard, *, expected: Identity | None = None, **flags: bool) -> Decision | int:
-    request = rules.InitRequest(transactional_id=ID, txn_timeout_ms=7_777, expected=expected, **flags)
+    request = initialising.InitRequest(transactional_id=ID, txn_timeout_ms=7_777, expected=expected, **flags)
     return ask(lambda: shard.decide_init(request, TURN, may_abort_and_init=True))
 
 
@@ -104,10 +105,8 @@ kept, rotated | 0      | 90    | 90      | 90     | 49
 def test_end(version: int, outcome: Outcome, row: str, relation: str, answer: str) -> None:
     current = ROWS[row]
     client = current.client_identity
-    request = rules.EndRequest(
-        transactional_id=ID, identity=shown(relation, current), outcome=outcome, client_txn_version=version
-    )
-    decision = ask(lambda: shard_with(current).decide_end(request, TURN))
+    command = EndTxn(transactional_id=ID, identity=shown(relation, current), outcome=outcome)
+    decision = ask(lambda: shard_with(current).decide_end(command, TURN, client_txn_version=version))
     if answer != "prepare":
         assert decision == int(answer)
         return
@@ -115,16 +114,16 @@ def test_end(version: int, outcome: Outcome, row: str, relation: str, answer: st
     assert prepared is not None
     assert prepared.outcome is outcome
     next_client = Identity(client.producer_id, client.producer_epoch + (version == 2))
-    completed = rules.complete(prepared, now_ms=NOW_MS)
+    completed = ending.complete(prepared, now_ms=NOW_MS)
     assert completed.identity == completed.client_identity == next_client
     assert completed.prepared_ms is None
     assert decision.reply == Ended(next_client, 1)  # type: ignore[union-attr]  # a Decision, as above
-    marker = rules.marker_of(prepared, 1)
+    marker = ending.marker_of(prepared, 1)
     assert (marker.producer_id, marker.txn_epoch) == current.identity, "markers name who wrote the records"
     if row.startswith("kept"):
         assert marker.next_epoch == current.producer_epoch + 1, "and fence him, whatever the client speaks"
     # The same request again, now that it is complete.
-    again = ask(lambda: shard_with(completed).decide_end(request, TURN))
+    again = ask(lambda: shard_with(completed).decide_end(command, TURN, client_txn_version=version))
     assert again == Decision(reply=Ended(next_client, 1))
 
 
@@ -135,7 +134,7 @@ def test_end(version: int, outcome: Outcome, row: str, relation: str, answer: st
 )
 def test_add(version: int, partitions: frozenset[int], row: str, relation: str, answer: str) -> None:
     current = ROWS[row]
-    for additions in (rules.Additions(partitions=partitions), rules.Additions(groups=frozenset({"g"}))):
+    for additions in (adding.Additions(partitions=partitions), adding.Additions(groups=frozenset({"g"}))):
         decision = ask(
             lambda additions=additions: shard_with(current).decide_add(  # type: ignore[misc]  # bound, as ruff wants
                 ID, shown(relation, current), additions, TURN, client_txn_version=version
@@ -231,11 +230,11 @@ def test_an_exhausted_client_gets_a_new_producer_id_and_the_ongoing_identity_sta
     assert decision.reply == Initialised(Identity(FRESH_PRODUCER_ID, 0), Identity(PRODUCER_ID, EXHAUSTED))
     kept = changed(decision)
     assert kept is not None
-    prepared = rules.prepare(
-        kept, rules.Ending(Outcome.COMMIT, True, "client"), csn=1, now_ms=NOW_MS, limits=LIMITS, allocate=never
+    prepared = ending.decide(
+        kept, ending.Ending(Outcome.COMMIT, True, "client"), csn=1, now_ms=NOW_MS, limits=LIMITS, allocate=never
     )
     assert (prepared.producer_id, prepared.producer_epoch) == (PRODUCER_ID, EXHAUSTED + 1)
-    completed = rules.complete(prepared, now_ms=NOW_MS)
+    completed = ending.complete(prepared, now_ms=NOW_MS)
     assert completed.identity == Identity(FRESH_PRODUCER_ID, 1), "after the commit (new, 1): case 265"
 
 
@@ -245,7 +244,7 @@ def test_the_timeout_of_an_idle_id_is_stored_as_none() -> None:
     initialised = changed(decision)
     assert initialised is not None
     assert initialised.txn_timeout_ms == NO_TIMEOUT_MS
-    added = shard_with(initialised).decide_add(ID, initialised.identity, rules.Additions(), TURN, client_txn_version=2)
+    added = shard_with(initialised).decide_add(ID, initialised.identity, adding.Additions(), TURN, client_txn_version=2)
     assert added.effects == (), "and its transactions arm no timer"
 
 
@@ -269,7 +268,7 @@ def test_only_an_administrator_and_an_init_that_does_not_keep_break_the_promise(
         assert aborted is not None
         assert aborted.state is TransactionState.PREPARE_ABORT
         assert aborted.last_producer_epoch == client.producer_epoch, "fenced from the client's identity"
-        completed = rules.complete(aborted, now_ms=NOW_MS)
+        completed = ending.complete(aborted, now_ms=NOW_MS)
         assert completed.identity == Identity(client.producer_id, client.producer_epoch + 1)
 
 
@@ -291,11 +290,11 @@ def test_the_worked_example_to_the_letter() -> None:
         return decision
 
     def end(epoch: int, outcome: Outcome) -> Decision | int:
-        request = rules.EndRequest(transactional_id=ID, identity=Identity(42, epoch), outcome=outcome)
+        request = EndTxn(transactional_id=ID, identity=Identity(42, epoch), outcome=outcome)
         return ask(lambda: shard.decide_end(request, TURN))
 
     assert apply(init(shard, enable_2pc=True)).reply == Initialised(Identity(42, 100))
-    additions = rules.Additions(partitions=frozenset({1}))
+    additions = adding.Additions(partitions=frozenset({1}))
     apply(shard.decide_add(ID, Identity(42, 100), additions, TURN, client_txn_version=2))
     assert apply(shard.decide_prepare(ID, Identity(42, 100), TURN)).reply == Identity(42, 100)
     for epoch in (101, 102):

@@ -117,8 +117,8 @@ class TransactionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PrepareTransaction(self, request, context):
-        """Promises that the open transaction can be committed, whenever whoever decides outside of this server says so: the
-        first phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
+        """Promises that the open transaction can be committed, whenever that is decided outside of this server: the first
+        phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
         partitions, groups and records (INVALID_TXN_STATE), never times out, and survives crashes of client and server; only
         EndTxn, or an InitProducerId without keep_prepared, ends it. Repeating it changes nothing. Needs the permission that
         enable_2pc needs. INVALID_TXN_STATE where no transaction is open.

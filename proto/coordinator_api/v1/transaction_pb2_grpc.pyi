@@ -47,8 +47,8 @@ class TransactionServiceStub:
     The group need not exist. Clients of version 2 may leave this call out.
     """
     PrepareTransaction: _grpc.UnaryUnaryMultiCallable[_transaction_pb2.PrepareTransactionRequest, _transaction_pb2.PrepareTransactionResponse]
-    """Promises that the open transaction can be committed, whenever whoever decides outside of this server says so: the
-    first phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
+    """Promises that the open transaction can be committed, whenever that is decided outside of this server: the first
+    phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
     partitions, groups and records (INVALID_TXN_STATE), never times out, and survives crashes of client and server; only
     EndTxn, or an InitProducerId without keep_prepared, ends it. Repeating it changes nothing. Needs the permission that
     enable_2pc needs. INVALID_TXN_STATE where no transaction is open.
@@ -90,8 +90,8 @@ class TransactionServiceAsyncStub(TransactionServiceStub):
     The group need not exist. Clients of version 2 may leave this call out.
     """
     PrepareTransaction: _aio.UnaryUnaryMultiCallable[_transaction_pb2.PrepareTransactionRequest, _transaction_pb2.PrepareTransactionResponse]  # type: ignore[assignment]
-    """Promises that the open transaction can be committed, whenever whoever decides outside of this server says so: the
-    first phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
+    """Promises that the open transaction can be committed, whenever that is decided outside of this server: the first
+    phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
     partitions, groups and records (INVALID_TXN_STATE), never times out, and survives crashes of client and server; only
     EndTxn, or an InitProducerId without keep_prepared, ends it. Repeating it changes nothing. Needs the permission that
     enable_2pc needs. INVALID_TXN_STATE where no transaction is open.
@@ -160,8 +160,8 @@ class TransactionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _transaction_pb2.PrepareTransactionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_transaction_pb2.PrepareTransactionResponse, _abc.Awaitable[_transaction_pb2.PrepareTransactionResponse]]:
-        """Promises that the open transaction can be committed, whenever whoever decides outside of this server says so: the
-        first phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
+        """Promises that the open transaction can be committed, whenever that is decided outside of this server: the first
+        phase of a two-phase commit in which this server takes part. Once answered, the transaction takes no more
         partitions, groups and records (INVALID_TXN_STATE), never times out, and survives crashes of client and server; only
         EndTxn, or an InitProducerId without keep_prepared, ends it. Repeating it changes nothing. Needs the permission that
         enable_2pc needs. INVALID_TXN_STATE where no transaction is open.

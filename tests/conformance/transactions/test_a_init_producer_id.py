@@ -9,7 +9,7 @@ from coordinator_protocol.limits import Limits
 from coordinator_runtime.ports import CallContext
 from tests.conformance.transactions.cases import both_versions, case, not_drivable
 from tests.conformance.transactions.room import COMMIT, EPOCH_MAX, EXHAUSTED, NOW, SERVED_ELSEWHERE, Denies, Room
-from txn_coordinator import rules
+from txn_coordinator.rules import initialising
 from txn_coordinator.state import Identity, Transaction, TransactionState
 
 _Init = transaction_pb2.InitProducerIdRequest
@@ -263,9 +263,11 @@ def test_a_busy_id_is_never_rotated(state: str) -> None:
         last_update_ms=0,
         state=TransactionState[state],
     )
-    request = rules.InitRequest(transactional_id="orders", txn_timeout_ms=1)
+    request = initialising.InitRequest(transactional_id="orders", txn_timeout_ms=1)
     with pytest.raises(AssertionError, match="is ended before"):
-        rules.initialise(busy, request, now_ms=0, limits=Limits(producer_epoch_max=EPOCH_MAX), allocate=lambda: 2)
+        initialising.initialise(
+            busy, request, now_ms=0, limits=Limits(producer_epoch_max=EPOCH_MAX), allocate=lambda: 2
+        )
 
 
 @case(35)

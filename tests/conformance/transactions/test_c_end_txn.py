@@ -22,7 +22,7 @@ from tests.conformance.transactions.room import (
     Client,
     Room,
 )
-from txn_coordinator import rules
+from txn_coordinator.rules import ending
 from txn_coordinator.state import Identity, Transaction, TransactionState
 
 outcomes = pytest.mark.parametrize("outcome", [COMMIT, ABORT], ids=["commit", "abort"])
@@ -278,11 +278,11 @@ def test_a_fence_at_the_reserved_epoch_stays_there() -> None:
         last_update_ms=0,
         state=TransactionState.ONGOING,
     )
-    ending = rules.Ending(ABORT, bumps_epoch=True, cause="fence")
+    how = ending.Ending(ABORT, bumps_epoch=True, cause="fence")
     limits = Limits(producer_epoch_max=EPOCH_MAX)
-    prepared = rules.prepare(ongoing, ending, csn=1, now_ms=0, limits=limits, allocate=lambda: 2)
-    assert prepared.producer_epoch == EPOCH_MAX
-    assert rules.complete(prepared, now_ms=0).identity == Identity(2, 0)
+    decided = ending.decide(ongoing, how, csn=1, now_ms=0, limits=limits, allocate=lambda: 2)
+    assert decided.producer_epoch == EPOCH_MAX
+    assert ending.complete(decided, now_ms=0).identity == Identity(2, 0)
 
 
 @case(117)

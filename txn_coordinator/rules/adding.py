@@ -1,0 +1,115 @@
+"""What joins an open transaction, and what closes it to more: adding, verifying, preparing."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.limits import Limits
+from txn_coordinator.fencing import check_identity
+from txn_coordinator.rules.ending import being_completed, check_not_decided
+from txn_coordinator.state import DECIDED, ONGOING, Identity, Transaction, legal_step, step
+
+
+class Additions(Struct, frozen=True, kw_only=True, gc=False):
+    """What a request wants in the transaction."""
+
+    partitions: frozenset[int] = frozenset()
+    groups: frozenset[str] = frozenset()
+
+
+def add(
+    current: Transaction,
+    identity: Identity,
+    additions: Additions,
+    *,
+    now_ms: int,
+    limits: Limits,
+    client_txn_version: int,
+) -> Transaction | None:
+    """The transaction with the additions, opened if none was open; None when it has them already and nothing needs to
+    be written (spec transactions 2.3)."""
+    if current.state in DECIDED:
+        raise being_completed(current)
+    check_identity(current, identity)
+    return with_additions(current, additions, now_ms=now_ms, limits=limits, client_txn_version=client_txn_version)
+
+
+def with_additions(
+    current: Transaction, additions: Additions, *, now_ms: int, limits: Limits, client_txn_version: int
+) -> Transaction | None:
+    """The result of `add`, once it is known that the owner asks and that nothing is being completed."""
+    if current.is_closed:
+        # Even what is in it already may not be added again: the answer would let a batch in.
+        raise _closed(current)
+    is_open = current.state is ONGOING
+    if is_open and additions.partitions <= current.partitions and additions.groups <= current.groups:
+        return None
+    partitions = current.partitions | additions.partitions
+    groups = current.groups | additions.groups
+    if len(partitions) + len(groups) > limits.partitions_per_transaction_max:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"the transaction would have {len(partitions) + len(groups)} partitions and groups; "
+            f"at most {limits.partitions_per_transaction_max} are allowed",
+        )
+    return replace(
+        current,
+        state=legal_step(current, ONGOING),
+        partitions=partitions,
+        groups=groups,
+        start_ms=current.start_ms if is_open else now_ms,
+        last_update_ms=now_ms,
+        client_txn_version=client_txn_version,
+        cause="add",
+        transact_id=b"",
+    )
+
+
+def verify(current: Transaction, identity: Identity, partitions: frozenset[int]) -> frozenset[int]:
+    """Those of the partitions that are in the open transaction (spec transactions 2.3, verify_only)."""
+    check_identity(current, identity)
+    check_not_decided(current)
+    if current.is_closed:
+        raise _closed(current)
+    return partitions & current.partitions if current.state is ONGOING else frozenset()
+
+
+def check_group(current: Transaction, identity: Identity, group: str) -> None:
+    """Raises Refused unless the group is in the open transaction, as `verify`; INVALID_TXN_STATE where it is not."""
+    check_identity(current, identity)
+    check_not_decided(current)
+    if current.is_closed:
+        raise _closed(current)
+    if current.state is not ONGOING or group not in current.groups:
+        raise Refused(
+            ErrorCode.INVALID_TXN_STATE,
+            f"group {group!a:.300} is not in the transaction of {current.transactional_id!a}; call AddOffsetsToTxn "
+            "before TxnOffsetCommit, or use client version 2, which adds it by itself",
+        )
+
+
+def prepare(current: Transaction, identity: Identity, *, now_ms: int) -> Transaction | None:
+    """The transaction, prepared for an outside decision: from here on the server never ends it alone, and nothing is
+    added to it. None when it is already (spec transactions 10, PrepareTransaction)."""
+    check_not_decided(current)
+    check_identity(current, identity)
+    if current.state is not ONGOING:
+        raise Refused(
+            ErrorCode.INVALID_TXN_STATE,
+            f"no transaction of {current.transactional_id!r} is open that could be prepared "
+            f"(state {current.state.api_name})",
+        )
+    if current.prepared_ms is not None:
+        return None
+    return step(current, ONGOING, prepared_ms=now_ms, last_update_ms=now_ms, cause="prepare")
+
+
+def _closed(current: Transaction) -> Refused:
+    """What awaits an outside decision must stay what was decided on (spec transactions 10)."""
+    reason = "is prepared" if current.prepared_ms is not None else "was kept to be recovered"
+    return Refused(
+        ErrorCode.INVALID_TXN_STATE,
+        f"the open transaction of {current.transactional_id!r} {reason} and takes no more; commit it or abort it",
+    )

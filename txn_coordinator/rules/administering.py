@@ -1,0 +1,54 @@
+"""What is asked by others than the producer: administrators, and coordinators elsewhere."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.marker import Marker
+from txn_coordinator.rules.ending import marker_of
+from txn_coordinator.state import DECIDED, ONGOING, Transaction
+
+
+def check_open(current: Transaction) -> None:
+    """Raises Refused INVALID_TXN_STATE unless a transaction is open that an administrator can abort."""
+    if current.state in DECIDED:
+        raise Refused(
+            ErrorCode.INVALID_TXN_STATE,
+            f"the transaction of {current.transactional_id!a} is decided ({current.outcome.name.lower()}) and being "
+            "completed; nothing can change that",
+        )
+    if current.state is not ONGOING:
+        raise Refused(
+            ErrorCode.INVALID_TXN_STATE,
+            f"no transaction of {current.transactional_id!a} is open (state {current.state.api_name})",
+        )
+
+
+def check_open_longer(current: Transaction, older_than_ms: int, *, now_ms: int) -> None:
+    """Raises Refused INVALID_TXN_STATE unless a transaction has been open for longer than this."""
+    check_open(current)
+    age_ms = now_ms - current.start_ms
+    if age_ms <= older_than_ms:
+        raise Refused(
+            ErrorCode.INVALID_TXN_STATE,
+            f"the transaction of {current.transactional_id!a} has been open for {age_ms} ms only",
+        )
+
+
+def check_foreign_marker(current: Transaction, ordinal: int, marker: Marker, *, coordinator_epoch: int) -> None:
+    """Raises Refused INVALID_TXN_STATE unless a marker that came from outside is just what was decided here: nothing
+    but a durable Prepare state decides. Its coordinator epoch may be an older one, but none of the future: the
+    partition would fence this coordinator with it, and no transaction of the producer could ever end there."""
+    if (
+        current.state in DECIDED
+        and ordinal in current.partitions
+        and replace(marker, coordinator_epoch=0) == marker_of(current, 0)
+        and marker.coordinator_epoch <= coordinator_epoch
+    ):
+        return
+    raise Refused(
+        ErrorCode.INVALID_TXN_STATE,
+        f"producer id {marker.producer_id} belongs to {current.transactional_id!a} of this server, for which this was "
+        "not decided: end its transaction with EndTxn or AbortTransactions",
+    )

@@ -1,0 +1,207 @@
+"""EndTxn, and what every end of a transaction goes through: PREPARE, where the outcome is decided, and COMPLETE.
+
+An EndTxn may legally show three epochs (spec transactions 2.6): the stored one ("current"); the one before the bump
+that this very EndTxn made ("bump-retry"); and the last one before the producer id was rotated ("overflow-retry").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.limits import Limits
+from coordinator_protocol.marker import Marker, Outcome
+from txn_coordinator.fencing import check_identity, fenced, wrong_producer_id
+from txn_coordinator.requests import EndTxn
+from txn_coordinator.state import (
+    COMPLETE,
+    COMPLETE_STATES,
+    DECIDED,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    ONGOING,
+    PREPARE_STATES,
+    Identity,
+    Transaction,
+    TransactionState,
+    legal_step,
+)
+
+AllocateProducerId = Callable[[], int]
+
+_NO_PARTITIONS: Final[frozenset[int]] = frozenset()
+_NO_GROUPS: Final[frozenset[str]] = frozenset()
+
+
+class EndVerdict(Enum):
+    """What an EndTxn means for the state it finds."""
+
+    DECIDE = auto()
+    """Decide the outcome now."""
+    REPEATED = auto()
+    """It was decided and completed by an earlier attempt: answer as then."""
+
+
+def judge_end(current: Transaction, command: EndTxn, *, client_txn_version: int) -> EndVerdict:
+    """Judge an EndTxn (spec transactions 2.6, both tables)."""
+    shown, outcome = command.identity, command.outcome
+    if client_txn_version < 2:
+        check_identity(current, shown)
+        check_not_decided(current)
+        if current.state is ONGOING:
+            return EndVerdict.DECIDE
+        if current.state is not TransactionState.EMPTY and current.outcome is outcome:
+            return EndVerdict.REPEATED
+        raise nothing_to_end(current, outcome)
+    if current.state in DECIDED:
+        raise being_completed(current)
+    is_retry = is_end_retry(current, shown)
+    if current.state is ONGOING:
+        return EndVerdict.DECIDE
+    if not is_retry:
+        if outcome is Outcome.ABORT:
+            # The client does not know whether anything was added: an empty abort, with a bump.
+            return EndVerdict.DECIDE
+        raise nothing_to_end(current, outcome)
+    if current.outcome is outcome:
+        return EndVerdict.REPEATED
+    if current.outcome is Outcome.ABORT:
+        # Not an EndTxn of this client: the server aborted, by timeout or for a newer instance (KAFKA-20785), or this
+        # client itself with an InitProducerId.
+        raise fenced(current, shown)
+    raise nothing_to_end(current, outcome)
+
+
+def is_end_retry(current: Transaction, shown: Identity) -> bool:
+    """True for the identity of the transaction that ended last, shown by its owner (a bump-retry or an overflow-retry),
+    False for the current one. Raises Refused for all others.
+
+    Only the client on whose behalf the epoch was bumped may ask again: for a new instance `last_producer_epoch` is
+    erased, so an older holder can never take the new one's outcome for its own (spec transactions 3.2)."""
+    client = current.client_identity
+    if shown == client:
+        return False
+    is_last = shown.producer_epoch == current.last_producer_epoch
+    is_overflow_retry = is_last and current.prev_producer_id == shown.producer_id and current.producer_epoch == 0
+    if shown.producer_id not in (client.producer_id, current.producer_id) and not is_overflow_retry:
+        raise wrong_producer_id(current, shown)
+    is_bump_retry = (
+        is_last and shown.producer_id == current.producer_id and current.producer_epoch == shown.producer_epoch + 1
+    )
+    if current.state in COMPLETE and (is_overflow_retry or is_bump_retry):
+        return True
+    raise fenced(current, shown)
+
+
+class Ending(Struct, frozen=True, gc=False):
+    """How a transaction is to end, and why."""
+
+    outcome: Outcome
+    bumps_epoch: bool
+    """True for clients of version 2, and for every abort by the server: the next transaction has a new epoch."""
+    cause: str
+    transact_id: bytes = b""
+    """Request id of the Transact that asks for it; empty: it is none."""
+
+
+def decide(
+    current: Transaction, ending: Ending, *, csn: int, now_ms: int, limits: Limits, allocate: AllocateProducerId
+) -> Transaction:
+    """The decided transaction. If the ending bumps the epoch, it carries the epoch that fences the old one, and at
+    exhaustion the producer id to go on with (spec transactions 3.3 - 3.5). A kept one may hold three ids: that of its
+    markers, that of the client who ends it, and that of the next transaction (spec transactions 10)."""
+    bumps_epoch, is_kept, txn_epoch = ending.bumps_epoch, current.is_kept, current.producer_epoch
+    epoch, last_epoch, prev_producer_id = txn_epoch, current.last_producer_epoch, current.prev_producer_id
+    next_producer_id, next_epoch = current.next_producer_id, current.next_producer_epoch
+    if bumps_epoch or is_kept:
+        # The markers of a kept transaction fence its first owner in the partitions, whatever the client speaks.
+        epoch = min(txn_epoch + 1, limits.producer_epoch_max)
+    if bumps_epoch:
+        producer_id, last_epoch = current.client_identity
+        # Otherwise, nobody can still be retrying across the last rotation from here on; a name remembered longer would
+        # let a zombie of that id pass `check_expected` once the epochs meet again.
+        is_exhausted = limits.is_exhausted(last_epoch)
+        prev_producer_id = producer_id if is_exhausted or is_kept else NO_PRODUCER_ID
+        if is_exhausted:
+            next_producer_id, next_epoch = allocate(), 0
+        elif is_kept:
+            # Once more, although keeping it bumped already: else a delayed copy of this EndTxn could end the next one.
+            next_epoch = last_epoch + 1
+    return replace(
+        current,
+        state=legal_step(current, PREPARE_STATES[ending.outcome]),
+        producer_epoch=epoch,
+        last_producer_epoch=last_epoch,
+        prev_producer_id=prev_producer_id,
+        next_producer_id=next_producer_id,
+        next_producer_epoch=next_epoch,
+        start_ms=current.start_ms if current.state is ONGOING else now_ms,
+        last_update_ms=now_ms,
+        txn_epoch=txn_epoch,
+        csn=csn,
+        cause=ending.cause,
+        transact_id=ending.transact_id,
+    )
+
+
+def complete(decided: Transaction, *, now_ms: int) -> Transaction:
+    """The transaction once every participant has its marker."""
+    assert decided.state in DECIDED, "only what is decided can be completed"
+    producer_id, producer_epoch = decided.client_identity
+    return replace(
+        decided,
+        state=legal_step(decided, COMPLETE_STATES[decided.state]),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        next_producer_id=NO_PRODUCER_ID,
+        next_producer_epoch=NO_EPOCH,
+        partitions=_NO_PARTITIONS,
+        groups=_NO_GROUPS,
+        last_update_ms=now_ms,
+        txn_epoch=NO_EPOCH,
+        prepared_ms=None,
+    )
+
+
+def marker_of(decided: Transaction, coordinator_epoch: int) -> Marker:
+    """The marker that tells every participant; sent again unchanged, but for the epoch of the coordinator."""
+    return Marker(
+        producer_id=decided.producer_id,
+        txn_epoch=decided.txn_epoch,
+        next_epoch=decided.producer_epoch,
+        coordinator_epoch=coordinator_epoch,
+        outcome=decided.outcome,
+        csn=decided.csn,
+    )
+
+
+def is_due(current: Transaction, *, identity: Identity, start_ms: int) -> bool:
+    """True when an abort meant for this transaction still concerns the one that is open now (spec transactions 5)."""
+    return current.state is ONGOING and current.identity == identity and current.start_ms == start_ms
+
+
+def check_not_decided(current: Transaction) -> None:
+    """Raises Refused CONCURRENT_TRANSACTIONS: what is decided is completed before anything else (spec transactions
+    2.6 [D])."""
+    if current.state in DECIDED:
+        raise being_completed(current)
+
+
+def being_completed(current: Transaction) -> Refused:
+    return Refused(
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        f"the last transaction of {current.transactional_id!r} is decided and being completed; try again",
+    )
+
+
+def nothing_to_end(current: Transaction, outcome: Outcome) -> Refused:
+    return Refused(
+        ErrorCode.INVALID_TXN_STATE,
+        f"cannot {outcome.name.lower()}: no transaction of {current.transactional_id!r} is open "
+        f"(state {current.state.api_name})",
+    )

@@ -1,0 +1,62 @@
+"""Nobody gets past the authorizer: every use case of groups asks it itself, whichever front calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+
+from coordinator_api.v1 import common_pb2, group_pb2
+from coordinator_protocol.errors import ErrorCode
+from coordinator_runtime.ports import CallContext, Permission, ResourceType
+from tests.groups.room import GroupRoom, RoomOptions
+
+OFFSETS = [group_pb2.TopicOffsets(topic="t", partitions=[group_pb2.PartitionOffset(committed_offset=1)])]
+
+REQUESTS: dict[str, Message] = {
+    "JoinGroup": group_pb2.JoinGroupRequest(group_id="g"),
+    "SyncGroup": group_pb2.SyncGroupRequest(group_id="g"),
+    "Heartbeat": group_pb2.HeartbeatRequest(group_id="g"),
+    "LeaveGroup": group_pb2.LeaveGroupRequest(group_id="g"),
+    "ConsumerGroupHeartbeat": group_pb2.ConsumerGroupHeartbeatRequest(group_id="g"),
+    "ConsumerGroupDescribe": group_pb2.ConsumerGroupDescribeRequest(group_ids=["g"]),
+    "DescribeGroups": group_pb2.DescribeGroupsRequest(group_ids=["g"]),
+    "ListGroups": group_pb2.ListGroupsRequest(),
+    "DeleteGroups": group_pb2.DeleteGroupsRequest(group_ids=["g"]),
+    "OffsetCommit": group_pb2.OffsetCommitRequest(group_id="g", topics=OFFSETS),
+    "OffsetFetch": group_pb2.OffsetFetchRequest(groups=[group_pb2.OffsetFetchGroup(group_id="g")]),
+    "OffsetDelete": group_pb2.OffsetDeleteRequest(
+        group_id="g", topics=[common_pb2.TopicPartitions(topic="t", partitions=[0])]
+    ),
+    "TxnOffsetCommit": group_pb2.TxnOffsetCommitRequest(group_id="g", transactional_id="t", topics=OFFSETS),
+    "DescribeGroupConfigs": group_pb2.DescribeGroupConfigsRequest(group_id="g"),
+    "AlterGroupConfigs": group_pb2.AlterGroupConfigsRequest(group_id="g"),
+}
+
+REFUSALS = {ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
+
+
+class Closed:
+    """Nobody may do anything."""
+
+    def is_allowed(self, _context: CallContext, _permission: Permission, _resource: ResourceType, _name: str) -> bool:
+        return False
+
+
+def test_the_table_has_every_method_of_the_service() -> None:
+    service = group_pb2.DESCRIPTOR.services_by_name["GroupService"]
+    assert REQUESTS.keys() == {method.name for method in service.methods}
+
+
+@pytest.mark.parametrize("method", REQUESTS)
+def test_who_may_do_nothing_changes_and_learns_nothing(method: str) -> None:
+    room = GroupRoom(RoomOptions(authorizer=Closed(), topics={}))
+    response: Any = room.told(REQUESTS[method])
+    assert not room.flush(), "something was staged"
+    if method == "ListGroups":
+        assert not response.groups
+        return
+    replies = [response] if response.error_code else response.groups
+    assert {ErrorCode(each.error_code) for each in replies} <= REFUSALS
+    assert replies, "somebody is told"

@@ -11,15 +11,12 @@ class Clock(Protocol):
 
     def wall_ms(self) -> int:
         """Unix milliseconds, for stored times only: the clock may be set, so it can jump in both directions."""
-        ...
 
     def monotonic_ms(self) -> int:
         """Milliseconds since an arbitrary moment, never going back: for deadlines, worthless after a restart."""
-        ...
 
     def monotonic_us(self) -> int:
         """Monotonic time in microseconds: for measuring how long things take."""
-        ...
 
 
 class SystemClock:

@@ -97,7 +97,6 @@ class LeanJoin(Protocol):
 
     def decide(self, shard: Any, turn: Turn) -> LeanDecision:  # noqa: ANN401  as `Operation.decide`
         """Raises Refused, and changes nothing."""
-        ...
 
 
 class ArmTimer(Struct, frozen=True):
@@ -212,8 +211,6 @@ class Shard(Protocol):
     def replay(self, value: Any) -> None:  # noqa: ANN401  each shard narrows it to its own records
         """Apply one record value. Total and deterministic: the stored newest records, replayed on an empty shard,
         give an equal shard."""
-        ...
 
     def on_loaded(self, turn: Turn) -> Decision:
         """What is owed after a load: timers to arm again, outcomes to finish."""
-        ...

@@ -62,11 +62,9 @@ class TopicCatalog(Protocol):
 
     def resolve(self, topic: str, topic_id: bytes, partition: int) -> PartitionRef:
         """Raises Refused: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID."""
-        ...
 
     def by_ordinal(self, ordinal: int) -> PartitionRef | None:
         """None once the topic was deleted; ordinals are never used again."""
-        ...
 
 
 class TopicShape(Struct, frozen=True):
@@ -83,15 +81,12 @@ class TopicMetadata(Protocol):
 
     def shape(self, topic: str) -> TopicShape | None:
         """None if there is no topic of this name."""
-        ...
 
     def shape_of_id(self, topic_id: bytes) -> TopicShape | None:
         """None once the topic was deleted."""
-        ...
 
     def topic_names(self) -> Iterable[str]:
         """All of them, in no order."""
-        ...
 
 
 class MarkerPort(Protocol):
@@ -99,16 +94,13 @@ class MarkerPort(Protocol):
 
     def partition_marker(self, ordinal: int, marker: Marker) -> Operation:
         """Ends the transaction in a partition. Idempotent by csn; success for a deleted partition."""
-        ...
 
     def partition_seal(self, ordinal: int, producer_id: int, producer_epoch: int) -> Operation:
         """Lets the producer's open transaction take no more records in a partition: it awaits somebody else's decision.
         Idempotent; success for a deleted partition and for one without records of the transaction."""
-        ...
 
     def group_marker(self, group: str, marker: Marker) -> Operation:
         """Settles the transaction's pending offsets of a group. Idempotent by csn."""
-        ...
 
 
 class GroupParticipant(Protocol):
@@ -133,12 +125,10 @@ class GroupVerifier(Protocol):
         """Refuses unless the group is in the open transaction (client version 1). Goes on with what `then` decides,
         which is told the number of the last outcome of the transactional id: a marker that may settle what is written
         now has a greater one."""
-        ...
 
     def add_group(self, membership: Membership, group_id: str, then: Callable[[int], Decision]) -> Operation:
         """Adds the group to the transaction, opening it if none is open (client version 2), and goes on the same way.
         Refuses as AddOffsetsToTxn does, with the data plane's codes."""
-        ...
 
 
 class TopicOffsets(Protocol):
@@ -146,7 +136,6 @@ class TopicOffsets(Protocol):
 
     def forget_topic(self, topic_id: bytes) -> Sequence[Operation]:
         """Operations that drop every offset of the topic, committed or pending, in all groups."""
-        ...
 
 
 class TransactionVerifier(Protocol):
@@ -155,21 +144,17 @@ class TransactionVerifier(Protocol):
 
     def verify(self, membership: Membership, ordinal: int) -> Operation:
         """Refuses unless the partition is in the open transaction (client version 1)."""
-        ...
 
     def add(self, membership: Membership, ordinals: frozenset[int]) -> Operation:
         """Adds the partitions to the transaction, opening it if none is open (client version 2). Refuses as
         AddPartitionsToTxn does, with the data plane's codes."""
-        ...
 
     def check_plain(self, producer_id: int) -> Operation:
         """Refuses a producer id that may have been given to a transactional id, whatever has become of that since:
         INVALID_TXN_STATE. Asked before it appends outside a transaction."""
-        ...
 
     def abort_touching(self, ordinals: Sequence[int]) -> Sequence[Operation]:
         """Operations that abort every open transaction with one of these partitions (cause: topic_deleted)."""
-        ...
 
 
 class PartitionSequences(Protocol):
@@ -178,7 +163,6 @@ class PartitionSequences(Protocol):
     def check_last_sequence(self, ordinal: int, producer_id: int, producer_epoch: int, last_sequence: int) -> Operation:
         """Refuses with TRANSACTION_ABORTABLE unless the last record that this producer appended to the partition in
         this epoch has this sequence number."""
-        ...
 
 
 class PartitionWrite(Protocol):
@@ -191,11 +175,9 @@ class PartitionWrite(Protocol):
     def append(self) -> Operation:
         """Appends it; the partition is in the transaction by now, which ends later. The reply is the offset of the
         transaction's first record there."""
-        ...
 
     def append_and_end(self, marker: Marker) -> LeanJoin:
         """Appends it and ends the transaction, with nothing in between. The reply is that of `append`."""
-        ...
 
 
 class GroupWrite(Protocol):
@@ -207,11 +189,9 @@ class GroupWrite(Protocol):
     def hold(self, last_csn: int) -> Operation:
         """Hold the offsets until the transaction ends, in which the group is by now: a marker with a greater number
         than this settles them. No reply."""
-        ...
 
     def hold_and_settle(self, last_csn: int, marker: Marker) -> Operation:
         """Hold the offsets and settle at once all that the transaction holds in the group. No reply."""
-        ...
 
 
 class OpenInPartition(Struct, frozen=True):
@@ -233,11 +213,9 @@ class OpenTransactions(Protocol):
     def all_open(self) -> Sequence[OpenInPartition]:
         """The open transactions of all partitions, from live state: one view together with the live state of the
         transaction coordinator, as long as nothing runs in between."""
-        ...
 
     def ask_open(self, ordinal: int, then: Callable[[Sequence[OpenInPartition]], Decision]) -> Operation:
         """An operation on the partition's shard that does what `then` decides about those of one partition."""
-        ...
 
 
 class MarkerGuard(Protocol):
@@ -247,7 +225,6 @@ class MarkerGuard(Protocol):
         """Refuses a marker that contradicts what is decided or undecided here: INVALID_TXN_STATE where a transactional
         id of this server owns the producer id and did not decide just this; INVALID_REQUEST where the producer id or
         the csn was never given away."""
-        ...
 
 
 class Permission(StrEnum):
@@ -283,15 +260,12 @@ class AnswerRoom(Protocol):
 
     def check(self, connection: Connection) -> None:
         """Return only if a large answer may be made for the connection. Raises Refused THROTTLING_QUOTA_EXCEEDED."""
-        ...
 
     def hold(self, connection: Connection, size_bytes: int) -> None:
         """Count bytes that wait for the connection. `release` must follow."""
-        ...
 
     def release(self, connection: Connection, size_bytes: int) -> None:
         """They need no memory any more."""
-        ...
 
 
 class BoundlessRoom:

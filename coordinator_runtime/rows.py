@@ -75,11 +75,9 @@ class Rows(Protocol):
 
     def stage(self, record: Record, turn: Turn, staged: StagedRows) -> None:
         """Turn a record into rows. Called once per accepted record, in order."""
-        ...
 
     def load(self, store: Store, shard: ShardKey) -> Iterator[Any]:
         """The record values that rebuild a shard, in the order in which they must be replayed."""
-        ...
 
 
 class EncodedRecord(Struct, frozen=True):
@@ -115,11 +113,9 @@ class StateCodec(Protocol):
 
     def encode(self, value: Any) -> EncodedRecord | None:  # noqa: ANN401  each codec narrows it to its own records
         """None for a change that is remembered in memory only."""
-        ...
 
     def decode(self, record_type: int, key: bytes, value: bytes) -> object | None:
         """None for a record type that this version does not know: it is skipped."""
-        ...
 
 
 Encoders = Mapping[type, Callable[[Any], EncodedRecord | None]]

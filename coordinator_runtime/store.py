@@ -102,35 +102,27 @@ class Store(Protocol):
         """Apply the groups in their order, atomically as one batch, without waiting for the disk.
 
         Visible to reads on return; lost by a power cut until `sync` returns. Raises StoreFailed."""
-        ...
 
     def sync(self) -> None:
         """Return once everything written before the call is on disk. Raises StoreFailed."""
-        ...
 
     def version(self) -> int:
         """The version of the newest group that was written, 0 for a new store."""
-        ...
 
     def get(self, family: Family, key: bytes) -> bytes | None: ...
 
     def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys in [start, end) in ascending order, as of the moment of the call. Close the iterator or exhaust it."""
-        ...
 
     def scan_backwards(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys in [start, end) in descending order: the newest rows of a history without its beginning."""
-        ...
 
     def scan_unverified(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The rows of `scan` and those of blocks that fail their checksum: keys and values may be anything. For callers
         that can tell by checksums of their own which rows are whole."""
-        ...
 
     def last(self, family: Family, prefix: bytes) -> tuple[bytes, bytes] | None:
         """The greatest key that starts with the prefix, or None."""
-        ...
 
     def close(self) -> None:
         """Sync and release the directory. Idempotent."""
-        ...

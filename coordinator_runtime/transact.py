@@ -57,11 +57,9 @@ class TransactedPartitions(Protocol):
 
     def place(self, batches: Sequence[ClientBatch], membership: Membership, context: CallContext) -> PlacedBatches:
         """Raises Refused for a batch that no partition would take, and for one that the caller may not write."""
-        ...
 
     def first_offset(self, ordinal: int, producer_id: int, outcome: Outcome, csn: int) -> int:
         """Where the records of an ended transaction begin in a partition, from durable state; -1 = there are none."""
-        ...
 
 
 class TransactedOffsets(Protocol):
@@ -71,4 +69,3 @@ class TransactedOffsets(Protocol):
         self, groups: Sequence[GroupOffsets], membership: Membership, context: CallContext
     ) -> Sequence[GroupWrite]:
         """Raises Refused for what no group would take, and for groups and topics that the caller may not use."""
-        ...

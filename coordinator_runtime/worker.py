@@ -31,7 +31,6 @@ class Worker(Protocol):
         """The result of a function of a module, on the loop. Function, argument and result must be picklable.
 
         Errors: what the function raises; WorkerLost."""
-        ...
 
 
 class WorkerProcess:

@@ -38,19 +38,15 @@ class StreamHandle(Protocol):
 
     def send(self, body: bytes, *, wants_room: bool) -> None:
         """Send a message to the caller; with `wants_room`, `Stream.room` tells when it is on its way."""
-        ...
 
     def grant(self, messages: int) -> None:
         """Let the caller send this many more messages."""
-        ...
 
     def end(self, status: int, message: str) -> None:
         """End the stream in both directions. The status is gRPC's number."""
-        ...
 
     def wake(self) -> None:
         """Give the stream a turn soon."""
-        ...
 
 
 class Stream(Protocol):
@@ -60,24 +56,19 @@ class Stream(Protocol):
 
     def half_close(self) -> None:
         """The caller sends no more."""
-        ...
 
     def room(self) -> None:
         """The first message that was sent with wants_room, and not told of yet, is on its way to the caller, with all
         before it."""
-        ...
 
     def turn(self) -> None:
         """Say what there is to say."""
-        ...
 
     def gone(self) -> None:
         """The stream has ended: nothing that is sent arrives any more."""
-        ...
 
     def announce_stop(self) -> None:
         """The server is shutting down."""
-        ...
 
 
 @dataclass(slots=True)

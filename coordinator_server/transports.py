@@ -67,29 +67,22 @@ class Transport(Protocol):
         A host `unix:PATH` is a Unix socket: the file is made, for its owner only, and there is no port.
 
         Raises AddressRefused."""
-        ...
 
     async def start(self, handler: Handler, room: AnswerRoom = BOUNDLESS_ROOM) -> None:
         """Serve, and count in `room` what callers have not taken. The health service says that the process is alive
         ("") and its services are not ready."""
-        ...
 
     async def set_ready(self, is_ready: bool) -> None:
         """Tell the health service whether the services take work."""
-        ...
 
     async def set_health(self, name: str, *, is_serving: bool) -> None:
         """Tell the health service of something else that has a name there."""
-        ...
 
     def numbers(self) -> ConnectionNumbers:
         """What there is of connections. On any thread."""
-        ...
 
     async def announce_stop(self) -> None:
         """Tell the health service and all sessions that the process is going, for good."""
-        ...
 
     async def stop(self, grace_ms: int) -> None:
         """Take no further calls and wait for those under way; what is left after the grace is cancelled."""
-        ...

@@ -30,7 +30,6 @@ class PartState(Protocol):
 
     def replays(self) -> Replays:
         """The classes of record values that are the part's."""
-        ...
 
 
 K = TypeVar("K", bound=Hashable)

@@ -54,22 +54,18 @@ class Assignor(Protocol):
     @property
     def name(self) -> str:
         """The name under which members agree on it. A change that old leaders would not understand needs a new name."""
-        ...
 
     @property
     def rebalance_protocols(self) -> frozenset[RebalanceProtocol]:
         """The protocols under which it can be used. A cooperative one never hands out what another member still
         owns."""
-        ...
 
     def user_data(self, owned: Share[str], generation: int) -> bytes | None:
         """Return what goes into the member's own subscription. `owned` is what it was assigned last, in `generation`;
         -1 where that generation is lost."""
-        ...
 
     def assign(self, members: Mapping[str, ClassicMember], topics: Mapping[str, TopicSpec]) -> Mapping[str, Assignment]:
         """Return the assignment of every member, by member id. Asked of the leader only."""
-        ...
 
 
 def common_rebalance_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 PRODUCERS: Final = 64
 _PER_TURN: Final = 16
-"""Not all of them: below valgrind they would take a second together, which the server logs as a slow commit."""
+"""How many transactions begin in one turn of the loop. Below valgrind all of them would take a second together, which
+the server logs as a slow commit."""
 _PARTITIONS: Final = 3
 _VALUE_BYTES: Final = 1_024
 _TOPIC: Final = "counted"

@@ -1,4 +1,4 @@
-"""Where and with what a measurement ran. Without that its numbers say nothing."""
+"""The machine and the versions that a measurement ran with. Without them its numbers say nothing."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Step(NamedTuple):
 BEFORE: Final[Mapping[str, Figures]] = MappingProxyType(
     {"EndTxn": Figures(175, 57), "Produce": Figures(146, 44), "Fetch": Figures(86, 28), "JoinGroup": Figures(173, 41)}
 )
-"""At 63ffcae, by this command with Python 3.11."""
+"""Figures at 63ffcae, by this command with Python 3.11."""
 
 WANTED: Final[Mapping[str, Figures]] = MappingProxyType(
     {"EndTxn": Figures(110, 34), "Produce": Figures(92, 29), "Fetch": Figures(75, 25), "JoinGroup": Figures(115, 28)}
@@ -110,7 +110,7 @@ def figures_of(steps: Sequence[Step]) -> Figures:
 
 
 def table(found: Mapping[str, Figures]) -> list[str]:
-    """In Markdown, with what we want."""
+    """Return the table in Markdown, with what we want."""
     lines = ["| call | functions | files | wanted at most | at 63ffcae |", "| --- | --- | --- | --- | --- |"]
     for call, figures in found.items():
         wanted, before = WANTED[call], BEFORE[call]
@@ -156,7 +156,7 @@ class _Calls:
         self._producer_id = self._producer_epoch = -1
         self._rounds = 0
         self.entered: dict[str, list[CodeType]] = {}
-        """By call, what was entered every time so far."""
+        """The functions that every call of a kind has entered so far, by call."""
 
     async def prepare(self) -> None:
         from coordinator_api.v1 import log_pb2 as log

@@ -17,7 +17,7 @@ class Scale:
     warm_up_s: float
     """Load before each measurement of ours."""
     java_warm_up_s: float
-    """The same for Kafka's, whose client is a new Java program each time and compiles itself too."""
+    """Load before each measurement of Kafka's, whose client is a new Java program each time and compiles itself too."""
     measured_s: float
     producers: Sequence[int]
     payload_bytes: Sequence[int]

@@ -79,22 +79,22 @@ class BlockingTransaction:
     """The oldest transaction that is open in a partition: committed readers wait for it."""
 
     start_offset: int
-    """Of its first record in the partition."""
+    """Offset of its first record in the partition."""
     start_ms: int
     age_ms: int
-    """Since that record, by the server's clock."""
+    """Time since that record, by the server's clock."""
     identity: Identity | None
-    """Under which its records were written. None: the caller may not read the topic."""
+    """The identity under which its records were written. None: the caller may not read the topic."""
     transaction: TransactionDescription | None
     """None: no transactional id owns it, or which one does is unknown or hidden."""
     is_owner_hidden: bool
     """A transactional id has the producer id, and the caller may not describe it."""
     time_left_ms: int | None
-    """Until the server aborts it; None = it does not."""
+    """Time until the server aborts it; None = it does not."""
     hanging_reason: str
     """Why nobody will end it: unknown_producer, not_open, other_epoch or not_a_member. Empty: somebody will."""
     transactional_id: str
-    """Of one that hangs: the id that has its producer id all the same. Empty: none has, or it is hidden."""
+    """For a transaction that hangs: the id that has its producer id all the same. Empty: none has, or it is hidden."""
     owner_unknown_reason: str
     """Why nobody can tell whose it is. Empty: that is known."""
 
@@ -106,7 +106,7 @@ class PartitionExplanation(PartitionDescription):
     topic: str
     topic_id: bytes
     undecided_offsets: int
-    """From the last stable offset to the high watermark."""
+    """Offsets from the last stable offset to the high watermark."""
     next_event: NextEvent
     blocking: BlockingTransaction | None
     """None: nothing is in the way."""

@@ -188,10 +188,10 @@ This client speaks version 2, so it need not initialise: its abort is answered w
 newer producer came since."""
 
 NOTHING_CHANGED: Final = frozenset({ErrorClass.RETRY, ErrorClass.REFRESH})
-"""After these the server has certainly not carried the request out."""
+"""Classes after which the server has certainly not carried the request out."""
 
 PASSING: Final = NOTHING_CHANGED | {ErrorClass.UNKNOWN_OUTCOME}
-"""After these the call is tried again; they reach the caller only at its deadline."""
+"""Classes after which the call is tried again; they reach the caller only at its deadline."""
 
 _CLASSES: Final = frozenset(ErrorClass)
 _CODES: Final = frozenset(ErrorCode)

@@ -45,11 +45,11 @@ class Deadlines:
     """How long one call may take, and one attempt of it."""
 
     total_ms: int
-    """From the first attempt to the last answer."""
+    """Longest time from the first attempt to the last answer."""
 
     attempt_ms: int = 30_000
-    """For one attempt, which is taken for lost after this time without an answer. Smaller than the server's longest
-    wait for a busy transaction (30 s by default) only costs attempts: each one waits anew."""
+    """Longest time for one attempt, which is taken for lost after it without an answer. Smaller than the server's
+    longest wait for a busy transaction (30 s by default) only costs attempts: each one waits anew."""
 
     attempts_max: int | None = None
     """Give up after this many attempts; 1 for requests that must be written anew after a lost answer. None = no limit

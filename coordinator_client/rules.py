@@ -14,7 +14,7 @@ from coordinator_protocol.errors import ErrorClass, ErrorCode
 TOPIC_GONE: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
 )
-"""After these codes, what the client knows of the topic is out of date."""
+"""Codes after which what the client knows of the topic is out of date."""
 
 _C = ErrorClass
 

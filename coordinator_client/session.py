@@ -57,7 +57,7 @@ def status_name(number: int) -> str:
 
 
 _ABOUT_THE_CALLER: Final = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
-"""With these a stream is refused because of its caller, so that another stream would be refused too."""
+"""Statuses with which a stream is refused because of its caller, so that another stream would be refused too."""
 
 
 _DRAINING: Final = Loss("UNAVAILABLE", "the server is shutting down", is_unsent=True)

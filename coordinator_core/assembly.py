@@ -56,7 +56,7 @@ from txn_coordinator.service import TransactionPorts, TransactionService
 from txn_coordinator.verifier import CoordinatorVerifier
 
 LOADED_LAST = (Coordinator.LOG, Coordinator.GROUPS, Coordinator.TRANSACTIONS)
-"""In this order: what transactions owe, they owe to partitions and groups."""
+"""The coordinators in the order in which they are loaded: what transactions owe, they owe to partitions and groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class Surroundings:
     payload_worker: Worker
     """Checks large payloads, so that neither waits for the other."""
     assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: SERVER_ASSIGNORS)
-    """Those that `GroupConfig.consumer_assignors` may name."""
+    """The assignors that `GroupConfig.consumer_assignors` may name."""
     group_parts: Sequence[GroupPart] = PARTS
     """The kinds of groups, and what else is kept with groups."""
     new_topic_id: Callable[[], bytes] = new_uuid

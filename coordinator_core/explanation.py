@@ -50,22 +50,22 @@ class Blocking(Struct, frozen=True, kw_only=True):
     """The oldest open transaction of a partition, as far as the caller may know of it."""
 
     start_offset: int
-    """Of its first record here."""
+    """Offset of its first record here."""
     start_ms: int
     age_ms: int
     identity: Identity | None
-    """Under which its records were written. None: the caller may not read the topic."""
+    """The identity under which its records were written. None: the caller may not read the topic."""
     owner: Transaction | None = None
     """The id that will end it. None: there is none, nobody can tell, or the caller may not describe it."""
     description: Description | None = None
-    """Of the owner, where that is told."""
+    """The description of the owner, where that is told."""
     is_owner_hidden: bool = False
     """An id has the producer id, and the caller may not describe it."""
     time_left_ms: int | None = None
-    """Until the server aborts it; None = it does not."""
+    """Time until the server aborts it; None = it does not."""
     hanging_reason: HangingReason | None = None
     transactional_id: str = ""
-    """Of one that hangs: the id that has its producer id all the same. Empty: none has, or it is hidden."""
+    """For a transaction that hangs: the id that has its producer id all the same. Empty: none has, or it is hidden."""
     owner_unknown_reason: str = ""
 
 

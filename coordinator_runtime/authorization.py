@@ -1,4 +1,4 @@
-"""Who may do what: asks the authorizer; refuses with the code that belongs to the resource (spec transactions 0)."""
+"""Authorization: asks the authorizer, and refuses with the code that belongs to the resource (spec transactions 0)."""
 
 from __future__ import annotations
 

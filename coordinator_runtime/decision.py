@@ -38,7 +38,7 @@ class ShardKey(NamedTuple):
 
 
 class ShardRouter:
-    """Where the ids of one coordinator live: transactional ids, or groups."""
+    """Finds the shard in which an id of one coordinator lives: a transactional id, or a group."""
 
     def __init__(self, coordinator: Coordinator, shard_count: int) -> None:
         self.shard_keys: Final = tuple(ShardKey(coordinator, number) for number in range(shard_count))
@@ -139,7 +139,7 @@ class CheckInTheWay(Struct, frozen=True, gc=False):
     """Park key of a call that waits for a check and holds up nobody else."""
 
     call: int
-    """Unlike that of every other call that waits."""
+    """A number that no other call that waits has."""
 
 
 class Unpark(Struct, frozen=True):

@@ -23,9 +23,9 @@ LOOKED_AT_PER_TURN_MAX: Final = 5_000
 
 _SWEEPS_PER_EXPIRATION: Final = 100
 _SWEEP_STAGGER_MS: Final = 20
-"""Between the shards, so that their looks do not add up to one long turn."""
+"""Pause between the shards, so that their looks do not add up to one long turn."""
 _SWEEP_PAUSE_MS_MAX: Final = 3_600_000
-"""Between two looks at most, as in Kafka: what is due is forgotten at most so much later than it could be."""
+"""Longest pause between two looks, as in Kafka: what is due is forgotten at most so much later than it could be."""
 
 
 @dataclass(frozen=True, slots=True)

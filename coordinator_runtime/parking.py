@@ -69,7 +69,7 @@ class Parking:
         self.queues: dict[Hashable, deque[ParkedCall]] = {}
         """A call under one of these keys must queue behind others. Looked up by every call, changed here alone."""
         self._holders: dict[Hashable, ShardKey] = {}
-        """Per queue the shard whose state is in the way."""
+        """By queue, the shard whose state is in the way."""
         self._retrying: set[Hashable] = set()
         self._calls = 0
         self.on_wait_ended: Callable[[WaitEnded], None] = lambda _wait: None

@@ -86,7 +86,7 @@ class TopicMetadata(Protocol):
         """None once the topic was deleted."""
 
     def topic_names(self) -> Iterable[str]:
-        """All of them, in no order."""
+        """The names of all topics, in no order."""
 
 
 class MarkerPort(Protocol):

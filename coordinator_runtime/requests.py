@@ -21,7 +21,7 @@ class ClientBatch(Struct, frozen=True):
 
 
 class Committer(Struct, frozen=True):
-    """Who a request about offsets says it is."""
+    """The member, or nobody, that a request about offsets claims to come from."""
 
     member_id: str = ""
     generation_or_epoch: int = -1

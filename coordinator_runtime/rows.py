@@ -104,7 +104,7 @@ class HistoryRow(NamedTuple):
 
 
 def state_row(shard: ShardKey, record_type: int, key: bytes) -> tuple[Family, bytes]:
-    """Where the newest value of a key lies."""
+    """Return the key of the row that holds the newest value of a key."""
     return _COORDINATOR_STATE, _STATE_PREFIX.pack(*shard, record_type) + key
 
 

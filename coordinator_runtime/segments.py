@@ -41,7 +41,7 @@ _PARTITION_BYTES: Final = 4
 """A key of the log starts with the ordinal of its partition."""
 
 _BUFFERS_MAX: Final = 512
-"""Per write: the system takes 1,024 at most."""
+"""Buffers of one write: the system takes 1,024 at most."""
 _OPEN_FILES_MAX: Final = 64
 
 
@@ -57,7 +57,7 @@ class SegmentOptions:
 
 
 class Reference(NamedTuple):
-    """Where a value lies."""
+    """The place of a value in a segment."""
 
     segment: int
     offset: int

@@ -146,7 +146,8 @@ class DirectoryLock:
             os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
     def _holder(self) -> str:
-        """Who keeps us out. The file names the last writer; a reading tool holds the lock but leaves no name."""
+        """Return who holds the lock. The file names the last writer; a reading tool holds the lock but leaves no
+        name."""
         if not self._is_shared:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -102,7 +102,7 @@ class TimelineMap(Generic[K, V]):
         self._keys_ascend = keys_ascend
         self._live: dict[K, V] = {}
         self._replaced: dict[K, list[V | _Absent]] = {}
-        """Per key with undurable changes: the values they replaced, oldest first. Complete after `Journal.note`."""
+        """The values that undurable changes replaced, by key, oldest first. Complete after `Journal.note`."""
         self.get: Callable[[K], V | None] = self._live.get
         """The live value, or None."""
 

@@ -71,7 +71,7 @@ class Admission:
             **dict.fromkeys(NEWS_WAITS, (self._news_waits, limits.group_waits_max)),
             **dict.fromkeys(MEMBER_WAITS, (self._member_waits, limits.group_waits_max + reserved)),
         }
-        """Per method the room that its calls take, and how many may be there when one more of them begins."""
+        """By method, the room that its calls take, and how many may be there when one more of them begins."""
 
     @property
     def calls_in_work(self) -> int:

@@ -48,7 +48,7 @@ LARGE_ANSWERS: Final = frozenset(
 _EXPECTED_BYTES: Final = 5 * MEBI
 """A large answer: what one Fetch reads at most, and the batch that goes beyond it."""
 _ANSWERS_MIN: Final = 4
-"""Where the room of a connection is small, an answer is taken for this part of it."""
+"""Where the room of a connection is small, a large answer is expected to take this part of it: one in so many."""
 
 
 @dataclass(frozen=True, slots=True)

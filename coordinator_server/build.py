@@ -79,9 +79,9 @@ class Server:
     answers: AnswerBytes
     """Shared with the transport, which knows when an answer was taken."""
     worker: WorkerProcess
-    """For computations that would hold up the loop. Closed when nobody waits for one any more."""
+    """Does computations that would hold up the loop. Closed when nobody waits for one any more."""
     payload_worker: WorkerProcess
-    """The same for payloads."""
+    """Checks payloads, in a process of its own."""
     readings: AllReadings
     """What a scrape asks for, from the start on."""
     observer: ShardObserver

@@ -29,8 +29,8 @@ from txn_coordinator.hanging import Hanging
 from txn_coordinator.state import DECIDED, NO_EPOCH, Identity, Transaction, TransactionState
 
 SLOW_COMMIT_MS: Final = 1_000
-"""From the outcome until COMPLETE is durable. It takes milliseconds, so a slow one has a disk or a participant in
-trouble."""
+"""Time from the outcome until COMPLETE is durable that counts as slow. It usually takes milliseconds, so a slow commit
+has a disk or a participant in trouble."""
 
 _CAUSE_EVENTS: Final = {
     "fence": "fenced",
@@ -77,7 +77,7 @@ class EventObserver:
             HangingTransactionAborted: self._hanging_aborted,
             **groups.tellers,
         }
-        """Who is told of an event, by its type. A list: what a Transact did to partitions."""
+        """Functions that tell of an event, by its type. A list: what a Transact did to partitions."""
 
     def __call__(self, event: object, turn: Turn) -> None:
         try:
@@ -235,5 +235,5 @@ def _fields(before: Transaction | None, after: Transaction, turn: Turn) -> dict[
 
 
 def _owner(transaction: Transaction) -> Identity:
-    """Whom the id belongs to. One that keeps the transaction of another has an identity of its own."""
+    """Return whom the id belongs to: a newer instance that keeps the transaction has an identity of its own."""
     return transaction.client_identity if transaction.is_kept else transaction.identity

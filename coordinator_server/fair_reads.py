@@ -75,7 +75,7 @@ class FairReads:
         self._is_turn_due = False
         self._rest_turns = 0
         self._queues: dict[Connection, _Queue] = {}
-        """In the order in which they are served. None is empty."""
+        """The queues in the order in which they are served. None is empty."""
         self.waiting = 0
         self._waiting_bytes = 0
 

@@ -29,8 +29,8 @@ from group_coordinator.events import (
 )
 
 SLOW_REBALANCE_MS: Final = 30_000
-"""From its beginning until every member has its part. With members that hear at once it takes milliseconds, and with
-those that ask now and then the pause between two heartbeats."""
+"""Time from the beginning of a rebalance until every member has its share that counts as slow. With members that hear
+at once it takes milliseconds, and with those that ask now and then the pause between two heartbeats."""
 
 _ADVICE: Final[Mapping[LeaveReason, str]] = {
     LeaveReason.SESSION: "nothing was heard of it for its session timeout: it ended, was cut off, or stood still; if "
@@ -56,7 +56,7 @@ class GroupObserver:
             OffsetsCommitted: numbers.committed,
             OffsetsSettled: numbers.settled,
         }
-        """Who is told of an event, by its type."""
+        """Functions that tell of an event, by its type."""
 
     def _count_and_log(self, event: object, turn: Turn) -> None:
         self._numbers.count(event)
@@ -169,5 +169,5 @@ def _fields(event: _OfAGroup, turn: Turn) -> dict[str, object]:
 
 
 def _caller(turn: Turn) -> dict[str, object]:
-    """Whose call it was; both empty: the server itself."""
+    """Return whose call it was; both empty: the server itself."""
     return {"client_id": turn.client_id, "host": turn.host}

@@ -31,7 +31,7 @@ class OutputFormat(StrEnum):
     """How a command prints its result."""
 
     TABLE = "table"
-    """For people; its layout may change."""
+    """A table for people; its layout may change."""
     JSON = "json"
     """A list is one document, a stream of records is one object per line."""
     YAML = "yaml"

@@ -59,7 +59,7 @@ class PartitionAudit:
     producers: dict[int, ProducerEntry] = field(default_factory=dict)
     """The producers that the log shows, as if none had been forgotten where the log allows that."""
     last_offsets: dict[int, int] = field(default_factory=dict)
-    """Where each producer's newest batch or marker lies."""
+    """The last offset of each producer's newest batch or marker."""
     returned: set[int] = field(default_factory=set)
     """Producers that wrote again after they may have been forgotten."""
     ended: set[EndedTransaction] = field(default_factory=set)
@@ -247,8 +247,8 @@ def _take_marker(audit: PartitionAudit, offset: int, marker: Marker) -> None:
 
 
 def producer_differences(audit: PartitionAudit, stored: dict[int, ProducerEntry]) -> Iterator[str]:
-    """Where stored producers are not what the log says. Wall times, seals and what was forgotten are not in the log and
-    not compared."""
+    """Yield where stored producers are not what the log says. Wall times, seals and what was forgotten are not in the
+    log and not compared."""
     for producer_id in sorted(audit.producers.keys() | stored.keys()):
         if producer_id not in audit.producers:
             yield f"producer {producer_id} is stored and never wrote here"

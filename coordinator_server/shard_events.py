@@ -23,7 +23,8 @@ class ShardObserver:
     def __init__(self, numbers: ServerNumbers) -> None:
         self._numbers = numbers
         self.is_start_over = False
-        """Until then one line, written by whoever starts the server, is for all shards that could be loaded."""
+        """Whether the server has started. Until then one line, written by whoever starts the server, is for all shards
+        that could be loaded."""
 
     def __call__(self, change: ShardChange) -> None:
         match change:

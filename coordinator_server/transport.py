@@ -64,7 +64,8 @@ class Codec:
     request_type: type[Message]
     response_type: type[Message]
     reads_much: bool
-    """Only reads, and may be large: begins when there is room for its answer and it is its turn."""
+    """The method only reads, and its answer may be large: it begins when there is room for the answer and it is its
+    turn."""
 
 
 def codec_table(services: Iterable[ServiceDescriptor]) -> Mapping[str, Codec]:
@@ -89,7 +90,7 @@ class Gate(Enum):
 
 
 _SERVING: Final = Gate.SERVING
-"""By a name of its own, because every call asks for it."""
+"""A module-level name for a value that every call needs."""
 
 
 class Dispatcher:
@@ -145,7 +146,7 @@ class Dispatcher:
         return len(self._unanswered)
 
     def calls_in_flight(self) -> Mapping[Method, int]:
-        """The same by method."""
+        """Return the number of calls in flight by method."""
         return Counter(method for method, _room in self._unanswered.values())
 
     def answer_unanswered(self, error: CoordinatorError | None = None) -> None:

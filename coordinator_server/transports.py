@@ -52,7 +52,7 @@ class ConnectionNumbers:
     open_connections: int | None
     """None where nobody can say."""
     harms: Mapping[str, int] = field(default_factory=dict)
-    """By kind, what was refused or cut so that the others are served; empty where nobody can say."""
+    """What was refused or cut so that the others are served, by kind; empty where nobody can say."""
 
 
 class Transport(Protocol):

@@ -31,7 +31,7 @@ from coordinator_client import Abortable, Admin, Consumer, ConsumerRecords, Prod
 from coordinator_client.reader import ReadRecord
 
 IDLE_MS: Final = 3_000
-"""Without new records for this long, it is looked whether the copy is complete."""
+"""After this long without new records it is checked whether the copy is complete."""
 
 
 def main() -> int:

@@ -18,4 +18,4 @@ GROUP_CONFIG: Final = 8
 OFFSET: Final = 9
 PENDING_OFFSET: Final = 10
 GROUP_ADMINISTERED: Final = 11
-"""Only ever in the history, with no value: who deleted the group, or offsets of it."""
+"""Type of rows that are only ever in the history, with no value: who deleted the group, or offsets of it."""

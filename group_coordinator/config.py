@@ -49,13 +49,14 @@ class GroupConfig:
     """The first is used where members have no preference."""
     consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     consumer_assignment_interval_ms: int = 50
-    """Between two computations of a target of one group; Kafka's 1,000 is for members that do not hear at once."""
+    """Shortest time between two computations of a target of one group; Kafka's 1,000 is for members that do not hear at
+    once."""
     consumer_regex_refresh_interval_ms: int = 600_000
     consumer_metadata_refresh_ms: int = 300_000
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000
     offset_metadata_length_max: int = 4_096
-    """In characters, as Kafka counts."""
+    """Longest metadata of an offset in characters, as Kafka counts."""
 
     def __post_init__(self) -> None:
         """Raises ValueError where the numbers contradict each other."""

@@ -77,7 +77,7 @@ class RebalanceCompleted(Struct, frozen=True):
     generation: int
     member_count: int
     elapsed_ms: int
-    """Since it started; wall time."""
+    """Time since it started, by wall clock."""
 
 
 class RebalanceFailed(Struct, frozen=True):

@@ -20,7 +20,7 @@ from group_coordinator.effects import GroupNews
 ReplyT = TypeVar("ReplyT")
 
 PAUSE_MS: Final = 5
-"""Between two looks of the waiting members of a group, so that many changes at once cost one look each."""
+"""Pause between two looks of the waiting members of a group, so that many changes at once cost one look each."""
 
 LOOKS_PER_STEP: Final = 100
 """Members that look in one go: of a large group that are some milliseconds of the loop, and the others are served in
@@ -34,7 +34,7 @@ class News:
         self._runtime = runtime
         self._numbers = count()
         self._waiters: dict[str, dict[int, Callable[[], None]]] = {}
-        """Per group and number of the heartbeat: how it looks again."""
+        """How each waiting heartbeat looks again, by group and number of the heartbeat."""
         self._looking: dict[str, bool] = {}
         """Groups whose members will look, or are looking; and whether they must once more after that."""
         runtime.handle_effect(GroupNews, lambda news: self.tell(news.group_id))

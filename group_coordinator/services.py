@@ -36,7 +36,7 @@ class GroupSurroundings:
     news: News
     worker: Worker
     assignors: Mapping[str, ServerAssignor] = field(default_factory=lambda: SERVER_ASSIGNORS)
-    """Those of the shards, for the worker."""
+    """The assignors of the shards, for the worker."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class Tally(Generic[K]):
         return self._numbers.get(key) or 0
 
     def durable(self) -> dict[K, int]:
-        """Those of which there are any, as they are on disk."""
+        """Return the numbers that are not 0, as they are on disk."""
         return dict(self._numbers.durable_items())
 
 

@@ -22,7 +22,7 @@ from coordinator_runtime.store import Family, StoreDamaged
 from partition_log import codec
 
 OFFSET_END: Final = 2**63 - 1
-"""Behind every offset: to read to the end without knowing where that is."""
+"""An offset behind every other one: to read to the end without knowing where that is."""
 
 _STEPS_OF_ONE: Final = 64
 """How many offsets are tried one by one before the steps grow: most blocks hold fewer."""
@@ -113,8 +113,8 @@ def _whole(ordinal: int, key: bytes, encoded: bytes) -> BatchHeader | None:
 
 
 def _behind(store: LogReads, ordinal: int, at: int, end_offset: int, key: bytes | None) -> tuple[int, int]:
-    """Where the log goes on behind damage that was met at `at`: an offset from which the store can be read, and where
-    the batch begins that it finds there. The key is that of the damaged batch, if it is known."""
+    """Find where the log goes on behind damage that was met at `at`: an offset from which the store can be read, and
+    where the batch begins that it finds there. The key is that of the damaged batch, if it is known."""
     if key is not None and codec.is_log_key(key):
         last_offset = codec.last_offset(key)
         if key == codec.log_key(ordinal, last_offset) and at <= last_offset < end_offset:
@@ -136,7 +136,7 @@ def _behind(store: LogReads, ordinal: int, at: int, end_offset: int, key: bytes 
 
 
 def _readable_from(store: LogReads, ordinal: int, offset: int, end_offset: int) -> int | None:
-    """Where the batch begins that the store finds at an offset, or the end; None where it finds damage."""
+    """Find where the batch begins that the store finds at an offset, or the end; None where it finds damage."""
     if offset < end_offset:
         rows = store.scan(Family.LOG, codec.log_key(ordinal, offset), codec.log_key(ordinal, end_offset))
         try:

@@ -27,9 +27,9 @@ class Counted(NamedTuple):
     """Records from an offset up to, not including, `next_offset`."""
 
     records: int = 0
-    """All of them, those of aborted and open transactions too."""
+    """All records, those of aborted and open transactions too."""
     committed_records: int = 0
-    """Those that a read-committed reader gets: below the last stable offset, and of no aborted transaction."""
+    """The records that a read-committed reader gets: below the last stable offset, and of no aborted transaction."""
     next_offset: int = 0
     """The high watermark, or less where the budget was spent."""
 

@@ -124,7 +124,7 @@ class Fetcher:
         self.damage = DamageWatch()
         self.waiting_fetches = 0
         self.room: AnswerRoom = BOUNDLESS_ROOM
-        """Where what is found is counted, while its fetch waits."""
+        """Counts what is found while its fetch waits."""
         self.on_read: Callable[[RecordsRead], None] = lambda _event: None
         """Told what every answer showed and hid."""
         self.on_work: Callable[[int], None] = lambda _work_bytes: None

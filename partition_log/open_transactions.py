@@ -19,7 +19,7 @@ class PartitionTransactions:
         self._catalog = catalog
 
     def all_open(self) -> Sequence[OpenInPartition]:
-        """Those of all partitions, live state."""
+        """Return the open transactions of all partitions, live state."""
         shards: list[LogShard] = self._runtime.shards(Coordinator.LOG)
         return [found for shard in shards for found in shard.all_open_transactions()]
 

@@ -134,7 +134,7 @@ class PartitionDraft:
         self.entry = partition.producers.get(producer_id)
         """What the partition knows of the producer by now; None = nothing, or the batches are of no producer."""
         self.end_offset = head.log_end_offset
-        """Where the next batch goes."""
+        """The offset of the next batch."""
         self._index = head.index
         self._indexed: list[tuple[TimeIndexEntry, int]] = []
         self._batches: list[tuple[int, bytes]] = []

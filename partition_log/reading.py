@@ -206,7 +206,7 @@ class AbortedIndex:
         self._head = head
         self._budget = budget
         self._current: dict[int, EndedTransaction | None] = {}
-        """Per producer: its first aborted transaction that ends after the last batch asked for; None: no more."""
+        """By producer: its first aborted transaction that ends after the last batch asked for; None: no more."""
 
     def hides(self, batch: BatchHeader) -> bool:
         """Raises LogDamaged where that cannot be read: a guess might show an aborted record, or hide a committed

@@ -69,7 +69,7 @@ class Produce(Struct, frozen=True):
     """Batches to be appended, one per partition."""
 
     transactional_id: str | None
-    """Named by transactional batches, and by no others."""
+    """The transactional id, which transactional batches name and no others."""
     batches: Sequence[ClientBatch]
 
 
@@ -115,7 +115,7 @@ class FetchResult(Struct, frozen=True):
 
     name: PartitionName
     next_offset: int
-    """With CORRUPT_MESSAGE: where the log goes on behind the damage."""
+    """Offset from which the log goes on behind the damage, with CORRUPT_MESSAGE."""
     head: PartitionHead | None = None
     batches: tuple[tuple[BatchHeader, bytes], ...] = ()
     """Headers and stored forms."""

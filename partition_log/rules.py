@@ -202,9 +202,9 @@ def _check_sequence(entry: ProducerEntry | None, batch: BatchHeader, log_start_o
 
 
 def _is_surely_in_log(entry: ProducerEntry, batch: BatchHeader) -> bool:
-    """To call a batch a duplicate that was never appended would lose it, so there must be no doubt. What lies between 0
-    and the last sequence was appended in this epoch. But near the end of the circle small sequences may also be the
-    ones ahead, behind a gap: only the nearer half counts as behind."""
+    """Say whether a batch is in the log without doubt: to call a batch a duplicate that was never appended would lose
+    it. What lies between 0 and the last sequence was appended in this epoch. But near the end of the circle small
+    sequences may also be the ones ahead, behind a gap: only the nearer half counts as behind."""
     behind = entry.last_sequence - batch.last_sequence
     return batch.base_sequence <= batch.last_sequence and 0 <= behind <= _HALF_CIRCLE
 

@@ -102,7 +102,7 @@ class MarkerCount(Struct, frozen=True, gc=False):
     from_offset: int = 0
     """Where counting began: 0, but for a partition that is older than counting."""
     markers: int = 0
-    """From there to the log end."""
+    """Markers from there to the log end."""
 
 
 class PartitionHead(Struct, frozen=True, gc=False):
@@ -167,4 +167,4 @@ class PartitionConfig:
     index_interval_batches: int = 256
     """Bounds the headers that one search reads: about a millisecond."""
     producer_id_expiration_ms: int = PRODUCER_EXPIRATION_MS
-    """After how long a producer that does not write is forgotten."""
+    """Time after which a producer that does not write is forgotten."""

@@ -53,7 +53,7 @@ class BatchWrite(Struct, frozen=True):
     ordinal: int
     placed: PlacedPartition
     appends: Sequence[Append]
-    """In the order sent."""
+    """What is appended, in the order sent."""
 
     def append(self) -> Operation:
         """Appends them; the reply is the offset of the transaction's first record in the partition."""

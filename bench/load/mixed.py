@@ -65,7 +65,7 @@ class _Mixed:
         self._prefix = new_prefix("mixed")
         self.over = threading.Event()
         self.transactions = [0] * _TRANSACTORS
-        """By worker: each counts its own."""
+        """Transactions by worker: each counts its own."""
         self._problems: list[Exception] = []
         work: list[Callable[[], None]] = [
             *(partial(self._transact, number) for number in range(_TRANSACTORS)),

@@ -1,4 +1,4 @@
-"""Whose claim on a partition counts, and which partitions nobody has.
+"""Claims: whose claim on a partition counts, and which partitions nobody has.
 
 Source: spec groups 5.4; Kafka's `AbstractStickyAssignor`.
 """
@@ -17,9 +17,9 @@ class Holdings(Generic[TopicT]):
     """Every partition in exactly one place: with a member that may keep it, or unowned."""
 
     shares: tuple[Share[TopicT], ...]
-    """By place in the order of turns; the very share the member came with, where nothing was wrong with it."""
+    """Shares by place in the order of turns; the very share the member came with, where nothing was wrong with it."""
     unowned: Mapping[TopicT, Sequence[int]]
-    """Ascending; topics ascending, those without any are left out."""
+    """Partitions that nobody has. Both topics and partitions ascend; topics without any are left out."""
 
 
 def settle_claims(

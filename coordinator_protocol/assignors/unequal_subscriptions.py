@@ -55,7 +55,7 @@ def balance_unequal(
 
 
 class _Balance(Generic[TopicT]):
-    """Who owns what on the way to balance; members by their places."""
+    """The owners of partitions on the way to balance; members by their places."""
 
     def __init__(self, before: Sequence[Share[TopicT]], audiences: Mapping[TopicT, Audience]) -> None:
         self._before = before
@@ -86,7 +86,7 @@ class _Balance(Generic[TopicT]):
         self._changed.update(got)
 
     def let_owned_move(self) -> None:
-        """From now on, what members had before may move too, after what they got since."""
+        """Let what members had before move from now on, too, after what they got since."""
         for place, share in enumerate(self._before):
             for topic, partitions in share.items():
                 owners = self._owners[topic]

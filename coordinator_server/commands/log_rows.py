@@ -27,7 +27,8 @@ class Fate(StrEnum):
     OPEN = "open"
     """The transaction has no marker here yet."""
     UNDECIDED = "undecided"
-    """Behind the last stable offset, where committed readers do not look yet; its own transaction may have ended."""
+    """The batch lies behind the last stable offset, where committed readers do not look yet; its own transaction may
+    have ended."""
 
 
 BASE64: Final = "base64"

@@ -41,7 +41,7 @@ def parse_topic_choice(text: str | TopicChoice) -> TopicChoice:
 
 
 class PlannedLine(NamedTuple):
-    """Where a group shall go on in one partition."""
+    """The offset from which a group shall go on in one partition."""
 
     topic: str
     partition: int

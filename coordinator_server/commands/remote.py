@@ -28,7 +28,7 @@ CLIENT_ID = "txnctl"
 
 
 class PrintingTransport(UnaryTransport):
-    """Asks for nothing more once nobody reads stdout: for commands that print what they read."""
+    """A transport for commands that print what they read: asks for nothing more once nobody reads stdout."""
 
     def ask(self, rpc: Rpc[RequestT, ReplyT], request: RequestT, *, timeout_ms: int) -> ReplyT | Loss:
         end_if_reader_left()

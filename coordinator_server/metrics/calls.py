@@ -30,9 +30,9 @@ class _MethodNumbers:
         self.item_fields = item_fields
         self.answered = 0
         self.unanswered: defaultdict[str, int] = counts()
-        """By gRPC's name of the status."""
+        """Calls without an answer, by gRPC's name of the status."""
         self.errors: defaultdict[int, int] = counts()
-        """By error code, each at most once per call."""
+        """Error codes answered, each at most once per call."""
         self.seconds = Distribution(SECONDS, US)
 
 

@@ -190,7 +190,8 @@ def group_gauges(runtime: Runtime, now_ms: int) -> Readings:
 def measured(
     assignors: Mapping[str, ServerAssignor], clock: Clock, on_computed: OnComputed
 ) -> Mapping[str, ServerAssignor]:
-    """The same assignors, each of which tells how long it took. Not for another process, where nobody could be told."""
+    """Return the assignors, each of which now tells how long it took. Not for another process, where nobody could be
+    told."""
 
     def of(name: str, assignor: ServerAssignor) -> ServerAssignor:
         def assign(members: Mapping[str, MemberSpec[bytes]], topics: Mapping[bytes, TopicSpec]) -> Shares[bytes]:

@@ -67,7 +67,7 @@ class Distribution:
         self._total += value
 
     def copy(self) -> Histogram:
-        """Its numbers now. Another thread may observe meanwhile: then at most that one value is in half."""
+        """Return its numbers now. Another thread may observe meanwhile: then at most that one value is half counted."""
         cumulative = []
         reached = 0
         for bound, number in zip(self._labels, self._buckets, strict=True):
@@ -90,5 +90,5 @@ Readings = Mapping[str, Values]
 
 
 def single(sample: Sample) -> Values:
-    """Of a metric without labels."""
+    """Return the values of a metric without labels."""
     return {(): sample}

@@ -27,7 +27,7 @@ _OUTCOMES: Final = {Outcome.COMMIT: "commit", Outcome.ABORT: "abort"}
 
 
 class _Appended:
-    """To one topic."""
+    """What was appended to one topic."""
 
     __slots__ = ("bytes", "marker_bytes", "markers", "records")
 
@@ -43,11 +43,11 @@ class LogNumbers:
         self.partition: Callable[[int], PartitionRef | None] = lambda _ordinal: None
         """Finds a partition by its ordinal; set once there is a catalog (`TopicCatalog.by_ordinal`)."""
         self._appended: dict[str, _Appended] = {}
-        """By topic."""
+        """What was appended, by topic."""
         self._appended_to: dict[int, _Appended] = {}
-        """The same by partition, to find it quickly."""
+        """What was appended, by partition: the very values of `_appended`, to find them quickly."""
         self._read: dict[tuple[str, Isolation], list[int]] = {}
-        """By topic and isolation: served, aborted, control."""
+        """Records read by topic and isolation: served, aborted, control."""
         self._markers = dict.fromkeys(Outcome, 0)
         self._expired_producers = 0
         self._damaged: dict[Labels, int] = {}
@@ -67,7 +67,7 @@ class LogNumbers:
             self._markers[outcome] += 1
 
     def all_grew(self, events: Iterable[PartitionGrew], _turn: object = None) -> None:
-        """The same of what a Transact did to partitions."""
+        """Count what a Transact did to partitions."""
         for event in events:
             self.grew(event)
 

@@ -94,7 +94,7 @@ class TransactionNumbers:
             self._completed_one(before, after, now_ms)
 
     def ran_through(self, event: TransactionRanThrough, now_ms: int) -> None:
-        """The same of several steps at once: what is seen of the states in between is over already."""
+        """Count several steps at once: what is seen of the states in between is over already."""
         before, decided, after = event.before, event.decided, event.after
         self._move(before, after)
         if before.producer_id != after.producer_id:

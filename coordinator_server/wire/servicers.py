@@ -27,7 +27,7 @@ def servicers(core: Core, address: NodeAddress) -> list[object]:
 
 
 def group_servicers(core: Core) -> list[object]:
-    """Those of the parts of the group coordinator, which make GroupService together."""
+    """Return the servicers of the parts of the group coordinator, which make GroupService together."""
     groups = core.groups
     return [
         ClassicServicer(groups.classic),

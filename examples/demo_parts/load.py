@@ -77,9 +77,9 @@ class Outage:
     rows_before: int
     killed_at: float
     serving_seconds: float
-    """From the kill until it took work again."""
+    """Time from the kill until it took work again."""
     commit_seconds: float = 0.0
-    """From the kill until the first commit after it; 0 = none yet."""
+    """Time from the kill until the first commit after it; 0 = none yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Killed:
 
     rows: int
     seconds: float
-    """From its last durable record until the server had aborted it."""
+    """Time from its last durable record until the server had aborted it."""
     tally: Tally
 
 
@@ -107,7 +107,7 @@ class Loaded:
 
     tally: Tally
     seconds: float
-    """From the start of the producers to the last commit, the outage included."""
+    """Time from the start of the producers to the last commit, the outage included."""
     outage: Outage
     zombie: Zombie
     killed: Killed

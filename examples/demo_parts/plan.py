@@ -17,7 +17,7 @@ ABORT_EVERY: Final = 10
 """Each loader sends every tenth of its transactions twice: it aborts the first one on purpose."""
 TIMEOUT_MS: Final = 60_000
 SHORT_TIMEOUT_MS: Final = 2_500
-"""For the producer that is killed: so soon does the server give up waiting for it."""
+"""Transaction timeout of the producer that is killed: the server waits no longer for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

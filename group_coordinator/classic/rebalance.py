@@ -57,13 +57,13 @@ class GroupDraft:
         self.is_stored = False
         """The group must survive a restart as it is now; otherwise what is stored still stands."""
         self.records: list[Record] = []
-        """Those that come before the group's own."""
+        """Records that come before the group's own."""
         self.effects: list[Effect] = []
         self.events: list[object] = []
         self._before = group
 
     def decision(self, reply: object = None, *, cause: str) -> Decision:
-        """All of it."""
+        """Return the decision: all that the draft has gathered."""
         records = [*self.records]
         if self.is_stored or self.group is not self._before or records:
             changed = ClassicGroupChanged(self.group, is_stored=self.is_stored)

@@ -27,7 +27,7 @@ class Offset(Struct, frozen=True):
     expire_timestamp_ms: int | None
     """Wall time at which it is forgotten instead of after the server's retention; None = after that."""
     position: int
-    """Where in the order of all commits of the shard it stands. The later commit wins, not the later marker."""
+    """Place of the commit in the order of all commits of the shard. The later commit wins, not the later marker."""
 
 
 class PendingOffset(Struct, frozen=True):

@@ -60,7 +60,7 @@ from group_coordinator.state import GroupKind
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """Whose heartbeat it is, and where that member stands."""
+    """The member whose heartbeat it is, and where it stands."""
 
     before: ConsumerMember | None
     """What it said until now; of a static member that comes back, what the process before it said."""
@@ -349,7 +349,7 @@ def moved(
     *,
     is_subscription_new: bool = False,
 ) -> CurrentAssignment:
-    """Where the member is after its next step; the very value that the group has if there is none."""
+    """Return where the member is after its next step; the very value that the group has if there is none."""
     member_id, topics = member.member_id, group.topics_of(member.subscription)
 
     def is_subscribed(topic_id: bytes) -> bool:
@@ -418,7 +418,7 @@ def _decide_leave(shard: GroupShard, request: HeartbeatRequest) -> Decision:
 
 
 def _decide_away(shard: GroupShard, group: ConsumerGroup, member_id: str, reply: HeartbeatReply) -> Decision:
-    """Its session runs on, and nobody else gets what it holds until that ends."""
+    """Let the member's session run on; nobody else gets what it holds until that ends."""
     current = group.assignment(member_id)
     record = records.AssignmentChanged(group.group_id, member_id, away(current))
     return Decision(

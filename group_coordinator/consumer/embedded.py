@@ -1,4 +1,4 @@
-"""Between the bytes that classic members exchange and what a consumer group knows."""
+"""Translates between the bytes that classic members send each other and what a consumer group knows."""
 
 from __future__ import annotations
 

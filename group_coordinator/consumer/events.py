@@ -30,4 +30,4 @@ class GroupConverted(Struct, frozen=True):
 
     group_id: str
     is_upgrade: bool
-    """From classic to consumer; False: the other way."""
+    """True: from classic to consumer. False: the other way."""

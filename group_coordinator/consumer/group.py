@@ -195,7 +195,7 @@ class ConsumerGroup:
         return None if owners is None else owners.get(partition)
 
     def subscriptions(self) -> Iterator[Subscription]:
-        """Those that members have, each once."""
+        """The subscriptions that members have, each once."""
         return iter(self._subscriptions.keys())
 
     def subscription_counts(self) -> Iterator[tuple[Subscription, int]]:
@@ -401,7 +401,7 @@ def sync_key(group_id: str, member_id: str) -> MemberTimer:
 
 
 def cancelled_timers(group_id: str, member_ids: Iterable[str]) -> tuple[CancelTimer, ...]:
-    """All of those of members that are gone."""
+    """Return effects that cancel all timers of members that are gone."""
     keys = (session_key, rebalance_key, join_key, sync_key)
     return tuple(CancelTimer(key(group_id, member_id)) for member_id in member_ids for key in keys)
 

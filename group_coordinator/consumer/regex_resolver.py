@@ -28,7 +28,8 @@ NAMES_PER_STEP: Final = 1_000
 """About a millisecond of the loop."""
 
 PAUSE_MS: Final = 100
-"""Between two resolutions of a group. Kafka's 10,000 are for members that do not hear at once, and for its thread."""
+"""Pause between two resolutions of a group. Kafka's 10,000 are for members that do not hear at once, and for its
+thread."""
 
 
 class RegexResolver:

@@ -221,10 +221,10 @@ def _stale(assignment: CurrentAssignment, committer: Committer, *, is_generation
 
 
 class Destination(Struct, frozen=True, kw_only=True):
-    """Where a member is to go."""
+    """The share that a member is on its way to."""
 
     epoch: int
-    """Assignment epoch of the target."""
+    """The assignment epoch of the target."""
     share: Share[bytes]
     """What of the target the member subscribes to."""
     is_free: Callable[[bytes, int], bool]

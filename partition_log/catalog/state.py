@@ -29,7 +29,7 @@ class Topic(Struct, frozen=True):
     name: str
     topic_id: bytes
     partition_ordinals: tuple[int, ...]
-    """By partition number."""
+    """Ordinals of the partitions, by partition number."""
     created_ms: int
     validate_payload: PayloadValidation = PayloadValidation.FULL
 
@@ -39,6 +39,6 @@ class PlacedPartition(Struct, frozen=True):
 
     ref: PartitionRef
     name: PartitionName
-    """By topic and topic id, as answers name it."""
+    """The partition's name with topic and topic id, as answers have it."""
     shard: ShardKey
     validates_payload: bool = True

@@ -1,4 +1,4 @@
-"""Between the messages of AdminService and the values of the transaction coordinator. Nothing is checked here."""
+"""The edge of AdminService: its messages to commands and values, and back. Nothing is checked here."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Between the messages of LogService and the commands and results of the partition log. What a number or a name may be
-is checked by the services; only what the commands cannot even say is refused here.
+"""The edge of LogService: its messages to commands of the partition log, and results back. What a number or a name may
+be is checked by the services; only what the commands cannot even say is refused here.
 
 What the wire can say and a batch cannot be, is refused for that batch alone: an unknown encoding with
 UNSUPPORTED_FOR_MESSAGE_FORMAT (a newer server may know it), an unknown compression with UNSUPPORTED_COMPRESSION_TYPE, a

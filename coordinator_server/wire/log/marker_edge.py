@@ -1,4 +1,4 @@
-"""Between the messages about markers and producers in LogService and the values of the partition log."""
+"""The edge of LogService for markers and producers."""
 
 from __future__ import annotations
 

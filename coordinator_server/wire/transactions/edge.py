@@ -1,4 +1,4 @@
-"""Between the messages of TransactionService and the values of the transaction coordinator. Nothing is checked here."""
+"""The edge of TransactionService: its messages to commands and values, and back. Nothing is checked here."""
 
 from __future__ import annotations
 

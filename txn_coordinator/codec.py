@@ -28,7 +28,7 @@ TRANSACTION_TYPE: Final = 1
 PRODUCER_ID_BLOCK_TYPE: Final = 1
 CSN_TYPE: Final = 2
 UNOWNED_MARKER_TYPE: Final = 3
-"""Only ever in the history, with no value: the key says it all."""
+"""Type of rows that are only ever in the history, with no value: the key says it all."""
 PLAIN_PRODUCER_ID_BLOCK_TYPE: Final = 4
 
 _UNOWNED_MARKER_KEY: Final = struct.Struct(">QIQ")
@@ -114,7 +114,8 @@ class CountersRows(StateRows):
 
 
 class CountersCodec:
-    """Its other records, and what it reads back. Of the numbers only the newest value means anything."""
+    """The other records of the COUNTERS shard, and what is read back. Of the numbers only the newest value means
+    anything."""
 
     def encode(self, value: ProducerIdBlockTaken | ProducerIdGiven | UnownedMarkerWritten) -> EncodedRecord | None:
         match value:

@@ -117,7 +117,8 @@ class HangingTransactions:
         self._known = frozenset(hanging.opened for hanging in found)
 
     def find(self) -> list[Hanging]:
-        """All of them, at this moment. Raises Refused while a shard of transactional ids does not serve."""
+        """Return all hanging transactions at this moment. Raises Refused while a shard of transactional ids does not
+        serve."""
         return self._judged(self._open_transactions.all_open())
 
     def abort(

@@ -46,7 +46,8 @@ class TransactionHistory:
         self._shard_of_id = shard_of_id
 
     def last_steps(self, transactional_id: str, limit: int, *, until: Transaction | None = None) -> Pending[History]:
-        """At most so many steps of an id, up to the one that led to this durable state of it, if one is given."""
+        """Return the last steps of an id, at most `limit`, up to the one that led to this durable state of it, if one
+        is given."""
         shard = self._shard_of_id(transactional_id)
         rows = self._runtime.rows(Coordinator.TRANSACTIONS)
         assert isinstance(rows, StateRows), "transactional ids have a history"

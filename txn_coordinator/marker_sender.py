@@ -101,7 +101,7 @@ class MarkerSender:
         self._open_transactions = open_transactions
         self._jobs: dict[tuple[str, int], _Job] = {}
         self._stopped_epochs: dict[ShardKey, int] = {}
-        """Per shard: up to which coordinator epoch nothing is sent any more."""
+        """Up to which coordinator epoch nothing is sent any more, by shard."""
         self.failed_markers: Counter[str] = Counter()
         """Markers that a participant refused, and that were sent again, by the name of the refusal."""
         self.alarms: Counter[str] = Counter()

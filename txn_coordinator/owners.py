@@ -1,4 +1,4 @@
-"""Who owns a producer id: asked by those who meet one in a partition and not in a request."""
+"""Owners of producer ids: asked by those who meet one in a partition and not in a request."""
 
 from __future__ import annotations
 

@@ -166,8 +166,8 @@ class Description(Struct, frozen=True):
     error: CoordinatorError | None = None
     transaction: Transaction | None = None
     partitions: Sequence[PartitionRef] = ()
-    """Those of the transaction that have a name and that the caller may know of; of a decided one, only those whose
-    marker is not durable yet."""
+    """Partitions of the transaction that have a name and that the caller may know of; of a decided one, only those
+    whose marker is not durable yet."""
     history: History | None = None
     """The last steps of the id, even if it was forgotten. None: they were not asked for, or the caller may not know of
     the id."""

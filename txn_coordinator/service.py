@@ -63,7 +63,7 @@ BATCH_MAX = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionPorts:
-    """Whom the use cases ask."""
+    """The parts of the server that the use cases ask."""
 
     authorizer: Authorizer
     catalog: TopicCatalog

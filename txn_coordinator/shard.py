@@ -79,7 +79,7 @@ class Asked(Struct, frozen=True):
     """How an administrator asked for something to be done to an id."""
 
     dry_run: bool = False
-    """Only reply what would be done."""
+    """Reply what would be done, and do nothing."""
     older_than_ms: int | None = None
     """Refuse unless the transaction has been open for longer."""
 
@@ -127,7 +127,7 @@ class TransactionShard:
         self._markers = markers
         self._limits = limits
         self.expiration_ms = EXPIRATION_MS
-        """After how long an idle id is forgotten."""
+        """Time after which an idle id is forgotten."""
         self._transactions: TimelineMap[str, Transaction] = TimelineMap(journal)
         self._ids: TimelineMap[int, str] = TimelineMap(journal)
         """Transactional ids by producer id."""

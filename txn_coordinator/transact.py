@@ -24,7 +24,7 @@ class TransactResult(Struct, frozen=True):
 
     ended: Ended
     first_offsets: Sequence[tuple[PartitionRef | PartitionName, int]]
-    """For each batch its partition and the offset of the transaction's first record there. A mere name: the partition
+    """The partition of each batch, and the offset of the transaction's first record there. A mere name: the partition
     does not exist any more, and the request is a repetition."""
 
 

@@ -28,7 +28,7 @@ class CoordinatorVerifier:
         self._shard_of_id = shard_of_id
 
     def verify(self, membership: Membership, ordinal: int) -> Operation:
-        """For clients of version 1: the partition must have been added before."""
+        """Check that the partition was added before, for clients of version 1."""
 
         def decide(shard: TransactionShard, _turn: Turn) -> Decision:
             try:
@@ -46,7 +46,7 @@ class CoordinatorVerifier:
         return Operation(self._shard_of_id(membership.transactional_id), decide)
 
     def add(self, membership: Membership, ordinals: frozenset[int]) -> Operation:
-        """For clients of version 2: the partitions join the transaction with their first batches."""
+        """Let the partitions join the transaction with their first batches, for clients of version 2."""
 
         def decide(shard: TransactionShard, turn: Turn) -> Decision:
             identity = Identity(membership.producer_id, membership.producer_epoch)
@@ -72,7 +72,7 @@ class CoordinatorVerifier:
         return Operation(COUNTERS, decide)
 
     def verify_group(self, membership: Membership, group_id: str, then: Callable[[int], Decision]) -> Operation:
-        """For clients of version 1: the group must have been added before."""
+        """Check that the group was added before, for clients of version 1."""
 
         def decide(shard: TransactionShard, _turn: Turn) -> Decision:
             try:
@@ -83,7 +83,7 @@ class CoordinatorVerifier:
         return Operation(self._shard_of_id(membership.transactional_id), decide)
 
     def add_group(self, membership: Membership, group_id: str, then: Callable[[int], Decision]) -> Operation:
-        """For clients of version 2: the group joins the transaction with its first offsets."""
+        """Let the group join the transaction with its first offsets, for clients of version 2."""
 
         def decide(shard: TransactionShard, turn: Turn) -> Decision:
             try:

@@ -59,7 +59,7 @@ class TransactionNumbers:
         self._open_since_ms: dict[str, int] = {}
         self._decided_since_ms: dict[str, int] = {}
         self._awaited_since_ms: dict[str, int] = {}
-        """Open ones that were prepared for an outside decision."""
+        """When transactions were prepared for an outside decision that is not known yet, by transactional id."""
 
     @property
     def known_ids(self) -> int:

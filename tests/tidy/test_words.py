@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from tests.tidy.tree import ROOT
+from tests.tidy.tree import ROOT, python_files, shown
 
 DANGLING = ("Of", "As", "So", "Or", "And", "Also", "Too", "Besides", "For whoever")
 """Beginnings of half a sentence whose subject is somewhere else."""
@@ -20,6 +20,12 @@ def test_the_glossary_has_each_word_once() -> None:
     words = Counter(word for row in ROW.findall(glossary) for word in row.split(", ") if row != "word")
     assert len(words) > 50
     assert [word for word, count in words.items() if count > 1] == []
+
+
+def test_no_docstring_begins_in_the_middle_of_a_sentence() -> None:
+    """Those of constants and fields, too, which the interpreter throws away."""
+    found = [f"{shown(path)}:{line}: {text}" for path in python_files() for line, text in dangling(path.read_text())]
+    assert found == [], "say first what the thing is: its subject"
 
 
 @pytest.mark.parametrize("text", ["Of the transaction.", "As long as two rounds.", "For whoever has no loop."])

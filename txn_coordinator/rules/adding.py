@@ -68,7 +68,7 @@ def with_additions(
 
 
 def verify(current: Transaction, identity: Identity, partitions: frozenset[int]) -> frozenset[int]:
-    """Those of the partitions that are in the open transaction (spec transactions 2.3, verify_only)."""
+    """Return which of the partitions are in the open transaction (spec transactions 2.3, verify_only)."""
     check_identity(current, identity)
     check_not_decided(current)
     if current.is_closed:

@@ -7,7 +7,6 @@ Source: design 5 (shards) and 6 (partitioner); spec transactions 2.1; Kafka's `U
 from __future__ import annotations
 
 import struct
-from functools import lru_cache
 from typing import Final
 
 _MASK31: Final = 0x7FFF_FFFF
@@ -37,12 +36,10 @@ def java_string_hash(text: str) -> int:
     return _signed32(total)
 
 
-@lru_cache(maxsize=1 << 14)
 def shard_of(key: str, shard_count: int) -> int:
     """Return the shard of a transactional id or group id, in `[0, shard_count)`.
 
-    The absolute value of the smallest 32-bit integer does not fit 32 bits and counts as 0, as in Kafka. Remembered for
-    the keys that are in use, because every request asks.
+    The absolute value of the smallest 32-bit integer does not fit 32 bits and counts as 0, as in Kafka.
     """
     number = java_string_hash(key)
     return 0 if number == _INT32_MIN else abs(number) % shard_count

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -37,16 +38,20 @@ class ShardKey(NamedTuple):
     number: int
 
 
+IDS_REMEMBERED: Final = 1 << 14
+"""Ids whose shard is looked up without being computed again."""
+
+
 class ShardRouter:
     """Finds the shard in which an id of one coordinator lives: a transactional id, or a group."""
 
     def __init__(self, coordinator: Coordinator, shard_count: int) -> None:
-        self.shard_keys: Final = tuple(ShardKey(coordinator, number) for number in range(shard_count))
+        keys = self.shard_keys = tuple(ShardKey(coordinator, number) for number in range(shard_count))
         """All shards of the coordinator."""
-
-    def shard_key(self, name: str) -> ShardKey:
-        """Source: spec groups 10.1 (Kafka's string hash; the smallest integer maps to 0)."""
-        return self.shard_keys[shard_of(name, len(self.shard_keys))]
+        self.shard_key: Callable[[str], ShardKey] = lru_cache(IDS_REMEMBERED)(
+            lambda name: keys[shard_of(name, shard_count)]
+        )
+        """The shard of an id. Source: spec groups 10.1 (Kafka's string hash; the smallest integer maps to 0)."""
 
 
 CATALOG_KEY: Final = ShardKey(Coordinator.CATALOG, 0)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from coordinator_protocol.errors import ErrorCode, Method, Refused
 
@@ -55,7 +56,7 @@ class Room:
 class Admission:
     """Says where a call counts that has no answer yet. Reads that are answered at once never count."""
 
-    __slots__ = ("_long_polls", "_member_waits", "_news_waits", "_parked_calls", "_places", "_work")
+    __slots__ = ("_long_polls", "_member_waits", "_news_waits", "_parked_calls", "_work", "places")
 
     def __init__(self, limits: AdmissionLimits, parked_calls: Callable[[], int]) -> None:
         self._parked_calls = parked_calls
@@ -64,29 +65,28 @@ class Admission:
         self._news_waits = Room("members of groups wait for news")
         self._member_waits = Room("members of groups wait for each other")
         in_work_max, reserved = limits.calls_in_work_max, limits.reserved_calls
-        self._places = {
+        self.places: Final = {
             **dict.fromkeys(Method, (self._work, in_work_max)),
             **dict.fromkeys(RESERVED, (self._work, in_work_max + reserved)),
             **dict.fromkeys(LONG_POLLS, (self._long_polls, limits.long_polls_max)),
             **dict.fromkeys(NEWS_WAITS, (self._news_waits, limits.group_waits_max)),
             **dict.fromkeys(MEMBER_WAITS, (self._member_waits, limits.group_waits_max + reserved)),
         }
-        """By method, the room that its calls take, and how many may be there when one more of them begins."""
+        """For every method the room that its calls take, and how many calls there make it worth a `check` when one more
+        begins."""
 
     @property
     def calls_in_work(self) -> int:
         """Calls that are staged, or wait for the disk."""
         return self._work.calls - self._parked_calls()
 
-    def room_for(self, method: Method) -> Room:
-        """The room that a call of this method takes from when it begins to when it is answered: whoever lets it in
-        counts it there. Raises Refused THROTTLING_QUOTA_EXCEEDED."""
-        room, calls_max = self._places[method]
-        if room.calls >= calls_max:
-            number = self.calls_in_work if room is self._work else room.calls
-            if number >= calls_max:
-                raise _refusal(number, room.what)
-        return room
+    def check(self, method: Method) -> None:
+        """Return only if a call of this method may begin: whoever lets it in counts it in its room until it is
+        answered. Raises Refused THROTTLING_QUOTA_EXCEEDED."""
+        room, calls_max = self.places[method]
+        number = self.calls_in_work if room is self._work else room.calls
+        if number >= calls_max:
+            raise _refusal(number, room.what)
 
 
 def _refusal(number: int, what: str) -> Refused:

@@ -2,7 +2,7 @@
 
 A servicer function takes a request message and a CallContext, and returns a Pending response message. It only maps: it
 may raise Refused while it does, and the Pending may be refused. Whoever calls it (the dispatcher of the server, a test)
-puts the two functions of this module around it, so that no servicer repeats them:
+puts a function of the dispatcher and one of this module around it, so that no servicer repeats them:
 
     call = call_context(request.header, transport_call)
     answer(method, response_type, lambda: servicer.EndTxn(request, call))
@@ -20,52 +20,14 @@ from typing import Final, TypeVar
 from google.protobuf.message import Message
 
 from coordinator_api.v1 import common_pb2
-from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused, class_of
-from coordinator_protocol.names import check_client_id
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, class_of
 from coordinator_runtime.pending import Pending, failed
-from coordinator_runtime.ports import CallContext, PartitionName, PartitionRef
-
-REQUEST_ID_BYTES: Final = 16
-CLIENT_TXN_VERSIONS: Final = (1, 2)
-CLIENT_TXN_VERSION_DEFAULT: Final = 2
+from coordinator_runtime.ports import PartitionName, PartitionRef
 
 THROTTLE_MS: Final = 50
 """Pause that a refusal for want of room asks for: several group commits long, short beside a client's deadline."""
 
 ResponseT = TypeVar("ResponseT", bound=Message)
-
-
-def call_context(header: common_pb2.RequestHeader, call: CallContext, method: str = "") -> CallContext:
-    """What the transport knows of the call, joined with what its request header says.
-
-    Raises Refused: INVALID_REQUEST (request id of a wrong length, bad client id), UNSUPPORTED_VERSION."""
-    request_id = header.request_id
-    if request_id and len(request_id) != REQUEST_ID_BYTES:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST,
-            f"request_id has {len(request_id)} bytes: send {REQUEST_ID_BYTES} random bytes, or none",
-        )
-    client_id = header.client_id or call.client_id
-    if client_id:
-        check_client_id(client_id)
-    client_txn_version = header.client_txn_version or CLIENT_TXN_VERSION_DEFAULT
-    if client_txn_version not in CLIENT_TXN_VERSIONS:
-        raise Refused(
-            ErrorCode.UNSUPPORTED_VERSION,
-            f"client_txn_version is {client_txn_version}: this server speaks 1 and 2; leave it out for 2",
-        )
-    # In the order of the fields, and not with `replace`: this runs in every call, and takes a quarter of the time.
-    return CallContext(
-        call.principal,
-        client_id,
-        call.host,
-        call.deadline_ms,
-        request_id,
-        client_txn_version,
-        header.immediate_51,
-        method or call.method,
-        call.connection,
-    )
 
 
 def answer(

@@ -17,7 +17,8 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.authorization import ALLOW_ALL
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, PartitionName
-from coordinator_server.wire.edge import answer, call_context
+from coordinator_server.transport import call_context
+from coordinator_server.wire.edge import answer
 from coordinator_server.wire.log.servicer import LogServicer
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.requests import Produce

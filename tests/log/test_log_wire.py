@@ -12,7 +12,8 @@ from coordinator_protocol.batch import BatchHeader, Encoding, batch_crc
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_server.wire.edge import answer, call_context
+from coordinator_server.transport import call_context
+from coordinator_server.wire.edge import answer
 from coordinator_server.wire.log.servicer import LogServicer
 from tests.log.log_room import ABORT, TOPIC, Batch, LogRoom, transactional
 

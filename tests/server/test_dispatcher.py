@@ -173,47 +173,47 @@ def test_parked_calls_are_not_in_work() -> None:
     parked = 0
     admission = Admission(LIMITS, lambda: parked)
     for _ in range(2):
-        admission.room_for(Method.INIT_PRODUCER_ID).calls += 1
+        admission.places[Method.INIT_PRODUCER_ID][0].calls += 1
     with pytest.raises(Refused):
-        admission.room_for(Method.INIT_PRODUCER_ID)
+        admission.check(Method.INIT_PRODUCER_ID)
     parked = 1
-    admission.room_for(Method.INIT_PRODUCER_ID)
+    admission.check(Method.INIT_PRODUCER_ID)
     assert admission.calls_in_work == 1
 
 
 def test_long_polls_have_a_bound_of_their_own() -> None:
     admission = Admission(LIMITS, lambda: 0)
-    room = admission.room_for(Method.FETCH)
+    room, _calls_max = admission.places[Method.FETCH]
     room.calls += 1
     with pytest.raises(Refused, match="1 readers wait for records"):
-        admission.room_for(Method.FETCH)
+        admission.check(Method.FETCH)
     assert admission.calls_in_work == 0
     room.calls -= 1
-    admission.room_for(Method.FETCH)
+    admission.check(Method.FETCH)
 
 
 @pytest.mark.parametrize("method", [Method.HEARTBEAT, Method.CONSUMER_GROUP_HEARTBEAT])
 def test_heartbeats_that_wait_for_news_have_a_bound_of_their_own(method: Method) -> None:
     admission = Admission(AdmissionLimits(group_waits_max=1), lambda: 0)
-    room = admission.room_for(Method.HEARTBEAT)
+    room, _calls_max = admission.places[Method.HEARTBEAT]
     room.calls += 1
     with pytest.raises(Refused, match="1 members of groups wait for news"):
-        admission.room_for(method)
-    admission.room_for(Method.JOIN_GROUP)
+        admission.check(method)
+    admission.check(Method.JOIN_GROUP)
     room.calls -= 1
-    admission.room_for(method)
+    admission.check(method)
     assert admission.calls_in_work == 0
 
 
 @pytest.mark.parametrize("method", [Method.JOIN_GROUP, Method.SYNC_GROUP])
 def test_members_come_in_where_no_more_of_them_may_wait(method: Method) -> None:
     admission = Admission(AdmissionLimits(group_waits_max=2, reserved_calls=1), lambda: 0)
-    room = admission.room_for(Method.JOIN_GROUP)
+    room, _calls_max = admission.places[Method.JOIN_GROUP]
     room.calls += 2
-    admission.room_for(method)
-    admission.room_for(Method.HEARTBEAT)
+    admission.check(method)
+    admission.check(Method.HEARTBEAT)
     room.calls += 1
     with pytest.raises(Refused, match="3 members of groups wait for each other"):
-        admission.room_for(method)
+        admission.check(method)
     room.calls -= 1
-    admission.room_for(method)
+    admission.check(method)

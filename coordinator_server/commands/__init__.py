@@ -1,2 +1,2 @@
-"""The commands of `txnctl`, one module each. A module imports what its command needs inside the function, so that
-`txnctl --help` starts without the server, the store or the network."""
+"""The commands of `txnctl`, by what they are about. What a command needs only once it runs it takes from `late.py`, or
+imports inside its function, so that `txnctl --help` starts without the server, the store or the network."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from coordinator_server.commands.late import admin_pb2, methods, remote, sdk
 from coordinator_server.commands.options import (
     DEFAULT_PATIENCE_MS,
     DEFAULT_SERVER,
@@ -20,10 +21,6 @@ from coordinator_server.commands.options import (
 )
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.output import Column, OutputFormat, Row, Value, duration, print_list, print_note
-
-if TYPE_CHECKING:
-    from coordinator_api.v1 import admin_pb2
-    from coordinator_client.connection import Connection
 
 
 def abort(
@@ -60,16 +57,17 @@ def abort(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Abort open transactions by id, prefix, age or partition."""
-    from coordinator_server.commands.remote import connected
-
     ids = transactional_ids or []
     _check_usage(ids, prefix, older_than_ms, place, producer_id, is_fence=fence)
-    with connected(server) as connection:
+    with remote.connected(server) as connection:
         if place is not None:
             rows = _abort_in_partition(connection, place, producer_id, timeout_ms, dry_run=dry_run)
             print_list(rows, _HANGING, output, empty="nothing hangs there")
             return
-        acted = _act(connection, _Wanted(ids, prefix, older_than_ms), timeout_ms, is_fence=fence, dry_run=dry_run)
+        selector = admin_pb2.TransactionSelector(
+            transactional_ids=ids, transactional_id_prefix=prefix, older_than_ms=older_than_ms
+        )
+        acted = _act(connection, selector, timeout_ms, is_fence=fence, dry_run=dry_run)
     print_list(acted, _ACTED, output, empty="no transaction matches")
     refused = sum(row["error"] is not None for row in acted)
     if refused:
@@ -81,23 +79,17 @@ def hanging(
 ) -> None:
     """List transactions that nobody will end, with the command that does. There should be none; exit status 1 if
     there are."""
-    from coordinator_server.commands.remote import connected
-
-    with connected(server) as connection:
+    with remote.connected(server) as connection:
         rows = list_hanging(connection, timeout_ms)
     print_list(rows, (*_HANGING, Column("TO END IT", "command")), output, empty="nothing hangs")
     if rows:
         raise CommandFailed(ExitStatus.PROBLEM, f"{len(rows)} transactions hang: please report it")
 
 
-def list_hanging(connection: Connection, timeout_ms: int) -> list[Row]:
+def list_hanging(connection: sdk.Connection, timeout_ms: int) -> list[Row]:
     """Return all hanging transactions, with the command that ends each. Raises the errors of the client."""
-    from coordinator_api.v1 import admin_pb2
-    from coordinator_client.methods import LIST_HANGING_TRANSACTIONS
-    from coordinator_server.commands.remote import deadlines
-
     request = admin_pb2.ListHangingTransactionsRequest(header=connection.header())
-    reply = connection.ask(LIST_HANGING_TRANSACTIONS, request, deadlines=deadlines(timeout_ms))
+    reply = connection.ask(methods.LIST_HANGING_TRANSACTIONS, request, deadlines=remote.deadlines(timeout_ms))
     return [
         {**_hanging(found), "command": command_that_ends(found.topic, found.partition, found.producer_id)}
         for found in reply.transactions
@@ -128,41 +120,28 @@ def _check_usage(
         raise CommandFailed(ExitStatus.USAGE, "give ids or --prefix, not both")
 
 
-class _Wanted:
-    """The ids that a command is about."""
-
-    def __init__(self, ids: list[str], prefix: str, older_than_ms: int | None) -> None:
-        self.ids = ids
-        self.prefix = prefix
-        self.older_than_ms = older_than_ms
-
-    def selector(self) -> admin_pb2.TransactionSelector:
-        from coordinator_api.v1 import admin_pb2
-
-        return admin_pb2.TransactionSelector(
-            transactional_ids=self.ids, transactional_id_prefix=self.prefix, older_than_ms=self.older_than_ms
-        )
-
-
-def _act(connection: Connection, wanted: _Wanted, timeout_ms: int, *, is_fence: bool, dry_run: bool) -> list[Row]:
+def _act(
+    connection: sdk.Connection,
+    selector: admin_pb2.TransactionSelector,
+    timeout_ms: int,
+    *,
+    is_fence: bool,
+    dry_run: bool,
+) -> list[Row]:
     """Abort or fence, in as many requests as it takes."""
-    from coordinator_api.v1 import admin_pb2
-    from coordinator_client.methods import ABORT_TRANSACTIONS, FENCE_PRODUCERS
-    from coordinator_server.commands.remote import deadlines
-
     rows: list[Row] = []
-    patience = deadlines(timeout_ms)
+    patience = remote.deadlines(timeout_ms)
     if is_fence:
         fence = admin_pb2.FenceProducersRequest(
-            header=connection.header(connection.random_source.request_id()), selector=wanted.selector(), dry_run=dry_run
+            header=connection.header(connection.random_source.request_id()), selector=selector, dry_run=dry_run
         )
-        fenced = connection.ask(FENCE_PRODUCERS, fence, deadlines=patience)
+        fenced = connection.ask(methods.FENCE_PRODUCERS, fence, deadlines=patience)
         return [_acted(result, "would be fenced" if dry_run else "fenced") for result in fenced.results]
     while True:
         request = admin_pb2.AbortTransactionsRequest(
-            header=connection.header(connection.random_source.request_id()), selector=wanted.selector(), dry_run=dry_run
+            header=connection.header(connection.random_source.request_id()), selector=selector, dry_run=dry_run
         )
-        reply = connection.ask(ABORT_TRANSACTIONS, request, deadlines=patience)
+        reply = connection.ask(methods.ABORT_TRANSACTIONS, request, deadlines=patience)
         rows += [_acted(result, "would be aborted" if dry_run else "aborted") for result in reply.results]
         if not reply.remaining or dry_run or not reply.results:
             break
@@ -172,13 +151,11 @@ def _act(connection: Connection, wanted: _Wanted, timeout_ms: int, *, is_fence: 
 
 
 def _acted(result: admin_pb2.TransactionActResult, word: str) -> Row:
-    from coordinator_server.commands.remote import error_name
-
     if result.error_code:
         return {
             "transactional_id": result.transactional_id,
             "result": "refused",
-            "error": {"code": error_name(result.error_code), "message": result.error_message},
+            "error": {"code": remote.error_name(result.error_code), "message": result.error_message},
         }
     return {
         "transactional_id": result.transactional_id,
@@ -193,12 +170,8 @@ def _acted(result: admin_pb2.TransactionActResult, word: str) -> Row:
 
 
 def _abort_in_partition(
-    connection: Connection, place: PartitionPlace, producer_id: int | None, timeout_ms: int, *, dry_run: bool
+    connection: sdk.Connection, place: PartitionPlace, producer_id: int | None, timeout_ms: int, *, dry_run: bool
 ) -> list[Row]:
-    from coordinator_api.v1 import admin_pb2
-    from coordinator_client.methods import ABORT_HANGING_TRANSACTIONS
-    from coordinator_server.commands.remote import deadlines
-
     request = admin_pb2.AbortHangingTransactionsRequest(
         header=connection.header(connection.random_source.request_id()),
         topic=place.topic,
@@ -206,7 +179,7 @@ def _abort_in_partition(
         producer_id=producer_id,
         dry_run=dry_run,
     )
-    reply = connection.ask(ABORT_HANGING_TRANSACTIONS, request, deadlines=deadlines(timeout_ms))
+    reply = connection.ask(methods.ABORT_HANGING_TRANSACTIONS, request, deadlines=remote.deadlines(timeout_ms))
     return [{**_hanging(found), "result": "would be aborted" if dry_run else "aborted"} for found in reply.aborted]
 
 

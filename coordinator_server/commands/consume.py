@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from coordinator_server.commands.late import log_rows, remote, remote_log
 from coordinator_server.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output, Patience, Server
 from coordinator_server.output import OutputFormat, RowStream, print_note
 
@@ -61,24 +62,20 @@ def consume(
 
     JSON is one object per line, and `txnctl produce` takes it back.
     """
-    from coordinator_server.commands.log_rows import record_line, record_rows
-    from coordinator_server.commands.remote import PrintingTransport, connected
-    from coordinator_server.commands.remote_log import RemoteLog, Wanted, parse_position
-
-    wanted = Wanted(
+    wanted = remote_log.Wanted(
         topic=topic,
         partitions=partitions,
-        start=parse_position(start),
+        start=remote_log.parse_position(start),
         isolation=isolation,
         is_raw=raw,
         is_following=follow,
         on_corrupt_batch=on_corrupt_batch,
         timeout_ms=timeout_ms,
     )
-    stream = RowStream(output, record_line)
-    with connected(server, PrintingTransport) as connection:
-        log = RemoteLog(connection, wanted)
-        shown = stream.add_all((record_rows(batch, is_raw=raw) for batch in log), count_max)
+    stream = RowStream(output, log_rows.record_line)
+    with remote.connected(server, remote.PrintingTransport) as connection:
+        log = remote_log.RemoteLog(connection, wanted)
+        shown = stream.add_all((log_rows.record_rows(batch, is_raw=raw) for batch in log), count_max)
     if output is OutputFormat.TABLE:
         hidden = log.hidden
         print_note(f"{shown} shown; hidden: {hidden.aborted} aborted records, {hidden.control} markers")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coordinator_server.commands.late import remote
 from coordinator_server.commands.options import DEFAULT_PATIENCE_MS, Output, Patience
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.output import Column, OutputFormat, Row, print_list
@@ -74,8 +75,7 @@ def _of_machine(data_dir: Path | None) -> list[Finding]:
 def _of_server(server: str, timeout_ms: int) -> list[Finding]:
     """Return the findings about a running server. Raises CommandFailed where nobody answers."""
     from coordinator_runtime.clock import SystemClock
-    from coordinator_server.commands.remote import connected
     from coordinator_server.commands.server_findings import look_at_server
 
-    with connected(server) as connection:
+    with remote.connected(server) as connection:
         return list(look_at_server(connection, SystemClock(), timeout_ms))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.next_event import NextEvent
+from coordinator_server.commands.late import remote, sdk
 from coordinator_server.commands.options import (
     DEFAULT_PATIENCE_MS,
     DEFAULT_SERVER,
@@ -18,10 +20,6 @@ from coordinator_server.commands.options import (
 )
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.output import Column, OutputFormat, Row, Value, duration, moment, print_document, print_facts
-
-if TYPE_CHECKING:
-    from coordinator_client.connection import Connection
-    from coordinator_client.descriptions import BlockingTransaction, PartitionExplanation
 
 _STEPS = 20
 
@@ -37,9 +35,7 @@ def explain(
 ) -> None:
     """Explain why committed readers of a partition get no further: which transaction is in the way, whose it is, and
     what happens next."""
-    from coordinator_server.commands.remote import connected
-
-    with connected(server) as connection:
+    with remote.connected(server) as connection:
         explained = _ask(connection, place, timeout_ms)
     row = row_of(explained)
     if output is not OutputFormat.TABLE:
@@ -52,19 +48,14 @@ def explain(
         print_facts({**blocking, **row}, _BLOCKED)
 
 
-def _ask(connection: Connection, place: PartitionPlace, timeout_ms: int) -> PartitionExplanation:
-    from coordinator_client.admin import Admin
-    from coordinator_client.errors import Rejected
-    from coordinator_protocol.errors import ErrorCode
-    from coordinator_server.commands.remote import topic_there
-
-    with Admin(connection, deadline_ms=timeout_ms) as admin:
+def _ask(connection: sdk.Connection, place: PartitionPlace, timeout_ms: int) -> sdk.PartitionExplanation:
+    with sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         try:
             return admin.explain_partition(*place, history_limit=_STEPS)
-        except Rejected as error:
+        except sdk.Rejected as error:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            topic = topic_there(connection, place.topic, timeout_ms)
+            topic = remote.topic_there(connection, place.topic, timeout_ms)
             raise CommandFailed(
                 ExitStatus.PROBLEM,
                 f"{place.topic} has the partitions 0 to {len(topic.partitions) - 1}, and {place.partition} was asked"
@@ -72,7 +63,7 @@ def _ask(connection: Connection, place: PartitionPlace, timeout_ms: int) -> Part
             ) from error
 
 
-def row_of(explained: PartitionExplanation) -> Row:
+def row_of(explained: sdk.PartitionExplanation) -> Row:
     """An explanation in the names of the API, and in words what happens next."""
     blocking = None if explained.blocking is None else _blocking(explained, explained.blocking)
     return {
@@ -87,7 +78,7 @@ def row_of(explained: PartitionExplanation) -> Row:
     }
 
 
-def _blocking(explained: PartitionExplanation, found: BlockingTransaction) -> Row:
+def _blocking(explained: sdk.PartitionExplanation, found: sdk.BlockingTransaction) -> Row:
     from coordinator_server.commands.administration import command_that_ends
     from coordinator_server.commands.transactions import described
 
@@ -119,7 +110,7 @@ def _blocking(explained: PartitionExplanation, found: BlockingTransaction) -> Ro
     return {**known, "state": state, "next_event": _next_event(explained.next_event, found)}
 
 
-def _next_event(event: NextEvent, found: BlockingTransaction) -> str:
+def _next_event(event: NextEvent, found: sdk.BlockingTransaction) -> str:
     owner = found.transaction
     abort = "`txnctl abort` with its id" if owner is None else f"`txnctl abort {owner.transactional_id}`"
     match event:

@@ -7,7 +7,6 @@ from typing import Annotated, Final
 import typer
 
 from coordinator_server.commands import group_offsets
-from coordinator_server.commands.asking import make_sure
 from coordinator_server.commands.group_rows import (
     MEMBER_COLUMNS,
     described,
@@ -17,6 +16,7 @@ from coordinator_server.commands.group_rows import (
     total,
     waiting_for,
 )
+from coordinator_server.commands.late import remote, sdk
 from coordinator_server.commands.options import (
     DEFAULT_PATIENCE_MS,
     DEFAULT_SERVER,
@@ -26,6 +26,7 @@ from coordinator_server.commands.options import (
     Patience,
     Server,
     Yes,
+    make_sure,
     parse_duration_ms,
 )
 from coordinator_server.exit_status import CommandFailed, ExitStatus
@@ -62,12 +63,9 @@ def list_groups(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """List groups by their ids."""
-    from coordinator_client.admin import Admin
-    from coordinator_server.commands.remote import connected
-
     _check_names("state", states or [], _STATES)
     _check_names("type", types or [], _TYPES)
-    with connected(server) as connection, Admin(connection, deadline_ms=timeout_ms) as admin:
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         rows: list[Row] = [
             {
                 "group_id": found.group_id,
@@ -95,10 +93,7 @@ def describe(
 ) -> None:
     """Describe a group: its state, how far behind it is, and which transactions its offsets wait for. JSON has its
     members and offsets too."""
-    from coordinator_client.admin import Admin
-    from coordinator_server.commands.remote import connected
-
-    with connected(server) as connection, Admin(connection, deadline_ms=timeout_ms) as admin:
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         group = group_there(admin, group_id)
         offsets = offset_rows(admin, group)
     facts = {
@@ -122,10 +117,7 @@ def members(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """List the members of a group and their partitions."""
-    from coordinator_client.admin import Admin
-    from coordinator_server.commands.remote import connected
-
-    with connected(server) as connection, Admin(connection, deadline_ms=timeout_ms) as admin:
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         rows = [member_row(member) for member in group_there(admin, group_id).members]
     print_list(rows, MEMBER_COLUMNS, output, empty="the group has no members")
 
@@ -140,10 +132,7 @@ def delete(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Delete groups with all they have committed."""
-    from coordinator_client.admin import Admin
-    from coordinator_server.commands.remote import connected
-
-    with connected(server) as connection, Admin(connection, deadline_ms=timeout_ms) as admin:
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         rows: list[Row] = []
         for group_id in dict.fromkeys(group_ids):
             group = group_there(admin, group_id)
@@ -186,11 +175,8 @@ def config(
 ) -> None:
     """Show the settings of a group that differ from the server's, or change them: members of consumer groups take them
     up with their next heartbeats."""
-    from coordinator_client.admin import Admin
-    from coordinator_server.commands.remote import connected
-
     wanted = dict(_parse_setting(text) for text in settings or [])
-    with connected(server) as connection, Admin(connection, deadline_ms=timeout_ms) as admin:
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         if wanted or unset:
             admin.alter_group_configs(group_id, wanted, unset=unset or (), validate_only=dry_run)
         values = admin.group_configs(group_id)

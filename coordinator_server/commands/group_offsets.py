@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
-from coordinator_server.commands.asking import make_sure
 from coordinator_server.commands.group_rows import (
     OFFSET_COLUMNS,
     find_group,
@@ -16,6 +15,7 @@ from coordinator_server.commands.group_rows import (
     offset_rows,
     waiting_for,
 )
+from coordinator_server.commands.late import remote, sdk
 from coordinator_server.commands.offset_plan import (
     PlannedLine,
     TopicChoice,
@@ -33,17 +33,12 @@ from coordinator_server.commands.options import (
     Patience,
     Server,
     Yes,
+    make_sure,
     parse_duration_ms,
     parse_moment_ms,
 )
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.output import Column, OutputFormat, Row, print_list, print_note
-
-if TYPE_CHECKING:
-    from coordinator_client.admin import Admin
-    from coordinator_client.consumer.state import TopicPartition
-    from coordinator_client.group_state import PlannedOffset
-    from coordinator_client.offset_reset import OffsetReset
 
 Topics = Annotated[
     list[TopicChoice] | None,
@@ -70,10 +65,7 @@ def offsets(
     Markers are no records. LAG is what a committed reader can read now, up to the last stable offset; LAG TO END also
     counts what is open or aborted, up to the high watermark.
     """
-    from coordinator_client.admin import Admin
-    from coordinator_server.commands.remote import connected
-
-    with connected(server) as connection, Admin(connection, deadline_ms=timeout_ms) as admin:
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         rows = offset_rows(admin, group_there(admin, group_id))
     print_list(rows, OFFSET_COLUMNS, output, empty="the group has no offsets")
     for transactional_id in waiting_for(rows):
@@ -130,9 +122,7 @@ def reset_offsets(
 
     An offset out of the log is moved to the nearer end.
     """
-    from coordinator_client.admin import Admin
     from coordinator_client.clock import SystemClock
-    from coordinator_server.commands.remote import connected
 
     since_ms = None if by_duration_ms is None else max(0, SystemClock().wall_ms() - by_duration_ms)
     rule = _rule(
@@ -151,7 +141,7 @@ def reset_offsets(
     if plan_out is not None:
         check_plan_name(plan_out)
     lines = [] if plan is None else read_plan(plan, group_id)
-    with connected(server) as connection, Admin(connection, deadline_ms=timeout_ms) as admin:
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         _check_empty(admin, group_id)
         if rule is None:
             resets = _as_planned(lines)
@@ -179,11 +169,8 @@ def delete_offsets(
 ) -> None:
     """Forget what a group has committed in topics that none of its members subscribes to, and what waits there for
     transactions."""
-    from coordinator_client.admin import Admin
-    from coordinator_server.commands.remote import connected
-
     _check_choice(topics, all_topics=all_topics, has_plan=False)
-    with connected(server) as connection, Admin(connection, deadline_ms=timeout_ms) as admin:
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         group_there(admin, group_id)
         found = [each for each in admin.group_offsets(group_id) if all_topics or _is_meant(each.partition, topics)]
         result = "would be deleted" if dry_run else "deleted"
@@ -206,10 +193,8 @@ def delete_offsets(
     print_list(rows, columns, output, empty="the group has no offsets there")
 
 
-def _rule(choices: Mapping[str, tuple[str, int | None]], *, has_plan: bool) -> OffsetReset | None:
+def _rule(choices: Mapping[str, tuple[str, int | None]], *, has_plan: bool) -> sdk.OffsetReset | None:
     """Return the rule that was chosen; None for a plan. Raises CommandFailed for none and for several."""
-    from coordinator_client.offset_reset import OffsetReset, ResetTo
-
     chosen = {flag: (to, number) for flag, (to, number) in choices.items() if number is not None}
     if len(chosen) + has_plan != 1:
         said = [*chosen, *(["--plan"] if has_plan else [])]
@@ -218,7 +203,7 @@ def _rule(choices: Mapping[str, tuple[str, int | None]], *, has_plan: bool) -> O
             f"say once where to go on, with one of {', '.join(choices)} or --plan"
             + (f"; {' and '.join(said)} were given" if said else ""),
         )
-    return next((OffsetReset(ResetTo(to), number) for to, number in chosen.values()), None)
+    return next((sdk.OffsetReset(sdk.ResetTo(to), number) for to, number in chosen.values()), None)
 
 
 def _check_choice(topics: Sequence[TopicChoice] | None, *, all_topics: bool, has_plan: bool) -> None:
@@ -231,7 +216,7 @@ def _check_choice(topics: Sequence[TopicChoice] | None, *, all_topics: bool, has
         )
 
 
-def _check_empty(admin: Admin, group_id: str) -> None:
+def _check_empty(admin: sdk.Admin, group_id: str) -> None:
     """Raise CommandFailed for a group with members. A group that does not exist is made by its first offset."""
     group = find_group(admin, group_id)
     if group is None or not group.members:
@@ -244,37 +229,35 @@ def _check_empty(admin: Admin, group_id: str) -> None:
     )
 
 
-def _as_planned(lines: Sequence[PlannedLine]) -> dict[TopicPartition, OffsetReset]:
-    from coordinator_client.consumer.state import TopicPartition
-    from coordinator_client.offset_reset import OffsetReset, ResetTo
-
-    return {TopicPartition(line.topic, line.partition): OffsetReset(ResetTo.OFFSET, line.offset) for line in lines}
+def _as_planned(lines: Sequence[PlannedLine]) -> dict[sdk.TopicPartition, sdk.OffsetReset]:
+    return {
+        sdk.TopicPartition(line.topic, line.partition): sdk.OffsetReset(sdk.ResetTo.OFFSET, line.offset)
+        for line in lines
+    }
 
 
 def _partitions(
-    admin: Admin, group_id: str, topics: Sequence[TopicChoice] | None, *, all_topics: bool
-) -> list[TopicPartition]:
+    admin: sdk.Admin, group_id: str, topics: Sequence[TopicChoice] | None, *, all_topics: bool
+) -> list[sdk.TopicPartition]:
     """Return the partitions that are meant: of a topic without numbers all that it has, whether or not the group has
     read them."""
-    from coordinator_client.consumer.state import TopicPartition
-
     if all_topics:
         return [each.partition for each in admin.group_offsets(group_id)]
-    found: dict[TopicPartition, None] = {}
+    found: dict[sdk.TopicPartition, None] = {}
     for topic, numbers in topics or ():
         if numbers is None:
             numbers = tuple(each.partition for each in admin.describe_topic(topic).partitions)
-        found.update(dict.fromkeys(TopicPartition(topic, number) for number in numbers))
+        found.update(dict.fromkeys(sdk.TopicPartition(topic, number) for number in numbers))
     return list(found)
 
 
-def _is_meant(name: TopicPartition, topics: Sequence[TopicChoice] | None) -> bool:
+def _is_meant(name: sdk.TopicPartition, topics: Sequence[TopicChoice] | None) -> bool:
     return any(
         name.topic == topic and (numbers is None or name.partition in numbers) for topic, numbers in topics or ()
     )
 
 
-def _planned_row(group_id: str, planned: PlannedOffset, result: str) -> Row:
+def _planned_row(group_id: str, planned: sdk.PlannedOffset, result: str) -> Row:
     return {
         "group_id": group_id,
         "topic": planned.partition.topic,
@@ -286,7 +269,7 @@ def _planned_row(group_id: str, planned: PlannedOffset, result: str) -> Row:
     }
 
 
-def _tell(planned: Sequence[PlannedOffset], *, is_done: bool) -> None:
+def _tell(planned: Sequence[sdk.PlannedOffset], *, is_done: bool) -> None:
     for each in planned:
         if each.offset != each.wanted_offset:
             print_note(

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from coordinator_protocol.errors import ErrorCode
+from coordinator_server.commands.late import sdk
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.output import NOTHING, Column, Row, Value
 
-if TYPE_CHECKING:
-    from coordinator_client.admin import Admin
-    from coordinator_client.consumer.state import TopicPartition
-    from coordinator_client.group_state import GroupDescription, GroupLag, GroupMember, PendingOffset
 
-
-def group_there(admin: Admin, group_id: str) -> GroupDescription:
+def group_there(admin: sdk.Admin, group_id: str) -> sdk.GroupDescription:
     """Return the group. Raises CommandFailed if it does not exist, with the name that may have been meant."""
     found = find_group(admin, group_id)
     if found is not None:
@@ -25,20 +22,17 @@ def group_there(admin: Admin, group_id: str) -> GroupDescription:
     raise CommandFailed(ExitStatus.PROBLEM, f"there is no group {group_id!r}; {advice}")
 
 
-def find_group(admin: Admin, group_id: str) -> GroupDescription | None:
+def find_group(admin: sdk.Admin, group_id: str) -> sdk.GroupDescription | None:
     """Return the group, or None if it does not exist."""
-    from coordinator_client.errors import Rejected
-    from coordinator_protocol.errors import ErrorCode
-
     try:
         return admin.describe_group(group_id)
-    except Rejected as error:
+    except sdk.Rejected as error:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
         return None
 
 
-def described(group: GroupDescription) -> Row:
+def described(group: sdk.GroupDescription) -> Row:
     """Return a group as a row, without its members."""
     return {
         "group_id": group.group_id,
@@ -52,7 +46,7 @@ def described(group: GroupDescription) -> Row:
     }
 
 
-def member_row(member: GroupMember) -> Row:
+def member_row(member: sdk.GroupMember) -> Row:
     """Return a member as a row, with its partitions."""
     target = member.target_assignment
     return {
@@ -70,7 +64,7 @@ def member_row(member: GroupMember) -> Row:
     }
 
 
-def offset_rows(admin: Admin, group: GroupDescription) -> list[Row]:
+def offset_rows(admin: sdk.Admin, group: sdk.GroupDescription) -> list[Row]:
     """Return a row for every partition in which the group has an offset or a member: what is committed, how many
     records follow, whose it is, and the transactions that hold another offset."""
     lags = {each.offset.partition: each for each in admin.group_lag(group.group_id)}
@@ -80,7 +74,7 @@ def offset_rows(admin: Admin, group: GroupDescription) -> list[Row]:
 
 
 def _offset_row(
-    name: TopicPartition, found: GroupLag | None, owner: GroupMember | None, blockers: Mapping[int, Row]
+    name: sdk.TopicPartition, found: sdk.GroupLag | None, owner: sdk.GroupMember | None, blockers: Mapping[int, Row]
 ) -> Row:
     committed = None if found is None else found.offset.committed
     lag = None if found is None else found.lag
@@ -102,7 +96,7 @@ def _offset_row(
     }
 
 
-def _pending(waiting: PendingOffset, blockers: Mapping[int, Row]) -> Row:
+def _pending(waiting: sdk.PendingOffset, blockers: Mapping[int, Row]) -> Row:
     return {
         "transactional_id": waiting.transactional_id,
         "producer_id": waiting.producer_id,
@@ -111,7 +105,7 @@ def _pending(waiting: PendingOffset, blockers: Mapping[int, Row]) -> Row:
     }
 
 
-def _blockers(admin: Admin, lags: Iterable[GroupLag]) -> dict[int, Row]:
+def _blockers(admin: sdk.Admin, lags: Iterable[sdk.GroupLag]) -> dict[int, Row]:
     """Return the transactions that offsets wait for, by producer id; one that has ended meanwhile has no age any
     more."""
     producer_ids = sorted({waiting.producer_id for each in lags for waiting in each.offset.pending})
@@ -148,7 +142,7 @@ def _listed(value: Value) -> list[Row]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-def _place(name: TopicPartition) -> Row:
+def _place(name: sdk.TopicPartition) -> Row:
     return {"topic": name.topic, "partition": name.partition}
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coordinator_server.commands.late import remote
 from coordinator_server.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output, Patience, Server
 from coordinator_server.exit_status import ExitStatus
 from coordinator_server.output import Column, OutputFormat, Row, print_document, print_facts
@@ -39,9 +40,7 @@ def health(
     import grpc
     from grpc_health.v1 import health_pb2
 
-    from coordinator_server.commands.remote import check_reachable, unreachable
-
-    check_reachable(server, timeout_ms)
+    remote.check_reachable(server, timeout_ms)
     request = health_pb2.HealthCheckRequest(service="" if is_alive_enough else SERVICE)
     with grpc.insecure_channel(server) as channel:
         check = channel.unary_unary(
@@ -53,7 +52,7 @@ def health(
             answer = check(request, timeout=timeout_ms / 1_000)
             is_whole = is_alive_enough or _are_shards_well(check, timeout_ms)
         except grpc.RpcError as error:
-            raise unreachable(server, f"{error.code().name}: {error.details()}") from error
+            raise remote.unreachable(server, f"{error.code().name}: {error.details()}") from error
     status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
     row: Row = {"server": server, "status": status}
     if not is_whole:

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from coordinator_server.commands.consume import From, Max, Partitions
+from coordinator_server.commands.late import log_rows, remote, remote_log, sdk
 from coordinator_server.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output, Patience, Server
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.output import OutputFormat, Row, RowStream
-
-if TYPE_CHECKING:
-    from coordinator_client.errors import CorruptBatch
-    from coordinator_server.commands.log_rows import LoggedBatch
-    from coordinator_server.commands.remote_log import Wanted
 
 app = typer.Typer(
     name="log", help="Dump the logs of partitions and of the coordinator.", no_args_is_help=True, rich_markup_mode=None
@@ -70,12 +66,11 @@ def dump(
     if transactional_id is not None:
         raise CommandFailed(ExitStatus.USAGE, "--id chooses lines of --show transactions; a topic has no use for it")
     from coordinator_client.corrupt import SKIP
-    from coordinator_server.commands.remote_log import Wanted, parse_position
 
-    wanted = Wanted(
+    wanted = remote_log.Wanted(
         topic=topic,
         partitions=partitions,
-        start=parse_position(start),
+        start=remote_log.parse_position(start),
         isolation="read_uncommitted",
         is_raw=True,
         on_corrupt_batch=SKIP,
@@ -87,15 +82,16 @@ def dump(
         _dump_stopped(wanted, data_dir, show, count_max, output)
 
 
-def _dump_remote(wanted: Wanted, server: str, show: Shown, count_max: int | None, output: OutputFormat) -> None:
-    from coordinator_server.commands.remote import PrintingTransport, connected
-    from coordinator_server.commands.remote_log import RemoteLog
+def _dump_remote(
+    wanted: remote_log.Wanted, server: str, show: Shown, count_max: int | None, output: OutputFormat
+) -> None:
+    with remote.connected(server, remote.PrintingTransport) as connection:
+        _print(remote_log.RemoteLog(connection, wanted).with_what_is_corrupt(), show, count_max, output)
 
-    with connected(server, PrintingTransport) as connection:
-        _print(RemoteLog(connection, wanted).with_what_is_corrupt(), show, count_max, output)
 
-
-def _dump_stopped(wanted: Wanted, data_dir: Path, show: Shown, count_max: int | None, output: OutputFormat) -> None:
+def _dump_stopped(
+    wanted: remote_log.Wanted, data_dir: Path, show: Shown, count_max: int | None, output: OutputFormat
+) -> None:
     from coordinator_server.commands.stopped import opened
     from coordinator_server.commands.stopped_log import stopped_log
 
@@ -120,21 +116,18 @@ def _dump_transactions(
 
 
 def _print(
-    batches: Iterable[LoggedBatch | CorruptBatch], show: Shown, count_max: int | None, output: OutputFormat
+    batches: Iterable[log_rows.LoggedBatch | sdk.CorruptBatch], show: Shown, count_max: int | None, output: OutputFormat
 ) -> None:
-    from coordinator_client.errors import CorruptBatch
-    from coordinator_server.commands.log_rows import batch_line, batch_row, corrupt_row, record_line, record_rows
-
     def rows() -> Iterator[Iterable[Row]]:
         for batch in batches:
-            if isinstance(batch, CorruptBatch):
-                yield [corrupt_row(batch)]
+            if isinstance(batch, sdk.CorruptBatch):
+                yield [log_rows.corrupt_row(batch)]
             elif show is Shown.RECORDS:
                 try:
-                    yield list(record_rows(batch, is_raw=True))
-                except CorruptBatch as error:
-                    yield [corrupt_row(error)]
+                    yield list(log_rows.record_rows(batch, is_raw=True))
+                except sdk.CorruptBatch as error:
+                    yield [log_rows.corrupt_row(error)]
             elif show is Shown.BATCHES or batch.marker is not None:
-                yield [batch_row(batch)]
+                yield [log_rows.batch_row(batch)]
 
-    RowStream(output, record_line if show is Shown.RECORDS else batch_line).add_all(rows(), count_max)
+    RowStream(output, log_rows.record_line if show is Shown.RECORDS else log_rows.batch_line).add_all(rows(), count_max)

@@ -1,15 +1,18 @@
-"""Options that several commands share, so that they are spelled and explained once."""
+"""Options that several commands share, so that they are spelled and explained once; and the question before something
+is deleted for good, which `--yes` spares."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from coordinator_server.output import OutputFormat
+from coordinator_server.exit_status import CommandFailed, ExitStatus
+from coordinator_server.output import OutputFormat, print_note
 
 SERVER_VARIABLE: Final = "TXNCTL_SERVER"
 DEFAULT_SERVER: Final = "127.0.0.1:7070"
@@ -92,3 +95,15 @@ DEFAULT_PATIENCE_MS: Final = 10_000
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and say what would be done; change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 GroupId = Annotated[str, typer.Argument(metavar="GROUP", help="Id of the group.")]
+
+
+def make_sure(what: Iterable[str]) -> None:
+    """Show a person what would be deleted, and return if the answer is yes. Raises CommandFailed."""
+    for line in what:
+        print_note(line)
+    try:
+        is_sure = typer.confirm("Delete for good?", err=True)
+    except typer.Abort:
+        is_sure = False
+    if not is_sure:
+        raise CommandFailed(ExitStatus.USAGE, "nothing was deleted; say --yes to delete without being asked")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from coordinator_server.commands.late import remote, sdk
 from coordinator_server.commands.options import DEFAULT_SERVER, Output, Server, parse_duration_ms
 from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.output import OutputFormat, Row, RowStream, duration, moment, print_note
@@ -67,14 +68,12 @@ def probe(
 
     Each round leaves two records and two markers in its topic. Ends with status 1 if a round failed.
     """
-    from coordinator_client.connection import Connection
     from coordinator_client.transport import UNARY
     from coordinator_runtime.clock import SystemClock
     from coordinator_server.commands.probing import Probe, Step, keep_probing
-    from coordinator_server.commands.remote import check_address, failures_in_words
     from coordinator_server.metrics.probe import ProbeMetrics
 
-    check_address(server)
+    remote.check_address(server)
     stopped = threading.Event()
     clock, metrics = SystemClock(), ProbeMetrics(tuple(Step))
     endpoint = None if metrics_listen is None else _published(metrics, metrics_listen)
@@ -83,8 +82,8 @@ def probe(
     try:
         with (
             _signals_set(stopped),
-            failures_in_words(server),
-            Connection(server, client_id="txnctl-probe", transport=UNARY) as connection,
+            remote.failures_in_words(server),
+            sdk.Connection(server, client_id="txnctl-probe", transport=UNARY) as connection,
         ):
             probe = Probe(
                 connection,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from coordinator_server.commands.late import remote, sdk
 from coordinator_server.commands.options import (
     DEFAULT_PATIENCE_MS,
     DEFAULT_SERVER,
@@ -24,7 +25,6 @@ from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.output import Column, OutputFormat, Row, print_document, print_facts, print_note
 
 if TYPE_CHECKING:
-    from coordinator_client.connection import Connection
     from coordinator_server.commands.record_input import InputRecord
 
 
@@ -94,12 +94,11 @@ def produce(
 ) -> None:
     """Send the lines of stdin to a topic, in a transaction: all of them become visible together, or none."""
     from coordinator_server.commands.record_input import InputRefused, json_records, plain_records
-    from coordinator_server.commands.remote import connected, topic_there
 
     if key_separator is not None and (input_format is InputFormat.JSON or not key_separator):
         raise CommandFailed(ExitStatus.USAGE, "--key-separator is for plain lines, and is not empty")
     separator = None if key_separator is None else key_separator.encode()
-    with connected(server) as connection:
+    with remote.connected(server) as connection:
         plan = _Plan(
             topic=topic,
             transactional_id=transactional_id or f"txnctl-{connection.random_source.request_id().hex()[:12]}",
@@ -110,7 +109,7 @@ def produce(
             is_aborting=abort,
         )
         # Before anything is read from stdin.
-        topic_there(connection, topic, timeout_ms)
+        remote.topic_there(connection, topic, timeout_ms)
         lines = _stdin()
         records = json_records(lines) if input_format is InputFormat.JSON else plain_records(lines, separator)
         try:
@@ -155,7 +154,7 @@ class _Progress:
     csn: int = 0
 
 
-def _sent(connection: Connection, plan: _Plan, records: Iterator[InputRecord]) -> Row:
+def _sent(connection: sdk.Connection, plan: _Plan, records: Iterator[InputRecord]) -> Row:
     """Send all records. If that fails or is interrupted, say how much of the input was committed: the rest remains."""
     progress = _Progress()
     outcome = "aborted" if plan.is_aborting else "committed"
@@ -168,10 +167,8 @@ def _sent(connection: Connection, plan: _Plan, records: Iterator[InputRecord]) -
     return _result(plan, outcome, progress.records, progress.transactions, progress.csn)
 
 
-def _send(connection: Connection, plan: _Plan, records: Iterator[InputRecord], progress: _Progress) -> None:
-    from coordinator_client.producer import Producer
-
-    with Producer(
+def _send(connection: sdk.Connection, plan: _Plan, records: Iterator[InputRecord], progress: _Progress) -> None:
+    with sdk.Producer(
         connection,
         transactional_id=plan.transactional_id,
         transaction_timeout_ms=plan.transaction_timeout_ms,

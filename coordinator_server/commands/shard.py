@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from coordinator_server.commands.late import admin_pb2, methods, remote
 from coordinator_server.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output, Patience, Server
 from coordinator_server.output import Column, OutputFormat, Row, print_list
-
-if TYPE_CHECKING:
-    from coordinator_api.v1 import admin_pb2
 
 app = typer.Typer(
     name="shard", help="List, load and unload the shards of a server.", no_args_is_help=True, rich_markup_mode=None
@@ -41,13 +39,9 @@ def list_shards(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """List shards and where they stand. Only active ones serve."""
-    from coordinator_api.v1 import admin_pb2
-    from coordinator_client.methods import LIST_SHARDS
-    from coordinator_server.commands.remote import connected, deadlines
-
-    with connected(server) as connection:
+    with remote.connected(server) as connection:
         request = admin_pb2.ListShardsRequest(header=connection.header(), coordinator=coordinator)
-        reply = connection.ask(LIST_SHARDS, request, deadlines=deadlines(timeout_ms))
+        reply = connection.ask(methods.LIST_SHARDS, request, deadlines=remote.deadlines(timeout_ms))
     rows = [_row(each) for each in reply.shards if state in ("", each.state)]
     print_list(rows, _COLUMNS, output, empty="no shard is in this state")
 
@@ -62,13 +56,9 @@ def load(
 ) -> None:
     """Read a shard from the store and let it serve: one that was unloaded, one that failed and is repaired, or one that
     serves, to read it anew."""
-    from coordinator_api.v1 import admin_pb2
-    from coordinator_client.methods import LOAD_SHARD
-    from coordinator_server.commands.remote import connected, deadlines
-
-    with connected(server) as connection:
+    with remote.connected(server) as connection:
         request = admin_pb2.LoadShardRequest(header=connection.header(), coordinator=coordinator, shard=number)
-        reply = connection.ask(LOAD_SHARD, request, deadlines=deadlines(timeout_ms))
+        reply = connection.ask(methods.LOAD_SHARD, request, deadlines=remote.deadlines(timeout_ms))
     print_list([_row(reply.shard)], _COLUMNS, output, empty="")
 
 
@@ -81,13 +71,9 @@ def unload(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Serve a shard no longer, until it is loaded again. Its callers are refused and come again; nothing is lost."""
-    from coordinator_api.v1 import admin_pb2
-    from coordinator_client.methods import UNLOAD_SHARD
-    from coordinator_server.commands.remote import connected, deadlines
-
-    with connected(server) as connection:
+    with remote.connected(server) as connection:
         request = admin_pb2.UnloadShardRequest(header=connection.header(), coordinator=coordinator, shard=number)
-        reply = connection.ask(UNLOAD_SHARD, request, deadlines=deadlines(timeout_ms))
+        reply = connection.ask(methods.UNLOAD_SHARD, request, deadlines=remote.deadlines(timeout_ms))
     print_list([_row(reply.shard)], _COLUMNS, output, empty="")
 
 

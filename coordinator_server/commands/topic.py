@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from coordinator_server.commands.asking import make_sure
+from coordinator_server.commands.late import remote, sdk
 from coordinator_server.commands.options import (
     DEFAULT_PATIENCE_MS,
     DEFAULT_SERVER,
@@ -16,12 +16,9 @@ from coordinator_server.commands.options import (
     Patience,
     Server,
     Yes,
+    make_sure,
 )
 from coordinator_server.output import Column, OutputFormat, Row, print_list, uuid_text
-
-if TYPE_CHECKING:
-    from coordinator_client.admin import TopicDescription
-    from coordinator_client.connection import Connection
 
 app = typer.Typer(
     name="topic", help="Create, list, describe and delete topics.", no_args_is_help=True, rich_markup_mode=None
@@ -65,12 +62,9 @@ def create(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Create a topic."""
-    from coordinator_client.admin import Admin
-    from coordinator_server.commands.remote import connected
-
     # What is the default anyway, every server knows.
     config = {} if validate_payload is ValidatePayload.FULL else {"validate_payload": validate_payload.value}
-    with connected(server) as connection, Admin(connection, deadline_ms=timeout_ms) as admin:
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         if dry_run:
             is_new = admin.would_create_topic(name, partitions, config=config, is_existing_ok=if_not_exists)
             result: Row = {
@@ -89,10 +83,7 @@ def list_topics(
     server: Server = DEFAULT_SERVER, timeout_ms: Patience = DEFAULT_PATIENCE_MS, output: Output = OutputFormat.TABLE
 ) -> None:
     """List all topics: how much is in them, and how much of it is not decided yet."""
-    from coordinator_client.admin import Admin
-    from coordinator_server.commands.remote import connected
-
-    with connected(server) as connection, Admin(connection, deadline_ms=timeout_ms) as admin:
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         rows = [_summary(topic) for topic in admin.describe_topics()]
     columns = (
         Column("TOPIC", "topic"),
@@ -113,9 +104,7 @@ def describe(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Describe topics partition by partition."""
-    from coordinator_server.commands.remote import connected
-
-    with connected(server) as connection:
+    with remote.connected(server) as connection:
         rows = [row for topic in _found(connection, names, timeout_ms) for row in _partitions(topic)]
     columns = (
         Column("TOPIC", "topic"),
@@ -139,10 +128,7 @@ def delete(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Delete topics with everything in them. Open transactions that touch them are aborted."""
-    from coordinator_client.admin import Admin
-    from coordinator_server.commands.remote import connected
-
-    with connected(server) as connection, Admin(connection, deadline_ms=timeout_ms) as admin:
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         summaries = [_summary(topic) for topic in _found(connection, names, timeout_ms)]
         if not dry_run:
             if not yes:
@@ -166,14 +152,12 @@ def _deletions(summaries: list[Row]) -> list[str]:
     ]
 
 
-def _found(connection: Connection, names: list[str], timeout_ms: int) -> list[TopicDescription]:
+def _found(connection: sdk.Connection, names: list[str], timeout_ms: int) -> list[sdk.TopicDescription]:
     """The topics of these names. Raises CommandFailed that names the first one that is not there."""
-    from coordinator_server.commands.remote import topic_there
-
-    return [topic_there(connection, name, timeout_ms) for name in dict.fromkeys(names)]
+    return [remote.topic_there(connection, name, timeout_ms) for name in dict.fromkeys(names)]
 
 
-def _summary(topic: TopicDescription) -> Row:
+def _summary(topic: sdk.TopicDescription) -> Row:
     return {
         "topic": topic.name,
         "topic_id": _id(topic),
@@ -184,7 +168,7 @@ def _summary(topic: TopicDescription) -> Row:
     }
 
 
-def _partitions(topic: TopicDescription) -> list[Row]:
+def _partitions(topic: sdk.TopicDescription) -> list[Row]:
     return [
         {
             "topic": topic.name,
@@ -200,5 +184,5 @@ def _partitions(topic: TopicDescription) -> list[Row]:
     ]
 
 
-def _id(topic: TopicDescription) -> str:
+def _id(topic: sdk.TopicDescription) -> str:
     return uuid_text(topic.topic_id)

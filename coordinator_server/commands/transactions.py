@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
+from coordinator_protocol.errors import ErrorCode
+from coordinator_server.commands.late import methods, remote, sdk
 from coordinator_server.commands.options import (
     DEFAULT_PATIENCE_MS,
     DEFAULT_SERVER,
@@ -30,11 +32,6 @@ from coordinator_server.output import (
     print_note,
     write,
 )
-
-if TYPE_CHECKING:
-    from coordinator_client.admin import TransactionListing
-    from coordinator_client.connection import Connection
-    from coordinator_client.descriptions import TransactionDescription, TransactionStep
 
 SERVER_ITSELF: Final = "(server)"
 """The name shown for a step that nobody asked for: a timeout, or the end of a commit that was decided before."""
@@ -69,17 +66,12 @@ def list_transactions(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """List transactional ids, the one with the oldest open transaction first."""
-    from coordinator_client.admin import Admin
-    from coordinator_client.errors import Rejected
-    from coordinator_protocol.errors import ErrorCode
-    from coordinator_server.commands.remote import connected
-
-    with connected(server) as connection, Admin(connection, deadline_ms=timeout_ms) as admin:
+    with remote.connected(server) as connection, sdk.Admin(connection, deadline_ms=timeout_ms) as admin:
         try:
             found = admin.list_transactions(
                 states=states or (), producer_ids=producer_ids or (), older_than_ms=older_than_ms, pattern=pattern
             )
-        except Rejected as error:
+        except sdk.Rejected as error:
             if error.code != ErrorCode.INVALID_REQUEST:
                 raise
             raise CommandFailed(ExitStatus.USAGE, error.reason) from error
@@ -95,7 +87,7 @@ def list_transactions(
     print_list(rows, columns, output, empty="no transactional id matches")
 
 
-def _listed(found: TransactionListing) -> Row:
+def _listed(found: sdk.TransactionListing) -> Row:
     return {
         "transactional_id": found.transactional_id,
         "state": found.state,
@@ -120,9 +112,7 @@ def describe(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Describe transactional ids: identity, state, what is open and since when, who did what."""
-    from coordinator_server.commands.remote import connected
-
-    with connected(server) as connection:
+    with remote.connected(server) as connection:
         rows = _describe_ids(connection, transactional_ids, timeout_ms, history_limit=history_limit)
     if output is not OutputFormat.TABLE:
         print_document(rows, output)
@@ -193,21 +183,19 @@ _HISTORY = (
 
 
 def _describe_ids(
-    connection: Connection, transactional_ids: list[str], timeout_ms: int, *, history_limit: int
+    connection: sdk.Connection, transactional_ids: list[str], timeout_ms: int, *, history_limit: int
 ) -> list[Row]:
     """Return everything that the server tells of the ids. Raises the errors of the client."""
     from coordinator_api.v1 import transaction_pb2 as txn
     from coordinator_client.descriptions import transaction_description
-    from coordinator_client.methods import DESCRIBE_TRANSACTIONS
-    from coordinator_server.commands.remote import deadlines
 
     request = txn.DescribeTransactionsRequest(
         header=connection.header(), transactional_ids=transactional_ids, history_limit=history_limit
     )
     reply = connection.ask(
-        DESCRIBE_TRANSACTIONS,
+        methods.DESCRIBE_TRANSACTIONS,
         request,
-        deadlines=deadlines(timeout_ms),
+        deadlines=remote.deadlines(timeout_ms),
         # One that was forgotten is not found, and its history is worth more than the error.
         items=lambda reply: [found for found in reply.transactions if not found.history],
     )
@@ -219,7 +207,7 @@ def _describe_ids(
     return rows
 
 
-def described(found: TransactionDescription) -> Row:
+def described(found: sdk.TransactionDescription) -> Row:
     """A transactional id in full, in the names of the API."""
     is_timed = found.age_ms is not None and found.state == "Ongoing" and not found.two_phase
     return {
@@ -241,7 +229,7 @@ def described(found: TransactionDescription) -> Row:
     }
 
 
-def _history(found: TransactionDescription) -> Row:
+def _history(found: sdk.TransactionDescription) -> Row:
     return {"history": list(map(_step, found.history)), "history_complete": found.is_history_complete}
 
 
@@ -265,7 +253,7 @@ _NOTHING_KNOWN: Final[Row] = {
 """The fields of an id that was forgotten, besides its history."""
 
 
-def _step(step: TransactionStep) -> Row:
+def _step(step: sdk.TransactionStep) -> Row:
     return {
         "at_ms": step.at_ms,
         "state": step.state,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from coordinator_core.config import CoreConfig
 from coordinator_core.explanation import PartitionExplainer
 from coordinator_core.shards import (
+    ShardControl,
     catalog_kind,
     counters_kind,
     groups_kind,
@@ -98,7 +99,7 @@ class Admin:
     transactions: TransactionAdministration
     hanging: HangingTransactions
     explainer: PartitionExplainer
-    shards: ShardLoader
+    shards: ShardControl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +221,7 @@ def assemble(
             ),
             hanging=hanging,
             explainer=PartitionExplainer(runtime, log.records, base.owners, transactions.reader, base.authorizer),
-            shards=loader,
+            shards=ShardControl(loader, base.authorizer),
         ),
         runtime=runtime,
         store=store,

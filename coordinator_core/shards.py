@@ -1,14 +1,18 @@
-"""What shards there are, what each is rebuilt from, and what must happen when one stops to serve."""
+"""What shards there are, what each is rebuilt from, what must happen when one stops to serve, and what administrators
+do to them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from coordinator_core.config import CoreConfig
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import Coordinator, ShardKey, ShardRouter
 from coordinator_runtime.late_answers import LateAnswers
-from coordinator_runtime.loader import ShardChange, ShardKind, ShardLoader, ShardStopped
-from coordinator_runtime.ports import MarkerPort, TopicMetadata
+from coordinator_runtime.loader import ShardChange, ShardKind, ShardLoader, ShardStanding, ShardStopped
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import Authorizer, CallContext, MarkerPort, Permission, ResourceType, TopicMetadata
 from coordinator_runtime.rows import StateRows
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
@@ -129,3 +133,43 @@ def send_members_away_with_their_shard(
                     news.tell(group_id)
 
     loader.listen(on_change)
+
+
+class ShardControl:
+    """What administrators do to shards. Refuses whoever may not."""
+
+    def __init__(self, loader: ShardLoader, authorizer: Authorizer) -> None:
+        self._loader = loader
+        self._authorizer = authorizer
+        self.on_asked: Callable[[ShardKey, CallContext], None] = lambda _key, _context: None
+        """Told of everybody who may load or unload a shard and asks for it."""
+
+    def list_shards(self, coordinator: str, context: CallContext) -> list[ShardStanding]:
+        """Where the shards of a coordinator stand; those of all if it is not named. Raises Refused INVALID_REQUEST."""
+        require(self._authorizer, context, Permission.DESCRIBE, ResourceType.CLUSTER, "shards")
+        wanted = {_coordinator(coordinator)} if coordinator else set(Coordinator)
+        return [each for each in self._loader.standings() if each.key.coordinator in wanted]
+
+    def load(self, coordinator: str, number: int, context: CallContext) -> Pending[ShardStanding]:
+        """Read a shard from the store and let it serve. Refusals: as `ShardLoader.load`."""
+        return self._act(self._loader.load, coordinator, number, context)
+
+    def unload(self, coordinator: str, number: int, context: CallContext) -> Pending[ShardStanding]:
+        """Serve a shard no longer. Refusals: as `ShardLoader.unload`."""
+        return self._act(self._loader.unload, coordinator, number, context)
+
+    def _act(
+        self, act: Callable[[ShardKey], Pending[None]], coordinator: str, number: int, context: CallContext
+    ) -> Pending[ShardStanding]:
+        require(self._authorizer, context, Permission.CLUSTER_ACTION, ResourceType.CLUSTER, "shards")
+        key = ShardKey(_coordinator(coordinator), number)
+        self.on_asked(key, context)
+        return act(key).map(lambda _done: self._loader.standing(key))
+
+
+def _coordinator(name: str) -> Coordinator:
+    try:
+        return Coordinator[name.upper()]
+    except KeyError:
+        names = ", ".join(coordinator.name.lower() for coordinator in Coordinator)
+        raise Refused(ErrorCode.INVALID_REQUEST, f"there is no coordinator {name!a:.100}; there are {names}") from None

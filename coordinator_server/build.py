@@ -37,7 +37,7 @@ from coordinator_server.metrics.readings import AllReadings, MetricsConfig, Serv
 from coordinator_server.metrics.runtime import RuntimeNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
 from coordinator_server.session import SERVICE as SESSION_SERVICE
-from coordinator_server.shard_events import ShardObserver
+from coordinator_server.shard_events import ShardObserver, log_control
 from coordinator_server.transport import Dispatcher
 from coordinator_server.wire.servicers import NodeAddress, servicers
 from group_coordinator.assignors import SERVER_ASSIGNORS
@@ -161,6 +161,7 @@ def _observe(core: Core, commits: CommitThread, dispatcher: Dispatcher, numbers:
     dispatcher.on_defect = numbers.met_defect
     shard_observer = ShardObserver(numbers)
     core.loader.listen(shard_observer)
+    core.admin.shards.on_asked = log_control
     groups = GroupObserver(numbers.groups)
     observer = EventObserver(numbers.transactions, numbers.log, groups, clock=runtime.clock, catalog=core.catalog)
     runtime.on_event = observer

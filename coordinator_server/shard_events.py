@@ -8,6 +8,7 @@ import structlog
 
 from coordinator_runtime.decision import ShardKey
 from coordinator_runtime.loader import ShardChange, ShardLoaded, ShardLoadFailed, ShardStopped, ShardUnloaded
+from coordinator_runtime.ports import CallContext
 from coordinator_runtime.store import StoreUnreadable
 from coordinator_server.metrics.readings import ServerNumbers
 from txn_coordinator.shard import TransactionShard
@@ -53,6 +54,18 @@ class ShardObserver:
                 _log.info("shard_unloaded", **_fields(key, "active", "unloaded"))
             case ShardStopped():
                 pass  # What it has staged is still counted.
+
+
+def log_control(key: ShardKey, context: CallContext) -> None:
+    """An administrator asks for a load or an unload."""
+    _log.info(
+        "shard_control",
+        action=context.method,
+        coordinator=key.coordinator.name.lower(),
+        shard=key.number,
+        client_id=context.client_id,
+        host=context.host,
+    )
 
 
 def _log_unreadable(shard: TransactionShard) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from coordinator_core.assembly import Core
 from coordinator_server.wire.admin.servicer import AdminServicer
-from coordinator_server.wire.admin.shard_servicer import ShardServicer
 from coordinator_server.wire.groups.administration import AdministrationServicer
 from coordinator_server.wire.groups.classic import ClassicServicer
 from coordinator_server.wire.groups.committed import OffsetServicer
@@ -16,12 +15,11 @@ from coordinator_server.wire.transactions.servicer import TransactionServicer
 
 def servicers(core: Core, address: NodeAddress) -> list[object]:
     """The servicers of a core, whose clients reach it at this address."""
-    transactions, log, admin = core.transactions, core.log, core.admin
+    transactions, log = core.transactions, core.log
     return [
         TransactionServicer(transactions.service, transactions.reader, address),
         LogServicer(log.topics, log.records, log.foreign_markers),
-        AdminServicer(core.config.limits, admin.transactions, admin.explainer),
-        ShardServicer(admin.shards, core.authorizer),
+        AdminServicer(core.config.limits, core.admin),
         *group_servicers(core),
     ]
 

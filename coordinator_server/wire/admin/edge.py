@@ -9,6 +9,7 @@ from coordinator_core.explanation import Blocking, ExplainPartition, Explanation
 from coordinator_protocol.errors import Method
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.version import VERSION
+from coordinator_runtime.loader import ShardStanding
 from coordinator_runtime.ports import PartitionName
 from coordinator_server.wire.edge import set_error
 from coordinator_server.wire.transactions.edge import description
@@ -127,4 +128,18 @@ def _hanging(found: HangingTransaction) -> admin_pb2.HangingTransaction:
         age_ms=found.age_ms,
         reason=found.hanging.reason.value,
         transactional_id="" if owner is None else owner.transactional_id,
+    )
+
+
+def shards_response(standings: Iterable[ShardStanding]) -> admin_pb2.ListShardsResponse:
+    return admin_pb2.ListShardsResponse(shards=map(shard_description, standings))
+
+
+def shard_description(standing: ShardStanding) -> admin_pb2.ShardDescription:
+    return admin_pb2.ShardDescription(
+        coordinator=standing.key.coordinator.name.lower(),
+        shard=standing.key.number,
+        state=standing.state.value,
+        coordinator_epoch=standing.coordinator_epoch,
+        reason=standing.reason,
     )

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from coordinator_api.v1 import admin_pb2
-from coordinator_core.explanation import PartitionExplainer
+from coordinator_core.assembly import Admin
 from coordinator_protocol.limits import Limits
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
 from coordinator_server.wire.admin import edge
-from txn_coordinator.administration import TransactionAdministration
 
 
 class AdminServicer:
     """One method per RPC."""
 
-    def __init__(self, limits: Limits, transactions: TransactionAdministration, explainer: PartitionExplainer) -> None:
+    def __init__(self, limits: Limits, admin: Admin) -> None:
         self._limits = limits
-        self._transactions = transactions
-        self._explainer = explainer
+        self._transactions = admin.transactions
+        self._explainer = admin.explainer
+        self._shards = admin.shards
 
     def Limits(self, request: admin_pb2.LimitsRequest, context: CallContext) -> Pending[admin_pb2.LimitsResponse]:
         return settled(edge.limits_response(self._limits))
@@ -48,3 +48,20 @@ class AdminServicer:
         self, request: admin_pb2.AbortHangingTransactionsRequest, context: CallContext
     ) -> Pending[admin_pb2.AbortHangingTransactionsResponse]:
         return self._transactions.abort_hanging(edge.abort_hanging(request), context).map(edge.hanging_aborted_response)
+
+    def ListShards(
+        self, request: admin_pb2.ListShardsRequest, context: CallContext
+    ) -> Pending[admin_pb2.ListShardsResponse]:
+        return settled(edge.shards_response(self._shards.list_shards(request.coordinator, context)))
+
+    def LoadShard(
+        self, request: admin_pb2.LoadShardRequest, context: CallContext
+    ) -> Pending[admin_pb2.LoadShardResponse]:
+        loaded = self._shards.load(request.coordinator, request.shard, context)
+        return loaded.map(lambda standing: admin_pb2.LoadShardResponse(shard=edge.shard_description(standing)))
+
+    def UnloadShard(
+        self, request: admin_pb2.UnloadShardRequest, context: CallContext
+    ) -> Pending[admin_pb2.UnloadShardResponse]:
+        unloaded = self._shards.unload(request.coordinator, request.shard, context)
+        return unloaded.map(lambda standing: admin_pb2.UnloadShardResponse(shard=edge.shard_description(standing)))

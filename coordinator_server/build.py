@@ -160,7 +160,6 @@ def _observe(core: Core, commits: CommitThread, dispatcher: Dispatcher, numbers:
     dispatcher.on_unanswered = numbers.calls.unanswered
     dispatcher.on_defect = numbers.met_defect
     shard_observer = ShardObserver(numbers)
-    core.loader.listen(shard_observer)
     core.admin.shards.on_asked = log_control
     groups = GroupObserver(numbers.groups)
     observer = EventObserver(numbers.transactions, numbers.log, groups, clock=runtime.clock, catalog=core.catalog)
@@ -190,6 +189,8 @@ async def load(server: Server, config: Config, address: Address) -> int:
     Raises Refused where what all shards share cannot be read: then nothing is served."""
     core, readings = server.core, server.readings
     await core.load_shared()
+    # Not before: whoever starts the server tells of a shard that all others need and that cannot be read.
+    core.loader.listen(server.observer)
     server.dispatcher.open(servicers(core, NodeAddress(config.node_id, address.host, address.port)))
     readings.is_loaded = True
     failed = await core.load_shards()

@@ -65,7 +65,7 @@ def run_inside(story: Callable[[Inside], Awaitable[ResultT]], **settings: object
     On the main thread only, once in a process. `settings` are those of the server."""
     from coordinator_server import process
     from coordinator_server.config import Config
-    from coordinator_server.exit_status import ExitStatus
+    from coordinator_server.output import ExitStatus
 
     transport, told = _NoNetwork(), _Told(story)
     # The name that the process opens its transport by, in every version.

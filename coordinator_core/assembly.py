@@ -22,13 +22,12 @@ from coordinator_core.shards import (
     send_members_away_with_their_shard,
     transactions_kind,
 )
-from coordinator_runtime.authorization import ALLOW_ALL
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, ShardKey, ShardRouter
 from coordinator_runtime.identity import new_uuid
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.loader import ShardKind, ShardLoader
 from coordinator_runtime.pending import Pending, all_of
-from coordinator_runtime.ports import Authorizer, GroupParticipant
+from coordinator_runtime.ports import ALLOW_ALL, Authorizer, GroupParticipant
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store
 from coordinator_runtime.worker import Worker

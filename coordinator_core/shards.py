@@ -7,12 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 
 from coordinator_core.config import CoreConfig
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import Coordinator, ShardKey, ShardRouter
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.loader import ShardChange, ShardKind, ShardLoader, ShardStanding, ShardStopped
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import Authorizer, CallContext, MarkerPort, Permission, ResourceType, TopicMetadata
+from coordinator_runtime.ports import (
+    Authorizer,
+    CallContext,
+    MarkerPort,
+    Permission,
+    ResourceType,
+    TopicMetadata,
+    require,
+)
 from coordinator_runtime.rows import StateRows
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor

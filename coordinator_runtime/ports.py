@@ -2,6 +2,9 @@
 
 The transaction coordinator must place markers in partitions and groups, the partition log must ask whether a partition
 is in a transaction. Neither imports the other: `coordinator_server.build` hands each the other's port.
+
+What clients send to more than one of them, by a call of its own or in a Transact, is here as frozen values; so is the
+question whether a caller may do it, which all of them ask.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from coordinator_protocol.batch import BatchHeader
+from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import Decision, LeanJoin, Operation
 
@@ -279,3 +284,74 @@ class BoundlessRoom:
 
 
 BOUNDLESS_ROOM: Final = BoundlessRoom()
+
+
+_CODES: Final = {
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+}
+
+
+def require(
+    authorizer: Authorizer, context: CallContext, permission: Permission, resource: ResourceType, name: str
+) -> None:
+    """Return only if the caller may do it. Raises Refused with the resource's authorization code."""
+    if not authorizer.is_allowed(context, permission, resource, name):
+        raise denial(context, permission, resource, name)
+
+
+def denial(context: CallContext, permission: Permission, resource: ResourceType, name: str) -> Refused:
+    """The refusal for a caller who may not do it."""
+    return Refused(
+        _CODES[resource],
+        f"{context.principal} may not {permission.value} {resource.value} {name!a}; ask for that permission",
+    )
+
+
+class AllowAll:
+    """Allows everybody everything: the authorizer until one is configured."""
+
+    def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool:
+        return True
+
+
+ALLOW_ALL: Final = AllowAll()
+
+
+class ClientBatch(Struct, frozen=True):
+    """One batch of records for one partition, as a client sent it: by Produce, or in a Transact."""
+
+    name: PartitionName
+    header: BatchHeader | Refused
+    """A batch that cannot be understood at all is its own refusal."""
+    payload: bytes
+    crc: int | None
+    """What the client computed; None: it left that to us."""
+
+
+class Committer(Struct, frozen=True):
+    """The member, or nobody, that a request about offsets claims to come from."""
+
+    member_id: str = ""
+    generation_or_epoch: int = -1
+    """Generation of a classic member, epoch of a consumer member; -1 = not a member."""
+    instance_id: str | None = None
+
+
+class NamedOffset(Struct, frozen=True):
+    """One offset to be committed, as the request has it."""
+
+    name: PartitionName
+    committed_offset: int
+    leader_epoch: int | None
+    metadata: str
+
+
+class GroupOffsets(Struct, frozen=True):
+    """Offsets for one group."""
+
+    group_id: str
+    committer: Committer
+    offsets: tuple[NamedOffset, ...]

@@ -15,8 +15,16 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Operation
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import CallContext, GroupWrite, Membership, PartitionName, PartitionRef, PartitionWrite
-from coordinator_runtime.requests import ClientBatch, GroupOffsets
+from coordinator_runtime.ports import (
+    CallContext,
+    ClientBatch,
+    GroupOffsets,
+    GroupWrite,
+    Membership,
+    PartitionName,
+    PartitionRef,
+    PartitionWrite,
+)
 
 NO_OFFSET: Final = -1
 

@@ -26,9 +26,8 @@ from coordinator_runtime.worker import WorkerProcess
 from coordinator_server.admission import Admission
 from coordinator_server.answer_bytes import AnswerBytes
 from coordinator_server.config import Address, Config
-from coordinator_server.events import EventObserver
+from coordinator_server.events import EventObserver, GroupObserver
 from coordinator_server.fair_reads import FairReads
-from coordinator_server.group_events import GroupObserver
 from coordinator_server.metrics.calls import CallNumbers
 from coordinator_server.metrics.groups import GroupNumbers, measured
 from coordinator_server.metrics.lag import GroupLags

@@ -13,16 +13,15 @@ import typer
 from coordinator_protocol.version import VERSION
 from coordinator_server.commands import config, group, log, shard, store, topic
 from coordinator_server.commands.administration import abort, hanging
-from coordinator_server.commands.consume import consume
 from coordinator_server.commands.doctor import doctor
-from coordinator_server.commands.explain import explain
 from coordinator_server.commands.health import health
+from coordinator_server.commands.log import consume
 from coordinator_server.commands.options import SERVER_WAIT, parse_duration_ms
 from coordinator_server.commands.probe import probe
 from coordinator_server.commands.produce import produce
 from coordinator_server.commands.serve import dev, serve
-from coordinator_server.commands.transactions import describe, list_transactions
-from coordinator_server.exit_status import CommandFailed, ExitStatus
+from coordinator_server.commands.transactions import describe, explain, list_transactions
+from coordinator_server.output import CommandFailed, ExitStatus
 
 TRACEBACK_VARIABLE = "TXNCTL_TRACEBACK"
 """Environment variable that makes a defect of the program show its traceback, whatever its value."""

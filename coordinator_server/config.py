@@ -29,10 +29,10 @@ from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.segments import SegmentOptions
 from coordinator_server.admission import AdmissionLimits
 from coordinator_server.answer_bytes import AnswerLimits
+from coordinator_server.listening import check_unix_address, is_unix
 from coordinator_server.logs import LogFormat, LogLevel
 from coordinator_server.metrics.lag import LagConfig
 from coordinator_server.transports import NO_UNIX_SOCKETS, TransportName
-from coordinator_server.unix_socket import check_unix_address, is_unix
 from group_coordinator.assignors import SERVER_ASSIGNORS
 from group_coordinator.config import GROUP_SIZE_MAX, GroupConfig, MigrationPolicy
 from partition_log.state import PRODUCER_EXPIRATION_MS, PartitionConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from coordinator_server.exit_status import ExitStatus
+from coordinator_server.output import ExitStatus
 
 
 def main() -> None:

@@ -21,7 +21,16 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext, Connection
 from coordinator_server.answer_bytes import COUNTED_BYTES_MIN
 from coordinator_server.grpc_session import GrpcSessions, host_of, status_code
-from coordinator_server.listening import AddressRefused, close, established_connections, log_harm, tcp_sockets
+from coordinator_server.listening import (
+    AddressRefused,
+    close,
+    established_connections,
+    is_unix,
+    log_harm,
+    only_for_the_owner,
+    take_unix_address,
+    tcp_sockets,
+)
 from coordinator_server.session import SESSION_METHOD
 from coordinator_server.transport import Handler, TransportError
 from coordinator_server.transports import (
@@ -33,7 +42,6 @@ from coordinator_server.transports import (
     TransportName,
     TransportOptions,
 )
-from coordinator_server.unix_socket import is_unix, only_for_the_owner, take_unix_address
 
 _PENDING_CALLS_MAX: Final = 16_384
 """Calls that wait for the loop. How much work is taken is decided in `admission`, where a refusal is an answer; only a

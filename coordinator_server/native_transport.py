@@ -22,7 +22,7 @@ from grpc_health.v1 import health, health_pb2
 from coordinator_protocol.limits import MEBI
 from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom, CallContext
-from coordinator_server.listening import AddressRefused, close, listen, tcp_sockets
+from coordinator_server.listening import AddressRefused, close, is_unix, listen, tcp_sockets
 from coordinator_server.native_exchange import Exchange
 from coordinator_server.native_services import health_methods, reflection_methods
 from coordinator_server.native_streams import CREDIT_MESSAGES, ServicerStream, SessionStream, Stream, StreamHandle
@@ -38,7 +38,6 @@ from coordinator_server.transports import (
     TransportName,
     TransportOptions,
 )
-from coordinator_server.unix_socket import is_unix
 
 _WAITING_CALLS_MAX: Final = 16_384
 """New calls that may wait for the loop. Only a loop that stands still for long lets so many gather."""

@@ -26,19 +26,18 @@ from coordinator_runtime.rocks import open_store
 from coordinator_runtime.store import StoreFailed, StoreRefused
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
 from coordinator_server.config import Address, Config, parse_address, parse_listen
-from coordinator_server.exit_status import CommandFailed, ExitStatus
 from coordinator_server.handles import HandlePlan, TooFewHandles, plan_handles, raise_handle_limit
-from coordinator_server.listening import AddressRefused
+from coordinator_server.listening import AddressRefused, give_unix_address_back, is_unix
 from coordinator_server.logs import configure_logs
 from coordinator_server.memory import MemoryKeeper, loading_for_good
 from coordinator_server.metrics.collector import ReadingsCollector, registry_of
 from coordinator_server.metrics.endpoint import MetricsEndpoint, listen_for_scrapes
 from coordinator_server.metrics.runtime import LoopLag
+from coordinator_server.output import CommandFailed, ExitStatus
 from coordinator_server.service_manager import ServiceManager
 from coordinator_server.shard_health import ShardHealth
 from coordinator_server.transport_choice import TransportMissing, open_transport
 from coordinator_server.transports import Transport, TransportName, TransportOptions
-from coordinator_server.unix_socket import give_unix_address_back, is_unix
 
 ANSWERS_LEAVE_MS: Final = 500
 """How long answers that were given may take to leave the process when it ends."""

@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 from coordinator_api.storage.v1 import transaction_pb2
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.rocks import ReadOnlyStore
 from coordinator_runtime.store import Family, StoreUnreadable
 from coordinator_server import stored
 from coordinator_server.partition_audit import LoggedMarker, PartitionAudit, audit_log, damage_of, producer_differences
@@ -68,6 +69,14 @@ class Check:
         self.violation_count += 1
         if len(self.violations) < VIOLATIONS_KEPT_MAX:
             self.violations.append(what)
+
+
+def durable_check(store: ReadOnlyStore) -> Check:
+    """Check that no group is missing that was reported durable."""
+    check = Check("durable", "what was reported durable is there", "group versions", examined=store.version())
+    if store.loss is not None:
+        check.violated(store.loss)
+    return check
 
 
 def verify_store(rows: StoredRows) -> list[Check]:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from coordinator_runtime.decision import Effect
-from coordinator_runtime.requests import Committer
+from coordinator_runtime.ports import Committer
 
 
 class GroupKind(StrEnum):

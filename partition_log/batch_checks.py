@@ -3,7 +3,7 @@
 The server looks, and changes nothing: what is stored is what was sent. Records are parsed by the library that readers
 parse them with, which makes no Python object per record; Arrow is checked without Arrow. What may take longer than the
 loop can spare (payloads that unpack to much, or hold many records) is checked by the worker, another process, where it
-holds up no other caller; what the same producer sends meanwhile waits (`coordinator_runtime.checks`).
+holds up no other caller; what the same producer sends meanwhile waits (`coordinator_runtime.runtime`).
 
 Source: design 6 ("the server validates and never transforms"); decision 22. Kafka's `LogValidator` answers
 INVALID_RECORD likewise.

@@ -16,10 +16,17 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_protocol.marker import Marker
 from coordinator_protocol.names import check_partitions
-from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, Turn, once_durable
 from coordinator_runtime.pending import Pending, all_of
-from coordinator_runtime.ports import Authorizer, CallContext, MarkerGuard, PartitionName, Permission, ResourceType
+from coordinator_runtime.ports import (
+    Authorizer,
+    CallContext,
+    MarkerGuard,
+    PartitionName,
+    Permission,
+    ResourceType,
+    require,
+)
 from coordinator_runtime.runtime import Runtime
 from partition_log.catalog.shard import CatalogShard
 from partition_log.shard import LogShard

@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import CoordinatorError
-from coordinator_runtime.ports import OpenInPartition, PartitionName, PartitionRef
-from coordinator_runtime.requests import ClientBatch
+from coordinator_runtime.ports import ClientBatch, OpenInPartition, PartitionName, PartitionRef
 from partition_log.catalog.rules import NewTopic
 from partition_log.catalog.state import PayloadValidation
 from partition_log.counting import NOTHING_COUNTED, Counted

@@ -25,8 +25,6 @@ from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader, OffsetlessBa
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.names import check_partition, check_partitions, check_transactional_id
 from coordinator_protocol.producer_ids import is_plain
-from coordinator_runtime.authorization import denial, require
-from coordinator_runtime.checks import write_checked
 from coordinator_runtime.decision import (
     CATALOG_KEY,
     CheckInTheWay,
@@ -46,8 +44,10 @@ from coordinator_runtime.ports import (
     Permission,
     ResourceType,
     TransactionVerifier,
+    denial,
+    require,
 )
-from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.runtime import Runtime, write_checked
 from coordinator_runtime.store import Store, StoreUnreadable
 from partition_log.batch_checks import BatchChecks
 from partition_log.batches import LogDamaged

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_topic, check_topic_name
-from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, Turn
 from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import (
@@ -18,6 +17,7 @@ from coordinator_runtime.ports import (
     ResourceType,
     TopicOffsets,
     TransactionVerifier,
+    require,
 )
 from coordinator_runtime.runtime import Runtime
 from partition_log.catalog.rules import NewTopic, check_new_topic, repeated_names

@@ -20,19 +20,19 @@ from coordinator_protocol.batch import (
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_protocol.names import check_partition, check_topic_name
-from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import CATALOG_KEY, Decision, LeanDecision, Operation, ShardKey, Turn, once_durable
 from coordinator_runtime.pending import Pending, all_of
 from coordinator_runtime.ports import (
     Authorizer,
     CallContext,
+    ClientBatch,
     Membership,
     PartitionName,
     PartitionRef,
     Permission,
     ResourceType,
+    require,
 )
-from coordinator_runtime.requests import ClientBatch
 from coordinator_runtime.store import Family, Store, StoreUnreadable
 from coordinator_runtime.transact import NO_OFFSET, PartRefused, PlacedBatches
 from partition_log import codec
@@ -87,7 +87,7 @@ class BatchesAndMarker(Struct, frozen=True):
 
 
 class TransactedBatches:
-    """Implements `coordinator_runtime.transact.TransactedPartitions`."""
+    """Implements `coordinator_runtime.ports.TransactedPartitions`."""
 
     def __init__(
         self,

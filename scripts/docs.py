@@ -17,7 +17,7 @@ from typing import Any
 import typer
 from typer.testing import CliRunner
 
-from coordinator_server import exit_status
+from coordinator_server import output
 from coordinator_server.cli import TRACEBACK_VARIABLE, app
 from coordinator_server.commands.options import DEFAULT_SERVER, SERVER_VARIABLE
 from coordinator_server.config import CONFIG_FILE_VARIABLE, ENVIRONMENT_PREFIX, Config
@@ -149,8 +149,8 @@ def _command(path: tuple[str, ...]) -> str:
 
 def _statuses() -> Iterator[tuple[int, str, str]]:
     """Number, name and meaning of every exit status."""
-    words = _strings_below(Path(exit_status.__file__), "ExitStatus")
-    for status in exit_status.ExitStatus:
+    words = _strings_below(Path(output.__file__), "ExitStatus")
+    for status in output.ExitStatus:
         yield int(status), status.name, words.get(status.name, "It is done.")
 
 

@@ -14,7 +14,6 @@ from typing import Final
 
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.names import check_partition, check_transactional_id
-from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import (
     CATALOG_KEY,
     Coordinator,
@@ -32,6 +31,7 @@ from coordinator_runtime.ports import (
     Permission,
     ResourceType,
     TopicCatalog,
+    require,
 )
 from coordinator_runtime.runtime import Runtime
 from txn_coordinator.hanging import Hanging, HangingTransactions

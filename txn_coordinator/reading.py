@@ -10,11 +10,18 @@ from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_group_id, check_transactional_id
-from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import Coordinator, ShardRouter
 from coordinator_runtime.patterns import Pattern
 from coordinator_runtime.pending import Pending, all_of, settled
-from coordinator_runtime.ports import Authorizer, CallContext, PartitionRef, Permission, ResourceType, TopicCatalog
+from coordinator_runtime.ports import (
+    Authorizer,
+    CallContext,
+    PartitionRef,
+    Permission,
+    ResourceType,
+    TopicCatalog,
+    require,
+)
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store
 from txn_coordinator.history import TransactionHistory, check_history_limit

@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.marker import Outcome
-from coordinator_runtime.ports import PartitionName, PartitionRef
-from coordinator_runtime.requests import ClientBatch, GroupOffsets
+from coordinator_runtime.ports import ClientBatch, GroupOffsets, PartitionName, PartitionRef
 from txn_coordinator.state import Identity, Transaction
 
 

@@ -15,8 +15,6 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Outcome
 from coordinator_protocol.names import check_group_id, check_partition, check_partitions, check_transactional_id
-from coordinator_runtime.authorization import require
-from coordinator_runtime.checks import write_checked
 from coordinator_runtime.decision import (
     CATALOG_KEY,
     Decision,
@@ -36,8 +34,9 @@ from coordinator_runtime.ports import (
     Permission,
     ResourceType,
     TopicCatalog,
+    require,
 )
-from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.runtime import Runtime, write_checked
 from coordinator_runtime.transact import TransactedOffsets, TransactedPartitions
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.outcomes import Contribution, Ended, Transacted

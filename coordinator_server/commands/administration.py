@@ -19,8 +19,17 @@ from coordinator_server.commands.options import (
     parse_duration_ms,
     parse_partition,
 )
-from coordinator_server.exit_status import CommandFailed, ExitStatus
-from coordinator_server.output import Column, OutputFormat, Row, Value, duration, print_list, print_note
+from coordinator_server.output import (
+    Column,
+    CommandFailed,
+    ExitStatus,
+    OutputFormat,
+    Row,
+    Value,
+    duration,
+    print_list,
+    print_note,
+)
 
 
 def abort(

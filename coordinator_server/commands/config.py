@@ -9,8 +9,7 @@ import typer
 
 from coordinator_server.commands.options import Output
 from coordinator_server.commands.serve import DataDir, Listen, Settings, TwoPhaseName, parse_settings
-from coordinator_server.exit_status import CommandFailed, ExitStatus
-from coordinator_server.output import Column, OutputFormat, Row, Value, print_list
+from coordinator_server.output import Column, CommandFailed, ExitStatus, OutputFormat, Row, Value, print_list
 
 if TYPE_CHECKING:
     from coordinator_server.config import LoadedConfig

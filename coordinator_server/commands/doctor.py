@@ -10,8 +10,7 @@ import typer
 
 from coordinator_server.commands.late import remote
 from coordinator_server.commands.options import DEFAULT_PATIENCE_MS, Output, Patience
-from coordinator_server.exit_status import CommandFailed, ExitStatus
-from coordinator_server.output import Column, OutputFormat, Row, print_list
+from coordinator_server.output import Column, CommandFailed, ExitStatus, OutputFormat, Row, print_list
 
 if TYPE_CHECKING:
     from coordinator_server.machine import Finding

@@ -29,8 +29,16 @@ from coordinator_server.commands.options import (
     make_sure,
     parse_duration_ms,
 )
-from coordinator_server.exit_status import CommandFailed, ExitStatus
-from coordinator_server.output import Column, OutputFormat, Row, print_document, print_facts, print_list
+from coordinator_server.output import (
+    Column,
+    CommandFailed,
+    ExitStatus,
+    OutputFormat,
+    Row,
+    print_document,
+    print_facts,
+    print_list,
+)
 
 app = typer.Typer(
     name="group",

@@ -37,8 +37,7 @@ from coordinator_server.commands.options import (
     parse_duration_ms,
     parse_moment_ms,
 )
-from coordinator_server.exit_status import CommandFailed, ExitStatus
-from coordinator_server.output import Column, OutputFormat, Row, print_list, print_note
+from coordinator_server.output import Column, CommandFailed, ExitStatus, OutputFormat, Row, print_list, print_note
 
 Topics = Annotated[
     list[TopicChoice] | None,

@@ -8,8 +8,7 @@ from typing import Final
 
 from coordinator_protocol.errors import ErrorCode
 from coordinator_server.commands.late import sdk
-from coordinator_server.exit_status import CommandFailed, ExitStatus
-from coordinator_server.output import NOTHING, Column, Row, Value
+from coordinator_server.output import NOTHING, Column, CommandFailed, ExitStatus, Row, Value
 
 
 def group_there(admin: sdk.Admin, group_id: str) -> sdk.GroupDescription:

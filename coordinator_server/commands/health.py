@@ -8,8 +8,7 @@ import typer
 
 from coordinator_server.commands.late import remote
 from coordinator_server.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output, Patience, Server
-from coordinator_server.exit_status import ExitStatus
-from coordinator_server.output import Column, OutputFormat, Row, print_document, print_facts
+from coordinator_server.output import Column, ExitStatus, OutputFormat, Row, print_document, print_facts
 
 if TYPE_CHECKING:
     import grpc

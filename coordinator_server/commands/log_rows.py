@@ -13,8 +13,7 @@ from coordinator_client.errors import CorruptBatch
 from coordinator_client.rows import Row as RecordRow
 from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader
 from coordinator_protocol.marker import Marker
-from coordinator_server.exit_status import CommandFailed, ExitStatus
-from coordinator_server.output import NOTHING, Row, Value, moment, printable, size
+from coordinator_server.output import NOTHING, CommandFailed, ExitStatus, Row, Value, moment, printable, size
 
 
 class Fate(StrEnum):

@@ -15,8 +15,7 @@ from typing import Final, NamedTuple
 
 import typer
 
-from coordinator_server.exit_status import CommandFailed, ExitStatus
-from coordinator_server.output import Row
+from coordinator_server.output import CommandFailed, ExitStatus, Row
 
 FORMATS: Final = (".csv", ".json")
 

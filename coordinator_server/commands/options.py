@@ -11,8 +11,7 @@ from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from coordinator_server.exit_status import CommandFailed, ExitStatus
-from coordinator_server.output import OutputFormat, print_note
+from coordinator_server.output import CommandFailed, ExitStatus, OutputFormat, print_note
 
 SERVER_VARIABLE: Final = "TXNCTL_SERVER"
 DEFAULT_SERVER: Final = "127.0.0.1:7070"

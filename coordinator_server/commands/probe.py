@@ -13,8 +13,16 @@ import typer
 
 from coordinator_server.commands.late import remote, sdk
 from coordinator_server.commands.options import DEFAULT_SERVER, Output, Server, parse_duration_ms
-from coordinator_server.exit_status import CommandFailed, ExitStatus
-from coordinator_server.output import OutputFormat, Row, RowStream, duration, moment, print_note
+from coordinator_server.output import (
+    CommandFailed,
+    ExitStatus,
+    OutputFormat,
+    Row,
+    RowStream,
+    duration,
+    moment,
+    print_note,
+)
 
 if TYPE_CHECKING:
     from coordinator_server.commands.probing import StepResult

@@ -21,8 +21,16 @@ from coordinator_server.commands.options import (
     Server,
     parse_duration_ms,
 )
-from coordinator_server.exit_status import CommandFailed, ExitStatus
-from coordinator_server.output import Column, OutputFormat, Row, print_document, print_facts, print_note
+from coordinator_server.output import (
+    Column,
+    CommandFailed,
+    ExitStatus,
+    OutputFormat,
+    Row,
+    print_document,
+    print_facts,
+    print_note,
+)
 
 if TYPE_CHECKING:
     from coordinator_server.commands.record_input import InputRecord

@@ -20,8 +20,7 @@ from coordinator_client.transport import Transport
 from coordinator_client.unary_transport import UnaryTransport
 from coordinator_protocol.errors import ErrorCode
 from coordinator_server.commands.options import SERVER_VARIABLE, SERVER_WAIT
-from coordinator_server.exit_status import CommandFailed, ExitStatus
-from coordinator_server.output import end_if_reader_left
+from coordinator_server.output import CommandFailed, ExitStatus, end_if_reader_left
 
 CLIENT_ID = "txnctl"
 """The client id that the server notes in its history."""

@@ -23,7 +23,7 @@ from coordinator_protocol.batch import HEADER_BYTES
 from coordinator_server.commands.log_rows import Fate, LoggedBatch, chosen_partitions
 from coordinator_server.commands.options import utc_moment
 from coordinator_server.commands.remote import deadlines, topic_there
-from coordinator_server.exit_status import CommandFailed, ExitStatus
+from coordinator_server.output import CommandFailed, ExitStatus
 
 Position = str | int | datetime
 """`earliest`, `latest`, an offset in every partition, or a time."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator_server.exit_status import CommandFailed, ExitStatus
+from coordinator_server.output import CommandFailed, ExitStatus
 
 if TYPE_CHECKING:
     from coordinator_server.config import Address, Config

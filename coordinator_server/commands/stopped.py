@@ -9,7 +9,7 @@ from pathlib import Path
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.rocks import ReadOnlyStore, open_read_only
 from coordinator_runtime.store import StoreFailed, StoreRefused, StoreUnreadable
-from coordinator_server.exit_status import CommandFailed, ExitStatus
+from coordinator_server.output import CommandFailed, ExitStatus
 from partition_log.codec import UnknownVersion
 
 

@@ -16,8 +16,7 @@ from coordinator_runtime.decision import Coordinator
 from coordinator_server import stored
 from coordinator_server.commands.log_rows import Fate, LoggedBatch, chosen_partitions
 from coordinator_server.commands.remote_log import Position
-from coordinator_server.exit_status import CommandFailed, ExitStatus
-from coordinator_server.output import NOTHING, Row, moment
+from coordinator_server.output import NOTHING, CommandFailed, ExitStatus, Row, moment
 from coordinator_server.stored import StoredBatch, StoredRows
 from partition_log.batches import OFFSET_END, LogDamaged
 from partition_log.catalog.records import TopicCreated

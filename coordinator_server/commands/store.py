@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coordinator_server.commands.options import Output
-from coordinator_server.exit_status import ExitStatus
-from coordinator_server.output import Column, OutputFormat, Row, Value, print_document, print_list, print_note
+from coordinator_server.output import (
+    Column,
+    ExitStatus,
+    OutputFormat,
+    Row,
+    Value,
+    print_document,
+    print_list,
+    print_note,
+)
 
 if TYPE_CHECKING:
-    from coordinator_runtime.rocks import ReadOnlyStore
     from coordinator_server.store_verify import Check
 
 app = typer.Typer(
@@ -33,10 +40,10 @@ def verify(
     Ends with status 1 if one does not hold, 3 if the directory cannot be read.
     """
     from coordinator_server.commands.stopped import opened
-    from coordinator_server.store_verify import verify_store
+    from coordinator_server.store_verify import durable_check, verify_store
 
     with opened(data_dir) as store:
-        checks = [_durable_check(store), *verify_store(store)]
+        checks = [durable_check(store), *verify_store(store)]
     violations = sum(check.violation_count for check in checks)
     if output is OutputFormat.TABLE:
         _print_table(checks)
@@ -47,15 +54,6 @@ def verify(
         print_document({"directory": str(data_dir), "violations": violations, "checks": rows}, output)
     if violations:
         raise typer.Exit(ExitStatus.PROBLEM)
-
-
-def _durable_check(store: ReadOnlyStore) -> Check:
-    from coordinator_server.store_verify import Check
-
-    check = Check("durable", "what was reported durable is there", "group versions", examined=store.version())
-    if store.loss is not None:
-        check.violated(store.loss)
-    return check
 
 
 def _print_table(checks: list[Check]) -> None:

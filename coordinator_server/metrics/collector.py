@@ -8,7 +8,7 @@ asked on the scrape's own thread, because that may wait for the disk.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Final
 
@@ -112,23 +112,20 @@ def _of_connections(numbers: ConnectionNumbers) -> Readings:
     }
 
 
+_METRICS: Final[Mapping[Kind, type[CounterMetricFamily] | type[GaugeMetricFamily] | type[HistogramMetricFamily]]] = {
+    Kind.COUNTER: CounterMetricFamily,
+    Kind.GAUGE: GaugeMetricFamily,
+    Kind.HISTOGRAM: HistogramMetricFamily,
+}
+
+
 def _metric(family: Family, values: Values) -> Metric:
-    match family.kind:
-        case Kind.COUNTER:
-            counter = CounterMetricFamily(family.name, family.meaning, labels=family.labels)
-            for labels, value in values.items():
-                assert not isinstance(value, Histogram), family.name
-                counter.add_metric(labels, value)
-            return counter
-        case Kind.GAUGE:
-            gauge = GaugeMetricFamily(family.name, family.meaning, labels=family.labels)
-            for labels, value in values.items():
-                assert not isinstance(value, Histogram), family.name
-                gauge.add_metric(labels, value)
-            return gauge
-        case Kind.HISTOGRAM:
-            histogram = HistogramMetricFamily(family.name, family.meaning, labels=family.labels)
-            for labels, value in values.items():
-                assert isinstance(value, Histogram), family.name
-                histogram.add_metric(labels, buckets=list(value.cumulative), sum_value=value.total)
-            return histogram
+    metric = _METRICS[family.kind](family.name, family.meaning, labels=family.labels)
+    for labels, value in values.items():
+        if isinstance(metric, HistogramMetricFamily):
+            assert isinstance(value, Histogram), family.name
+            metric.add_metric(labels, buckets=list(value.cumulative), sum_value=value.total)
+        else:
+            assert not isinstance(value, Histogram), family.name
+            metric.add_metric(labels, value)
+    return metric

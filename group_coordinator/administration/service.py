@@ -8,10 +8,9 @@ from typing import Final
 
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.names import check_group_id
-from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardRouter, Turn
 from coordinator_runtime.pending import Pending, all_of, settled
-from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType
+from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType, require
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.administration.decisions import decide_alter_config, decide_delete
 from group_coordinator.administration.requests import (

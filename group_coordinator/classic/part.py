@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from coordinator_runtime.decision import Effect
-from coordinator_runtime.requests import Committer
+from coordinator_runtime.ports import Committer
 from group_coordinator.classic.codec import DECODERS, ENCODERS
 from group_coordinator.classic.decisions import decide_loaded
 from group_coordinator.classic.rebalance import session_timer

@@ -9,12 +9,11 @@ from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_group_id
-from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import Operation, ShardRouter
 from coordinator_runtime.identity import new_uuid, uuid_text
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType
+from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType, require
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.classic import decisions
 from group_coordinator.classic.requests import (

@@ -35,7 +35,7 @@ from msgspec.structs import replace
 from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import CancelTimer, Coordinator, Effect, ShardKey
-from coordinator_runtime.requests import Committer
+from coordinator_runtime.ports import Committer
 from group_coordinator.shard import GroupShard, Replays, Standing
 from group_coordinator.state import GroupKind, PartitionKey
 

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Decision, Effect, Operation, Record, Turn
-from coordinator_runtime.ports import PartitionName, PartitionRef
-from coordinator_runtime.requests import Committer, NamedOffset
+from coordinator_runtime.ports import Committer, NamedOffset, PartitionName, PartitionRef
 from group_coordinator.committed import rules
 from group_coordinator.committed.events import OffsetsCommitted, OffsetsDeleted, OffsetsSettled
 from group_coordinator.committed.offsets import Offsets

@@ -5,8 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from coordinator_protocol.errors import CoordinatorError, Refused
-from coordinator_runtime.ports import Membership, PartitionName, PartitionRef
-from coordinator_runtime.requests import Committer, NamedOffset
+from coordinator_runtime.ports import Committer, Membership, NamedOffset, PartitionName, PartitionRef
 from group_coordinator.committed.state import Offset, PendingOffset, Producer
 
 Placed = PartitionRef | Refused

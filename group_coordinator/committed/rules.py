@@ -11,8 +11,7 @@ from typing import Final
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_protocol.names import check_partitions, check_topic_name
-from coordinator_runtime.ports import Membership, PartitionName
-from coordinator_runtime.requests import Committer, NamedOffset
+from coordinator_runtime.ports import Committer, Membership, NamedOffset, PartitionName
 from group_coordinator.committed.state import Offset, PendingOffset, Producer
 
 _NAMED_MAX: Final = 3

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from coordinator_protocol.errors import CoordinatorError, Refused
 from coordinator_protocol.names import check_group_id, check_transactional_id
-from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import (
     CATALOG_KEY,
     Decision,
@@ -33,6 +32,7 @@ from coordinator_runtime.ports import (
     Permission,
     ResourceType,
     TopicCatalog,
+    require,
 )
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.committed import rules

@@ -13,10 +13,17 @@ from msgspec.structs import replace
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
 from coordinator_protocol.names import check_group_id
-from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, ShardKey, ShardRouter, Turn, once_durable
-from coordinator_runtime.ports import Authorizer, CallContext, Membership, Permission, ResourceType, TopicCatalog
-from coordinator_runtime.requests import GroupOffsets
+from coordinator_runtime.ports import (
+    Authorizer,
+    CallContext,
+    GroupOffsets,
+    Membership,
+    Permission,
+    ResourceType,
+    TopicCatalog,
+    require,
+)
 from coordinator_runtime.transact import PartRefused
 from group_coordinator.committed.decisions import decide_txn_commit, decide_txn_commit_and_end
 from group_coordinator.committed.requests import Placed, TxnOffsetCommit
@@ -77,7 +84,7 @@ class OffsetsWrite:
 
 
 class TransactedGroups:
-    """Implements `coordinator_runtime.transact.TransactedOffsets`."""
+    """Implements `coordinator_runtime.ports.TransactedOffsets`."""
 
     def __init__(self, router: ShardRouter, catalog: TopicCatalog, authorizer: Authorizer) -> None:
         self._router = router

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE
 from coordinator_runtime.decision import CancelTimer, Effect
-from coordinator_runtime.requests import Committer
+from coordinator_runtime.ports import Committer
 from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.classic.state import session_key
 from group_coordinator.consumer import records, rules

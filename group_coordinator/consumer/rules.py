@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import ID_BYTES_MAX, check_group_id, check_topic_name
-from coordinator_runtime.requests import Committer
+from coordinator_runtime.ports import Committer
 from group_coordinator.consumer.requests import HeartbeatRequest
 from group_coordinator.consumer.state import (
     AWAY_EPOCH,

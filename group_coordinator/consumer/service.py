@@ -11,12 +11,19 @@ from msgspec.structs import replace
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_group_id
-from coordinator_runtime.authorization import require
 from coordinator_runtime.decision import Operation, ShardKey, ShardRouter
 from coordinator_runtime.identity import new_uuid, uuid_text
 from coordinator_runtime.patterns import Pattern
 from coordinator_runtime.pending import Pending, settled
-from coordinator_runtime.ports import Authorizer, CallContext, PartitionName, Permission, ResourceType, TopicMetadata
+from coordinator_runtime.ports import (
+    Authorizer,
+    CallContext,
+    PartitionName,
+    Permission,
+    ResourceType,
+    TopicMetadata,
+    require,
+)
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.administration.settings import GroupSettings
 from group_coordinator.committed.rules import check_names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator_server.config import Config
-from coordinator_server.exit_status import ExitStatus
+from coordinator_server.output import ExitStatus
 from scripts.docs import cli_page, configuration_page
 
 

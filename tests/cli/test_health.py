@@ -13,7 +13,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from coordinator_server.build import SERVICE_NAMES
 from coordinator_server.commands.health import SERVICE
-from coordinator_server.exit_status import ExitStatus
+from coordinator_server.output import ExitStatus
 from coordinator_server.shard_health import SHARDS
 from tests.cli.terminal import Terminal
 

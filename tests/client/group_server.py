@@ -14,9 +14,8 @@ from coordinator_api.v1 import log_pb2
 from coordinator_client.connection import Connection
 from coordinator_client.consumer.state import TopicPartition
 from coordinator_protocol.marker import Outcome
-from coordinator_runtime.authorization import ALLOW_ALL
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import CallContext, PartitionName
+from coordinator_runtime.ports import ALLOW_ALL, CallContext, PartitionName
 from coordinator_server.transport import call_context
 from coordinator_server.wire.edge import answer
 from coordinator_server.wire.log.servicer import LogServicer

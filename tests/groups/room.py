@@ -16,11 +16,10 @@ from google.protobuf.message import Message
 
 from coordinator_core.assembly import Surroundings, assemble
 from coordinator_core.config import CoreConfig
-from coordinator_runtime.authorization import ALLOW_ALL
 from coordinator_runtime.decision import Coordinator, ShardRouter
 from coordinator_runtime.late_answers import WAITING_MAX
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import Authorizer, CallContext
+from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext
 from coordinator_server.metrics.readings import TIMER_KINDS
 from coordinator_server.wire.servicers import group_servicers
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor

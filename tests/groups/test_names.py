@@ -13,9 +13,15 @@ import pytest
 
 from coordinator_api.v1 import common_pb2, group_pb2
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Refused
-from coordinator_runtime.authorization import AllowAll
-from coordinator_runtime.ports import CallContext, Membership, PartitionName
-from coordinator_runtime.requests import Committer, GroupOffsets, NamedOffset
+from coordinator_runtime.ports import (
+    AllowAll,
+    CallContext,
+    Committer,
+    GroupOffsets,
+    Membership,
+    NamedOffset,
+    PartitionName,
+)
 from group_coordinator.committed.transacted import TransactedGroups
 from tests.groups.consumer.members import ConsumerRoom
 from tests.groups.room import GroupRoom

@@ -16,7 +16,7 @@ from msgspec import Struct
 from coordinator_api.v1 import group_pb2
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import ArmTimer, Decision, Effect, Operation, Record, ShardKey, Turn
-from coordinator_runtime.requests import Committer
+from coordinator_runtime.ports import Committer
 from coordinator_runtime.rows import EncodedRecord
 from group_coordinator.codec import CLASSIC_GROUP
 from group_coordinator.part import GroupPart
@@ -34,7 +34,7 @@ class Kind(StrEnum):
     QUEUE = "queue"
 
 
-QUEUE_KIND = cast(GroupKind, Kind.QUEUE)
+QUEUE_KIND = cast("GroupKind", Kind.QUEUE)
 
 
 class Queue(Struct, frozen=True):

@@ -9,8 +9,7 @@ from functools import partial
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import Coordinator, ShardKey, ShardRouter
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import CallContext, Membership
-from coordinator_runtime.requests import Committer, NamedOffset
+from coordinator_runtime.ports import CallContext, Committer, Membership, NamedOffset
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.committed.offsets import Offsets
 from group_coordinator.committed.participant import GroupMarkers

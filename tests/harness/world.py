@@ -18,11 +18,18 @@ from coordinator_core.config import CoreConfig
 from coordinator_protocol.batch import BatchHeader, Encoding, payload_of
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Marker, MarkerPayload, Outcome, decode_marker_payload
-from coordinator_runtime.authorization import ALLOW_ALL
 from coordinator_runtime.decision import Coordinator, ShardKey, ShardRouter
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import Authorizer, CallContext, Membership
-from coordinator_runtime.requests import ClientBatch, Committer, GroupOffsets, NamedOffset
+from coordinator_runtime.ports import (
+    ALLOW_ALL,
+    Authorizer,
+    CallContext,
+    ClientBatch,
+    Committer,
+    GroupOffsets,
+    Membership,
+    NamedOffset,
+)
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.store import Family, Store, StoreFailed
 from coordinator_server.store_verify import verify_store

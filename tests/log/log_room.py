@@ -12,11 +12,9 @@ from coordinator_protocol.batch import BatchHeader, Compression, Encoding
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_runtime.authorization import ALLOW_ALL
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, TransactionInTheWay, Unpark
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import Authorizer, CallContext, PartitionName
-from coordinator_runtime.requests import ClientBatch
+from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext, ClientBatch, PartitionName
 from coordinator_runtime.store import Store
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.rules import NewTopic

@@ -11,8 +11,15 @@ from typing import Any
 import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.authorization import ALLOW_ALL, AllowAll
-from coordinator_runtime.ports import CallContext, Membership, PartitionName, Permission, ResourceType
+from coordinator_runtime.ports import (
+    ALLOW_ALL,
+    AllowAll,
+    CallContext,
+    Membership,
+    PartitionName,
+    Permission,
+    ResourceType,
+)
 from partition_log.catalog.rules import NewTopic
 from partition_log.foreign_markers import DecidedMarker, WriteTxnMarkers
 from partition_log.requests import (

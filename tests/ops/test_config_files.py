@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coordinator_server.config import Config
-from coordinator_server.exit_status import ExitStatus
+from coordinator_server.output import ExitStatus
 from tests.harness.server_process import DEADLINE_SECONDS, ServerProcess
 from tests.ops.files import OPS
 

@@ -11,7 +11,7 @@ import pytest
 
 from coordinator_protocol.version import VERSION
 from coordinator_server import cli
-from coordinator_server.exit_status import CommandFailed, ExitStatus
+from coordinator_server.output import CommandFailed, ExitStatus
 from tests.harness.patience import DEADLINE_SECONDS
 from tests.harness.server_process import ROOT
 

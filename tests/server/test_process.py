@@ -19,7 +19,7 @@ from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_runtime.durable_mark import read_mark
 from coordinator_runtime.rocks import open_store, own_rows
 from coordinator_runtime.store_directory import StoreDirectory
-from coordinator_server.exit_status import ExitStatus
+from coordinator_server.output import ExitStatus
 from tests.harness.failing_server import ERROR_VARIABLE, POISON, STEP_VARIABLE
 from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS, looks
 from tests.harness.server_process import ROOT, ServerFailed, ServerProcess

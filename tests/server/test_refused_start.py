@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from coordinator_server.exit_status import ExitStatus
+from coordinator_server.output import ExitStatus
 from tests.harness.patience import DEADLINE_SECONDS
 from tests.harness.rights import as_user
 from tests.harness.server_process import ROOT, ServerProcess

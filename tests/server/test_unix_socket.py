@@ -12,9 +12,9 @@ import pytest
 
 from coordinator_runtime.clock import SystemClock
 from coordinator_server.config import Address, Config, parse_address, parse_listen
-from coordinator_server.exit_status import ExitStatus
 from coordinator_server.grpc_transport import GrpcTransport
 from coordinator_server.listening import AddressRefused
+from coordinator_server.output import ExitStatus
 from coordinator_server.transports import TransportName, TransportOptions
 from tests.cli.terminal import Terminal
 from tests.harness.server_process import ServerProcess

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
-from coordinator_runtime.authorization import AllowAll
-from coordinator_runtime.ports import CallContext, Permission, ResourceType
+from coordinator_runtime.ports import AllowAll, CallContext, Permission, ResourceType
 from tests.transactions.administered import ABORT, ADMIN, CLIENT, COMMIT, Administered
 from txn_coordinator import administration
 from txn_coordinator.administration import ActResults

@@ -9,8 +9,7 @@ import pytest
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_protocol.marker import Marker
-from coordinator_runtime.authorization import AllowAll
-from coordinator_runtime.ports import CallContext, PartitionName, Permission, ResourceType
+from coordinator_runtime.ports import AllowAll, CallContext, PartitionName, Permission, ResourceType
 from partition_log import foreign_markers
 from partition_log.foreign_markers import DecidedMarker, WriteTxnMarkers
 from tests.harness.world import partition_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.authorization import ALLOW_ALL
+from coordinator_runtime.ports import ALLOW_ALL
 from partition_log.foreign_markers import DecidedMarker, ForeignMarkers, WriteTxnMarkers
 from tests.conformance.transactions.room import NOW, Room
 from tests.harness.world import partition_name

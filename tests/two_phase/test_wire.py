@@ -9,8 +9,7 @@ import pytest_asyncio
 
 from coordinator_api.v1 import log_pb2, log_pb2_grpc, transaction_pb2, transaction_pb2_grpc
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Refused
-from coordinator_runtime.authorization import ALLOW_ALL
-from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType
+from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext, Permission, ResourceType
 from tests.harness.in_process import InProcessServer, in_process_server
 from tests.harness.world import World, WorldOptions
 from txn_coordinator.state import Identity

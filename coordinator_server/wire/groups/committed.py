@@ -8,8 +8,7 @@ from typing import Final, TypeVar
 from coordinator_api.v1 import group_pb2, transaction_pb2
 from coordinator_protocol.errors import CoordinatorError, Method, Refused
 from coordinator_runtime.pending import Pending, settled
-from coordinator_runtime.ports import CallContext, Membership, PartitionName
-from coordinator_runtime.requests import Committer, GroupOffsets, NamedOffset
+from coordinator_runtime.ports import CallContext, Committer, GroupOffsets, Membership, NamedOffset, PartitionName
 from coordinator_server.wire.edge import error_response, set_error, unchecked_names
 from group_coordinator.committed.requests import (
     FetchedGroup,

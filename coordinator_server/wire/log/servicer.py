@@ -5,7 +5,7 @@ from __future__ import annotations
 from coordinator_api.v1 import log_pb2
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext
-from coordinator_server.wire.log import edge, marker_edge
+from coordinator_server.wire.log import edge
 from coordinator_server.wire.log.fetch_edge import FetchAnswer
 from partition_log.foreign_markers import ForeignMarkers
 from partition_log.requests import DeleteTopics, DescribeTopics
@@ -60,11 +60,11 @@ class LogServicer:
     def WriteTxnMarkers(
         self, request: log_pb2.WriteTxnMarkersRequest, context: CallContext
     ) -> Pending[log_pb2.WriteTxnMarkersResponse]:
-        written = self._markers.write(marker_edge.write_txn_markers(request), context)
-        return written.map(marker_edge.markers_response)
+        written = self._markers.write(edge.write_txn_markers(request), context)
+        return written.map(edge.markers_response)
 
     def DescribeProducers(
         self, request: log_pb2.DescribeProducersRequest, context: CallContext
     ) -> Pending[log_pb2.DescribeProducersResponse]:
-        described = self._log.describe_producers(marker_edge.describe_producers(request), context)
-        return described.map(marker_edge.producers_response)
+        described = self._log.describe_producers(edge.describe_producers(request), context)
+        return described.map(edge.producers_response)

@@ -17,10 +17,9 @@ from coordinator_api.v1 import common_pb2, transaction_pb2
 from coordinator_core.shards import leave_markers_to_the_next_load
 from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_runtime.authorization import ALLOW_ALL
 from coordinator_runtime.decision import Coordinator, Operation, ShardRouter, Turn
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import Authorizer, CallContext, MarkerPort, Permission, ResourceType
+from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext, MarkerPort, Permission, ResourceType
 from coordinator_server.admission import Admission, AdmissionLimits
 from coordinator_server.build import SERVICES
 from coordinator_server.transport import Dispatcher

@@ -11,10 +11,9 @@ from msgspec.structs import replace
 from coordinator_api.v1 import common_pb2, log_pb2
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_runtime.authorization import ALLOW_ALL
 from coordinator_runtime.decision import Decision, Operation, Turn
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.ports import Membership
+from coordinator_runtime.ports import ALLOW_ALL, Membership
 from partition_log.open_transactions import PartitionTransactions
 from partition_log.service import LogService
 from tests.conformance.transactions.cases import both_versions, case, not_drivable

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.decision import ArmTimer
-from coordinator_runtime.requests import Committer
+from coordinator_runtime.ports import Committer
 from group_coordinator.classic.part import CLASSIC
 from group_coordinator.classic.state import (
     LEGAL_STEPS,

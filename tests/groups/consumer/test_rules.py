@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.requests import Committer
+from coordinator_runtime.ports import Committer
 from group_coordinator.administration.requests import AlterGroupConfig
 from group_coordinator.administration.rules import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, altered
 from group_coordinator.config import GroupConfig

@@ -2,7 +2,7 @@
 
 <dir>/LOCK           held with flock by the one process that may write; says who that is
 <dir>/durable_mark   see `coordinator_runtime.durable_mark`
-<dir>/damaged_files  see `coordinator_runtime.rocks.damaged_files`; there only once damage was met
+<dir>/damaged_files  see `coordinator_runtime.rocks.files`; there only once damage was met
 <dir>/store/         RocksDB's own files
 <dir>/segments/      see `coordinator_runtime.segments`
 """

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from coordinator_protocol.version import VERSION
-from coordinator_server.commands import config, group, log, shard, store, topic
+from coordinator_server.commands import group, log, shard, store, topic
 from coordinator_server.commands.administration import abort, hanging
 from coordinator_server.commands.doctor import doctor
 from coordinator_server.commands.health import health
@@ -19,7 +19,7 @@ from coordinator_server.commands.log import consume
 from coordinator_server.commands.options import SERVER_WAIT, parse_duration_ms
 from coordinator_server.commands.probe import probe
 from coordinator_server.commands.produce import produce
-from coordinator_server.commands.serve import dev, serve
+from coordinator_server.commands.serve import config, dev, serve
 from coordinator_server.commands.transactions import describe, explain, list_transactions
 from coordinator_server.output import CommandFailed, ExitStatus
 
@@ -48,7 +48,7 @@ app.command()(hanging)
 app.add_typer(shard.app)
 app.add_typer(log.app)
 app.add_typer(store.app)
-app.add_typer(config.app)
+app.add_typer(config)
 app.command()(doctor)
 app.command()(probe)
 app.command()(health)

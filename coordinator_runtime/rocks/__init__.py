@@ -4,8 +4,8 @@ Families are column families; every group of a `write` goes into one WriteBatch 
 of a group or nothing. Groups are written unsynced, which takes microseconds but holds the interpreter, and made durable
 with `flush_wal(True)`, which waits for the disk and does not (spec log-and-runtime D2, 5.4).
 
-`inspection.py` says what a directory holds and `opening.py` whether it may be opened, `database.py` opens RocksDB,
-`reads.py` reads and `store.py` writes; `damaged_files.py` keeps compaction away from damage.
+`opening.py` says what a directory holds and whether it may be opened, `database.py` opens RocksDB, `reads.py` reads and
+`store.py` writes; `files.py` looks at RocksDB's own files, and keeps compaction away from damage.
 
 rocksdict 0.3.29 has traps (spec log-and-runtime 5.3); `tests/store/test_rocksdict_defects.py` fails once one changes:
 

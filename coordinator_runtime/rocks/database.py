@@ -13,8 +13,7 @@ from typing import Final
 
 from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict
 
-from coordinator_runtime.rocks.damaged_files import DamagedFiles
-from coordinator_runtime.rocks.files import RESTORE, blamed_file
+from coordinator_runtime.rocks.files import RESTORE, DamagedFiles, blamed_file
 from coordinator_runtime.segments import SegmentOptions
 from coordinator_runtime.store import Family, StoreRefused
 from coordinator_runtime.store_directory import StoreDirectory, with_advice

@@ -3,17 +3,27 @@
 CURRENT names the MANIFEST that says which other files belong to the store. RocksDB believes an older MANIFEST and shows
 some families as they were then and others as they are now; so the durable mark remembers which one was current and how
 long it was.
+
+A damaged block of a sorted file is its reader's business, until a compaction reads it: RocksDB then takes no writes any
+more, the process ends, and every start after that meets the same block again. So the family of such a file is not
+compacted from the moment on that damage is known, by a reader or by the write that failed; a small file beside the
+store keeps that over restarts. What it costs: reads look into more and more files, and the room of deleted topics does
+not come back, until the directory is restored from a backup or the file is gone with its topics.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from coordinator_runtime.durable_mark import FileGrowth
-from coordinator_runtime.store import StoreRefused
+from coordinator_runtime.store import Family, StoreRefused
+from coordinator_runtime.store_directory import StoreDirectory
 
 _DATA_FILE: Final = re.compile(r"MANIFEST-\d+|\d+\.(sst|log)")
 _MANIFEST: Final = re.compile(r"MANIFEST-(\d+)\n?")
@@ -99,3 +109,54 @@ def blamed_file(complaint: str) -> str | None:
         return f"{int(found[1]):06}.log"
     named = re.findall(r"\d+\.sst|\d+\.log|MANIFEST-\d+|CURRENT", complaint)
     return next((name for name in named if not name.startswith("MANIFEST")), named[0] if named else None)
+
+
+_SORTED_FILE: Final = re.compile(r"\b\d+\.sst\b")
+_NOTE: Final = re.compile(r"^(\d+\.sst) (\S+)$", re.MULTILINE)
+_ALL_FAMILIES: Final = "*"
+"""Stands for the family where nobody knows which one it is."""
+
+
+class DamagedFiles:
+    """Names of damaged files that are still there, each with the family it belongs to. Any thread."""
+
+    def __init__(self, directory: StoreDirectory) -> None:
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._families: dict[str, str] = {}
+        with suppress(FileNotFoundError):
+            # A line that is damaged itself is left out: its file is noted again when somebody meets it.
+            noted = directory.damaged_files_path.read_text(errors="replace")
+            for name, family in _NOTE.findall(noted):
+                if (directory.store_path / name).exists():
+                    self._families[name] = family
+
+    @property
+    def names(self) -> Sequence[str]:
+        return sorted(self._families)
+
+    def spares(self, family: Family) -> bool:
+        """Whether this family must not be compacted."""
+        return not {family.name, _ALL_FAMILIES}.isdisjoint(self._families.values())
+
+    def note(self, words: str, family: Family | None) -> bool:
+        """Remember the files that an error of RocksDB names; True if one of them is new. `family`: None = not known."""
+        with self._lock:
+            found = set(_SORTED_FILE.findall(words)) - self._families.keys()
+            if not found:
+                return False
+            self._families.update(dict.fromkeys(found, _ALL_FAMILIES if family is None else family.name))
+            # A disk that takes nothing fails the next write too. Until then nothing is compacted all the same.
+            with suppress(OSError):
+                self._write()
+        return True
+
+    def _write(self) -> None:
+        path = self._directory.damaged_files_path
+        written = path.with_suffix(".new")
+        with written.open("w") as file:
+            file.writelines(f"{name} {family}\n" for name, family in sorted(self._families.items()))
+            file.flush()
+            os.fsync(file.fileno())
+        written.replace(path)
+        self._directory.sync()

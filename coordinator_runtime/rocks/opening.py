@@ -1,22 +1,192 @@
-"""Opening the directory of a store: whether it may be, decided before RocksDB may write to it, and in which order."""
+"""Opening the directory of a store: what it holds, what is missing of what had been durable there, whether it may be
+opened, decided before RocksDB may write to it, and in which order.
+
+What it holds is found out by reading: our own look at the files that RocksDB would believe blindly, and a read-only
+view of one family. RocksDB's recovery for writing drops a damaged log for good, and who is refused must still find what
+there was to rescue.
+
+Two kinds of trouble. A *loss* leaves the state of an earlier moment, or all but single values: whoever accepts it goes
+on from there. Anything else leaves files that contradict each other, and is refused whatever the operator accepts.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from rocksdict import Rdict
 
-from coordinator_runtime.durable_mark import DurableMark, Marked
+from coordinator_runtime.durable_mark import DurableMark, FileGrowth, Marked, read_mark
 from coordinator_runtime.rocks import own_rows
-from coordinator_runtime.rocks.damaged_files import DamagedFiles
-from coordinator_runtime.rocks.database import StoreOptions, open_for_reading, open_for_writing
-from coordinator_runtime.rocks.inspection import Found, Inspection, inspect
-from coordinator_runtime.rocks.own_rows import FORMAT_VERSION_KEY, SHARD_COUNT_KEY, stored_number
+from coordinator_runtime.rocks.database import StoreOptions, families_of, open_for_reading, open_for_writing, refusal_of
+from coordinator_runtime.rocks.files import (
+    RESTORE,
+    DamagedFiles,
+    current_manifest,
+    growth_of,
+    holds_data,
+    manifest_name,
+)
+from coordinator_runtime.rocks.own_rows import (
+    FORMAT_VERSION_KEY,
+    GROUP_VERSION_KEY,
+    SHARD_COUNT_KEY,
+    number_of,
+    stored_number,
+)
 from coordinator_runtime.rocks.store import ReadOnlyStore, RocksStore
-from coordinator_runtime.segments import named_key, segment_path
+from coordinator_runtime.segments import NAMED_PREFIX, length_of, named_key, named_of, segment_path, segments_in
 from coordinator_runtime.store import Family, StoreFailed, StoreRefused
 from coordinator_runtime.store_directory import DirectoryLock, StoreDirectory, refused_in_words
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a store says about itself before it is opened."""
+
+    format_version: int
+    shard_count: int
+    version: int
+    segments: Mapping[tuple[int, int], int]
+    """Segment and partition of every reference to a segment file, with the length of that file, or 0: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What may be opened, and what is missing of it."""
+
+    found: Found | None
+    """None where no store is, or one whose making was cut short before anything was in it."""
+    loss: str | None
+    """What had been durable and is not there, in words."""
+    lost_segments: Sequence[int]
+    """Segment files that are missing or cut off."""
+
+
+def inspect(directory: StoreDirectory) -> Inspection:
+    """Read what is there and change nothing.
+
+    Raises StoreRefused: newer format, or missing and damaged files that the others make no sense without; OSError."""
+    marked, doubt = _mark_of(directory)
+    manifest = current_manifest(directory.store_path)
+    if manifest is None:
+        _check_that_nothing_was_begun(directory, marked, doubt)
+        found = None
+    else:
+        _check_manifest(directory, growth_of(manifest), marked.manifest)
+        found = _read_meta(directory)
+        if found is None and _was_finished(marked, doubt):
+            raise StoreRefused(f"{manifest} names no store, but one had been made here. {RESTORE}")
+    lost_segments = {} if found is None else _lost_segments(directory, found, marked.segment)
+    lost = [doubt or _lost_groups(directory, found, marked), *lost_segments.values()]
+    return Inspection(found, "; ".join(filter(None, lost)) or None, list(lost_segments))
+
+
+def _mark_of(directory: StoreDirectory) -> tuple[Marked, str | None]:
+    """The durable mark, or why there is none where there should be one."""
+    path = directory.durable_mark_path
+    is_unwritten = not path.exists() or path.stat().st_size == 0
+    if is_unwritten and not holds_data(directory.store_path) and not segments_in(directory.segments_path):
+        # Without files of RocksDB, which come after the mark, the making of a store was cut short, if there was one.
+        return Marked(0), None
+    try:
+        return read_mark(path), None
+    except StoreRefused as refusal:
+        return Marked(0), str(refusal)
+
+
+def _was_finished(marked: Marked, doubt: str | None) -> bool:
+    """Whether a store was ever open here; unless the mark can say that none was, one is assumed."""
+    return doubt is not None or marked.version > 0 or marked.manifest.number > 0
+
+
+def _check_that_nothing_was_begun(directory: StoreDirectory, marked: Marked, doubt: str | None) -> None:
+    """RocksDB writes CURRENT last when it makes its files, and would make them anew, over all that is there."""
+    if not _was_finished(marked, doubt) or not holds_data(directory.store_path):
+        return
+    last = (
+        f"; the last one that is known named {manifest_name(marked.manifest.number)}" if marked.manifest.number else ""
+    )
+    raise StoreRefused(f"{directory.store_path / 'CURRENT'} is missing{last}. {RESTORE}")
+
+
+def _check_manifest(directory: StoreDirectory, there: FileGrowth, marked: FileGrowth) -> None:
+    path = directory.store_path / manifest_name(there.number)
+    if there.length == 0:
+        what = "is empty" if path.exists() else "is missing, and CURRENT names it"
+        raise StoreRefused(f"{path} {what}. {RESTORE}")
+    if there.number < marked.number:
+        raise StoreRefused(
+            f"{directory.store_path / 'CURRENT'} is an older copy: it names {path.name}, but"
+            f" {manifest_name(marked.number)} had been durable. {RESTORE}"
+        )
+    if there.number == marked.number and there.length < marked.length:
+        raise StoreRefused(
+            f"{path} is cut off or an older copy: it has {there.length} bytes, but {marked.length} had been durable."
+            f" {RESTORE}"
+        )
+
+
+def _read_meta(directory: StoreDirectory) -> Found | None:
+    if Family.META.name not in families_of(directory):
+        return None
+    database = open_for_reading(directory, [Family.META])
+    try:
+        found = _found_in(database.get_column_family(Family.META.name))
+    except Exception as error:
+        raise refusal_of(directory, error) from error
+    finally:
+        database.close()
+    if found.format_version > own_rows.FORMAT_VERSION:
+        raise StoreRefused(
+            f"the store in {directory.path} has format {found.format_version}, this program knows formats up to"
+            f" {own_rows.FORMAT_VERSION}: use the version that wrote it, or a later one"
+        )
+    return found if found.format_version else None
+
+
+def _found_in(meta: Rdict) -> Found:
+    def number(key: bytes) -> int:
+        return number_of(meta.get(key))
+
+    segments = {}
+    rows = meta.iter()
+    rows.seek(NAMED_PREFIX)
+    while rows.valid() and rows.key().startswith(NAMED_PREFIX):
+        segments[named_of(rows.key())] = length_of(rows.value())
+        rows.next()
+    rows.status()
+    return Found(number(FORMAT_VERSION_KEY), number(SHARD_COUNT_KEY), number(GROUP_VERSION_KEY), segments)
+
+
+def _lost_groups(directory: StoreDirectory, found: Found | None, marked: Marked) -> str | None:
+    recovered = 0 if found is None else found.version
+    if recovered >= marked.version:
+        return None
+    missing = marked.version - recovered
+    return (
+        f"the store in {directory.path} recovered up to group version {recovered}, but version {marked.version} had"
+        f" been durable: {missing} group{'s' if missing > 1 else ''} of acknowledged writes are missing. The end of its"
+        " log is damaged or cut off, or these files are an older copy"
+    )
+
+
+def _lost_segments(directory: StoreDirectory, found: Found, newest: FileGrowth) -> dict[int, str]:
+    """What is wrong with the files of segments, in words, as far as their names and lengths tell."""
+    durable_lengths: dict[int, int] = {}
+    for (segment, _partition), length in found.segments.items():
+        durable_lengths[segment] = max(durable_lengths.get(segment, 0), length)
+    lost = {}
+    for segment, finished_length in sorted(durable_lengths.items()):
+        path = segment_path(directory.segments_path, segment)
+        durable = max(finished_length, newest.length if segment == newest.number else 0)
+        if not path.exists():
+            lost[segment] = f"{path} is missing, in which batches of acknowledged writes lie"
+        elif (length := path.stat().st_size) < durable:
+            lost[segment] = f"{path} has {length} bytes of {durable} that had been durable: batches are missing"
+    return lost
 
 
 def open_store(

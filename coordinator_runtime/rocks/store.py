@@ -11,8 +11,7 @@ from typing import Final
 from rocksdict import Rdict, WriteBatch, WriteOptions
 
 from coordinator_runtime.durable_mark import DurableMark, FileGrowth, Marked
-from coordinator_runtime.rocks.damaged_files import DamagedFiles
-from coordinator_runtime.rocks.files import synced_growth
+from coordinator_runtime.rocks.files import DamagedFiles, synced_growth
 from coordinator_runtime.rocks.own_rows import GROUP_VERSION_KEY, SHARD_COUNT_KEY, stored_number
 from coordinator_runtime.rocks.reads import RocksReads, after_prefix
 from coordinator_runtime.segments import NAMED_PREFIX, SegmentOptions, SegmentWriter, named_of

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from itertools import product
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from coordinator_protocol.assignors.values import MemberSpec, Shares, TopicSpec
 from coordinator_protocol.marker import Outcome
@@ -23,6 +23,7 @@ from coordinator_server.metrics.instruments import (
     Labels,
     Readings,
     Values,
+    by_label,
     copies,
     counts,
     single,
@@ -136,22 +137,22 @@ class GroupNumbers:
     def readings(self) -> Readings:
         """Everything that is counted here."""
         return {
-            "txn_group_creations_total": _by_one(self._created),
+            "txn_group_creations_total": by_label(self._created),
             "txn_group_deletions_total": dict(self._deleted),
-            "txn_group_converted_total": _by_one(self._converted),
-            "txn_group_member_joins_total": _by_one(self._joins),
+            "txn_group_converted_total": by_label(self._converted),
+            "txn_group_member_joins_total": by_label(self._joins),
             "txn_group_member_leaves_total": dict(self._leaves),
-            "txn_group_rebalances_total": _by_one(self._started),
+            "txn_group_rebalances_total": by_label(self._started),
             "txn_group_rebalances_completed_total": {
                 (kind,): rebalances.copy().count for kind, rebalances in self._rebalances.items()
             },
-            "txn_group_rebalances_failed_total": _by_one(self._failed),
+            "txn_group_rebalances_failed_total": by_label(self._failed),
             "txn_group_rebalance_seconds": {
                 (kind,): rebalances.copy() for kind, rebalances in self._rebalances.items()
             },
             "txn_group_assignment_seconds": copies(self._assignments),
-            "txn_group_assignment_changes_total": _by_one(self._assignment_changes),
-            "txn_group_offset_commits_total": _by_one(self._commits),
+            "txn_group_assignment_changes_total": by_label(self._assignment_changes),
+            "txn_group_offset_commits_total": by_label(self._commits),
             "txn_group_offsets_settled_total": {
                 (outcome.name.lower(),): number for outcome, number in self._settled.items()
             },
@@ -203,7 +204,3 @@ def measured(
         return assign
 
     return {name: of(name, assignor) for name, assignor in assignors.items()}
-
-
-def _by_one(numbers: Mapping[Any, int]) -> Values:
-    return {(str(key),): number for key, number in numbers.items()}

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 
@@ -92,3 +92,8 @@ Readings = Mapping[str, Values]
 def single(sample: Sample) -> Values:
     """Return the values of a metric without labels."""
     return {(): sample}
+
+
+def by_label(numbers: Mapping[Any, int]) -> Values:
+    """Return the values of a metric with one label."""
+    return {(str(key),): number for key, number in numbers.items()}

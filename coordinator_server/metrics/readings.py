@@ -17,7 +17,7 @@ from coordinator_runtime.shard_table import ShardState
 from coordinator_server.answer_bytes import AnswerBytes
 from coordinator_server.metrics.calls import CallNumbers
 from coordinator_server.metrics.groups import GroupNumbers, group_gauges
-from coordinator_server.metrics.instruments import MS, Readings, Values, single
+from coordinator_server.metrics.instruments import MS, Readings, Values, by_label, single
 from coordinator_server.metrics.lag import GroupLags
 from coordinator_server.metrics.partitions import LogNumbers, survey
 from coordinator_server.metrics.runtime import RuntimeNumbers
@@ -105,10 +105,10 @@ class AllReadings:
             **numbers.calls.readings(self.calls_in_flight()),
             **self._runtime(),
             "txn_rpc_answer_bytes": single(self.answers.held_bytes),
-            "txn_rpc_answers_refused_total": _by_one_label(self.answers.refused),
+            "txn_rpc_answers_refused_total": by_label(self.answers.refused),
             "txn_partition_unchecked_bytes": single(self.core.checks.waiting_bytes),
             "txn_partition_unchecked_batches": single(self.core.checks.waiting_batches),
-            "txn_partition_payload_checks_total": _by_one_label(self.core.checks.ended),
+            "txn_partition_payload_checks_total": by_label(self.core.checks.ended),
             **(self._of_loaded(now_ms) if self.is_loaded else {}),
         }
 
@@ -129,7 +129,7 @@ class AllReadings:
             },
             "txn_runtime_undurable_bytes": single(runtime.groups.undurable_bytes),
             "txn_runtime_commit_queue_groups": single(self.commits.waiting_groups),
-            "txn_runtime_timers": _by_one_label({**dict.fromkeys(TIMER_KINDS, 0), **runtime.timers.by_kind()}),
+            "txn_runtime_timers": by_label({**dict.fromkeys(TIMER_KINDS, 0), **runtime.timers.by_kind()}),
             "txn_coordinator_parked_calls": single(len(runtime.parking)),
         }
 
@@ -171,16 +171,12 @@ class AllReadings:
             },
             "txn_coordinator_fenced_total": {**counted["txn_coordinator_fenced_total"], **calls.fenced()},
             "txn_coordinator_producer_ids_allocated_total": single(counters.given_producer_ids),
-            "txn_coordinator_marker_retries_total": _by_one_label(sender.failed_markers),
-            "txn_coordinator_marker_alarms_total": _by_one_label(sender.alarms),
+            "txn_coordinator_marker_retries_total": by_label(sender.failed_markers),
+            "txn_coordinator_marker_alarms_total": by_label(sender.alarms),
             "txn_coordinator_markers_pending": single(sender.waiting_markers),
             "txn_coordinator_oldest_pending_marker_age_seconds": single(
                 0 if pending_since_ms is None else max(0, now_ms - pending_since_ms) / MS
             ),
-            "txn_coordinator_verifications_total": _by_one_label(core.transactions.service.verifications),
+            "txn_coordinator_verifications_total": by_label(core.transactions.service.verifications),
             "txn_coordinator_hanging": single(core.admin.hanging.count),
         }
-
-
-def _by_one_label(numbers: Mapping[str, int]) -> Values:
-    return {(name,): number for name, number in numbers.items()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from coordinator_core.config import CoreConfig
 from coordinator_core.explanation import PartitionExplainer
@@ -32,18 +33,16 @@ from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store
 from coordinator_runtime.worker import Worker
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
-from group_coordinator.committed.participant import GroupMarkers, OffsetsOfTopics
+from group_coordinator.committed.decisions import GroupMarkers, OffsetsOfTopics
 from group_coordinator.committed.transacted import TransactedGroups
 from group_coordinator.news import News
-from group_coordinator.part import GroupPart
-from group_coordinator.registry import PARTS
+from group_coordinator.registry import PARTS, GroupPart
 from group_coordinator.services import GroupServices, GroupSurroundings, group_services
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.shard import CatalogShard
 from partition_log.foreign_markers import ForeignMarkers
-from partition_log.markers import PartitionMarkers
-from partition_log.open_transactions import PartitionTransactions
 from partition_log.service import LogService
+from partition_log.shard import PartitionMarkers, PartitionTransactions
 from partition_log.topics import TopicService, TopicUsers
 from partition_log.transacted import TransactedBatches
 from txn_coordinator.administration import TransactionAdministration
@@ -197,7 +196,7 @@ def assemble(
     loader = ShardLoader(runtime, store)
     for kind in _kinds(base, counters):
         loader.add(kind)
-    open_transactions = PartitionTransactions(runtime, catalog)
+    open_transactions = PartitionTransactions(partial(runtime.shards, Coordinator.LOG), catalog)
     sender = MarkerSender(runtime, base.markers, open_transactions)
     leave_markers_to_the_next_load(loader, sender)
     answers, news = LateAnswers(runtime, waiting_max=config.group_waits_max), News(runtime)

@@ -24,8 +24,7 @@ from coordinator_runtime.rows import StateRows
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.news import News
-from group_coordinator.part import GroupPart
-from group_coordinator.registry import PARTS, codec_of
+from group_coordinator.registry import PARTS, GroupPart, codec_of
 from group_coordinator.shard import GroupShard
 from partition_log.catalog.codec import CatalogCodec
 from partition_log.catalog.shard import CatalogShard

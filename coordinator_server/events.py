@@ -23,19 +23,24 @@ from coordinator_runtime.ports import TopicCatalog
 from coordinator_server.metrics.groups import GroupNumbers
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers, is_admin_fence
-from group_coordinator.committed.events import OffsetsCommitted, OffsetsDeleted, OffsetsExpired, OffsetsSettled
-from group_coordinator.consumer.events import GroupConverted, TargetComputed, TargetFailed
 from group_coordinator.events import (
+    GroupConverted,
     GroupCreated,
     GroupRemoved,
     LeaveReason,
     MemberJoined,
     MemberLeft,
+    OffsetsCommitted,
+    OffsetsDeleted,
+    OffsetsExpired,
+    OffsetsSettled,
     RebalanceCompleted,
     RebalanceFailed,
     RebalanceStarted,
+    TargetComputed,
+    TargetFailed,
 )
-from partition_log.events import DamageFound, MarkerFromOutside, PartitionGrew, ProducersExpired, TopicChanged
+from partition_log.records import DamageFound, MarkerFromOutside, PartitionGrew, ProducersExpired, TopicChanged
 from txn_coordinator.events import (
     HangingTransactionAborted,
     TransactionExpired,

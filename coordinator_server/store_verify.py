@@ -26,8 +26,7 @@ from coordinator_server.partition_audit import LoggedMarker, PartitionAudit, aud
 from coordinator_server.stored import HistoryRow, StoredRows
 from partition_log.batches import LogDamaged
 from partition_log.catalog.codec import TOPIC_TYPE
-from partition_log.catalog.records import OrdinalsAllocated, TopicCreated
-from partition_log.catalog.state import PayloadValidation
+from partition_log.catalog.state import OrdinalsAllocated, PayloadValidation, TopicCreated
 from partition_log.codec import UnknownVersion
 from partition_log.state import PartitionHead, ProducerEntry
 from txn_coordinator.codec import CSN_TYPE, TRANSACTION_TYPE, UNOWNED_MARKER_TYPE, decode_unowned_marker

@@ -20,7 +20,7 @@ from coordinator_runtime.store import Family, StoreDamaged
 from partition_log import codec
 from partition_log.batches import batches as readable_batches
 from partition_log.catalog.codec import CatalogCodec
-from partition_log.catalog.records import CatalogRecord
+from partition_log.catalog.state import CatalogRecord
 from partition_log.state import EndedTransaction, PartitionHead, ProducerEntry
 from txn_coordinator.codec import TransactionCodec
 from txn_coordinator.records import TransactionChanged, TransactionUnreadable

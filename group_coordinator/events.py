@@ -1,5 +1,5 @@
-"""What happened to groups of all kinds and their members, as the metrics and the log are told it once it is
-durable."""
+"""What happened to groups, their members and their offsets, as the metrics and the log are told it once it is durable;
+and that waiting members are to hear of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from coordinator_protocol.marker import Outcome
 from group_coordinator.state import GroupKind
 
 
@@ -85,3 +86,67 @@ class RebalanceFailed(Struct, frozen=True):
 
     group_id: str
     kind: GroupKind
+
+
+class OffsetsCommitted(Struct, frozen=True):
+    """Offsets were committed; those of a transaction are pending."""
+
+    group_id: str
+    offset_count: int
+    is_transactional: bool = False
+
+
+class OffsetsSettled(Struct, frozen=True):
+    """A transaction ended, and its pending offsets were committed or dropped."""
+
+    group_id: str
+    offset_count: int
+    outcome: Outcome
+
+
+class OffsetsExpired(Struct, frozen=True):
+    """Offsets were forgotten because of their age."""
+
+    group_id: str
+    offset_count: int
+
+
+class OffsetsDeleted(Struct, frozen=True):
+    """Somebody deleted offsets of the group, or a topic that they belong to."""
+
+    group_id: str
+    offset_count: int
+
+
+class TargetComputed(Struct, frozen=True):
+    """There is a target for this epoch; members move towards it."""
+
+    group_id: str
+    assignment_epoch: int
+    assignor_name: str
+    changed_members: int
+    away_us: int | None = None
+    """How long it took another process, with the wait for it; None: it was computed here."""
+
+
+class TargetFailed(Struct, frozen=True):
+    """The assignor failed in the other process; the group keeps the target that it has."""
+
+    group_id: str
+    group_epoch: int
+    assignor_name: str
+    error: str
+
+
+class GroupConverted(Struct, frozen=True):
+    """A group with members changed its protocol."""
+
+    group_id: str
+    is_upgrade: bool
+    """True: from classic to consumer. False: the other way."""
+
+
+class GroupNews(Struct, frozen=True):
+    """Effect: something changed for the members of a group: heartbeats that wait look again (`news`)."""
+
+    group_id: str

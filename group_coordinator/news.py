@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.runtime import Runtime
-from group_coordinator.effects import GroupNews
+from group_coordinator.events import GroupNews
 
 ReplyT = TypeVar("ReplyT")
 

@@ -1,21 +1,90 @@
-"""The registered parts of the group coordinator. Who adds a kind of group writes its folder and adds its line here.
-
-The order is that of what they do after a load.
+"""The parts of the group coordinator, as they are registered. Who adds a kind of group writes its folder and adds its
+line here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
-from coordinator_runtime.rows import TableCodec
-from group_coordinator.administration.part import ADMINISTRATION
-from group_coordinator.classic.part import CLASSIC
-from group_coordinator.committed.part import COMMITTED
-from group_coordinator.consumer.part import CONSUMER
-from group_coordinator.part import GroupPart
+from coordinator_runtime.decision import Effect
+from coordinator_runtime.ports import Committer
+from coordinator_runtime.rows import Decoders, Encoders, TableCodec
+from group_coordinator.administration import codec as administration_codec
+from group_coordinator.administration.settings import GroupSettings
+from group_coordinator.classic import codec as classic_codec
+from group_coordinator.classic import decisions as classic_decisions
+from group_coordinator.classic.rebalance import session_timer
+from group_coordinator.classic.state import ClassicGroup, ClassicGroups, ClassicState
+from group_coordinator.committed import codec as committed_codec
+from group_coordinator.committed.expiry import decide_owed
+from group_coordinator.committed.offsets import Offsets, durable_simple_group, simple_group
+from group_coordinator.consumer import codec as consumer_codec
+from group_coordinator.consumer import removal
+from group_coordinator.consumer.group import ConsumerGroups
+from group_coordinator.consumer.state import GroupState
+from group_coordinator.shard import ShardPart
+from group_coordinator.state import Group, GroupKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPart:
+    """One part: a kind of group, or something that groups of every kind have."""
+
+    in_shard: ShardPart
+    """What it keeps in a shard and how that changes."""
+    encoders: Encoders
+    """Bytes of its records. It has one for every class of value that its state replays."""
+    decoders: Decoders
+    """Records from their bytes, by record type (`codec` numbers them)."""
+    timers: tuple[str, ...] = ()
+    """Kinds of the timers that it arms, as the metric `txn_runtime_timers` names them."""
+    state_names: tuple[str, ...] = ()
+    """States in which a group of this kind can be, as ListGroups and the metric `txn_group_groups` show them."""
+
+
+def _commit_effects(group: Group, committer: Committer) -> tuple[Effect, ...]:
+    assert isinstance(group, ClassicGroup), "asked for groups of this kind alone"
+    member = group.members.get(committer.member_id)
+    return () if member is None else (session_timer(group, member),)
+
+
+CLASSIC: Final = GroupPart(
+    in_shard=ShardPart(
+        make=ClassicGroups, owed=classic_decisions.decide_loaded, kind=GroupKind.CLASSIC, commit_effects=_commit_effects
+    ),
+    encoders=classic_codec.ENCODERS,
+    decoders=classic_codec.DECODERS,
+    timers=("session", "join", "sync"),
+    state_names=tuple(state.value for state in ClassicState),
+)
+CONSUMER: Final = GroupPart(
+    in_shard=ShardPart(make=ConsumerGroups, owed=removal.decide_loaded, kind=GroupKind.CONSUMER),
+    encoders=consumer_codec.ENCODERS,
+    decoders=consumer_codec.DECODERS,
+    timers=("session", "rebalance", "join", "sync", "target", "regex"),
+    state_names=tuple(state.value for state in GroupState),
+)
+COMMITTED: Final = GroupPart(
+    in_shard=ShardPart(
+        make=lambda shard: Offsets(shard.journal, on_turned=shard.standings.look),
+        owed=decide_owed,
+        unlisted_group=simple_group,
+        durable_unlisted_group=durable_simple_group,
+    ),
+    encoders=committed_codec.ENCODERS,
+    decoders=committed_codec.DECODERS,
+    timers=("offset_expiration",),
+)
+ADMINISTRATION: Final = GroupPart(
+    in_shard=ShardPart(make=lambda shard: GroupSettings(shard.journal, shard.config)),
+    encoders=administration_codec.ENCODERS,
+    decoders=administration_codec.DECODERS,
+)
 
 PARTS: Final[tuple[GroupPart, ...]] = (CLASSIC, CONSUMER, COMMITTED, ADMINISTRATION)
+"""In the order of what they do after a load."""
 
 
 def codec_of(parts: Iterable[GroupPart]) -> TableCodec:

@@ -15,9 +15,8 @@ from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.classic.service import ClassicService
 from group_coordinator.committed.service import OffsetService
 from group_coordinator.config import GroupConfig
+from group_coordinator.consumer.background import TargetComputer, TopicWatch
 from group_coordinator.consumer.service import ConsumerService
-from group_coordinator.consumer.target_computer import TargetComputer
-from group_coordinator.consumer.topic_watch import TopicWatch
 from group_coordinator.news import News
 
 

@@ -13,9 +13,8 @@ from coordinator_protocol.batch import pack_base_offset
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import LeanDecision
 from partition_log import rules
-from partition_log.events import PartitionGrew
 from partition_log.partition_state import Append, Partition
-from partition_log.records import TransactionEnded
+from partition_log.records import PartitionGrew, TransactionEnded
 from partition_log.rules import AppendVerdict, MarkerVerdict, end_of
 from partition_log.state import (
     EndedTransaction,

@@ -22,8 +22,7 @@ from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Operation
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
-from partition_log.events import PartitionGrew
-from partition_log.records import BatchesAppended, TransactionEnded
+from partition_log.records import BatchesAppended, PartitionGrew, TransactionEnded
 from partition_log.state import (
     EndedTransaction,
     MarkerCount,

@@ -274,3 +274,26 @@ def find_by_time(store: Store, ordinal: int, head: PartitionHead, *, bound: int,
         if header.max_timestamp_ms >= timestamp_ms and not header.is_control:
             return max(header.base_offset, head.log_start_offset), header.max_timestamp_ms
     return nothing
+
+
+def oldest_unread_ms(
+    store: Store, ordinal: int, head: PartitionHead, offset: int, isolation: Isolation, budget: Budget
+) -> int | None:
+    """Timestamp of the first batch that a reader at the offset would be shown under the view; None where there is none.
+
+    Where a long stretch of hidden batches spends the budget, the timestamp of the last one looked at: what lies behind
+    it was written later, so the true age is not greater. Raises LogDamaged, StoreUnreadable.
+    """
+    start, end = max(offset, head.log_start_offset), isolation.bound(head)
+    if start >= end:
+        return None
+    budget.batches -= SEEK_COST_BATCHES
+    aborted = AbortedIndex(store, ordinal, head, budget)
+    is_committed = isolation is Isolation.READ_COMMITTED
+    for header, encoded in batches(store, ordinal, start, end):
+        is_hidden = header.is_control or (is_committed and header.is_transactional and aborted.hides(header))
+        budget.batches -= 1
+        budget.read_bytes -= len(encoded)
+        if not is_hidden or budget.is_spent:
+            return header.max_timestamp_ms
+    return None

@@ -12,8 +12,7 @@ from msgspec import Struct
 from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import CoordinatorError
 from coordinator_runtime.ports import ClientBatch, OpenInPartition, PartitionName, PartitionRef
-from partition_log.catalog.rules import NewTopic
-from partition_log.catalog.state import PayloadValidation
+from partition_log.catalog.state import NewTopic, PayloadValidation
 from partition_log.counting import NOTHING_COUNTED, Counted
 from partition_log.state import EndedTransaction, Isolation, PartitionHead, ProducerEntry
 

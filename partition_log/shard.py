@@ -1,34 +1,47 @@
 """One shard of partitions: looks up, asks the rules, and says what follows.
 
 Every `decide_*` method is the body of an operation: it changes nothing and returns a Decision. A partition has one way
-in for records and markers alike, so the order of the log is the order of the decisions.
+in for records and markers alike, so the order of the log is the order of the decisions. Others get at it through
+operations: `PartitionMarkers` is how the transaction coordinator sees the log, `PartitionTransactions` how that which
+finds hanging transactions does.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker
-from coordinator_runtime.decision import Decision, LeanDecision, Operation, Record, ShardKey, Turn, once_durable
+from coordinator_runtime.decision import (
+    CATALOG_KEY,
+    Decision,
+    LeanDecision,
+    Operation,
+    Record,
+    ShardKey,
+    Turn,
+    once_durable,
+)
 from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
 from coordinator_runtime.ports import OpenInPartition
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
-from partition_log.events import MarkerFromOutside, ProducersExpired
+from partition_log.catalog.shard import CatalogShard
 from partition_log.growth import grow
 from partition_log.partition_state import Append, Appended, Partition, PartitionDraft
 from partition_log.records import (
     BatchesAppended,
     LogRecord,
+    MarkerFromOutside,
     PartitionCreated,
     PartitionDeleted,
     PartitionRestored,
     ProducerRestored,
     ProducerSealed,
+    ProducersExpired,
     ProducersForgotten,
     TransactionEnded,
 )
@@ -328,3 +341,70 @@ def _unknown() -> Refused:
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         "this partition does not exist, or its topic was deleted a moment ago; look the topic up again",
     )
+
+
+class PartitionMarkers:
+    """The partitions' half of `coordinator_runtime.ports.MarkerPort`, and `PartitionSequences`."""
+
+    def __init__(self, catalog: CatalogShard) -> None:
+        self._catalog = catalog
+
+    def partition_marker(self, ordinal: int, marker: Marker) -> Operation:
+        """Ends the transaction in a partition. Idempotent by csn; success for a deleted partition, once the deletion is
+        durable. Refuses as `rules.judge_marker`."""
+        placed = self._catalog.placed(ordinal)
+        if placed is None:
+            return once_durable(CATALOG_KEY)
+
+        def decide(log: LogShard, turn: Turn) -> Decision:
+            return log.decide_marker(ordinal, marker, turn)
+
+        return Operation(placed.shard, decide)
+
+    def partition_seal(self, ordinal: int, producer_id: int, producer_epoch: int) -> Operation:
+        """Lets the producer's open transaction take no more records in a partition. Idempotent; success for a deleted
+        partition."""
+        placed = self._catalog.placed(ordinal)
+        if placed is None:
+            return once_durable(CATALOG_KEY)
+
+        def decide(log: LogShard, _turn: Turn) -> Decision:
+            return log.decide_seal(ordinal, producer_id, producer_epoch)
+
+        return Operation(placed.shard, decide)
+
+    def check_last_sequence(self, ordinal: int, producer_id: int, producer_epoch: int, last_sequence: int) -> Operation:
+        """Refuses with TRANSACTION_ABORTABLE unless the last record that this producer appended to the partition in
+        this epoch, in the transaction that is open there, has this sequence number."""
+        placed = self._catalog.placed(ordinal)
+        if placed is None:
+            deleted = "a partition of the transaction was deleted with its records; abort it"
+            return once_durable(CATALOG_KEY, Refused(ErrorCode.TRANSACTION_ABORTABLE, deleted))
+
+        def decide(log: LogShard, _turn: Turn) -> Decision:
+            return log.decide_check_last_sequence(ordinal, producer_id, producer_epoch, last_sequence)
+
+        return Operation(placed.shard, decide)
+
+
+class PartitionTransactions:
+    """Implements `coordinator_runtime.ports.OpenTransactions`."""
+
+    def __init__(self, shards: Callable[[], Iterable[LogShard]], catalog: CatalogShard) -> None:
+        self._shards = shards
+        self._catalog = catalog
+
+    def all_open(self) -> Sequence[OpenInPartition]:
+        """Return the open transactions of all partitions that are served here, live state."""
+        return [found for shard in self._shards() for found in shard.all_open_transactions()]
+
+    def ask_open(self, ordinal: int, then: Callable[[Sequence[OpenInPartition]], Decision]) -> Operation:
+        """Asks on the partition's shard; a deleted partition has none."""
+        placed = self._catalog.placed(ordinal)
+        if placed is None:
+            return Operation(CATALOG_KEY, lambda _catalog, _turn: then(()))
+
+        def decide(log: LogShard, _turn: Turn) -> Decision:
+            return then(log.open_transactions(ordinal))
+
+        return Operation(placed.shard, decide)

@@ -20,9 +20,8 @@ from coordinator_runtime.ports import (
     require,
 )
 from coordinator_runtime.runtime import Runtime
-from partition_log.catalog.rules import NewTopic, check_new_topic, repeated_names
 from partition_log.catalog.shard import CatalogShard
-from partition_log.catalog.state import Topic
+from partition_log.catalog.state import NewTopic, Topic, check_new_topic, repeated_names
 from partition_log.requests import (
     CreateTopics,
     DeleteTopics,

@@ -39,7 +39,7 @@ from partition_log import codec
 from partition_log.batch_checks import BatchChecks
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import PlacedPartition
-from partition_log.damage import DamageWatch
+from partition_log.fetch import DamageWatch
 from partition_log.partition_state import Append
 from partition_log.shard import LogShard
 

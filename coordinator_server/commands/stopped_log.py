@@ -19,8 +19,7 @@ from coordinator_server.commands.remote_log import Position
 from coordinator_server.output import NOTHING, CommandFailed, ExitStatus, Row, moment
 from coordinator_server.stored import StoredBatch, StoredRows
 from partition_log.batches import OFFSET_END, LogDamaged
-from partition_log.catalog.records import TopicCreated
-from partition_log.catalog.state import Topic
+from partition_log.catalog.state import Topic, TopicCreated
 
 _FATES = {Outcome.COMMIT: Fate.COMMITTED, Outcome.ABORT: Fate.ABORTED, None: Fate.OPEN}
 

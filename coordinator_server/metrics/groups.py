@@ -29,18 +29,22 @@ from coordinator_server.metrics.instruments import (
     single,
 )
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
-from group_coordinator.committed.events import OffsetsCommitted, OffsetsDeleted, OffsetsExpired, OffsetsSettled
 from group_coordinator.committed.offsets import Offsets
-from group_coordinator.consumer.events import GroupConverted, TargetComputed
 from group_coordinator.events import (
+    GroupConverted,
     GroupCreated,
     GroupRemoved,
     LeaveReason,
     MemberJoined,
     MemberLeft,
+    OffsetsCommitted,
+    OffsetsDeleted,
+    OffsetsExpired,
+    OffsetsSettled,
     RebalanceCompleted,
     RebalanceFailed,
     RebalanceStarted,
+    TargetComputed,
 )
 from group_coordinator.registry import PARTS
 from group_coordinator.shard import GroupShard

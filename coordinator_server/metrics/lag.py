@@ -21,10 +21,9 @@ from group_coordinator.state import PartitionKey
 from partition_log.batches import LogDamaged
 from partition_log.catalog.shard import CatalogShard
 from partition_log.counting import count_records
-from partition_log.reading import Budget
+from partition_log.reading import Budget, oldest_unread_ms
 from partition_log.shard import LogShard
 from partition_log.state import Isolation, PartitionHead
-from partition_log.unread import oldest_unread_ms
 
 ROUND_PAUSE_MS: Final = 10_000
 

@@ -18,7 +18,7 @@ from coordinator_runtime.runtime import Runtime
 from coordinator_server.metrics.instruments import MS, Labels, Readings, Sample, single
 from partition_log.catalog.shard import CatalogShard
 from partition_log.catalog.state import Topic
-from partition_log.events import DamageFound, PartitionGrew, ProducersExpired, RecordsRead
+from partition_log.records import DamageFound, PartitionGrew, ProducersExpired, RecordsRead
 from partition_log.shard import LogShard
 from partition_log.state import Isolation, OpenTransaction, PartitionHead
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from coordinator_api.storage.v1 import group_pb2 as storage
 from coordinator_runtime.rows import Decoders, EncodedRecord, Encoders
-from group_coordinator.administration.records import GroupConfigChanged
+from group_coordinator.administration.settings import GroupConfigChanged
 from group_coordinator.codec import GROUP_CONFIG
 
 

@@ -6,15 +6,12 @@ from typing import Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Decision, Record, Turn
-from group_coordinator.administration.records import GroupConfigChanged
 from group_coordinator.administration.requests import AlterGroupConfig
-from group_coordinator.administration.rules import altered
-from group_coordinator.administration.settings import GroupSettings
+from group_coordinator.administration.settings import GroupConfigChanged, GroupSettings, altered
 from group_coordinator.committed.decisions import forget, unknown_group
-from group_coordinator.committed.events import OffsetsDeleted
 from group_coordinator.committed.offsets import Offsets
-from group_coordinator.committed.records import GroupAdministered
-from group_coordinator.events import GroupRemoved
+from group_coordinator.committed.state import GroupAdministered
+from group_coordinator.events import GroupRemoved, OffsetsDeleted
 from group_coordinator.shard import GroupShard
 
 _DELETE_CAUSE: Final = "delete_group"

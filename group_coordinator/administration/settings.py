@@ -1,14 +1,70 @@
-"""The settings that single groups have of their own; for all others those of the server stand."""
+"""The settings that single groups have of their own; for all others those of the server stand.
+
+Source: spec groups 8.2 ("per-group overrides").
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
+from msgspec import Struct
+
+from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.timeline import Journal, TimelineMap
-from group_coordinator.administration.records import GroupConfigChanged
-from group_coordinator.administration.rules import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS
+from group_coordinator.administration.requests import AlterGroupConfig
 from group_coordinator.config import GroupConfig
+
+
+class GroupConfigChanged(Struct, frozen=True):
+    """These settings of one group differ from the server's; none: it follows the server again. The group need not
+    exist."""
+
+    group_id: str
+    overrides: Mapping[str, int]
+    """Values by name; never changed, only replaced."""
+
+
+SESSION_TIMEOUT_MS: Final = "consumer_session_timeout_ms"
+HEARTBEAT_INTERVAL_MS: Final = "consumer_heartbeat_interval_ms"
+
+
+def altered(before: Mapping[str, int], command: AlterGroupConfig, config: GroupConfig) -> Mapping[str, int]:
+    """The settings of a group after a change.
+
+    Raises Refused INVALID_CONFIG for an unknown name, a value out of bounds, a name that is set twice or set and unset
+    (nobody can say what was meant), or a heartbeat interval that is not below the session timeout."""
+    wanted, unset = dict(command.wanted), command.unset
+    for name, times in Counter(name for name, _value in command.wanted).items():
+        if times > 1:
+            raise _invalid(f"{name!a:.80} is set twice in one request; set it once")
+    bounds = {
+        SESSION_TIMEOUT_MS: (config.consumer_session_timeout_ms_min, config.consumer_session_timeout_ms_max),
+        HEARTBEAT_INTERVAL_MS: (config.consumer_heartbeat_interval_ms_min, config.consumer_heartbeat_interval_ms_max),
+    }
+    for name in (*wanted, *unset):
+        if name not in bounds:
+            raise _invalid(f"groups have no setting {name!a:.80}; there are {', '.join(bounds)}")
+        if name in wanted and name in unset:
+            raise _invalid(f"{name} is set and unset in one request; choose one")
+    for name, value in wanted.items():
+        least, most = bounds[name]
+        if not least <= value <= most:
+            raise _invalid(f"{name} cannot be {value}: this server allows {least} to {most}")
+    after = {name: value for name, value in {**before, **wanted}.items() if name not in unset}
+    session_ms = after.get(SESSION_TIMEOUT_MS, config.consumer_session_timeout_ms)
+    heartbeat_ms = after.get(HEARTBEAT_INTERVAL_MS, config.consumer_heartbeat_interval_ms)
+    if heartbeat_ms >= session_ms:
+        raise _invalid(
+            f"a heartbeat every {heartbeat_ms} ms does not keep a session of {session_ms} ms alive; make the interval "
+            "shorter or the timeout longer"
+        )
+    return after
+
+
+def _invalid(why: str) -> Refused:
+    return Refused(ErrorCode.INVALID_CONFIG, why)
 
 
 class GroupSettings:

@@ -39,8 +39,14 @@ from group_coordinator.classic.state import (
     without_members,
 )
 from group_coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupConfig
-from group_coordinator.effects import GroupNews
-from group_coordinator.events import LeaveReason, MemberLeft, RebalanceCompleted, RebalanceFailed, RebalanceStarted
+from group_coordinator.events import (
+    GroupNews,
+    LeaveReason,
+    MemberLeft,
+    RebalanceCompleted,
+    RebalanceFailed,
+    RebalanceStarted,
+)
 from group_coordinator.shard import GroupShard
 
 # The group while one operation works on it

@@ -8,14 +8,16 @@ from typing import Final
 from coordinator_api.storage.v1 import group_pb2 as storage
 from coordinator_runtime.rows import Decoders, EncodedRecord, Encoders
 from group_coordinator.codec import GROUP_ADMINISTERED, OFFSET, PENDING_OFFSET
-from group_coordinator.committed.records import (
+from group_coordinator.committed.state import (
     GroupAdministered,
+    Offset,
     OffsetCommitted,
     OffsetForgotten,
+    PendingOffset,
     PendingOffsetForgotten,
     PendingOffsetHeld,
+    Producer,
 )
-from group_coordinator.committed.state import Offset, PendingOffset, Producer
 from group_coordinator.state import PartitionKey
 
 _PARTITION: Final = struct.Struct(">16sI")

@@ -1,28 +1,23 @@
-"""What is decided on offsets: committed, pending, settled by a marker, read, deleted.
+"""What is decided on offsets: committed, pending, settled by a marker, read, deleted; below, what needs no more than
+values for it, and the groups as transactions and topics see them.
 
-Source: spec groups 4.2 to 4.6; spec transactions 2.5.
+Source: spec groups 4; spec transactions 2.5.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from typing import Final
 
 from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_runtime.decision import Decision, Effect, Operation, Record, Turn
-from coordinator_runtime.ports import Committer, NamedOffset, PartitionName, PartitionRef
-from group_coordinator.committed import rules
-from group_coordinator.committed.events import OffsetsCommitted, OffsetsDeleted, OffsetsSettled
+from coordinator_protocol.names import check_partitions, check_topic_name
+from coordinator_runtime.decision import Decision, Effect, Operation, Record, ShardRouter, Turn
+from coordinator_runtime.ports import Committer, Membership, NamedOffset, PartitionName, PartitionRef
 from group_coordinator.committed.offsets import Offsets
-from group_coordinator.committed.records import (
-    GroupAdministered,
-    OffsetCommitted,
-    OffsetForgotten,
-    PendingOffsetForgotten,
-    PendingOffsetHeld,
-)
 from group_coordinator.committed.requests import (
     FetchedOffset,
     OffsetCommit,
@@ -31,8 +26,17 @@ from group_coordinator.committed.requests import (
     Results,
     TxnOffsetCommit,
 )
-from group_coordinator.committed.state import Offset, PendingOffset, Producer
-from group_coordinator.events import GroupCreated, GroupRemoved
+from group_coordinator.committed.state import (
+    GroupAdministered,
+    Offset,
+    OffsetCommitted,
+    OffsetForgotten,
+    PendingOffset,
+    PendingOffsetForgotten,
+    PendingOffsetHeld,
+    Producer,
+)
+from group_coordinator.events import GroupCreated, GroupRemoved, OffsetsCommitted, OffsetsDeleted, OffsetsSettled
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import Group, GroupKind, PartitionKey
 
@@ -125,7 +129,7 @@ def decide_marker(shard: GroupShard, group_id: str, marker: Marker) -> Decision:
         return Decision()
     records: list[Record] = []
     for partition, pending in settled:
-        if marker.outcome is Outcome.COMMIT and rules.is_installed(offsets.committed.get(partition), pending.offset):
+        if marker.outcome is Outcome.COMMIT and is_installed(offsets.committed.get(partition), pending.offset):
             records.append(Record(shard.key, OffsetCommitted(group_id, partition, pending.offset)))
         records.append(Record(shard.key, PendingOffsetForgotten(group_id, producer, partition)))
     return Decision(records=tuple(records), events=(OffsetsSettled(group_id, len(settled), marker.outcome),))
@@ -140,7 +144,7 @@ def decide_fetch_stable(shard: GroupShard, fetch: OffsetFetch, placed: Sequence[
     def read(name: PartitionName, partition: PartitionKey) -> FetchedOffset:
         blocking = tuple(offsets.blocking(partition))
         if blocking:
-            return FetchedOffset(name, refusal=rules.unstable(blocking), blocking=blocking)
+            return FetchedOffset(name, refusal=unstable(blocking), blocking=blocking)
         return FetchedOffset(name, offsets.committed.get(partition))
 
     if placed is None:
@@ -235,7 +239,7 @@ def _check_commit(
 ) -> tuple[Effect, ...]:
     group = shard.group(group_id)
     if group is None:
-        rules.check_without_group(group_id, committer, is_transactional=is_transactional)
+        check_without_group(group_id, committer, is_transactional=is_transactional)
         return ()
     partitions = [(ref.topic_id, ref.partition) for ref in placed if isinstance(ref, PartitionRef)]
     group.check_commit(committer, partitions, is_transactional=is_transactional)
@@ -261,7 +265,7 @@ def _judged(
         if isinstance(ref, Refused):
             results.append(ref)
             continue
-        refusal = rules.check_metadata(named.metadata, shard.config.offset_metadata_length_max)
+        refusal = check_metadata(named.metadata, shard.config.offset_metadata_length_max)
         results.append(refusal)
         if refusal is None:
             accepted.append(((ref.topic_id, ref.partition), named))
@@ -310,3 +314,130 @@ def _read_all(
 
 def _offset(named: NamedOffset, now_ms: int, expire_ms: int | None, position: int) -> Offset:
     return Offset(named.committed_offset, named.leader_epoch, named.metadata, now_ms, expire_ms, position)
+
+
+_NAMED_MAX: Final = 3
+"""Transactions that a message names; the answer has all of them."""
+
+
+def check_without_group(group_id: str, committer: Committer, *, is_transactional: bool) -> None:
+    """May an offset be committed to a group that does not exist? Only by who claims no membership: that makes a group
+    that has nothing but offsets (spec groups 4.2, 4.4)."""
+    if committer.generation_or_epoch >= 0:
+        raise Refused(
+            ErrorCode.ILLEGAL_GENERATION if is_transactional else ErrorCode.GROUP_ID_NOT_FOUND,
+            f"there is no group {group_id!a}, so nobody is in its generation {committer.generation_or_epoch}: join it "
+            "first, or commit without a generation",
+        )
+
+
+def check_names(names: Sequence[PartitionName]) -> None:
+    """Return only if a request may name these partitions.
+
+    Raises Refused for the whole request: INVALID_REQUEST for what names no partition, or one twice, because nobody can
+    say which of the two was meant; INVALID_TOPIC_EXCEPTION for a name that no topic can have."""
+    check_partitions(names)
+    for topic in {name.topic for name in names if name.topic}:
+        check_topic_name(topic, reserved_allowed=True)
+
+
+def check_offsets(offsets: Sequence[NamedOffset]) -> None:
+    """Return only if a request may bring these offsets. Raises Refused for the whole request: as `check_names`, and
+    INVALID_REQUEST for a negative offset."""
+    check_names([named.name for named in offsets])
+    for named in offsets:
+        if named.committed_offset < 0:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"offset {named.committed_offset} of partition {named.name.partition} of topic "
+                f"{named.name.topic!a:.80}: offsets start at 0",
+            )
+
+
+def check_retention(retention_time_ms: int | None) -> None:
+    """Raises Refused INVALID_REQUEST for a negative time."""
+    if retention_time_ms is not None and retention_time_ms < 0:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"retention_time_ms is {retention_time_ms}: give a time, or leave it out for the server's retention",
+        )
+
+
+def check_identity(membership: Membership) -> None:
+    """Raises Refused INVALID_REQUEST for what can never be the identity of a producer."""
+    producer_id, producer_epoch = membership.producer_id, membership.producer_epoch
+    if producer_id < 0 or not 0 <= producer_epoch <= EPOCH_MAX:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"producer id {producer_id} with epoch {producer_epoch} is no identity; use what InitProducerId answered",
+        )
+
+
+def check_metadata(metadata: str, length_max: int) -> Refused | None:
+    """Why the metadata is too long, if it is. In characters, as Kafka counts (spec groups 4.1)."""
+    if len(metadata) <= length_max:
+        return None
+    return Refused(
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        f"the metadata has {len(metadata)} characters and at most {length_max} are allowed; shorten it",
+    )
+
+
+def is_installed(current: Offset | None, settled: Offset) -> bool:
+    """Does the offset of a transaction that commits become the one that everybody sees? Not when a later commit is
+    there already, whenever its marker came (spec groups 4.5)."""
+    return current is None or current.position <= settled.position
+
+
+def is_expired(offset: Offset, *, base_ms: int, now_ms: int, retention_ms: int) -> bool:
+    """Is it time to forget the offset? `base_ms`: from when its group lets the retention count (spec groups 4.7)."""
+    if offset.expire_timestamp_ms is not None:
+        return now_ms >= offset.expire_timestamp_ms
+    return now_ms - base_ms >= retention_ms
+
+
+def unstable(blocking: Sequence[tuple[Producer, PendingOffset]]) -> Refused:
+    """Why a consumer must wait for an offset (KIP-447), with the transactions that it waits for and what ends them."""
+    named = ", ".join(
+        f"{pending.transactional_id!a:.100} (producer id {producer.producer_id}, offset "
+        f"{pending.offset.committed_offset})"
+        for producer, pending in blocking[:_NAMED_MAX]
+    )
+    more = f" and {len(blocking) - _NAMED_MAX} more" if len(blocking) > _NAMED_MAX else ""
+    return Refused(
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        f"an offset waits for the outcome of the transaction of {named}{more}; ask again once it has ended. If it "
+        "hangs, `txnctl explain` tells why, and `txnctl abort` ends it",
+    )
+
+
+class GroupMarkers:
+    """Implements `coordinator_runtime.ports.GroupParticipant`."""
+
+    def __init__(self, router: ShardRouter) -> None:
+        self._router = router
+
+    def group_marker(self, group: str, marker: Marker) -> Operation:
+        """Settles the transaction's pending offsets of a group, in the operation that it is joined to. Idempotent by
+        csn; success for a group that is gone."""
+
+        def decide(shard: GroupShard, _turn: Turn) -> Decision:
+            return decide_marker(shard, group, marker)
+
+        return Operation(self._router.shard_key(group), decide)
+
+
+class OffsetsOfTopics:
+    """Implements `coordinator_runtime.ports.TopicOffsets`."""
+
+    def __init__(self, router: ShardRouter) -> None:
+        self._router = router
+
+    def forget_topic(self, topic_id: bytes) -> Sequence[Operation]:
+        """Operations that drop every offset of the topic, committed or pending, in all groups. On every shard, so a
+        topic cannot be deleted while offsets of it may lie in a shard that is not served here."""
+
+        def decide(shard: GroupShard, _turn: Turn) -> Decision:
+            return decide_forget_topic(shard, topic_id)
+
+        return [Operation(key, decide) for key in self._router.shard_keys]

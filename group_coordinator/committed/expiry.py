@@ -13,11 +13,10 @@ from typing import Final
 
 from coordinator_runtime.decision import ArmTimer, Decision, Effect, Operation, Record, ShardKey, Turn
 from coordinator_runtime.expiration import EXPIRED_PER_TURN_MAX
-from group_coordinator.committed import rules
-from group_coordinator.committed.events import OffsetsExpired
+from group_coordinator.committed.decisions import is_expired
 from group_coordinator.committed.offsets import GroupOffsets, Offsets
-from group_coordinator.committed.records import OffsetForgotten
-from group_coordinator.events import GroupRemoved
+from group_coordinator.committed.state import OffsetForgotten
+from group_coordinator.events import GroupRemoved, OffsetsExpired
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import Group, PartitionKey
 
@@ -91,7 +90,7 @@ class _Look:
             if base_ms is None or partition in unstable:
                 continue
             retention_ms = self._shard.config.offsets_retention_ms
-            if rules.is_expired(offset, base_ms=base_ms, now_ms=self._turn.now_ms, retention_ms=retention_ms):
+            if is_expired(offset, base_ms=base_ms, now_ms=self._turn.now_ms, retention_ms=retention_ms):
                 expired.append(partition)
         return expired
 

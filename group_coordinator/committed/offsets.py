@@ -12,14 +12,16 @@ from typing import Any, Final, NamedTuple
 
 from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.classic.state import ClassicGroup
-from group_coordinator.committed.records import (
+from group_coordinator.committed.state import (
     GroupAdministered,
+    Offset,
     OffsetCommitted,
     OffsetForgotten,
+    PendingOffset,
     PendingOffsetForgotten,
     PendingOffsetHeld,
+    Producer,
 )
-from group_coordinator.committed.state import Offset, PendingOffset, Producer
 from group_coordinator.shard import GroupShard, Tally
 from group_coordinator.state import Group, PartitionKey
 

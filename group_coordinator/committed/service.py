@@ -35,9 +35,12 @@ from coordinator_runtime.ports import (
     require,
 )
 from coordinator_runtime.runtime import Runtime
-from group_coordinator.committed import rules
 from group_coordinator.committed.decisions import (
     check_fetch,
+    check_identity,
+    check_names,
+    check_offsets,
+    check_retention,
     decide_commit,
     decide_delete,
     decide_fetch_stable,
@@ -108,12 +111,12 @@ class OffsetService:
     def commit(self, commit: OffsetCommit, context: CallContext) -> Pending[Results]:
         """Commit offsets at once; those that are not refused are durable together.
 
-        Raises Refused for the whole request: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, as `rules.check_offsets`,
-        `rules.check_retention` and `decisions.decide_commit`."""
+        Raises Refused for the whole request: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, as
+        `decisions.check_offsets`, `decisions.check_retention` and `decisions.decide_commit`."""
         require(self._authorizer, context, Permission.READ, ResourceType.GROUP, commit.group_id)
         check_group_id(commit.group_id)
-        rules.check_offsets(commit.offsets)
-        rules.check_retention(commit.retention_time_ms)
+        check_offsets(commit.offsets)
+        check_retention(commit.retention_time_ms)
         placed = self._placing.place([named.name for named in commit.offsets], Permission.READ, context)
         decide = _waiting_for_catalog(placed, lambda shard, turn: decide_commit(shard, commit, placed, turn))
         return self._runtime.write(Operation(self._router.shard_key(commit.group_id), decide), context)
@@ -123,7 +126,7 @@ class OffsetService:
         no marker can miss them (spec transactions 2.5).
 
         Raises Refused for the whole request: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED,
-        INVALID_GROUP_ID, as `rules.check_offsets`, `rules.check_identity`, `GroupVerifier` and
+        INVALID_GROUP_ID, as `decisions.check_offsets`, `decisions.check_identity`, `GroupVerifier` and
         `decisions.decide_txn_commit`."""
         membership, group_id = commit.membership, commit.group_id
         transactional_id = membership.transactional_id
@@ -131,8 +134,8 @@ class OffsetService:
         require(self._authorizer, context, Permission.READ, ResourceType.GROUP, group_id)
         check_transactional_id(transactional_id)
         check_group_id(group_id)
-        rules.check_offsets(commit.offsets)
-        rules.check_identity(membership)
+        check_offsets(commit.offsets)
+        check_identity(membership)
         names = [named.name for named in commit.offsets]
         placed = self._placing.place(names, Permission.READ, context)
         refusals = tuple(each for each in placed if isinstance(each, Refused))
@@ -165,7 +168,7 @@ class OffsetService:
             check_group_id(fetch.group_id)
             placed = None
             if fetch.names is not None:
-                rules.check_names(fetch.names)
+                check_names(fetch.names)
                 placed = self._placing.place(fetch.names, Permission.DESCRIBE, context)
             read = self._read_stable if require_stable else self._read_durable
             found = read(fetch, placed, context)
@@ -212,12 +215,12 @@ class OffsetService:
     def delete(self, command: OffsetDelete, context: CallContext) -> Pending[Results]:
         """Forget offsets of a group.
 
-        Raises Refused for the whole request: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, as `rules.check_names` and
-        `decisions.decide_delete`."""
+        Raises Refused for the whole request: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, as
+        `decisions.check_names` and `decisions.decide_delete`."""
         group_id = command.group_id
         require(self._authorizer, context, Permission.DELETE, ResourceType.GROUP, group_id)
         check_group_id(group_id)
-        rules.check_names(command.names)
+        check_names(command.names)
         placed = self._placing.place(command.names, Permission.READ, context)
         decide = _waiting_for_catalog(placed, lambda shard, _turn: decide_delete(shard, group_id, placed))
         return self._runtime.write(Operation(self._router.shard_key(group_id), decide), context)

@@ -1,10 +1,13 @@
-"""Offsets: committed ones, which everybody sees, and pending ones, which wait for their transaction."""
+"""Offsets: committed ones, which everybody sees, and pending ones, which wait for their transaction; and the stored
+changes of them, each of which is one row (storage/v1/group.proto)."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from msgspec import Struct
+
+from group_coordinator.state import PartitionKey
 
 
 class Producer(NamedTuple):
@@ -38,3 +41,41 @@ class PendingOffset(Struct, frozen=True):
     after_csn: int
     """The last outcome of the transactional id when this was written. Only a marker with a greater csn settles it: a
     client of version 1 keeps its epoch, so the late copy of an earlier marker looks like that of this transaction."""
+
+
+class OffsetCommitted(Struct, frozen=True):
+    """Everybody sees this offset now."""
+
+    group_id: str
+    partition: PartitionKey
+    offset: Offset
+
+
+class OffsetForgotten(Struct, frozen=True):
+    """The group has no offset in the partition any more."""
+
+    group_id: str
+    partition: PartitionKey
+
+
+class PendingOffsetHeld(Struct, frozen=True):
+    """The offset is pending: it becomes visible or vanishes with the transaction of the producer."""
+
+    group_id: str
+    producer: Producer
+    partition: PartitionKey
+    pending: PendingOffset
+
+
+class PendingOffsetForgotten(Struct, frozen=True):
+    """The offset is pending no more: it was settled or dropped."""
+
+    group_id: str
+    producer: Producer
+    partition: PartitionKey
+
+
+class GroupAdministered(Struct, frozen=True):
+    """Somebody deleted the group, or offsets of it. Changes nothing: the history tells by it who did so."""
+
+    group_id: str

@@ -25,9 +25,8 @@ from coordinator_runtime.ports import (
     require,
 )
 from coordinator_runtime.transact import PartRefused
-from group_coordinator.committed.decisions import decide_txn_commit, decide_txn_commit_and_end
+from group_coordinator.committed.decisions import check_offsets, decide_txn_commit, decide_txn_commit_and_end
 from group_coordinator.committed.requests import Placed, TxnOffsetCommit
-from group_coordinator.committed.rules import check_offsets
 from group_coordinator.committed.service import Placing
 from group_coordinator.shard import GroupShard
 

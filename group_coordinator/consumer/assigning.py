@@ -18,11 +18,9 @@ from msgspec.structs import replace
 from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision, Operation, Record, Turn
 from group_coordinator.consumer import records
 from group_coordinator.consumer.computing import TargetResult, compute
-from group_coordinator.consumer.events import TargetComputed
 from group_coordinator.consumer.group import ConsumerGroup, timer_of_target
 from group_coordinator.consumer.targets import is_large, metadata_hash, shapes_of, target_task
-from group_coordinator.effects import GroupNews
-from group_coordinator.events import RebalanceCompleted, RebalanceStarted
+from group_coordinator.events import GroupNews, RebalanceCompleted, RebalanceStarted, TargetComputed
 from group_coordinator.shard import GroupShard
 
 

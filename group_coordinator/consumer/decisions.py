@@ -52,8 +52,7 @@ from group_coordinator.consumer.state import (
     Subscription,
 )
 from group_coordinator.consumer.upgrade import decide_upgrade
-from group_coordinator.effects import GroupNews
-from group_coordinator.events import GroupCreated, LeaveReason, MemberJoined, MemberLeft
+from group_coordinator.events import GroupCreated, GroupNews, LeaveReason, MemberJoined, MemberLeft
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import GroupKind
 

@@ -18,9 +18,9 @@ from group_coordinator.classic.rebalance import GroupDraft, begin, session_timer
 from group_coordinator.classic.state import ClassicGroup, ClassicMember, rebuilt_group
 from group_coordinator.consumer.assigning import the_group
 from group_coordinator.consumer.embedded import encoded_share
-from group_coordinator.consumer.events import GroupConverted
 from group_coordinator.consumer.group import ConsumerGroup, join_key, rebalance_key, sync_key
 from group_coordinator.consumer.state import ConsumerMember
+from group_coordinator.events import GroupConverted
 from group_coordinator.shard import GroupShard
 
 _CAUSE = "downgrade"

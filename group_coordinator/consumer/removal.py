@@ -26,8 +26,7 @@ from group_coordinator.consumer import downgrade, records
 from group_coordinator.consumer.assigning import assign_soon, bump, find_group, is_target_due
 from group_coordinator.consumer.group import ConsumerGroup, cancelled_timers, join_key, rebalance_key, sync_key
 from group_coordinator.consumer.state import ConsumerMember, MemberState
-from group_coordinator.effects import GroupNews
-from group_coordinator.events import LeaveReason, MemberLeft
+from group_coordinator.events import GroupNews, LeaveReason, MemberLeft
 from group_coordinator.shard import GroupShard
 
 

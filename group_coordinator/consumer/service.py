@@ -26,12 +26,12 @@ from coordinator_runtime.ports import (
 )
 from coordinator_runtime.runtime import Runtime
 from group_coordinator.administration.settings import GroupSettings
-from group_coordinator.committed.rules import check_names
+from group_coordinator.committed.decisions import check_names
 from group_coordinator.config import GroupConfig
 from group_coordinator.consumer.assigning import find_group
+from group_coordinator.consumer.background import RegexResolver
 from group_coordinator.consumer.decisions import decide_heartbeat, has_news
 from group_coordinator.consumer.group import ConsumerGroup
-from group_coordinator.consumer.regex_resolver import RegexResolver
 from group_coordinator.consumer.requests import (
     ConsumerGroupDescription,
     HeartbeatAnswer,

@@ -1,7 +1,7 @@
 """What an assignor is told of a group, and whether its work may be done on the loop.
 
 A small target is computed where it is needed, in the operation that needs it. A large one would hold up everybody on
-the loop: it is computed in another process (`target_computer`), and counts only if its group epoch still stands.
+the loop: it is computed in another process (`background`), and counts only if its group epoch still stands.
 
 Source: spec groups 3.5, 5.8; design 8.
 """

@@ -18,7 +18,6 @@ from group_coordinator.classic.requests import JoinRefused
 from group_coordinator.classic.state import ClassicGroup, ClassicMember
 from group_coordinator.consumer import records
 from group_coordinator.consumer.embedded import decoded_share, subscription_of
-from group_coordinator.consumer.events import GroupConverted
 from group_coordinator.consumer.removal import session_timer
 from group_coordinator.consumer.state import (
     ClassicMetadata,
@@ -28,7 +27,7 @@ from group_coordinator.consumer.state import (
     Subscription,
 )
 from group_coordinator.consumer.targets import metadata_hash, shapes_of
-from group_coordinator.effects import GroupNews
+from group_coordinator.events import GroupConverted, GroupNews
 from group_coordinator.shard import GroupShard
 from group_coordinator.state import Group
 

@@ -6,8 +6,14 @@ from typing import Final
 
 from coordinator_api.storage.v1 import log_pb2
 from coordinator_runtime.rows import EncodedRecord
-from partition_log.catalog.records import CatalogRecord, OrdinalsAllocated, TopicCreated, TopicDeleted
-from partition_log.catalog.state import PayloadValidation, Topic
+from partition_log.catalog.state import (
+    CatalogRecord,
+    OrdinalsAllocated,
+    PayloadValidation,
+    Topic,
+    TopicCreated,
+    TopicDeleted,
+)
 
 TOPIC_TYPE: Final = 1
 ORDINAL_ALLOCATOR_TYPE: Final = 2

@@ -15,10 +15,18 @@ from coordinator_protocol.names import check_partition, check_topic_name
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Decision, Operation, Record, ShardKey, Turn
 from coordinator_runtime.ports import PartitionName, PartitionRef, TopicShape
 from coordinator_runtime.timeline import Journal, TimelineMap
-from partition_log.catalog.records import CatalogRecord, OrdinalsAllocated, TopicCreated, TopicDeleted
-from partition_log.catalog.rules import NewTopic
-from partition_log.catalog.state import ORDINAL_MAX, PayloadValidation, PlacedPartition, Topic
-from partition_log.events import TopicChanged
+from partition_log.catalog.state import (
+    ORDINAL_MAX,
+    CatalogRecord,
+    NewTopic,
+    OrdinalsAllocated,
+    PayloadValidation,
+    PlacedPartition,
+    Topic,
+    TopicCreated,
+    TopicDeleted,
+)
+from partition_log.records import TopicChanged
 
 _ONLY: Final = None
 """Key of a map that holds one value."""
@@ -83,11 +91,6 @@ class CatalogShard:
         """None once the topic was deleted."""
         placed = self.placed(ordinal)
         return None if placed is None else placed.ref
-
-    def shard_of(self, ordinal: int) -> ShardKey | None:
-        """The shard that holds a partition's log; None once the topic was deleted."""
-        placed = self.placed(ordinal)
-        return None if placed is None else placed.shard
 
     def topic_with_id(self, topic_id: bytes) -> Topic | None:
         name = self._names.get(topic_id)

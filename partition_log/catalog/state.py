@@ -1,12 +1,20 @@
-"""What the catalog knows, as frozen values."""
+"""What the catalog knows and how that changes, as frozen values; and which topics may be created.
+
+Source: design 6 (limits, reserved names), Kafka's `CreateTopics`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
 
+from coordinator_protocol.errors import ErrorCode, Refused
+from coordinator_protocol.limits import Limits
+from coordinator_protocol.names import check_topic_name
 from coordinator_runtime.decision import ShardKey
 from coordinator_runtime.ports import PartitionName, PartitionRef
 
@@ -42,3 +50,74 @@ class PlacedPartition(Struct, frozen=True):
     """The partition's name with topic and topic id, as answers have it."""
     shard: ShardKey
     validates_payload: bool = True
+
+
+class TopicCreated(Struct, frozen=True):
+    """The topic exists from now on."""
+
+    topic: Topic
+
+
+class TopicDeleted(Struct, frozen=True):
+    """The topic of this name does not exist any more."""
+
+    name: str
+
+
+class OrdinalsAllocated(Struct, frozen=True):
+    """Every ordinal below this one is given away, for ever."""
+
+    next_ordinal: int
+
+
+CatalogRecord = TopicCreated | TopicDeleted | OrdinalsAllocated
+
+VALIDATE_PAYLOAD: Final = "validate_payload"
+"""The only setting that topics have."""
+
+_VALIDATIONS: Final = tuple(PayloadValidation)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be created."""
+
+    name: str
+    partition_count: int
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def validate_payload(self) -> PayloadValidation:
+        """The setting, which must have been checked."""
+        return PayloadValidation(self.config.get(VALIDATE_PAYLOAD, PayloadValidation.FULL))
+
+
+def check_new_topic(topic: NewTopic, limits: Limits) -> None:
+    """Return only if a topic may be created like this, as far as can be said without the catalog.
+
+    Raises Refused: INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_CONFIG."""
+    check_topic_name(topic.name)
+    if not 1 <= topic.partition_count <= limits.partitions_per_topic_max:
+        raise Refused(
+            ErrorCode.INVALID_PARTITIONS,
+            f"the topic {topic.name} cannot have {topic.partition_count} partitions: choose 1 to "
+            f"{limits.partitions_per_topic_max}",
+        )
+    strangers = sorted(topic.config.keys() - {VALIDATE_PAYLOAD})
+    if strangers:
+        raise Refused(
+            ErrorCode.INVALID_CONFIG,
+            f"topics have no setting {strangers[0]!a:.80}, only {VALIDATE_PAYLOAD}; leave it out",
+        )
+    value = topic.config.get(VALIDATE_PAYLOAD, PayloadValidation.FULL)
+    if value not in _VALIDATIONS:
+        raise Refused(
+            ErrorCode.INVALID_CONFIG,
+            f"{VALIDATE_PAYLOAD} of the topic {topic.name} cannot be {value!a:.80}: choose {' or '.join(_VALIDATIONS)}",
+        )
+
+
+def repeated_names(topics: Sequence[NewTopic]) -> frozenset[str]:
+    """Names that one request uses more than once: which of them was meant cannot be known."""
+    seen: set[str] = set()
+    return frozenset(topic.name for topic in topics if topic.name in seen or seen.add(topic.name))  # type: ignore[func-returns-value]

@@ -24,9 +24,8 @@ from coordinator_server.metrics.readings import TIMER_KINDS
 from coordinator_server.wire.servicers import group_servicers
 from group_coordinator.assignors import SERVER_ASSIGNORS, ServerAssignor
 from group_coordinator.config import GroupConfig
-from group_coordinator.part import GroupPart
-from group_coordinator.registry import PARTS
-from partition_log.catalog.rules import NewTopic
+from group_coordinator.registry import PARTS, GroupPart
+from partition_log.catalog.state import NewTopic
 from partition_log.requests import CreateTopics
 from tests.harness.group_wire import GroupWire
 from tests.harness.hand_driver import HandDriver

@@ -19,8 +19,7 @@ from coordinator_runtime.decision import ArmTimer, Decision, Effect, Operation, 
 from coordinator_runtime.ports import Committer
 from coordinator_runtime.rows import EncodedRecord
 from group_coordinator.codec import CLASSIC_GROUP
-from group_coordinator.part import GroupPart
-from group_coordinator.registry import PARTS
+from group_coordinator.registry import PARTS, GroupPart
 from group_coordinator.shard import GroupShard, Replays, ShardPart
 from group_coordinator.state import GroupKind, PartitionKey
 from tests.groups.classic.members import protocols

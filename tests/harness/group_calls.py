@@ -11,8 +11,8 @@ from coordinator_runtime.decision import Coordinator, ShardKey, ShardRouter
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext, Committer, Membership, NamedOffset
 from coordinator_runtime.runtime import Runtime
+from group_coordinator.committed.decisions import GroupMarkers
 from group_coordinator.committed.offsets import Offsets
-from group_coordinator.committed.participant import GroupMarkers
 from group_coordinator.committed.requests import (
     FetchedGroup,
     OffsetCommit,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from coordinator_api.storage.v1 import runtime_pb2
@@ -35,8 +36,7 @@ from coordinator_runtime.store import Family, Store, StoreFailed
 from coordinator_server.store_verify import verify_store
 from coordinator_server.wire.servicers import group_servicers
 from group_coordinator.config import GroupConfig
-from partition_log.catalog.rules import NewTopic
-from partition_log.open_transactions import PartitionTransactions
+from partition_log.catalog.state import NewTopic
 from partition_log.requests import (
     CreateTopics,
     DeleteTopics,
@@ -48,7 +48,7 @@ from partition_log.requests import (
     TopicName,
     TopicResult,
 )
-from partition_log.shard import LogShard
+from partition_log.shard import LogShard, PartitionTransactions
 from partition_log.state import PRODUCER_EXPIRATION_MS, Isolation, PartitionConfig, PartitionHead, ProducerEntry
 from tests.harness.calls import called
 from tests.harness.calls import partition_name as partition_name
@@ -176,7 +176,7 @@ class Inside:
         self.catalog = core.catalog
         self.markers = core.markers
         self.sender = core.sender
-        self.open_transactions = PartitionTransactions(self.runtime, self.catalog)
+        self.open_transactions = PartitionTransactions(partial(self.runtime.shards, Coordinator.LOG), self.catalog)
         self.transactions = core.transactions.service
         self.reader = core.transactions.reader
         self.log = core.log.records

@@ -17,13 +17,12 @@ from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext, ClientBatch, PartitionName
 from coordinator_runtime.store import Store
 from partition_log.batch_checks import BatchChecks
-from partition_log.catalog.rules import NewTopic
 from partition_log.catalog.shard import CatalogShard
+from partition_log.catalog.state import NewTopic
 from partition_log.counting import count_records
-from partition_log.events import DamageFound
 from partition_log.foreign_markers import ForeignMarkers
-from partition_log.markers import PartitionMarkers
 from partition_log.reading import Budget
+from partition_log.records import DamageFound
 from partition_log.requests import (
     CreateTopics,
     Fetch,
@@ -36,7 +35,7 @@ from partition_log.requests import (
     ProduceResult,
 )
 from partition_log.service import LogService
-from partition_log.shard import LogShard
+from partition_log.shard import LogShard, PartitionMarkers
 from partition_log.state import Isolation, PartitionConfig, PartitionHead, ProducerEntry
 from partition_log.topics import TopicService, TopicUsers
 from tests.harness.hand_driver import HandDriver

@@ -13,10 +13,9 @@ from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.store import CommitGroup, Family
 from partition_log import codec
 from partition_log.counting import Counted, count_records
-from partition_log.reading import BATCHES_READ_MAX, SEEK_COST_BATCHES, Budget
+from partition_log.reading import BATCHES_READ_MAX, SEEK_COST_BATCHES, Budget, oldest_unread_ms
 from partition_log.requests import CountQuery, CountRecords, CountResult
 from partition_log.state import Isolation, PartitionConfig
-from partition_log.unread import oldest_unread_ms
 from tests.log.log_room import ABORT, COMMIT, CONTEXT, TOPIC, Batch, LogRoom, code, transactional
 from tests.log.naive_log import NaiveLog, Written
 

@@ -13,8 +13,7 @@ from coordinator_runtime.expiration import EXPIRED_PER_TURN_MAX, LOOKED_AT_PER_T
 from coordinator_runtime.store import Family
 from coordinator_runtime.timeline import Journal
 from coordinator_server.store_verify import verify_store
-from partition_log.events import ProducersExpired
-from partition_log.records import PartitionRestored, ProducerRestored, ProducersForgotten
+from partition_log.records import PartitionRestored, ProducerRestored, ProducersExpired, ProducersForgotten
 from partition_log.shard import LogShard
 from partition_log.state import (
     EMPTY_HEAD,

@@ -20,7 +20,7 @@ from coordinator_runtime.ports import (
     Permission,
     ResourceType,
 )
-from partition_log.catalog.rules import NewTopic
+from partition_log.catalog.state import NewTopic
 from partition_log.foreign_markers import DecidedMarker, WriteTxnMarkers
 from partition_log.requests import (
     CountQuery,

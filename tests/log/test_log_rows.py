@@ -15,8 +15,14 @@ from coordinator_runtime.shard_table import ShardState
 from coordinator_runtime.store import CommitGroup, Family
 from partition_log import codec
 from partition_log.catalog.codec import TOPIC_TYPE, CatalogCodec
-from partition_log.catalog.records import CatalogRecord, OrdinalsAllocated, TopicCreated, TopicDeleted
-from partition_log.catalog.state import PayloadValidation, Topic
+from partition_log.catalog.state import (
+    CatalogRecord,
+    OrdinalsAllocated,
+    PayloadValidation,
+    Topic,
+    TopicCreated,
+    TopicDeleted,
+)
 from partition_log.codec import LogRows
 from partition_log.records import (
     BatchesAppended,

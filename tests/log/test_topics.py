@@ -8,7 +8,7 @@ from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_runtime.ports import CallContext, PartitionName, Permission, ResourceType
 from coordinator_runtime.store import Family
-from partition_log.catalog.rules import NewTopic
+from partition_log.catalog.state import NewTopic
 from partition_log.requests import (
     CountQuery,
     CountRecords,

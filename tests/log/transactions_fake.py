@@ -14,7 +14,7 @@ from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store
 from coordinator_runtime.timeline import Journal, TimelineMap
-from partition_log.markers import PartitionMarkers
+from partition_log.shard import PartitionMarkers
 
 KEY = ShardKey(Coordinator.TRANSACTIONS, 0)
 

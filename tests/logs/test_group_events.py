@@ -12,7 +12,7 @@ from coordinator_runtime.ports import CallContext
 from coordinator_server.events import SLOW_REBALANCE_MS, GroupObserver
 from coordinator_server.logs import LogFormat, LogLevel
 from coordinator_server.metrics.groups import GroupNumbers
-from group_coordinator.consumer.events import TargetFailed
+from group_coordinator.events import TargetFailed
 from tests.groups.classic.members import DELAY_MS
 from tests.logs.lines import Lines
 from tests.metrics.observed_groups import ObservedGroups

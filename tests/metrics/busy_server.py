@@ -31,8 +31,7 @@ from coordinator_server.metrics.instruments import Histogram, Readings, Sample
 from coordinator_server.metrics.runtime import LoopLag
 from partition_log.batch_checks import WAITING_BYTES_MAX
 from partition_log.codec import log_key
-from partition_log.markers import PartitionMarkers
-from partition_log.shard import Append, LogShard
+from partition_log.shard import Append, LogShard, PartitionMarkers
 from tests.harness.in_process import InProcessServer
 from tests.harness.memory_store import Damage
 from tests.harness.patience import DEADLINE_SECONDS, TRANSACTION_TIMEOUT_MS, until

@@ -8,7 +8,7 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.hashing import shard_of
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator, ShardKey
-from partition_log.markers import PartitionMarkers
+from partition_log.shard import PartitionMarkers
 from tests.harness.in_process import InProcessServer, in_process_server
 from tests.harness.patience import DEADLINE_SECONDS
 from tests.metrics.busy_server import BusyServer, Identity, Seen

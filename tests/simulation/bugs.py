@@ -18,13 +18,11 @@ from coordinator_runtime.rows import TableCodec
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.codec import PENDING_OFFSET
+from group_coordinator.committed.decisions import GroupMarkers
 from group_coordinator.committed.offsets import GroupOffsets, Offsets
-from group_coordinator.committed.participant import GroupMarkers
-from partition_log.events import PartitionGrew
-from partition_log.markers import PartitionMarkers
-from partition_log.records import ProducersForgotten
+from partition_log.records import PartitionGrew, ProducersForgotten
 from partition_log.rules import AppendVerdict, MarkerVerdict
-from partition_log.shard import LogShard
+from partition_log.shard import LogShard, PartitionMarkers
 from partition_log.state import Isolation, PartitionHead
 from txn_coordinator import state
 from txn_coordinator.codec import TransactionCodec

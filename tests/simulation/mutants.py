@@ -17,16 +17,14 @@ from coordinator_runtime.rows import TableCodec
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.classic.state import ClassicGroup
-from group_coordinator.committed import participant
-from group_coordinator.committed import rules as offset_rules
+from group_coordinator.committed import decisions as offset_decisions
+from group_coordinator.committed.decisions import GroupMarkers
 from group_coordinator.committed.offsets import GroupOffsets, Offsets
-from group_coordinator.committed.participant import GroupMarkers
 from group_coordinator.committed.transacted import OffsetsWrite
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.shard import GroupShard
 from partition_log import rules as log_rules
-from partition_log.markers import PartitionMarkers
-from partition_log.shard import LogShard
+from partition_log.shard import LogShard, PartitionMarkers
 from partition_log.state import Isolation
 from partition_log.transacted import BatchesAndMarker, BatchWrite
 from tests.simulation import bugs
@@ -229,7 +227,7 @@ MUTANTS = (
     Mutant(
         "any_marker_settles",
         "a late marker settles the offsets of the transaction that is open now",
-        ((participant, "decide_marker", bugs.any_marker_settles),),
+        ((offset_decisions, "decide_marker", bugs.any_marker_settles),),
         {"version_1_share": 1.0},
     ),
     Mutant(
@@ -241,7 +239,7 @@ MUTANTS = (
     Mutant(
         "the_last_marker_wins",
         "a transaction that ends late takes an offset back that was committed after its own",
-        ((offset_rules, "is_installed", bugs.the_last_marker_wins),),
+        ((offset_decisions, "is_installed", bugs.the_last_marker_wins),),
     ),
     Mutant(
         "forget_positions",

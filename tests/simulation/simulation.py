@@ -18,7 +18,7 @@ from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import RuntimeLimits
-from partition_log.catalog.rules import NewTopic
+from partition_log.catalog.state import NewTopic
 from partition_log.requests import CreateTopics, ProduceResult
 from partition_log.state import Isolation
 from tests.harness.shelf import Shelf

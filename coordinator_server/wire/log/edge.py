@@ -29,7 +29,7 @@ from coordinator_protocol.marker import Marker, Outcome
 from coordinator_protocol.sequences import NO_SEQUENCE
 from coordinator_runtime.ports import ClientBatch, PartitionName
 from coordinator_server.wire.edge import set_error, unchecked_names
-from partition_log.catalog.rules import VALIDATE_PAYLOAD, NewTopic
+from partition_log.catalog.state import VALIDATE_PAYLOAD, NewTopic
 from partition_log.foreign_markers import DecidedMarker, MarkerResult, WriteTxnMarkers
 from partition_log.requests import (
     CountQuery,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NoReturn
 
 import pytest
@@ -11,11 +12,11 @@ from msgspec.structs import replace
 from coordinator_api.v1 import common_pb2, log_pb2
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_runtime.decision import Decision, Operation, Turn
+from coordinator_runtime.decision import Coordinator, Decision, Operation, Turn
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ALLOW_ALL, Membership
-from partition_log.open_transactions import PartitionTransactions
 from partition_log.service import LogService
+from partition_log.shard import PartitionTransactions
 from tests.conformance.transactions.cases import both_versions, case, not_drivable
 from tests.conformance.transactions.room import ABORT, COMMIT, NOW, Client, Denies, Room
 from tests.harness.payloads import checks_here
@@ -407,7 +408,7 @@ class AdmitsAll:
 
 def auditor(room: Room) -> HangingTransactions:
     runtime = room.inside.runtime
-    opened = PartitionTransactions(runtime, room.inside.catalog)
+    opened = PartitionTransactions(partial(runtime.shards, Coordinator.LOG), room.inside.catalog)
     found = HangingTransactions(runtime, ProducerOwners(runtime), opened, room.inside.markers)
     found.audit()
     return found

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.decision import ArmTimer
 from coordinator_runtime.ports import Committer
-from group_coordinator.classic.part import CLASSIC
 from group_coordinator.classic.state import (
     LEGAL_STEPS,
     ClassicGroup,
@@ -23,6 +22,7 @@ from group_coordinator.classic.state import (
     with_member,
     without_members,
 )
+from group_coordinator.registry import CLASSIC
 from tests.groups.classic.members import subscribed
 
 EMPTY, PREPARING, COMPLETING, STABLE = ClassicState

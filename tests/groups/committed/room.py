@@ -18,8 +18,8 @@ from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
+from group_coordinator.committed.decisions import GroupMarkers
 from group_coordinator.committed.offsets import OffsetCounts, Offsets
-from group_coordinator.committed.participant import GroupMarkers
 from tests.groups.consumer.mixed import MixedRoom
 from txn_coordinator.requests import AddOffsets, EndTxn, InitProducerId
 from txn_coordinator.state import Identity, Transaction

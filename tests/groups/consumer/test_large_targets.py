@@ -8,7 +8,7 @@ from coordinator_protocol.assignors.values import Shares
 from coordinator_runtime.worker import WorkerLost
 from group_coordinator.assignors import ServerAssignor
 from group_coordinator.consumer import targets
-from group_coordinator.consumer.events import TargetFailed
+from group_coordinator.events import TargetFailed
 from tests.groups.consumer.members import Consumer, ConsumerRoom, all_of
 from tests.groups.room import RoomOptions
 from tests.harness.workers import HeldWorker

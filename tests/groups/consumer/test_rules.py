@@ -12,7 +12,7 @@ import pytest
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.ports import Committer
 from group_coordinator.administration.requests import AlterGroupConfig
-from group_coordinator.administration.rules import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, altered
+from group_coordinator.administration.settings import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS, altered
 from group_coordinator.config import GroupConfig
 from group_coordinator.consumer.rules import (
     Destination,

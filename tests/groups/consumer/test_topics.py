@@ -8,8 +8,8 @@ import pytest
 
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.ports import CallContext, Permission, ResourceType
-from group_coordinator.consumer import regex_resolver
-from group_coordinator.consumer.regex_resolver import PAUSE_MS
+from group_coordinator.consumer import background
+from group_coordinator.consumer.background import PAUSE_MS
 from tests.groups.consumer.members import OK, Consumer, ConsumerRoom, all_of, code, of, partition_set
 from tests.groups.room import RoomOptions
 
@@ -179,7 +179,7 @@ class TestPatterns:
         assert member.assigned == all_of(bar=3, zar=1)
 
     def test_many_topics_are_matched_in_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(regex_resolver, "NAMES_PER_STEP", 10)
+        monkeypatch.setattr(background, "NAMES_PER_STEP", 10)
         room = ConsumerRoom(RoomOptions(topics={f"t{number}": 1 for number in range(25)}))
         member = room.member()
         joins_with(member, "t.*7")

@@ -1,0 +1,206 @@
+"""What works for consumer groups in the background: it notices topics that come, go and grow, computes large targets
+away from the loop, and holds the patterns of groups against the topics that there are.
+
+Of each group one computation and one resolution is under way at a time. The result of a computation counts only if the
+epoch it was computed for still stands; if it does not, the next one begins at once, with the group as it is then. A
+resolution is of all patterns of a group, a bounded number at a time, and not twice within a short while. Topics of the
+system, and topics that the caller may not know of match nothing.
+
+Source: spec groups 3.4 (step 5 and decision), 3.11; design 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from hashlib import blake2b
+from typing import Final
+
+from coordinator_protocol.errors import CoordinatorError
+from coordinator_protocol.names import RESERVED_PREFIX
+from coordinator_runtime.decision import CATALOG_KEY, Coordinator, Operation, ShardKey, ShardRouter, Turn
+from coordinator_runtime.patterns import Pattern
+from coordinator_runtime.pending import Pending
+from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType, TopicMetadata, TopicShape
+from coordinator_runtime.runtime import Runtime
+from coordinator_runtime.worker import Worker
+from group_coordinator.assignors import ServerAssignor
+from group_coordinator.consumer.assigning import (
+    ComputeTarget,
+    assign,
+    decide_result,
+    decide_target_here,
+    find_group,
+    is_target_due,
+)
+from group_coordinator.consumer.computing import TargetResult, TargetTask, compute_away
+from group_coordinator.consumer.group import ConsumerGroup
+from group_coordinator.consumer.regexes import ResolveRegexes, decide_resolved, is_resolution_due, topics_changed
+from group_coordinator.consumer.state import ResolvedRegex
+from group_coordinator.consumer.targets import target_task
+from group_coordinator.events import TargetFailed
+from group_coordinator.shard import GroupShard
+
+
+class TopicWatch:
+    """Listens to the durable changes of the catalog. A shard of groups that is not there finds the difference by
+    itself: after a load its groups compare the topics with what they knew."""
+
+    def __init__(self, runtime: Runtime, topics: TopicMetadata) -> None:
+        self._runtime = runtime
+        self._topics = topics
+        self._known = self._shapes()
+        runtime.on_durable_change(self._look, of=CATALOG_KEY)
+
+    def _shapes(self) -> Mapping[str, TopicShape | None]:
+        return {name: self._topics.shape(name) for name in self._topics.topic_names()}
+
+    def _look(self, _changed: Iterable[ShardKey]) -> None:
+        before, self._known = self._known, self._shapes()
+        names = frozenset(
+            name for name in before.keys() | self._known.keys() if before.get(name) != self._known.get(name)
+        )
+        if names:
+            shards: list[GroupShard] = self._runtime.shards(Coordinator.GROUPS)
+            for shard in shards:
+                self._runtime.write(topics_changed(shard, names))
+
+
+class TargetComputer:
+    """Does what `ComputeTarget` asks for."""
+
+    def __init__(
+        self, runtime: Runtime, router: ShardRouter, worker: Worker, assignors: Mapping[str, ServerAssignor]
+    ) -> None:
+        self._runtime = runtime
+        self._router = router
+        self._worker = worker
+        self._assignors = assignors
+        """Functions that another process can be asked to call, by the names of the assignors."""
+        self._computing: set[str] = set()
+        runtime.handle_effect(ComputeTarget, lambda wanted: self._compute(wanted.group_id))
+
+    def _compute(self, group_id: str) -> None:
+        shard: GroupShard | None = self._runtime.table.find(self._router.shard_key(group_id))
+        group = None if shard is None else find_group(shard, group_id)
+        if group_id in self._computing or shard is None or group is None or not is_target_due(group):
+            return
+        self._computing.add(group_id)
+        task = target_task(group, shard.topics, shard.config.consumer_assignors)
+        began_us = self._runtime.clock.monotonic_us()
+        computed = self._worker.run(compute_away, (task, self._assignors[task.assignor_name]))
+        computed.on_settled(partial(self._on_computed, shard, task, began_us))
+
+    def _on_computed(self, shard: GroupShard, task: TargetTask, began_us: int, computed: Pending[TargetResult]) -> None:
+        group_id = task.group_id
+        self._computing.discard(group_id)
+        try:
+            result = computed.result()
+        except CoordinatorError as error:
+            # The assignor failed, and would fail here, too. The next heartbeat asks again, of a group that may have
+            # changed.
+            failed = TargetFailed(group_id, task.group_epoch, task.assignor_name, error.message)
+            self._runtime.on_event(failed, Turn(now_ms=self._runtime.clock.wall_ms()))
+            return
+        except Exception:  # noqa: BLE001  whatever became of the other process, the members need a target
+            self._runtime.write(Operation(shard.key, partial(decide_target_here, group_id=group_id)))
+            return
+        away_us = self._runtime.clock.monotonic_us() - began_us
+        written = self._runtime.write(Operation(shard.key, partial(decide_result, result=result, away_us=away_us)))
+        written.recover(lambda _refusal: True).on_settled(partial(self._on_written, shard, group_id))
+
+    def _on_written(self, shard: GroupShard, group_id: str, written: Pending[bool]) -> None:
+        if not written.result():
+            self._runtime.write(assign(shard, group_id))
+
+
+NAMES_PER_STEP: Final = 1_000
+"""About a millisecond of the loop."""
+
+PAUSE_MS: Final = 100
+"""Pause between two resolutions of a group. Kafka's 10,000 are for members that do not hear at once, and for its
+thread."""
+
+
+class RegexResolver:
+    """The patterns of all groups here."""
+
+    def __init__(self, runtime: Runtime, *, router: ShardRouter, topics: TopicMetadata, authorizer: Authorizer) -> None:
+        self._runtime = runtime
+        self._router = router
+        self._topics = topics
+        self._authorizer = authorizer
+        self._readers: dict[str, CallContext] = {}
+        """The last caller that spoke for a group that uses patterns; after a start there is none, and the first
+        heartbeat resolves."""
+        self._under_way: dict[str, bool] = {}
+        """Groups that are being resolved, or rest; and whether it must be done once more."""
+        runtime.handle_effect(ResolveRegexes, lambda wanted: self._begin(wanted.group_id))
+
+    def look(self, group_id: str, context: CallContext) -> None:
+        """A member was heard: resolve what must be, as far as this caller may know of topics."""
+        shard, group = self._find(group_id)
+        if shard is None or group is None or not group.uses_regexes:
+            return
+        if is_resolution_due(shard, group, self._runtime.clock.wall_ms()):
+            self._readers[group_id] = context
+            self._begin(group_id)
+
+    def _find(self, group_id: str) -> tuple[GroupShard | None, ConsumerGroup | None]:
+        shard: GroupShard | None = self._runtime.table.find(self._router.shard_key(group_id))
+        return shard, None if shard is None else find_group(shard, group_id)
+
+    def _begin(self, group_id: str) -> None:
+        if group_id not in self._readers:
+            return
+        if group_id in self._under_way:
+            self._under_way[group_id] = True
+            return
+        self._under_way[group_id] = False
+        self._go_on(group_id, self._resolve(group_id), 0)
+
+    def _go_on(self, group_id: str, resolution: Iterator[int], pause_ms: int) -> None:
+        self._runtime.arm(("regex", group_id), pause_ms, partial(self._step, group_id, resolution))
+
+    def _step(self, group_id: str, resolution: Iterator[int]) -> None:
+        pause_ms = next(resolution, None)
+        if pause_ms is not None:
+            self._go_on(group_id, resolution, pause_ms)
+        elif self._under_way.pop(group_id):
+            self._begin(group_id)
+
+    def _resolve(self, group_id: str) -> Iterator[int]:
+        """Yields the pause before its next step, in milliseconds."""
+        shard, group = self._find(group_id)
+        if shard is None or group is None or not group.uses_regexes:
+            del self._readers[group_id]
+            return
+        context = self._readers[group_id]
+        names = sorted(name for name in self._topics.topic_names() if self._may_know(name, context))
+        catalog_hash = _hash(names)
+        now_ms = self._runtime.clock.wall_ms()
+        resolved = {}
+        for regex in group.regexes_in_use():
+            known = group.regexes.get(regex)
+            if known is not None and known.catalog_hash == catalog_hash:
+                resolved[regex] = known
+                continue
+            pattern, found = Pattern(regex), list[str]()
+            for start in range(0, len(names), NAMES_PER_STEP):
+                found += filter(pattern.matches, names[start : start + NAMES_PER_STEP])
+                yield 0
+            resolved[regex] = ResolvedRegex(frozenset(found), catalog_hash, now_ms)
+        decide = partial(decide_resolved, group_id=group_id, resolved=resolved)
+        self._runtime.write(Operation(shard.key, decide))
+        # Patterns that came meanwhile, and topics, have their turn after a while.
+        yield PAUSE_MS
+
+    def _may_know(self, topic: str, context: CallContext) -> bool:
+        return not topic.startswith(RESERVED_PREFIX) and self._authorizer.is_allowed(
+            context, Permission.DESCRIBE, ResourceType.TOPIC, topic
+        )
+
+
+def _hash(names: list[str]) -> int:
+    """64 bits that differ when a name came or went. The same in every process."""
+    return int.from_bytes(blake2b("\n".join(names).encode(), digest_size=8).digest(), "big")

@@ -20,8 +20,8 @@ import uvloop
 from bench.server import OwnServer
 from coordinator_api.v1 import group_pb2
 from coordinator_client import Connection
+from coordinator_client.calls import HEARTBEAT
 from coordinator_client.loops import AsyncioLoop
-from coordinator_client.methods import HEARTBEAT
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.hashing import shard_of
 from coordinator_runtime.clock import SystemClock

@@ -16,17 +16,23 @@ from coordinator_client.admin import Admin, TopicDescription, TransactionListing
 from coordinator_client.async_producer import AsyncPreparedTransaction, AsyncProducer, AsyncTransaction
 from coordinator_client.batch_reader import BatchReader, FetchOptions, PartitionRange
 from coordinator_client.connection import Connection
-from coordinator_client.consumer.asynchronous import AsyncConsumer
-from coordinator_client.consumer.blocking import Consumer
 from coordinator_client.consumer.config import ConsumerConfig, ConsumerOptions
-from coordinator_client.consumer.listener import AsyncRebalanceListener, RebalanceListener
+from coordinator_client.consumer.consumers import AsyncConsumer, Consumer
+from coordinator_client.consumer.handover import AsyncRebalanceListener, RebalanceListener
 from coordinator_client.consumer.polled import ConsumerRecords
 from coordinator_client.consumer.state import GroupMetadata, OffsetAndMetadata, TopicPartition
-from coordinator_client.corrupt import Skipped
 from coordinator_client.descriptions import (
     BlockingTransaction,
+    GroupDescription,
+    GroupLag,
+    GroupListing,
+    GroupMember,
+    GroupOffset,
     PartitionDescription,
     PartitionExplanation,
+    PendingOffset,
+    PlannedOffset,
+    RecordCount,
     TransactionDescription,
     TransactionStep,
 )
@@ -45,20 +51,11 @@ from coordinator_client.errors import (
     Unreachable,
 )
 from coordinator_client.fetched_batch import FetchedBatch
-from coordinator_client.group_state import (
-    GroupDescription,
-    GroupLag,
-    GroupListing,
-    GroupMember,
-    GroupOffset,
-    PendingOffset,
-    PlannedOffset,
-    RecordCount,
-)
 from coordinator_client.offset_reset import OffsetReset, ResetTo
 from coordinator_client.producer import PreparedTransaction, Producer, Transaction
-from coordinator_client.producer_config import ProducerConfig, ProducerOptions
+from coordinator_client.producer_shell import ProducerConfig, ProducerOptions
 from coordinator_client.reader import ReadOptions, ReadPlan, ReadRecord, RecordReader, plan_ranges, read
+from coordinator_client.settings import Skipped
 from coordinator_client.state import Identity
 from coordinator_protocol.next_event import NextEvent
 

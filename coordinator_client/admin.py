@@ -10,6 +10,15 @@ from typing import Self
 from coordinator_api.v1 import admin_pb2 as admin
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1 import transaction_pb2 as txn
+from coordinator_client.calls import (
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_TOPICS,
+    DESCRIBE_TRANSACTIONS,
+    EXPLAIN_PARTITION,
+    LIST_TRANSACTIONS,
+    Deadlines,
+)
 from coordinator_client.connection import Connection, connection_to
 from coordinator_client.descriptions import (
     PartitionDescription,
@@ -21,16 +30,7 @@ from coordinator_client.descriptions import (
 from coordinator_client.errors import Rejected, check_here, rejected
 from coordinator_client.first_contact import GIVE_UP_MS
 from coordinator_client.group_admin import GroupCalls
-from coordinator_client.methods import (
-    CREATE_TOPICS,
-    DELETE_TOPICS,
-    DESCRIBE_TOPICS,
-    DESCRIBE_TRANSACTIONS,
-    EXPLAIN_PARTITION,
-    LIST_TRANSACTIONS,
-)
-from coordinator_client.retrying_call import Deadlines
-from coordinator_client.times import duration_ms
+from coordinator_client.settings import duration_ms
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.names import check_topic_name, check_transactional_id
 

@@ -24,8 +24,7 @@ from coordinator_client.encodings import (
     write_batch,
 )
 from coordinator_client.errors import TransactionError, rejected
-from coordinator_client.rows import Row
-from coordinator_client.state import Identity, TopicPartitionCount
+from coordinator_client.state import Identity, Row, TopicPartitionCount
 from coordinator_protocol.batch import Compression, Encoding
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.hashing import partition_for

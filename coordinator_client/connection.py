@@ -2,34 +2,35 @@
 
 A `Connection` is what producers and readers are given. Below it stands a `Transport`, which carries one attempt of one
 request: over the one session of this process at that server (`session_transport`), or as a call of its own
-(`unary_transport`). Tests put a scripted one in its place.
+(`grpc_transport`). A session has the compiled channel where that is installed, else that of grpc.aio. Tests put a
+scripted transport in its place.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Callable, Iterable
-from types import TracebackType
+from functools import cache
+from types import ModuleType, TracebackType
 from typing import Final, Self, TypedDict, Unpack
 
 from coordinator_api.v1.common_pb2 import RequestHeader
-from coordinator_client.channels import open_best_channel, open_grpc_channel
+from coordinator_client.calls import Deadlines, ReplyT, RequestT, RetryingCall, Rpc
 from coordinator_client.clock import Clock, SystemClock
 from coordinator_client.errors import Loss, TransactionError, Verdict, check_here, misconfigured, rejected
 from coordinator_client.first_contact import GIVE_UP_MS, ContactFirst, FirstContact, Look
 from coordinator_client.grpc_library import note_use
+from coordinator_client.grpc_transport import GrpcChannel, UnaryTransport
 from coordinator_client.log import Answers
-from coordinator_client.loops import Loop, background_loop
-from coordinator_client.methods import ReplyT, RequestT, Rpc
+from coordinator_client.loops import AsyncioLoop, Loop, background_loop
 from coordinator_client.process import THIS_PROCESS
 from coordinator_client.random_source import RandomSource, SystemRandomSource
-from coordinator_client.retrying_call import Deadlines, RetryingCall
 from coordinator_client.server_look import look_at
-from coordinator_client.session_transport import SessionTransport
-from coordinator_client.times import duration_ms
+from coordinator_client.session_transport import Channel, SessionTransport
+from coordinator_client.settings import duration_ms
 from coordinator_client.transport import GRPC_SESSION, SESSION, TARGET_SCHEMES, UNARY, Transport, check_transport
-from coordinator_client.unary_transport import UnaryTransport
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.names import check_client_id
 
@@ -258,3 +259,39 @@ def _check_endpoint(endpoint: str) -> None:
             ErrorCode.INVALID_REQUEST,
             f"{endpoint!r} is no address of a server: write HOST:PORT with a port from 1 to {_PORT_MAX}, or unix:PATH",
         )
+
+
+_log = logging.getLogger(__name__)
+
+
+def open_best_channel(endpoint: str, loop: AsyncioLoop) -> Channel:
+    """Return the fastest channel that is installed. It connects when it is first needed."""
+    compiled = _compiled()
+    # Unix sockets, targets that only gRPC's resolvers understand, and IPv6 zones are left to grpc.aio.
+    if compiled is None or endpoint.startswith(TARGET_SCHEMES) or "%" in endpoint:
+        return open_grpc_channel(endpoint, loop)
+    try:
+        channel: Channel = compiled.NativeChannel(endpoint, loop)
+    except ValueError:
+        # The endpoint cannot be written as a URL.
+        return open_grpc_channel(endpoint, loop)
+    return channel
+
+
+def open_grpc_channel(endpoint: str, loop: AsyncioLoop) -> Channel:
+    """Return the channel that needs nothing beside gRPC."""
+    return GrpcChannel(endpoint, loop)
+
+
+@cache
+def _compiled() -> ModuleType | None:
+    try:
+        from coordinator_client import native_channel
+    except ModuleNotFoundError:
+        return None
+    except ImportError as error:
+        _log.warning(
+            "the compiled transport cannot be used (%s) and grpc.aio is: build it again (`make native`)", error
+        )
+        return None
+    return native_channel

@@ -1,12 +1,20 @@
-"""What the server tells an administrator of transactions and of the partitions that they hold up."""
+"""What the server tells an administrator, as frozen values: transactions, the partitions that they hold up, and groups;
+and the functions that make them of messages.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from coordinator_api.v1 import admin_pb2 as admin
+from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import transaction_pb2 as txn
+from coordinator_api.v1.common_pb2 import TopicPartitions
+from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 from coordinator_client.state import Identity
+from coordinator_protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment, subscribed_topics
+from coordinator_protocol.errors import Refused
 from coordinator_protocol.next_event import NextEvent
 
 
@@ -179,3 +187,237 @@ def _blocking(found: admin.BlockingTransaction) -> BlockingTransaction:
         transactional_id=found.transactional_id,
         owner_unknown_reason=found.owner_unknown_reason,
     )
+
+
+CLASSIC = "classic"
+CONSUMER = "consumer"
+EMPTY = "Empty"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupListing:
+    """One group, as `Admin.list_groups` returns it."""
+
+    group_id: str
+    group_type: str
+    """`classic` or `consumer`."""
+    state: str
+    protocol_type: str
+    """The protocol of its members, "consumer" for consumers; empty for a group that only has offsets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember:
+    """A member of a group, and its partitions."""
+
+    member_id: str
+    instance_id: str | None
+    """The name of a static member; None for a dynamic one."""
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    epoch: int | None
+    """The epoch that it has reached; None in a classic group, whose members share the generation."""
+    subscribed_topic_names: tuple[str, ...]
+    """Empty in a classic group while it rebalances."""
+    subscribed_topic_regex: str | None
+    assignment: tuple[TopicPartition, ...]
+    """Empty in a classic group while it rebalances, and where its members are no consumers."""
+    target_assignment: tuple[TopicPartition, ...] | None
+    """What it will get once the others have given up what they must; None in a classic group."""
+    is_classic: bool
+    """Whether it speaks the classic protocol, in a group of either type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    """Everything the coordinator knows of one group."""
+
+    group_id: str
+    group_type: str
+    state: str
+    protocol_type: str
+    assignor: str
+    """Empty where none was agreed on."""
+    epoch: int
+    """Group epoch; in a classic group its generation."""
+    assignment_epoch: int | None
+    """Group epoch that the target assignment was computed for; None in a classic group."""
+    leader: str
+    """Member that computes the assignment; empty in a consumer group, where the server does."""
+    members: tuple[GroupMember, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingOffset:
+    """An offset that is committed if its transaction commits, and that transaction."""
+
+    transactional_id: str
+    producer_id: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOffset:
+    """What a group has committed in one partition."""
+
+    partition: TopicPartition
+    committed: OffsetAndMetadata | None
+    """None where nothing is committed yet, and a transaction holds the first offset."""
+    commit_timestamp_ms: int | None
+    """Unix milliseconds."""
+    pending: tuple[PendingOffset, ...]
+    """While there are any, consumers that must process nothing twice wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordCount:
+    """How many records lie between an offset and the ends of its partition. Markers are no records."""
+
+    to_last_stable_offset: int
+    """Records that a read-committed reader gets now."""
+    to_high_watermark: int
+    """All records, also those of open and aborted transactions."""
+    log_start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLag:
+    """What a group has committed in one partition, and how many records lie behind that."""
+
+    offset: GroupOffset
+    lag: RecordCount | None
+    """None where nothing is committed, or the topic does not exist any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionPositions:
+    """Where a partition begins and ends, and what a group has committed in it."""
+
+    log_start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+    committed_offset: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedOffset:
+    """The result of a planned offset reset in one partition."""
+
+    partition: TopicPartition
+    committed_offset: int | None
+    """Where the group would go on now; None where nothing is committed."""
+    offset: int
+    wanted_offset: int
+    """What the rule asked for: different from `offset` where it lies outside the log, which goes from its start to the
+    high watermark."""
+
+
+def described_consumer(found: group.ConsumerGroupDescription) -> GroupDescription:
+    """Return the description of a consumer group."""
+    return GroupDescription(
+        group_id=found.group_id,
+        group_type=CONSUMER,
+        state=found.group_state,
+        protocol_type=PROTOCOL_TYPE,
+        assignor=found.assignor_name,
+        epoch=found.group_epoch,
+        assignment_epoch=found.assignment_epoch,
+        leader="",
+        members=tuple(
+            GroupMember(
+                member_id=member.member_id,
+                instance_id=member.instance_id if member.HasField("instance_id") else None,
+                rack_id=member.rack_id if member.HasField("rack_id") else None,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                epoch=member.member_epoch,
+                subscribed_topic_names=tuple(member.subscribed_topic_names),
+                subscribed_topic_regex=(
+                    member.subscribed_topic_regex if member.HasField("subscribed_topic_regex") else None
+                ),
+                assignment=_partitions(member.assignment),
+                target_assignment=_partitions(member.target_assignment),
+                is_classic=member.is_classic,
+            )
+            for member in found.members
+        ),
+    )
+
+
+def described_classic(found: group.GroupDescription) -> GroupDescription:
+    """Return the description of a classic group. The metadata and assignments of its members are opaque bytes; only
+    those of consumers have a format that is known here."""
+    is_of_consumers = found.protocol_type == PROTOCOL_TYPE
+    return GroupDescription(
+        group_id=found.group_id,
+        group_type=CLASSIC,
+        state=found.group_state,
+        protocol_type=found.protocol_type,
+        assignor=found.protocol_name,
+        epoch=found.generation_id,
+        assignment_epoch=None,
+        leader=found.leader,
+        members=tuple(
+            GroupMember(
+                member_id=member.member_id,
+                instance_id=member.group_instance_id if member.HasField("group_instance_id") else None,
+                rack_id=None,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                epoch=None,
+                subscribed_topic_names=_subscribed(member.metadata) if is_of_consumers else (),
+                subscribed_topic_regex=None,
+                assignment=_assigned(member.assignment) if is_of_consumers else (),
+                target_assignment=None,
+                is_classic=True,
+            )
+            for member in found.members
+        ),
+    )
+
+
+def group_offset(found: group.FetchedOffset) -> GroupOffset:
+    """Return an offset of a group, or the transactions that it waits for."""
+    is_committed = found.committed_offset >= 0 and not found.error_code
+    return GroupOffset(
+        partition=TopicPartition(found.topic, found.partition),
+        committed=OffsetAndMetadata(found.committed_offset, found.metadata) if is_committed else None,
+        commit_timestamp_ms=found.commit_timestamp_ms if is_committed else None,
+        pending=tuple(
+            PendingOffset(
+                transactional_id=waiting.transactional_id, producer_id=waiting.producer_id, offset=waiting.offset
+            )
+            for waiting in found.pending
+        ),
+    )
+
+
+def topic_partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartitions]:
+    """Return the partitions grouped by topic, each once."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(set(partitions)):
+        by_topic.setdefault(topic, []).append(partition)
+    return [TopicPartitions(topic=topic, partitions=numbers) for topic, numbers in by_topic.items()]
+
+
+def _partitions(topics: Iterable[TopicPartitions]) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(each.topic, partition) for each in topics for partition in each.partitions)
+
+
+def _subscribed(metadata: bytes) -> tuple[str, ...]:
+    # A member that writes something else there is shown all the same.
+    try:
+        return tuple(sorted(subscribed_topics(metadata))) if metadata else ()
+    except Refused:
+        return ()
+
+
+def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
+    try:
+        shares = decode_assignment(assignment).partitions if assignment else {}
+    except Refused:
+        return ()
+    return tuple(TopicPartition(topic, partition) for topic in sorted(shares) for partition in shares[topic])

@@ -9,7 +9,7 @@ from msgspec import Struct
 from coordinator_client.encodings import checked_header, decode_rows, marker_of, unpack
 from coordinator_client.errors import CorruptBatch, Rejected, TransactionError, corrupt
 from coordinator_client.fetch_reply import Payload, WireBatch
-from coordinator_client.rows import Row
+from coordinator_client.state import Row
 from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.marker import Marker
 

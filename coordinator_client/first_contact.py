@@ -14,11 +14,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol
 
+from coordinator_client.calls import ReplyT, RequestT, Rpc
 from coordinator_client.clock import Clock
 from coordinator_client.errors import Loss
 from coordinator_client.log import Answers
 from coordinator_client.loops import Loop
-from coordinator_client.methods import ReplyT, RequestT, Rpc
 from coordinator_client.transport import Call, Transport
 
 GIVE_UP_MS: Final = 1_500

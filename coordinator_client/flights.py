@@ -11,11 +11,10 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
+from coordinator_client.calls import Reply, ReplyT, Request, RequestT, RetryingCall, Rpc
 from coordinator_client.errors import Loss, TransactionError, Verdict
 from coordinator_client.log import Answers
-from coordinator_client.methods import Reply, ReplyT, Request, RequestT, Rpc
 from coordinator_client.random_source import RandomSource
-from coordinator_client.retrying_call import RetryingCall
 
 ATTEMPT_GRACE_MS: Final = 1_000
 """A transport reports a timeout itself. An attempt whose report is missing for this long, because the transport made

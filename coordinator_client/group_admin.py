@@ -16,28 +16,7 @@ from typing import Final
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_api.v1.common_pb2 import RequestHeader
-from coordinator_client.connection import Connection
-from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
-from coordinator_client.errors import (
-    OutcomeUnknown,
-    Rejected,
-    TransactionError,
-    Verdict,
-    check_here,
-    rejected,
-)
-from coordinator_client.group_messages import described_classic, described_consumer, group_offset, topic_partitions
-from coordinator_client.group_state import (
-    GroupDescription,
-    GroupLag,
-    GroupListing,
-    GroupOffset,
-    PartitionPositions,
-    PlannedOffset,
-    RecordCount,
-)
-from coordinator_client.isolation import isolation_level
-from coordinator_client.methods import (
+from coordinator_client.calls import (
     ALTER_GROUP_CONFIGS,
     CONSUMER_GROUP_DESCRIBE,
     COUNT_RECORDS,
@@ -50,9 +29,33 @@ from coordinator_client.methods import (
     OFFSET_COMMIT,
     OFFSET_DELETE,
     OFFSET_FETCH,
+    Deadlines,
+)
+from coordinator_client.connection import Connection
+from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
+from coordinator_client.descriptions import (
+    GroupDescription,
+    GroupLag,
+    GroupListing,
+    GroupOffset,
+    PartitionPositions,
+    PlannedOffset,
+    RecordCount,
+    described_classic,
+    described_consumer,
+    group_offset,
+    topic_partitions,
+)
+from coordinator_client.errors import (
+    OutcomeUnknown,
+    Rejected,
+    TransactionError,
+    Verdict,
+    check_here,
+    rejected,
 )
 from coordinator_client.offset_reset import OffsetReset, ResetTo, planned
-from coordinator_client.retrying_call import Deadlines
+from coordinator_client.settings import isolation_level
 from coordinator_client.transaction_offsets import fill_topics
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.names import check_group_id

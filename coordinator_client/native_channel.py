@@ -1,4 +1,4 @@
-"""The channel over the compiled transport: the same as `grpc_channel`, with fewer changes of thread.
+"""The channel over the compiled transport: the same as `GrpcChannel`, with fewer changes of thread.
 
 What arrives is taken in batches, and outgoing messages are handed over once per turn of the loop. Unary calls,
 which are rare or large, use grpc.aio.
@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import txn_native_transport as native
 
+from coordinator_client.calls import Rpc
 from coordinator_client.errors import Loss
-from coordinator_client.grpc_channel import SESSION_PATH, GrpcChannel, GrpcStream, StreamUser
+from coordinator_client.grpc_transport import SESSION_PATH, GrpcChannel, GrpcStream, StreamUser
 from coordinator_client.loops import AsyncioLoop
-from coordinator_client.methods import Rpc
 from coordinator_client.session import status_name
 from coordinator_client.transport import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, MESSAGE_BYTES_MAX, Call
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from coordinator_client.consumer.state import TopicPartition
+from coordinator_client.descriptions import PartitionPositions, PlannedOffset
 from coordinator_client.errors import rejected
-from coordinator_client.group_state import PartitionPositions, PlannedOffset
-from coordinator_client.times import timestamp_ms
+from coordinator_client.settings import timestamp_ms
 from coordinator_protocol.errors import ErrorCode
 
 

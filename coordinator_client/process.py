@@ -1,12 +1,18 @@
-"""Which process this is: looked up once and again in each fork, instead of for every request.
+"""This process: which one it is, and the memory that it keeps.
 
-What was opened before a fork is of no use after it.
+Its id is looked up once and again in each fork, instead of for every request: what was opened before a fork is of no
+use after it. Producers that send in bulk keep the memory that batches used, because reusing it is cheaper than asking
+for it anew.
 """
 
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import Final
+
+from coordinator_protocol.allocation import keep_freed_memory
+from coordinator_protocol.limits import MEBI
 
 
 class Process:
@@ -24,3 +30,19 @@ class Process:
 
 THIS_PROCESS: Final = Process()
 os.register_at_fork(after_in_child=THIS_PROCESS.look_again)
+
+
+KEPT_BYTES_MAX: Final = 64 * MEBI
+"""About as much as the buffer of one producer and the messages made of it take."""
+
+_WISHES: Final = ("GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_TRIM_THRESHOLD_")
+
+
+@cache
+def keep_memory_of_batches() -> bool:
+    """Have this process keep up to `KEPT_BYTES_MAX` of the memory that batches used, so that copies of full batches
+    need no new pages. Called once the first batch is full.
+
+    Return whether it does. It does not with another C library than glibc, or where the environment says what to keep.
+    """
+    return not any(name in os.environ for name in _WISHES) and keep_freed_memory(KEPT_BYTES_MAX)

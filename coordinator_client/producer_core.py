@@ -4,8 +4,8 @@ A shell sets a goal (`begin`, `flush`, `commit`, ...), then repeats three steps 
 what `transmissions` returns, wait for an answer or until `flights.wake_ms`, hand the answer to `on_answer`.
 `take_result` then says how the goal ended. Records are taken in between with `append`.
 
-What the core decides here is the next step towards the goal. Its parts carry it out: `identity` gets the identity,
-`sending` sends the batches, `ending` prepares and ends the transaction. They share one `ProducerProgress`.
+What the core decides here is the next step towards the goal. Its parts carry it out: `producer_requests` gets the
+identity, and prepares and ends the transaction; `sending` sends the batches. They share one `ProducerProgress`.
 
 The rules, each with its test:
 - What was not sent by the time of the commit goes with it if it fits, in one Transact, which often is all of the
@@ -26,17 +26,15 @@ from __future__ import annotations
 
 from coordinator_client import rules
 from coordinator_client.batching import SealedBatch, TopicWriter
-from coordinator_client.ending import TransactionEnd
+from coordinator_client.calls import Reply
 from coordinator_client.errors import Loss, TransactionError, failure, rejected
 from coordinator_client.flights import Transmission
-from coordinator_client.identity import IdentityRequests
-from coordinator_client.methods import Reply
+from coordinator_client.producer_requests import IdentityRequests, TransactionEnd
 from coordinator_client.progress import ProducerProgress
 from coordinator_client.random_source import RandomSource
-from coordinator_client.rows import Row
 from coordinator_client.rules import AfterSend
 from coordinator_client.sending import CorePlan
-from coordinator_client.state import Goal, ProducerStatus
+from coordinator_client.state import Goal, ProducerStatus, Row
 from coordinator_client.transaction_offsets import TransactionOffsets
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 

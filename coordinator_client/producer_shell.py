@@ -1,23 +1,164 @@
-"""The part of a producer that needs no waiting, shared by the blocking and the asyncio one."""
+"""What the blocking and the asyncio producer share: the settings, checked before anything is opened, and whatever needs
+no waiting.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Generic, TypeVar, Unpack
+from dataclasses import dataclass
+from typing import Final, Generic, TypedDict, TypeVar, Unpack
 
+from coordinator_client.batching import BatchFormat
+from coordinator_client.calls import CUT_OFF_CLOSE_MS, Deadlines, Patience, Reply, timed_out
 from coordinator_client.connection import Connection, client_id_for, connection_to
-from coordinator_client.errors import Loss, check_here, rejected
-from coordinator_client.methods import Reply
-from coordinator_client.patience import CUT_OFF_CLOSE_MS, Patience, timed_out
-from coordinator_client.producer_config import ProducerConfig, ProducerOptions
+from coordinator_client.encodings import ENCODING_NAMES
+from coordinator_client.errors import Loss, TransactionError, check_here, misconfigured, rejected, wrong_setting
+from coordinator_client.first_contact import GIVE_UP_MS
 from coordinator_client.producer_core import ProducerCore
-from coordinator_client.rows import Headers, Row
 from coordinator_client.rules import unconfirmed_abort
-from coordinator_client.state import Identity, ProducerStatus
-from coordinator_client.times import timestamp_ms as check_timestamp_ms
-from coordinator_client.transport import Call
-from coordinator_protocol.errors import ErrorCode
-from coordinator_protocol.names import check_topic_name
+from coordinator_client.sending import CorePlan
+from coordinator_client.settings import check_durations
+from coordinator_client.settings import timestamp_ms as check_timestamp_ms
+from coordinator_client.state import Headers, Identity, ProducerStatus, Row
+from coordinator_client.transport import MESSAGE_BYTES_MAX, SESSION, Call, check_transport
+from coordinator_protocol.batch import Encoding
+from coordinator_protocol.compression import COMPRESSION_NAMES
+from coordinator_protocol.errors import ErrorCode, Method
+from coordinator_protocol.limits import KIBI, MEBI
+from coordinator_protocol.names import check_topic_name, check_transactional_id
+
+BATCH_BYTES_MIN = 4 * KIBI
+BATCH_BYTES_MAX = MESSAGE_BYTES_MAX - 64 * KIBI
+"""Largest batch that fits into a message with the names around it. The server has a limit of its own, which it names
+when it refuses a batch."""
+TRANSACT_BYTES_MAX = 768 * KIBI
+"""Most bytes of batches in one Transact, so that the request fits into a message of a session with everything around
+it."""
+
+
+class ProducerOptions(TypedDict, total=False):
+    """The keywords of `Producer`; `ProducerConfig` says what each means."""
+
+    transactional_id: str | None
+    transaction_timeout_ms: int
+    two_phase_commit: bool
+    delivery_timeout_ms: int
+    encoding: str
+    compression: str
+    batch_bytes: int
+    buffer_bytes: int
+    transact_bytes: int
+    client_id: str
+    transport: str
+    wait_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig:
+    """The settings of a producer. Raises at construction: Rejected or Misconfigured, naming the setting."""
+
+    transactional_id: str | None = None
+    """Name of the producer over restarts: whoever uses it next fences whoever used it before. Default: none, a plain
+    idempotent producer. Choose one per instance; two at once fence each other for ever."""
+
+    transaction_timeout_ms: int = 60_000
+    """The server aborts a transaction this long after its first record. Default 60,000. The maximum is the server's
+    `transaction_max_timeout_ms`, by default 900,000: above it `Producer.init`, or the first transaction, raises
+    Misconfigured with both numbers. Smaller: slow work is lost. Larger: a dead producer holds readers back for
+    longer."""
+
+    two_phase_commit: bool = False
+    """Transactions take part in a commit that somebody else decides, such as a database: they never time out, so use
+    `Transaction.prepare`, and `Producer.recover` at every start. The server must allow it
+    (transaction_two_phase_commit_enable). Default: off."""
+
+    delivery_timeout_ms: int = 120_000
+    """How long one request is tried, through lost answers and restarts of the server. Default 120,000. Smaller: more
+    unknown outcomes. Larger: a caller waits longer for bad news."""
+
+    encoding: str = "records"
+    """`records` (default): protobuf, which every generated stub can read. `arrow`: columns, which Spark reads without
+    touching a row; needs pyarrow."""
+
+    compression: str = "none"
+    """`none` (default), `gzip`, `snappy`, `lz4` or `zstd`: what is done to each batch. Costs processor time here and
+    in the server, which unpacks a batch to see whether it can be read; saves bytes in the network and in the store."""
+
+    batch_bytes: int = 512 * KIBI
+    """A batch is sent once it would grow past this. Default 524,288. Smaller: more requests. Larger: more memory per
+    partition, more MB per second. The maximum is the server's `batch_bytes_max`, by default 1 MiB: it refuses larger
+    batches, and single records that are larger, as Rejected with both numbers."""
+
+    buffer_bytes: int = 32 * MEBI
+    """Once this much waits for the server, `send` waits too. Default 32 MiB. From the first full batch on the process
+    keeps up to 64 MiB of memory that batches used; with glibc only, and not if the environment has
+    MALLOC_TRIM_THRESHOLD_ or its kin."""
+
+    transact_bytes: int = 512 * KIBI
+    """A transaction up to this size waits for its commit and goes to the server in one request, with one flush; a
+    larger one is sent as batches fill. Default 524,288, at most 786,432. Larger: other producers of the process wait
+    longer behind it. 0: every transaction is sent in parts."""
+
+    client_id: str = ""
+    """Name of the program in the server's history. Default: the connection's; without one `producer-` and the
+    transactional id, as Kafka's clients do."""
+
+    transport: str = SESSION
+    """`session` (default): over the one stream of this process; `grpc_session`: the same, never by the compiled
+    transport; `unary`: a call for each request. Only where the producer makes its own connection (see `Connection`)."""
+
+    wait_ms: int | None = GIVE_UP_MS
+    """How long a producer that was never connected looks for the server before it raises Unreachable. Default 1,500.
+    None: as long as each call may take. Only where the producer makes its own connection (see `Connection`)."""
+
+    def __post_init__(self) -> None:
+        if self.transactional_id is not None:
+            check_here(check_transactional_id, self.transactional_id, Method.INIT_PRODUCER_ID)
+        check_durations(self, _refused, may_be_zero=("wait_ms",))
+        if self.encoding not in ENCODING_NAMES:
+            raise wrong_setting("encoding", self.encoding, f"must be one of {', '.join(ENCODING_NAMES)}")
+        if self.compression not in COMPRESSION_NAMES:
+            raise misconfigured(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                f"compression is {self.compression!r} and must be one of {', '.join(COMPRESSION_NAMES)}",
+            )
+        if not BATCH_BYTES_MIN <= self.batch_bytes <= BATCH_BYTES_MAX:
+            between = f"must be between {BATCH_BYTES_MIN} and {BATCH_BYTES_MAX}"
+            raise wrong_setting("batch_bytes", self.batch_bytes, between)
+        if self.buffer_bytes < self.batch_bytes:
+            raise wrong_setting("buffer_bytes", self.buffer_bytes, f"must be at least batch_bytes, {self.batch_bytes}")
+        if not 0 <= self.transact_bytes <= TRANSACT_BYTES_MAX:
+            raise wrong_setting("transact_bytes", self.transact_bytes, f"must be between 0 and {TRANSACT_BYTES_MAX}")
+        check_transport(self.transport)
+        if ENCODING_NAMES[self.encoding] is Encoding.ARROW_V1:
+            # Fail here, where the setting is given, and not when the first batch is full.
+            import coordinator_client.arrow_encoding as _needed  # noqa: F401
+
+    def core_plan(self, *, client_id: str) -> CorePlan:
+        """Return the settings in the form that the core takes. `client_id` is used where none is set."""
+        return CorePlan(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self.transaction_timeout_ms,
+            two_phase_commit=self.two_phase_commit,
+            client_id=self.client_id or client_id,
+            batch_format=BatchFormat(
+                encoding=ENCODING_NAMES[self.encoding],
+                compression=COMPRESSION_NAMES[self.compression],
+                batch_bytes=self.batch_bytes,
+                record_bytes_max=BATCH_BYTES_MAX,
+                is_transactional=self.transactional_id is not None,
+            ),
+            deadlines=Deadlines(total_ms=self.delivery_timeout_ms),
+            buffer_bytes_max=self.buffer_bytes,
+            transact_bytes=self.transact_bytes,
+        )
+
+
+def _refused(name: str, found: object, rule: str) -> TransactionError:
+    if name == "transaction_timeout_ms":
+        return misconfigured(ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"{name} is {found} and {rule}")
+    return wrong_setting(name, found, rule)
+
 
 ProducerT = TypeVar("ProducerT", bound="ProducerShell")
 

@@ -8,17 +8,21 @@ from typing import Final, NamedTuple, TypeAlias, TypedDict, Unpack
 
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.batch_reader import BatchReader, FetchOptions, PartitionRange
+from coordinator_client.calls import DESCRIBE_TOPICS, LIST_OFFSETS, Deadlines
 from coordinator_client.connection import Connection, connection_to
-from coordinator_client.corrupt import RAISE, Skipped, check_on_corrupt_batch
 from coordinator_client.errors import check_here, rejected, wrong_argument
 from coordinator_client.fetched_batch import FetchedBatch
 from coordinator_client.first_contact import GIVE_UP_MS
-from coordinator_client.isolation import EARLIEST_MS, LATEST_MS, isolation_level
-from coordinator_client.methods import DESCRIBE_TOPICS, LIST_OFFSETS
-from coordinator_client.retrying_call import Deadlines
-from coordinator_client.rows import Headers
-from coordinator_client.state import TopicPartitionCount
-from coordinator_client.times import check_durations
+from coordinator_client.settings import (
+    EARLIEST_MS,
+    LATEST_MS,
+    RAISE,
+    Skipped,
+    check_durations,
+    check_on_corrupt_batch,
+    isolation_level,
+)
+from coordinator_client.state import Headers, TopicPartitionCount
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.marker import Marker
 from coordinator_protocol.names import check_topic_name

@@ -20,8 +20,8 @@ from google.protobuf.message import DecodeError
 
 from coordinator_api.v1 import session_pb2
 from coordinator_api.v1.common_pb2 import RequestHeader
+from coordinator_client.calls import Reply, Request, Rpc
 from coordinator_client.errors import Loss
-from coordinator_client.methods import Reply, Request, Rpc
 
 CALL_OVERHEAD_BYTES_MAX: Final = 64
 """Upper bound of the bytes of a call in a message besides its request."""

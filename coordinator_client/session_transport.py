@@ -12,13 +12,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
+from coordinator_client.calls import ReplyT, RequestT, Rpc
 from coordinator_client.clock import Clock, SystemClock
 from coordinator_client.errors import Loss
+from coordinator_client.grpc_transport import UnaryTransport
 from coordinator_client.loops import AsyncioLoop, Loop
-from coordinator_client.methods import ReplyT, RequestT, Rpc
 from coordinator_client.session import SENT_ALONE, Session, SessionCall
 from coordinator_client.transport import Call, Transport
-from coordinator_client.unary_transport import UnaryTransport
 
 LOOK_MS: Final = 1_000
 """How often the session looks for requests that should have been answered: they are reported late by this much at

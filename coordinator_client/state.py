@@ -1,4 +1,4 @@
-"""Frozen values of the client: topics, a producer's identity, and its status with the table of legal steps.
+"""Frozen values of the client: records, topics, a producer's identity, and its status with the table of legal steps.
 
 ```
 UNINITIALISED --> INITIALISING --> READY --> IN_TRANSACTION --> COMMITTING --> READY
@@ -20,7 +20,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+Row: TypeAlias = tuple[bytes | None, bytes | None, int, Headers]
+"""One record, before it is encoded and after it is decoded: key, value, timestamp in Unix milliseconds, headers."""
 
 
 class Identity(NamedTuple):

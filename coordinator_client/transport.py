@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from coordinator_client.calls import ReplyT, RequestT, Rpc
 from coordinator_client.errors import Loss, wrong_setting
-from coordinator_client.methods import ReplyT, RequestT, Rpc
 from coordinator_protocol.limits import MEBI
 
 SESSION: Final = "session"

@@ -3,7 +3,11 @@
 A stored Arrow payload is passed through: its columns are viewed, cut to the range and joined with others, and no row is
 touched. Only topic, partition, offset and time are made here, column by column.
 
-Source: spec spark 2 (schema), 3 (sizes).
+With `report=ranges` there is one row for each range: what a reader sees of it, and what is hidden from it and why. So
+an empty read can be told from a read of aborted transactions, and a result can be audited: rows, aborted and control
+records of a range, and offsets skipped as corrupt, add up to its offsets.
+
+Source: spec spark 2 (schema), 3 (sizes), 8 (complaints).
 """
 
 from __future__ import annotations
@@ -16,8 +20,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coordinator_client.batch_reader import Hidden
 from coordinator_client.fetched_batch import FetchedBatch
+from coordinator_client.settings import Skipped
 from coordinator_protocol.batch import TimestampType
+from pyspark_txnlog.ranges import OffsetRange
 
 JOINED_BYTES_MIN: Final = 512 * 1024
 """Batches are joined until they have this many bytes: then the next one could take them over 1 MiB. Below, Spark pays
@@ -210,3 +217,28 @@ _MAKERS: Final = MappingProxyType[str, Callable[[_Rows], pa.Array]](
         "headers": _headers,
     }
 )
+
+
+_SCHEMA: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("startOffset", pa.int64()),
+        ("endOffset", pa.int64()),
+        ("rows", pa.int64()),
+        ("abortedRecords", pa.int64()),
+        ("controlRecords", pa.int64()),
+        ("corruptBatches", pa.int64()),
+        ("corruptOffsets", pa.int64()),
+    ]
+)
+
+
+def report_batch(scanned: OffsetRange, *, rows: int, hidden: Hidden, skipped: Skipped) -> pa.RecordBatch:
+    """Return the one row about a range."""
+    numbers = [scanned.partition, scanned.start_offset, scanned.end_offset, rows, hidden.aborted, hidden.control]
+    numbers += [skipped.batches, skipped.offsets]
+    columns = [[scanned.topic], *([number] for number in numbers)]
+    return pa.record_batch(
+        [pa.array(column, declared.type) for column, declared in zip(columns, _SCHEMA, strict=True)], schema=_SCHEMA
+    )

@@ -71,7 +71,7 @@ class RangeReader(DataSourceReader):
         yield from spark_batches(_batches(self._open(scanned)), self._options.columns)
 
     def _count(self, scanned: OffsetRange) -> Iterator[pa.RecordBatch]:
-        from pyspark_txnlog.range_report import report_batch
+        from pyspark_txnlog.arrow_rows import report_batch
 
         reader = self._open(scanned)
         rows = sum(batch.record_count for batch in _batches(reader))

@@ -1,4 +1,4 @@
-"""One job: read topics up to a fixed end, put them somewhere, and account for every offset.
+"""One job: read topics up to a fixed end, put them somewhere, and account for every offset, partition by partition.
 
 The range of every partition is fixed before Spark starts, so the report is about exactly what was read, and mistakes
 like a wrong topic are told at once.
@@ -6,7 +6,7 @@ like a wrong topic are told at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,16 +14,121 @@ from typing import TYPE_CHECKING, Final
 from coordinator_client.admin import Admin
 from coordinator_client.clock import SystemClock
 from coordinator_client.connection import Connection
-from pyspark_txnlog.offsets import offsets_json
-from pyspark_txnlog.options import ReadOptions, Report, parse_options, topic_ids_json
+from pyspark_txnlog.options import ReadOptions, Report, offsets_json, parse_options, topic_ids_json
 from pyspark_txnlog.planning import CLIENT_ID, plan_read
 from pyspark_txnlog.ranges import OffsetRange
 from pyspark_txnlog.source import FORMAT
 from pyspark_txnlog.spark_session import start_spark
-from pyspark_txnlog.summary import PartitionSummary, Summary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSummary:
+    """One partition: the range that was read, where the partition stood, and what became of the offsets."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    last_stable_offset: int
+    """The last stable offset when the read was planned."""
+    high_watermark: int
+    rows: int | None = None
+    """Number of rows in the output; None where nobody counted."""
+    aborted_records: int | None = None
+    """Number of records of aborted transactions in the range, hidden from the read; None where nobody counted."""
+    control_records: int | None = None
+    """Number of markers in the range; they end transactions and are nobody's records."""
+    corrupt_offsets: int | None = None
+    """Number of offsets that were skipped because they cannot be read; only with onCorruptBatch=skip."""
+
+    @property
+    def hidden_records(self) -> int | None:
+        """Number of offsets of the range without a row."""
+        return None if self.rows is None else self.end_offset - self.start_offset - self.rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The account of a whole job."""
+
+    isolation: str
+    partitions: tuple[PartitionSummary, ...]
+    elapsed_ms: int
+
+    @property
+    def rows(self) -> int | None:
+        """Number of rows in the output."""
+        return _sum(found.rows for found in self.partitions)
+
+    @property
+    def aborted_records(self) -> int | None:
+        """Number of records of aborted transactions that were hidden."""
+        return _sum(found.aborted_records for found in self.partitions)
+
+    @property
+    def control_records(self) -> int | None:
+        """Number of markers that were passed over."""
+        return _sum(found.control_records for found in self.partitions)
+
+    @property
+    def corrupt_offsets(self) -> int | None:
+        """Number of offsets that were skipped because they cannot be read."""
+        return _sum(found.corrupt_offsets for found in self.partitions)
+
+    def table(self) -> str:
+        """Return the partitions and their total as aligned text."""
+        lines = [
+            (
+                found.topic,
+                str(found.partition),
+                *_shown(found.start_offset, found.end_offset, found.last_stable_offset, found.high_watermark),
+                *_shown(found.rows, found.aborted_records, found.control_records, found.corrupt_offsets),
+            )
+            for found in self.partitions
+        ]
+        counted = _shown(self.rows, self.aborted_records, self.control_records, self.corrupt_offsets)
+        total = ("total", "", "", "", "", "", *counted)
+        return _aligned([_TITLES, *lines, total])
+
+
+_TITLES = (
+    "topic",
+    "partition",
+    "start",
+    "end",
+    "LSO",
+    "high watermark",
+    "rows",
+    "aborted hidden",
+    "markers hidden",
+    "corrupt",
+)
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    known = list(numbers)
+    return None if None in known else sum(number for number in known if number is not None)
+
+
+def _shown(*numbers: int | None) -> tuple[str, ...]:
+    return tuple("-" if number is None else f"{number:,}" for number in numbers)
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+    rule = "  ".join("-" * width for width in widths)
+    texts = [
+        "  ".join(
+            cell.ljust(width) if place == 0 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join([texts[0], rule, *texts[1:-1], rule, texts[-1]])
+
 
 PARQUET: Final = "parquet"
 CONSOLE: Final = "console"

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     from coordinator_client.errors import TransactionError
     from pyspark_txnlog.committed_read import JobFailed, run_job
-    from pyspark_txnlog.offsets import InvalidOption
+    from pyspark_txnlog.options import InvalidOption
     from pyspark_txnlog.planning import UnknownTopic
     from pyspark_txnlog.ranges import DataLoss
     from pyspark_txnlog.spark_session import JavaMissing
@@ -118,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _settings(asked: argparse.Namespace) -> JobSettings:
     from pyspark_txnlog.committed_read import CONSOLE, PARQUET, JobSettings
-    from pyspark_txnlog.offsets import InvalidOption
+    from pyspark_txnlog.options import InvalidOption
 
     chosen = asked.format or (PARQUET if asked.output else CONSOLE)
     if (chosen == PARQUET) != bool(asked.output):

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.admin import Admin, TopicDescription
 from coordinator_client.batch_reader import BatchReader, FetchOptions, PartitionRange
+from coordinator_client.calls import LIST_OFFSETS, Deadlines
 from coordinator_client.connection import Connection
-from coordinator_client.isolation import EARLIEST_MS, LATEST_MS, isolation_level
-from coordinator_client.methods import LIST_OFFSETS
-from coordinator_client.retrying_call import Deadlines
+from coordinator_client.settings import EARLIEST_MS, LATEST_MS, isolation_level
 from pyspark_txnlog.options import ReadOptions, Topics
 from pyspark_txnlog.ranges import OffsetRange, Positions, plan_ranges
 

@@ -11,8 +11,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pyspark_txnlog.offsets import EARLIEST, LATEST, InvalidOption, PartitionOffsets
-from pyspark_txnlog.options import ReadOptions
+from pyspark_txnlog.options import EARLIEST, LATEST, InvalidOption, PartitionOffsets, ReadOptions
 
 
 class DataLoss(RuntimeError):

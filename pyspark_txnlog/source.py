@@ -20,8 +20,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_txnlog.batch_scan import RangeReader
-from pyspark_txnlog.offsets import InvalidOption
-from pyspark_txnlog.options import ReadOptions, Report, parse_options
+from pyspark_txnlog.options import InvalidOption, ReadOptions, Report, parse_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,7 +12,7 @@ from bench.results import LoadFailed, Run
 from bench.window import Window
 from coordinator_client.batch_reader import BatchReader
 from coordinator_client.connection import Connection
-from coordinator_client.consumer.blocking import Consumer
+from coordinator_client.consumer.consumers import Consumer
 from coordinator_client.consumer.state import TopicPartition
 from coordinator_client.reader import ReadPlan, plan_ranges
 

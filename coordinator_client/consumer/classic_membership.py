@@ -13,14 +13,12 @@ import re
 from typing import Final
 
 from coordinator_api.v1 import group_pb2 as group
-from coordinator_client.consumer.backoff import Backoff
+from coordinator_client.calls import HEARTBEAT, LEAVE_GROUP, RetryingCall
 from coordinator_client.consumer.commits import not_a_member, rebalancing
-from coordinator_client.consumer.context import ConsumerContext
+from coordinator_client.consumer.context import Backoff, ConsumerContext
 from coordinator_client.consumer.handover import Handover, Then
-from coordinator_client.consumer.heartbeats import Pace
-from coordinator_client.consumer.joining import Joining
-from coordinator_client.consumer.leading import Assignors, JoiningMember, as_names, as_share
-from coordinator_client.consumer.membership import Subscription
+from coordinator_client.consumer.joining import Assignors, Joining, JoiningMember, as_names, as_share
+from coordinator_client.consumer.membership import Pace, Subscription
 from coordinator_client.consumer.positions import Reader
 from coordinator_client.consumer.state import (
     NO_GENERATION,
@@ -29,11 +27,8 @@ from coordinator_client.consumer.state import (
     TopicPartition,
     classic_step,
 )
-from coordinator_client.consumer.topics import compiled
-from coordinator_client.consumer.watching import TopicWatch
+from coordinator_client.consumer.topics import TopicWatch, compiled
 from coordinator_client.errors import PASSING, CommitFailed, RebalanceInProgress, TransactionError
-from coordinator_client.methods import HEARTBEAT, LEAVE_GROUP
-from coordinator_client.retrying_call import RetryingCall
 from coordinator_protocol.assignors.values import Share
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 

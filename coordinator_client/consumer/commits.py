@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from coordinator_api.v1 import group_pb2 as group
-from coordinator_client.consumer.backoff import Backoff
-from coordinator_client.consumer.context import ConsumerContext
+from coordinator_client.calls import OFFSET_COMMIT, RetryingCall
+from coordinator_client.consumer.context import Backoff, ConsumerContext
 from coordinator_client.consumer.state import NO_GENERATION, GroupMetadata, OffsetAndMetadata, TopicPartition
 from coordinator_client.errors import (
     PASSING,
@@ -25,8 +25,6 @@ from coordinator_client.errors import (
     failure,
     rejected,
 )
-from coordinator_client.methods import OFFSET_COMMIT
-from coordinator_client.retrying_call import RetryingCall
 from coordinator_client.transaction_offsets import fill_topics
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 

@@ -13,17 +13,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from coordinator_api.v1 import group_pb2 as group
-from coordinator_client.consumer.backoff import Backoff
+from coordinator_client.calls import CONSUMER_GROUP_HEARTBEAT, RetryingCall
 from coordinator_client.consumer.commits import not_a_member
-from coordinator_client.consumer.context import ConsumerContext
+from coordinator_client.consumer.context import Backoff, ConsumerContext
 from coordinator_client.consumer.handover import Handover, Then
-from coordinator_client.consumer.heartbeats import Pace
-from coordinator_client.consumer.membership import Subscription
+from coordinator_client.consumer.membership import Pace, Subscription
 from coordinator_client.consumer.positions import Reader
 from coordinator_client.consumer.state import GroupMetadata, MemberStatus, Target, TopicPartition, member_step
 from coordinator_client.errors import PASSING, CommitFailed, TransactionError
-from coordinator_client.methods import CONSUMER_GROUP_HEARTBEAT
-from coordinator_client.retrying_call import RetryingCall
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 
 _S = MemberStatus

@@ -1,18 +1,45 @@
-"""What the parts of one consumer share: its settings, its partitions, and the way to the server."""
+"""What the parts of one consumer share: its settings, its partitions, the way to the server, and how long they wait
+after a failure before they ask again.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from coordinator_api.v1.common_pb2 import RequestHeader
+from coordinator_client.calls import Deadlines
 from coordinator_client.consumer.config import ConsumerConfig
 from coordinator_client.consumer.owned import Assignment, OwnedPartition
-from coordinator_client.corrupt import Skipped
 from coordinator_client.errors import TransactionError
 from coordinator_client.flights import Flights
 from coordinator_client.random_source import RandomSource
-from coordinator_client.retrying_call import Deadlines
+from coordinator_client.settings import Skipped
 from coordinator_protocol.errors import Method
+
+BACKOFF_MS_FIRST: Final = 100
+BACKOFF_MS_MAX: Final = 1_000
+_DOUBLINGS_MAX: Final = 10
+
+
+class Backoff:
+    """Pauses that grow with the failures in a row, from 100 ms to 1 s, jittered (spec groups 7.1)."""
+
+    __slots__ = ("_failures", "_random_source")
+
+    def __init__(self, random_source: RandomSource) -> None:
+        self._random_source = random_source
+        self._failures = 0
+
+    def next_ms(self) -> int:
+        """Return the pause after one more failure."""
+        longest_ms = min(BACKOFF_MS_MAX, BACKOFF_MS_FIRST << min(self._failures, _DOUBLINGS_MAX))
+        self._failures += 1
+        return max(1, round(longest_ms * (1 + self._random_source.fraction()) / 2))
+
+    def reset(self) -> None:
+        """Note a success."""
+        self._failures = 0
 
 
 @dataclass(frozen=True, slots=True)

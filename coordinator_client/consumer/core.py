@@ -3,7 +3,7 @@
 Two sides drive it. An engine starts what `transmissions` returns, brings the answers to `on_answer`, and comes again at
 `wake_ms`: so heartbeats, fetches and commits go on whatever the application does. The shell brings the application's
 calls: a poll is a series of `poll_step`s, each of which returns a call to make in the application's thread, or records,
-or nothing yet; calls that ask the server return a `Future`.
+or nothing yet; calls that ask the server return a `Future`, for which each shell waits in its own way.
 
 Its parts each do one thing: `membership` (in two protocols), `handover` (partitions coming and going), `commits`,
 `positions` and `fetching`, over the partitions in `owned`.
@@ -13,31 +13,64 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TypeVar
+from typing import Final, Generic, TypeVar
 
-from coordinator_client.consumer.absent import AbsentTopics
-from coordinator_client.consumer.backoff import BACKOFF_MS_FIRST
+from coordinator_client.calls import Reply, ReplyT, RequestT, RetryingCall
 from coordinator_client.consumer.classic_membership import ClassicMembership
 from coordinator_client.consumer.commits import CommitJob, CommitQueue, no_group
 from coordinator_client.consumer.config import ConsumerConfig
 from coordinator_client.consumer.consumer_membership import ConsumerMembership
-from coordinator_client.consumer.context import ConsumerContext
+from coordinator_client.consumer.context import BACKOFF_MS_FIRST, ConsumerContext
 from coordinator_client.consumer.fetching import Fetcher
-from coordinator_client.consumer.future import Future
 from coordinator_client.consumer.handover import Handover, Listener, UserCall
-from coordinator_client.consumer.leading import chosen_assignors
+from coordinator_client.consumer.joining import chosen_assignors
 from coordinator_client.consumer.membership import Membership, NoMembership, Subscription
 from coordinator_client.consumer.owned import Assignment, OwnedPartition, Slice
 from coordinator_client.consumer.positions import Positions, Reader
 from coordinator_client.consumer.state import GroupMetadata, OffsetAndMetadata, TopicPartition
+from coordinator_client.consumer.topics import AbsentTopics
 from coordinator_client.errors import Loss, TransactionError, rejected, unreachable
 from coordinator_client.flights import Flights, Transmission
-from coordinator_client.methods import Reply, ReplyT, RequestT
 from coordinator_client.random_source import RandomSource, uuid_text
-from coordinator_client.retrying_call import RetryingCall
 from coordinator_protocol.errors import ErrorCode
 
 T = TypeVar("T")
+
+_OPEN: Final = object()
+
+
+class Future(Generic[T]):
+    """A result that is open, or was settled once with a value or an error."""
+
+    __slots__ = ("_error", "_value")
+
+    def __init__(self) -> None:
+        self._value: T | object = _OPEN
+        self._error: Exception | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether `result` has something to return or raise."""
+        return self._value is not _OPEN or self._error is not None
+
+    def succeed(self, value: T) -> None:
+        """Settle the result with a value, unless it is settled: whoever waited may have given up meanwhile."""
+        if not self.is_settled:
+            self._value = value
+
+    def fail(self, error: Exception) -> None:
+        """Settle the result with an error, unless it is settled."""
+        if not self.is_settled:
+            self._error = error
+
+    def result(self) -> T:
+        """Return the value. Raises: the error that the result was settled with."""
+        assert self.is_settled, "only a settled future has a result"
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]  # it is not the sentinel any more
+
+
 CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], TransactionError | None], Awaitable[None] | None]
 
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
+from coordinator_client.calls import Reply
 from coordinator_client.connection import Connection
 from coordinator_client.consumer.core import ConsumerCore
 from coordinator_client.errors import Loss
 from coordinator_client.loops import Loop, Timer
-from coordinator_client.methods import Reply
 from coordinator_client.transport import Call, Transport
 
 

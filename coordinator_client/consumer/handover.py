@@ -1,4 +1,4 @@
-"""Partitions coming and going, in an order that the application can rely on.
+"""Partitions coming and going, in an order that the application can rely on; and the callbacks that tell it.
 
 Revoked: what it was given is committed (if that is automatic), the listener is told, and only then the partitions are
 gone; the group hears of it afterwards. All of it happens while the application is in `poll` (or `unsubscribe`, or
@@ -9,7 +9,11 @@ Lost: the group has taken the partitions already. They are gone at once, and the
 
 Assigned: the partitions are there, then the listener is told, and after that poll returns their records.
 
-Source: spec groups 7.3, 7.4 and 7.7.
+To be told, derive from `RebalanceListener` or `AsyncRebalanceListener` and override what matters. Every call is made in
+the application's thread (or task), inside `poll`, `unsubscribe` or `close`. An exception stops nothing: the assignment
+is applied, the other calls are made, then the first exception is raised.
+
+Source: spec groups 7.3, 7.4 and 7.7; Kafka's `ConsumerRebalanceListener`.
 """
 
 from __future__ import annotations
@@ -23,6 +27,41 @@ from coordinator_client.consumer.commits import CommitJob, CommitQueue
 from coordinator_client.consumer.context import ConsumerContext
 from coordinator_client.consumer.state import TopicPartition
 from coordinator_client.errors import TransactionError
+
+
+class RebalanceListener:
+    """Callbacks for a `Consumer`."""
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """Called with the partitions that were added, which may be none. Their records come after this call, so `seek`
+        here decides which."""
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Called with the partitions that are about to go. They are still this member's: commit now what was
+        processed."""
+
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        """Called with the partitions that are gone already: nothing can be committed for them. By default it calls
+        `on_partitions_revoked`."""
+        self.on_partitions_revoked(partitions)
+
+
+class AsyncRebalanceListener:
+    """Callbacks for an `AsyncConsumer`."""
+
+    async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """Called with the partitions that were added, which may be none. Their records come after this call, so `seek`
+        here decides which."""
+
+    async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Called with the partitions that are about to go. They are still this member's: commit now what was
+        processed."""
+
+    async def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        """Called with the partitions that are gone already: nothing can be committed for them. By default it calls
+        `on_partitions_revoked`."""
+        await self.on_partitions_revoked(partitions)
+
 
 Then: TypeAlias = Callable[[int], None]
 """Called with the time when a step is done."""

@@ -16,7 +16,7 @@ from coordinator_client.errors import rejected
 from coordinator_client.fetch_reply import WireBatch
 from coordinator_client.fetched_batch import checked_batch
 from coordinator_client.reader import ReadRecord
-from coordinator_client.rows import Row
+from coordinator_client.state import Row
 from coordinator_protocol.errors import ErrorCode
 
 

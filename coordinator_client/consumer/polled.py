@@ -8,9 +8,9 @@ from typing import overload
 
 from coordinator_client.consumer.owned import Slice
 from coordinator_client.consumer.state import TopicPartition
-from coordinator_client.corrupt import Skipped
 from coordinator_client.errors import CorruptBatch, TransactionError
 from coordinator_client.reader import ReadRecord
+from coordinator_client.settings import Skipped
 
 
 class ConsumerRecords(Sequence[ReadRecord]):

@@ -12,17 +12,15 @@ from typing import Final, TypeAlias
 
 from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import log_pb2 as log
-from coordinator_client.consumer.backoff import BACKOFF_MS_FIRST, BACKOFF_MS_MAX
+from coordinator_client.calls import LIST_OFFSETS, OFFSET_FETCH, RetryingCall
 from coordinator_client.consumer.config import EARLIEST
-from coordinator_client.consumer.context import ConsumerContext
+from coordinator_client.consumer.context import BACKOFF_MS_FIRST, BACKOFF_MS_MAX, ConsumerContext
 from coordinator_client.consumer.fetching import NEVER
 from coordinator_client.consumer.owned import OwnedPartition
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 from coordinator_client.errors import PASSING, TransactionError, Verdict, class_of, failure, rejected
-from coordinator_client.isolation import EARLIEST_MS, LATEST_MS, isolation_level
-from coordinator_client.methods import LIST_OFFSETS, OFFSET_FETCH
-from coordinator_client.retrying_call import RetryingCall
 from coordinator_client.rules import TOPIC_GONE
+from coordinator_client.settings import EARLIEST_MS, LATEST_MS, isolation_level
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 
 _PASSING: Final = PASSING | {ErrorClass.REJOIN}

@@ -1,5 +1,17 @@
-"""Asks which topics exist and how many partitions they have: for the leader of a classic group, for patterns, and for
-names that may be mistyped."""
+"""Asks which topics exist and how many partitions they have, and asks again: for the leader of a classic group, for
+patterns, and for names that may be mistyped.
+
+`TopicWatch` looks for changes: new topics that match a pattern, and, for the leader, more partitions. In the consumer
+protocol the server watches.
+
+`AbsentTopics` warns of topics that were subscribed to by name and do not exist: once each, and again where they come
+and go. A topic may be created after it was subscribed to, so it is no error, and `poll` goes on; but a mistyped name
+would be polled in vain for ever, without a word. So the names are looked up with the first poll, and again every
+`metadata_max_age_ms`. A pattern may match nothing, and nobody is warned.
+
+Source: spec groups 7.3; Kafka's consumer, which warns of UNKNOWN_TOPIC_OR_PARTITION at every refresh of its metadata
+and polls on.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +19,11 @@ import re
 from collections.abc import Callable, Collection, Mapping
 
 from coordinator_api.v1 import log_pb2 as log
-from coordinator_client.consumer.context import ConsumerContext
-from coordinator_client.errors import TransactionError, rejected
-from coordinator_client.methods import DESCRIBE_TOPICS
-from coordinator_client.retrying_call import RetryingCall
+from coordinator_client.calls import DESCRIBE_TOPICS, RetryingCall
+from coordinator_client.consumer.context import Backoff, ConsumerContext
+from coordinator_client.errors import TransactionError, known_code, rejected
+from coordinator_client.log import Told
+from coordinator_client.rules import TOPIC_GONE
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.names import RESERVED_PREFIX
 
@@ -58,3 +71,133 @@ def matching(pattern: re.Pattern[str], topics: Collection[str]) -> frozenset[str
     return frozenset(
         topic for topic in topics if pattern.fullmatch(topic) is not None and not topic.startswith(RESERVED_PREFIX)
     )
+
+
+class AbsentTopics:
+    """Looks up the subscribed names of one consumer."""
+
+    def __init__(self, context: ConsumerContext) -> None:
+        self._context = context
+        self._told = Told()
+        self._backoff = Backoff(context.random_source)
+        self._names: frozenset[str] = frozenset()
+        self._flight: int | None = None
+        self._due_ms = 0
+
+    def subscribe(self, names: frozenset[str], now_ms: int) -> None:
+        """Look these names up from now on; none: stop looking."""
+        if names == self._names:
+            return
+        self._names, self._due_ms = names, now_ms
+        self._context.flights.cancel(self._flight)
+        self._flight = None
+
+    def advance(self, now_ms: int) -> None:
+        """Send the next look-up, if it is due."""
+        wake_ms = self.wake_ms()
+        if wake_ms is not None and now_ms >= wake_ms:
+            self._flight = ask_topics(self._context, self._names, self._seen, now_ms)
+
+    def wake_ms(self) -> int | None:
+        """Return when the next look-up is due; None: not before something changes."""
+        return self._due_ms if self._names and self._flight is None else None
+
+    def _seen(self, end: log.DescribeTopicsResponse | TransactionError, now_ms: int) -> None:
+        self._flight = None
+        if isinstance(end, TransactionError):
+            self._due_ms = now_ms + self._backoff.next_ms()
+            return
+        self._backoff.reset()
+        age_ms = self._context.config.metadata_max_age_ms
+        self._due_ms = now_ms + age_ms
+        for topic in end.topics:
+            if known_code(topic.error_code) in TOPIC_GONE:
+                self._told.warn(
+                    topic.name,
+                    f"the group {self._context.group_id!r} subscribes to the topic {topic.name!r}, "
+                    "which does not exist: "
+                    f"nothing can be read of it until it is created (looked up again every {age_ms:,} ms)",
+                )
+            elif not topic.error_code:
+                self._told.over(topic.name, f"the topic {topic.name!r} exists now")
+
+
+class TopicWatch:
+    """Looks at topics every `metadata_max_age_ms`, as long as there is something to look for."""
+
+    def __init__(self, context: ConsumerContext, on_changed: Callable[[str], None]) -> None:
+        """`on_changed` is called with the reason why the member should join again."""
+        self.subscribed: frozenset[str] = frozenset()
+        """The topics that the member wants, including those that its pattern matches."""
+        self._context = context
+        self._on_changed = on_changed
+        self._backoff = Backoff(context.random_source)
+        self._names: frozenset[str] = frozenset()
+        self._pattern: re.Pattern[str] | None = None
+        self.is_resolved = True
+        """Whether it is known what the pattern matches."""
+        self._group_topics: frozenset[str] | None = None
+        """The topics that the leader watches; None = this member does not lead."""
+        self._counts: Mapping[str, int] | None = None
+        """The numbers of their partitions, as the assignment knows them; None = not looked at yet."""
+        self._flight: int | None = None
+        self._due_ms = 0
+
+    @property
+    def _is_needed(self) -> bool:
+        return self._pattern is not None or self._group_topics is not None
+
+    def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None, now_ms: int) -> None:
+        """Watch for these from now on."""
+        self.stop()
+        self._names = self.subscribed = topics
+        self._pattern = pattern
+        self.is_resolved = pattern is None
+        self._due_ms = now_ms
+
+    def lead(self, topics: frozenset[str], counts: Mapping[str, int] | None, now_ms: int) -> None:
+        """Watch the topics of the whole group. `counts` is what the assignment was made for; None = whatever is
+        there."""
+        self._group_topics, self._counts = topics, counts
+        self._due_ms = now_ms + self._context.config.metadata_max_age_ms if counts is not None else now_ms
+
+    def follow(self) -> None:
+        """Stop watching for the group, because another member leads."""
+        self._group_topics = self._counts = None
+
+    def stop(self) -> None:
+        """Stop watching."""
+        self.follow()
+        self._pattern = None
+        self.subscribed = self._names = frozenset()
+        self._context.flights.cancel(self._flight)
+        self._flight = None
+
+    def advance(self, now_ms: int) -> None:
+        """Send the next look-up, if it is due."""
+        wake_ms = self.wake_ms()
+        if wake_ms is not None and now_ms >= wake_ms:
+            topics = None if self._pattern is not None else self._group_topics
+            self._flight = ask_partition_counts(self._context, topics, self._seen, now_ms)
+
+    def wake_ms(self) -> int | None:
+        """Return when the next look-up is due; None: not before something changes."""
+        return self._due_ms if self._is_needed and self._flight is None else None
+
+    def _seen(self, counts: Mapping[str, int] | TransactionError, now_ms: int) -> None:
+        self._flight = None
+        if isinstance(counts, TransactionError):
+            self._due_ms = now_ms + self._backoff.next_ms()
+            return
+        self._backoff.reset()
+        self._due_ms = now_ms + self._context.config.metadata_max_age_ms
+        if self._pattern is not None:
+            wanted = self._names | matching(self._pattern, counts)
+            if wanted != self.subscribed and self.is_resolved:
+                self._on_changed("topics that match the pattern came or went")
+            self.subscribed, self.is_resolved = wanted, True
+        if self._group_topics is not None:
+            seen = {topic: counts[topic] for topic in sorted(self._group_topics) if topic in counts}
+            if self._counts is not None and seen != self._counts:
+                self._on_changed("the topics of the group changed")
+            self._counts = seen

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from coordinator_server.commands.late import admin_pb2, methods, remote, sdk
+from coordinator_server.commands.late import admin_pb2, calls, remote, sdk
 from coordinator_server.commands.options import (
     DEFAULT_PATIENCE_MS,
     DEFAULT_SERVER,
@@ -98,7 +98,7 @@ def hanging(
 def list_hanging(connection: sdk.Connection, timeout_ms: int) -> list[Row]:
     """Return all hanging transactions, with the command that ends each. Raises the errors of the client."""
     request = admin_pb2.ListHangingTransactionsRequest(header=connection.header())
-    reply = connection.ask(methods.LIST_HANGING_TRANSACTIONS, request, deadlines=remote.deadlines(timeout_ms))
+    reply = connection.ask(calls.LIST_HANGING_TRANSACTIONS, request, deadlines=remote.deadlines(timeout_ms))
     return [
         {**_hanging(found), "command": command_that_ends(found.topic, found.partition, found.producer_id)}
         for found in reply.transactions
@@ -144,13 +144,13 @@ def _act(
         fence = admin_pb2.FenceProducersRequest(
             header=connection.header(connection.random_source.request_id()), selector=selector, dry_run=dry_run
         )
-        fenced = connection.ask(methods.FENCE_PRODUCERS, fence, deadlines=patience)
+        fenced = connection.ask(calls.FENCE_PRODUCERS, fence, deadlines=patience)
         return [_acted(result, "would be fenced" if dry_run else "fenced") for result in fenced.results]
     while True:
         request = admin_pb2.AbortTransactionsRequest(
             header=connection.header(connection.random_source.request_id()), selector=selector, dry_run=dry_run
         )
-        reply = connection.ask(methods.ABORT_TRANSACTIONS, request, deadlines=patience)
+        reply = connection.ask(calls.ABORT_TRANSACTIONS, request, deadlines=patience)
         rows += [_acted(result, "would be aborted" if dry_run else "aborted") for result in reply.results]
         if not reply.remaining or dry_run or not reply.results:
             break
@@ -188,7 +188,7 @@ def _abort_in_partition(
         producer_id=producer_id,
         dry_run=dry_run,
     )
-    reply = connection.ask(methods.ABORT_HANGING_TRANSACTIONS, request, deadlines=remote.deadlines(timeout_ms))
+    reply = connection.ask(calls.ABORT_HANGING_TRANSACTIONS, request, deadlines=remote.deadlines(timeout_ms))
     return [{**_hanging(found), "result": "would be aborted" if dry_run else "aborted"} for found in reply.aborted]
 
 

@@ -140,7 +140,7 @@ def dump(
         raise CommandFailed(ExitStatus.USAGE, "name the topic to dump; `txnctl topic list` shows those of a server")
     if transactional_id is not None:
         raise CommandFailed(ExitStatus.USAGE, "--id chooses lines of --show transactions; a topic has no use for it")
-    from coordinator_client.corrupt import SKIP
+    from coordinator_client.settings import SKIP
 
     wanted = remote_log.Wanted(
         topic=topic,

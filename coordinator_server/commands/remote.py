@@ -8,16 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from coordinator_client.admin import Admin, TopicDescription
+from coordinator_client.calls import Deadlines, ReplyT, RequestT, Rpc
 from coordinator_client.clock import SystemClock
 from coordinator_client.connection import Connection
 from coordinator_client.errors import Fenced, Loss, OutcomeUnknown, Rejected, Retriable, TransactionError
 from coordinator_client.first_contact import GIVE_UP_MS, FirstContact
+from coordinator_client.grpc_transport import UnaryTransport
 from coordinator_client.log import Answers
-from coordinator_client.methods import ReplyT, RequestT, Rpc
-from coordinator_client.retrying_call import Deadlines
 from coordinator_client.server_look import look_at
 from coordinator_client.transport import Transport
-from coordinator_client.unary_transport import UnaryTransport
 from coordinator_protocol.errors import ErrorCode
 from coordinator_server.commands.options import SERVER_VARIABLE, SERVER_WAIT
 from coordinator_server.output import CommandFailed, ExitStatus, end_if_reader_left

@@ -12,13 +12,11 @@ import typer
 
 from coordinator_client.batch_reader import AbortedTransaction, BatchReader, FetchOptions, Hidden
 from coordinator_client.connection import Connection
-from coordinator_client.corrupt import RAISE, Skipped
 from coordinator_client.errors import CorruptBatch
 from coordinator_client.fetched_batch import FetchedBatch
-from coordinator_client.isolation import EARLIEST_MS, LATEST_MS
 from coordinator_client.reader import ReadPlan, list_offsets, plan_ranges
-from coordinator_client.rows import Row
-from coordinator_client.state import TopicPartitionCount
+from coordinator_client.settings import EARLIEST_MS, LATEST_MS, RAISE, Skipped
+from coordinator_client.state import Row, TopicPartitionCount
 from coordinator_protocol.batch import HEADER_BYTES
 from coordinator_server.commands.log_rows import Fate, LoggedBatch, chosen_partitions
 from coordinator_server.commands.options import utc_moment

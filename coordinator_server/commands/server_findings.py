@@ -10,8 +10,8 @@ from typing import Final
 
 from coordinator_api.v1 import admin_pb2
 from coordinator_client.admin import Admin, TopicDescription, TransactionListing
+from coordinator_client.calls import LIMITS, LIST_SHARDS
 from coordinator_client.connection import Connection
-from coordinator_client.methods import LIMITS, LIST_SHARDS
 from coordinator_protocol.version import VERSION
 from coordinator_runtime.clock import Clock
 from coordinator_server.commands.administration import list_hanging

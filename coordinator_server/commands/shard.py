@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from coordinator_server.commands.late import admin_pb2, methods, remote
+from coordinator_server.commands.late import admin_pb2, calls, remote
 from coordinator_server.commands.options import DEFAULT_PATIENCE_MS, DEFAULT_SERVER, Output, Patience, Server
 from coordinator_server.output import Column, OutputFormat, Row, print_list
 
@@ -41,7 +41,7 @@ def list_shards(
     """List shards and where they stand. Only active ones serve."""
     with remote.connected(server) as connection:
         request = admin_pb2.ListShardsRequest(header=connection.header(), coordinator=coordinator)
-        reply = connection.ask(methods.LIST_SHARDS, request, deadlines=remote.deadlines(timeout_ms))
+        reply = connection.ask(calls.LIST_SHARDS, request, deadlines=remote.deadlines(timeout_ms))
     rows = [_row(each) for each in reply.shards if state in ("", each.state)]
     print_list(rows, _COLUMNS, output, empty="no shard is in this state")
 
@@ -58,7 +58,7 @@ def load(
     serves, to read it anew."""
     with remote.connected(server) as connection:
         request = admin_pb2.LoadShardRequest(header=connection.header(), coordinator=coordinator, shard=number)
-        reply = connection.ask(methods.LOAD_SHARD, request, deadlines=remote.deadlines(timeout_ms))
+        reply = connection.ask(calls.LOAD_SHARD, request, deadlines=remote.deadlines(timeout_ms))
     print_list([_row(reply.shard)], _COLUMNS, output, empty="")
 
 
@@ -73,7 +73,7 @@ def unload(
     """Serve a shard no longer, until it is loaded again. Its callers are refused and come again; nothing is lost."""
     with remote.connected(server) as connection:
         request = admin_pb2.UnloadShardRequest(header=connection.header(), coordinator=coordinator, shard=number)
-        reply = connection.ask(methods.UNLOAD_SHARD, request, deadlines=remote.deadlines(timeout_ms))
+        reply = connection.ask(calls.UNLOAD_SHARD, request, deadlines=remote.deadlines(timeout_ms))
     print_list([_row(reply.shard)], _COLUMNS, output, empty="")
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from coordinator_client.encodings import decode_rows, unpack
 from coordinator_client.errors import CorruptBatch, TransactionError
-from coordinator_client.rows import Row as RecordRow
+from coordinator_client.state import Row as RecordRow
 from coordinator_protocol.batch import verify_batch
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Outcome

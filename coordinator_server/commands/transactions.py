@@ -11,7 +11,7 @@ import typer
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.next_event import NextEvent
 from coordinator_server.commands.administration import command_that_ends
-from coordinator_server.commands.late import methods, remote, sdk
+from coordinator_server.commands.late import calls, remote, sdk
 from coordinator_server.commands.options import (
     DEFAULT_PATIENCE_MS,
     DEFAULT_SERVER,
@@ -199,7 +199,7 @@ def _describe_ids(
         header=connection.header(), transactional_ids=transactional_ids, history_limit=history_limit
     )
     reply = connection.ask(
-        methods.DESCRIBE_TRANSACTIONS,
+        calls.DESCRIBE_TRANSACTIONS,
         request,
         deadlines=remote.deadlines(timeout_ms),
         # One that was forgotten is not found, and its history is worth more than the error.

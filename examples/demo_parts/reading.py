@@ -13,7 +13,7 @@ from examples.demo_parts.check import KEY, Comparison, Distance, compare_distanc
 from examples.demo_parts.flights import ROW, SCHEMA, TEXTS, expected_flights
 from examples.demo_parts.interrupts import Interrupts
 from examples.demo_parts.plan import TOPIC
-from pyspark_txnlog.summary import Summary
+from pyspark_txnlog.committed_read import Summary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,12 +8,12 @@ from enum import Enum, auto
 from typing import Any
 
 from coordinator_api.v1 import session_pb2
-from coordinator_client import methods
+from coordinator_client import calls
 from coordinator_client.errors import Loss
 from coordinator_client.session_transport import SharedSession
 from tests.client.world import LATE_MS, WAY_MS, FakeCall, Held, World
 
-RPCS = {str(rpc.method): rpc for rpc in vars(methods).values() if isinstance(rpc, methods.Rpc)}
+RPCS = {str(rpc.method): rpc for rpc in vars(calls).values() if isinstance(rpc, calls.Rpc)}
 BROKEN = Loss("UNAVAILABLE", "connection reset")
 
 

@@ -14,10 +14,10 @@ import pytest
 from grpc import aio
 
 import coordinator_client
-from coordinator_client import channels
-from coordinator_client.channels import open_best_channel, open_grpc_channel
+from coordinator_client import connection
+from coordinator_client.connection import open_best_channel, open_grpc_channel
 from coordinator_client.errors import Loss
-from coordinator_client.grpc_channel import SESSION_PATH, GrpcChannel
+from coordinator_client.grpc_transport import SESSION_PATH, GrpcChannel
 from coordinator_client.loops import AsyncioLoop
 from coordinator_client.session_transport import Channel, OpenChannel
 from coordinator_client.transport import MESSAGE_BYTES_MAX
@@ -242,9 +242,9 @@ async def test_a_module_of_another_interface_is_as_good_as_none(
     monkeypatch.setitem(sys.modules, old.__name__, old)
     monkeypatch.delitem(sys.modules, "coordinator_client.native_channel", raising=False)
     monkeypatch.delattr(coordinator_client, "native_channel", raising=False)
-    channels._compiled.cache_clear()
+    connection._compiled.cache_clear()
     channel = open_best_channel("127.0.0.1:1", AsyncioLoop())
-    channels._compiled.cache_clear()
+    connection._compiled.cache_clear()
     assert isinstance(channel, GrpcChannel)
     channel.close()
     assert "has interface 99" in caplog.text

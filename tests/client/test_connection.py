@@ -10,10 +10,10 @@ from queue import SimpleQueue
 import pytest
 
 from coordinator_client import Connection, Misconfigured, Producer, Rejected, read
+from coordinator_client.calls import DESCRIBE_TOPICS
 from coordinator_client.errors import Loss
-from coordinator_client.methods import DESCRIBE_TOPICS
+from coordinator_client.grpc_transport import _SHARED, UnaryTransport
 from coordinator_client.process import THIS_PROCESS
-from coordinator_client.unary_transport import _SHARED, UnaryTransport
 from tests.client.world import World
 
 NOBODY = "127.0.0.1:9"
@@ -106,8 +106,8 @@ def test_the_core_needs_neither_clock_nor_socket_nor_thread(module: str) -> None
         f"import sys, {module}\n"
         "ours = [name for name in sys.modules if name.startswith('coordinator_client.')]\n"
         "doors = {'clock', 'connection', 'random_source', 'producer', 'batch_reader', 'reader', 'admin', 'loops'}\n"
-        "doors |= {'consumer.engine', 'consumer.blocking', 'consumer.asynchronous'}\n"
-        "doors |= {'grpc_library', 'grpc_channel', 'session_transport', 'unary_transport'}\n"
+        "doors |= {'consumer.engine', 'consumer.consumers'}\n"
+        "doors |= {'grpc_library', 'grpc_transport', 'session_transport'}\n"
         "doors |= {'producer_shell', 'async_producer', 'server_look'}\n"
         "core = [sys.modules[name] for name in ours if name.partition('.')[2] not in doors]\n"
         "banned = {'time', 'grpc', 'threading', 'random', 'uuid', 'socket', 'asyncio', 'queue'}\n"
@@ -126,7 +126,7 @@ def test_importing_the_package_opens_nothing_and_loads_no_arrow() -> None:
     probe = (
         "import threading, sys\n"
         "import coordinator_client\n"
-        "from coordinator_client.unary_transport import _SHARED\n"
+        "from coordinator_client.grpc_transport import _SHARED\n"
         "print(_SHARED._channels, 'pyarrow' in sys.modules, threading.active_count())"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, env=path_of_ours())

@@ -23,11 +23,10 @@ from coordinator_client import (
     Unreachable,
     read,
 )
+from coordinator_client.calls import CREATE_TOPICS
 from coordinator_client.errors import Loss, OutcomeUnknown
-from coordinator_client.grpc_channel import GrpcChannel
+from coordinator_client.grpc_transport import GrpcChannel, UnaryTransport
 from coordinator_client.loops import AsyncioLoop
-from coordinator_client.methods import CREATE_TOPICS
-from coordinator_client.unary_transport import UnaryTransport
 from tests.harness.server_process import ServerProcess
 
 needs_compiled = pytest.mark.skipif(

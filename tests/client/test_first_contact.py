@@ -22,9 +22,9 @@ from coordinator_client import (
     Unreachable,
     read,
 )
+from coordinator_client.calls import DESCRIBE_TOPICS
 from coordinator_client.errors import Loss
 from coordinator_client.loops import Loop
-from coordinator_client.methods import DESCRIBE_TOPICS
 from coordinator_protocol.errors import ErrorCode, Method
 from tests.client.consumers import Room
 from tests.client.world import Fault, World

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from coordinator_client import Producer
-from coordinator_client.memory import keep_memory_of_batches
+from coordinator_client.process import keep_memory_of_batches
 from tests.client.world import World
 
 

@@ -7,10 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator_api.v1 import transaction_pb2 as txn
+from coordinator_client.calls import (
+    DESCRIBE_TRANSACTIONS,
+    END_TXN,
+    LOST_PAUSE_MS_MAX,
+    PAUSE_MS_FIRST,
+    PAUSE_MS_MAX,
+    Deadlines,
+    RetryingCall,
+)
 from coordinator_client.errors import Loss, OutcomeUnknown, Rejected, Retriable, TransactionError
 from coordinator_client.flights import Flights
-from coordinator_client.methods import DESCRIBE_TRANSACTIONS, END_TXN
-from coordinator_client.retrying_call import LOST_PAUSE_MS_MAX, PAUSE_MS_FIRST, PAUSE_MS_MAX, Deadlines, RetryingCall
 from coordinator_protocol.errors import ErrorCode, Method
 from tests.client.fake_server import refuse
 from tests.client.world import World

@@ -10,8 +10,8 @@ from coordinator_api.v1 import group_pb2 as group
 from coordinator_api.v1 import session_pb2
 from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_client import Connection, Misconfigured, Producer
+from coordinator_client.calls import FETCH, INIT_PRODUCER_ID, OFFSET_COMMIT
 from coordinator_client.errors import Loss
-from coordinator_client.methods import FETCH, INIT_PRODUCER_ID, OFFSET_COMMIT
 from coordinator_client.session_transport import ANSWERS_PER_TURN, LOOK_MS
 from coordinator_protocol.errors import Method
 from tests.client.consumers import T0, Room, values

@@ -34,7 +34,7 @@ from coordinator_client import (
     Rejected,
     ResetTo,
 )
-from coordinator_client.times import DURATION_MS_MAX, duration_ms, timestamp_ms
+from coordinator_client.settings import DURATION_MS_MAX, duration_ms, timestamp_ms
 from tests.client.consumers import Room
 from tests.client.world import World
 

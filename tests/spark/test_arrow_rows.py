@@ -11,10 +11,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from coordinator_client.arrow_encoding import encode_arrow
 from coordinator_client.batch_reader import Hidden
-from coordinator_client.corrupt import Skipped
 from coordinator_client.encodings import encode_records
 from coordinator_client.fetched_batch import FetchedBatch
-from coordinator_client.rows import Row
+from coordinator_client.settings import Skipped
+from coordinator_client.state import Row
 from coordinator_protocol.batch import BatchHeader, Encoding, TimestampType
 from pyspark_txnlog.arrow_rows import (
     CUT_BYTES,
@@ -22,10 +22,10 @@ from pyspark_txnlog.arrow_rows import (
     JOINED_ROWS_MAX,
     UnreadableRecords,
     arrow_schema,
+    report_batch,
     spark_batches,
 )
 from pyspark_txnlog.options import COLUMNS, ReadOptions, Report, Topics
-from pyspark_txnlog.range_report import report_batch
 from pyspark_txnlog.ranges import OffsetRange
 from pyspark_txnlog.source import schema_of
 

@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pyspark_txnlog import register
-from pyspark_txnlog.committed_read import PARQUET, JobFailed, JobSettings, run_job
-from pyspark_txnlog.summary import PartitionSummary
+from pyspark_txnlog.committed_read import PARQUET, JobFailed, JobSettings, PartitionSummary, run_job
 from tests.spark.topics import Topics
 
 if TYPE_CHECKING:

@@ -6,8 +6,17 @@ import pickle
 
 import pytest
 
-from pyspark_txnlog.offsets import InvalidOption, offsets_json, parse_starting
-from pyspark_txnlog.options import COLUMNS, ReadOptions, Report, Topics, parse_options, topic_ids_json
+from pyspark_txnlog.options import (
+    COLUMNS,
+    InvalidOption,
+    ReadOptions,
+    Report,
+    Topics,
+    offsets_json,
+    parse_options,
+    parse_starting,
+    topic_ids_json,
+)
 
 LEAST = {"endpoint": "127.0.0.1:7070", "subscribe": "flights"}
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_txnlog.offsets import InvalidOption
-from pyspark_txnlog.options import ReadOptions, Topics
+from pyspark_txnlog.options import InvalidOption, ReadOptions, Topics
 from pyspark_txnlog.ranges import DataLoss, OffsetRange, Positions, plan_ranges, split_ranges
 
 TOPIC_ID = bytes(16)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pyspark_txnlog.committed_read import PartitionSummary, Summary
 from pyspark_txnlog.job import first_cause
-from pyspark_txnlog.summary import PartitionSummary, Summary
 
 
 def partition(

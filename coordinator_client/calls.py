@@ -1,0 +1,378 @@
+"""The remote procedures as values, one call of one of them with all its attempts, and how long a caller waits for it.
+
+A call has no clock and no socket: time comes in, and what to do next comes out. It ends in one of three ways: with a
+reply, with a definite failure, or at its deadline. At the deadline it distinguishes "the server said each time that it
+changed nothing" (Retriable) from "an attempt was lost" (OutcomeUnknown). Every attempt sends the same message with the
+same request id, so the server recognises a request that it has carried out already.
+
+A server that answers is asked again after 5 to 100 ms. One that does not answer is asked less and less often, in the
+end once a second. A client that was never connected is not retried at all (`first_contact`).
+
+Source: design 6 ("retries name themselves"); spec ecosystem 1 (5 ms -> 100 ms, jittered); Kafka's
+`reconnect.backoff.max.ms` (1,000); KAFKA-7763 (always a deadline).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+from coordinator_api.v1 import admin_pb2 as admin
+from coordinator_api.v1 import group_pb2 as group
+from coordinator_api.v1 import log_pb2 as log
+from coordinator_api.v1 import transaction_pb2 as txn
+from coordinator_api.v1.common_pb2 import RequestHeader
+from coordinator_client.errors import (
+    Loss,
+    TransactionError,
+    Verdict,
+    class_of,
+    definite_failure,
+    failure,
+    failure_of,
+    first_failed,
+    unreachable,
+)
+from coordinator_client.fetch_reply import parse_fetch_reply
+from coordinator_protocol.errors import REPEATABLE_METHODS, ErrorClass, ErrorCode, Method
+
+
+class Request(Protocol):
+    """A request message, with the header that all of them have."""
+
+    @property
+    def header(self) -> RequestHeader: ...
+    def SerializeToString(self) -> bytes: ...
+
+
+class Reply(Protocol):
+    """A reply message, with the fields that all of them have."""
+
+    @property
+    def error_code(self) -> int: ...
+    @property
+    def error_class(self) -> int: ...
+    @property
+    def error_message(self) -> str: ...
+    @property
+    def throttle_ms(self) -> int: ...
+
+
+RequestT = TypeVar("RequestT", bound=Request)
+ReplyT = TypeVar("ReplyT", bound=Reply)
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc(Generic[RequestT, ReplyT]):
+    """One remote procedure, with the types of its request and reply."""
+
+    method: Method
+    service: str
+    request_type: type[RequestT]
+    parse: Callable[[bytes], ReplyT]
+    is_bulk: bool = False
+    """Whether its answers are large. It then is a call of its own beside the session, so that nothing small waits
+    behind it."""
+
+    @property
+    def path(self) -> str:
+        """The name under which gRPC finds it."""
+        return f"/coordinator_api.v1.{self.service}/{self.method}"
+
+    @property
+    def is_mutating(self) -> bool:
+        """Whether a lost answer leaves open what happened, so that only the same request under the same id may
+        follow."""
+        return self.method not in REPEATABLE_METHODS
+
+
+_TXN: Final = "TransactionService"
+_LOG: Final = "LogService"
+_ADMIN: Final = "AdminService"
+_GROUP: Final = "GroupService"
+
+INIT_PRODUCER_ID: Final = Rpc(
+    Method.INIT_PRODUCER_ID, _TXN, txn.InitProducerIdRequest, txn.InitProducerIdResponse.FromString
+)
+PREPARE_TRANSACTION: Final = Rpc(
+    Method.PREPARE_TRANSACTION, _TXN, txn.PrepareTransactionRequest, txn.PrepareTransactionResponse.FromString
+)
+TRANSACT: Final = Rpc(Method.TRANSACT, _TXN, txn.TransactRequest, txn.TransactResponse.FromString)
+END_TXN: Final = Rpc(Method.END_TXN, _TXN, txn.EndTxnRequest, txn.EndTxnResponse.FromString)
+DESCRIBE_TRANSACTIONS: Final = Rpc(
+    Method.DESCRIBE_TRANSACTIONS, _TXN, txn.DescribeTransactionsRequest, txn.DescribeTransactionsResponse.FromString
+)
+LIST_TRANSACTIONS: Final = Rpc(
+    Method.LIST_TRANSACTIONS, _TXN, txn.ListTransactionsRequest, txn.ListTransactionsResponse.FromString
+)
+CREATE_TOPICS: Final = Rpc(Method.CREATE_TOPICS, _LOG, log.CreateTopicsRequest, log.CreateTopicsResponse.FromString)
+DELETE_TOPICS: Final = Rpc(Method.DELETE_TOPICS, _LOG, log.DeleteTopicsRequest, log.DeleteTopicsResponse.FromString)
+DESCRIBE_TOPICS: Final = Rpc(
+    Method.DESCRIBE_TOPICS, _LOG, log.DescribeTopicsRequest, log.DescribeTopicsResponse.FromString
+)
+PRODUCE: Final = Rpc(Method.PRODUCE, _LOG, log.ProduceRequest, log.ProduceResponse.FromString)
+FETCH: Final = Rpc(Method.FETCH, _LOG, log.FetchRequest, parse_fetch_reply, is_bulk=True)
+LIST_OFFSETS: Final = Rpc(Method.LIST_OFFSETS, _LOG, log.ListOffsetsRequest, log.ListOffsetsResponse.FromString)
+COUNT_RECORDS: Final = Rpc(Method.COUNT_RECORDS, _LOG, log.CountRecordsRequest, log.CountRecordsResponse.FromString)
+DESCRIBE_PRODUCERS: Final = Rpc(
+    Method.DESCRIBE_PRODUCERS, _LOG, log.DescribeProducersRequest, log.DescribeProducersResponse.FromString
+)
+ABORT_TRANSACTIONS: Final = Rpc(
+    Method.ABORT_TRANSACTIONS, _ADMIN, admin.AbortTransactionsRequest, admin.AbortTransactionsResponse.FromString
+)
+FENCE_PRODUCERS: Final = Rpc(
+    Method.FENCE_PRODUCERS, _ADMIN, admin.FenceProducersRequest, admin.FenceProducersResponse.FromString
+)
+EXPLAIN_PARTITION: Final = Rpc(
+    Method.EXPLAIN_PARTITION, _ADMIN, admin.ExplainPartitionRequest, admin.ExplainPartitionResponse.FromString
+)
+LIST_HANGING_TRANSACTIONS: Final = Rpc(
+    Method.LIST_HANGING_TRANSACTIONS,
+    _ADMIN,
+    admin.ListHangingTransactionsRequest,
+    admin.ListHangingTransactionsResponse.FromString,
+)
+ABORT_HANGING_TRANSACTIONS: Final = Rpc(
+    Method.ABORT_HANGING_TRANSACTIONS,
+    _ADMIN,
+    admin.AbortHangingTransactionsRequest,
+    admin.AbortHangingTransactionsResponse.FromString,
+)
+LIMITS: Final = Rpc(Method.LIMITS, _ADMIN, admin.LimitsRequest, admin.LimitsResponse.FromString)
+LIST_SHARDS: Final = Rpc(Method.LIST_SHARDS, _ADMIN, admin.ListShardsRequest, admin.ListShardsResponse.FromString)
+LOAD_SHARD: Final = Rpc(Method.LOAD_SHARD, _ADMIN, admin.LoadShardRequest, admin.LoadShardResponse.FromString)
+UNLOAD_SHARD: Final = Rpc(Method.UNLOAD_SHARD, _ADMIN, admin.UnloadShardRequest, admin.UnloadShardResponse.FromString)
+JOIN_GROUP: Final = Rpc(Method.JOIN_GROUP, _GROUP, group.JoinGroupRequest, group.JoinGroupResponse.FromString)
+SYNC_GROUP: Final = Rpc(Method.SYNC_GROUP, _GROUP, group.SyncGroupRequest, group.SyncGroupResponse.FromString)
+HEARTBEAT: Final = Rpc(Method.HEARTBEAT, _GROUP, group.HeartbeatRequest, group.HeartbeatResponse.FromString)
+LEAVE_GROUP: Final = Rpc(Method.LEAVE_GROUP, _GROUP, group.LeaveGroupRequest, group.LeaveGroupResponse.FromString)
+CONSUMER_GROUP_HEARTBEAT: Final = Rpc(
+    Method.CONSUMER_GROUP_HEARTBEAT,
+    _GROUP,
+    group.ConsumerGroupHeartbeatRequest,
+    group.ConsumerGroupHeartbeatResponse.FromString,
+)
+CONSUMER_GROUP_DESCRIBE: Final = Rpc(
+    Method.CONSUMER_GROUP_DESCRIBE,
+    _GROUP,
+    group.ConsumerGroupDescribeRequest,
+    group.ConsumerGroupDescribeResponse.FromString,
+)
+DESCRIBE_GROUPS: Final = Rpc(
+    Method.DESCRIBE_GROUPS, _GROUP, group.DescribeGroupsRequest, group.DescribeGroupsResponse.FromString
+)
+LIST_GROUPS: Final = Rpc(Method.LIST_GROUPS, _GROUP, group.ListGroupsRequest, group.ListGroupsResponse.FromString)
+DELETE_GROUPS: Final = Rpc(
+    Method.DELETE_GROUPS, _GROUP, group.DeleteGroupsRequest, group.DeleteGroupsResponse.FromString
+)
+OFFSET_COMMIT: Final = Rpc(
+    Method.OFFSET_COMMIT, _GROUP, group.OffsetCommitRequest, group.OffsetCommitResponse.FromString
+)
+OFFSET_FETCH: Final = Rpc(Method.OFFSET_FETCH, _GROUP, group.OffsetFetchRequest, group.OffsetFetchResponse.FromString)
+TXN_OFFSET_COMMIT: Final = Rpc(
+    Method.TXN_OFFSET_COMMIT, _GROUP, group.TxnOffsetCommitRequest, group.TxnOffsetCommitResponse.FromString
+)
+OFFSET_DELETE: Final = Rpc(
+    Method.OFFSET_DELETE, _GROUP, group.OffsetDeleteRequest, group.OffsetDeleteResponse.FromString
+)
+DESCRIBE_GROUP_CONFIGS: Final = Rpc(
+    Method.DESCRIBE_GROUP_CONFIGS,
+    _GROUP,
+    group.DescribeGroupConfigsRequest,
+    group.DescribeGroupConfigsResponse.FromString,
+)
+ALTER_GROUP_CONFIGS: Final = Rpc(
+    Method.ALTER_GROUP_CONFIGS, _GROUP, group.AlterGroupConfigsRequest, group.AlterGroupConfigsResponse.FromString
+)
+
+
+PAUSE_MS_FIRST: Final = 5
+PAUSE_MS_MAX: Final = 100
+LOST_PAUSE_MS_MAX: Final = 1_000
+_DOUBLINGS_MAX: Final = 10
+
+_NO_ATTEMPT: Final = (ErrorCode.REQUEST_TIMED_OUT, "no attempt was made")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """How long one call may take, and one attempt of it."""
+
+    total_ms: int
+    """Longest time from the first attempt to the last answer."""
+
+    attempt_ms: int = 30_000
+    """Longest time for one attempt, which is taken for lost after it without an answer. Smaller than the server's
+    longest wait for a busy transaction (30 s by default) only costs attempts: each one waits anew."""
+
+    attempts_max: int | None = None
+    """Give up after this many attempts; 1 for requests that must be written anew after a lost answer. None = no limit
+    but the time."""
+
+
+class RetryingCall(Generic[RequestT, ReplyT]):
+    """One logical request: its next attempt is due or in flight, or it is over."""
+
+    __slots__ = (
+        "_accepted",
+        "_cause",
+        "_deadlines",
+        "_ends_ms",
+        "_items",
+        "_started_ms",
+        "attempt_ends_ms",
+        "attempts",
+        "due_ms",
+        "lost",
+        "request",
+        "rpc",
+    )
+
+    def __init__(
+        self,
+        rpc: Rpc[RequestT, ReplyT],
+        request: RequestT,
+        *,
+        deadlines: Deadlines,
+        now_ms: int,
+        items: Callable[[ReplyT], Iterable[Verdict]] | None = None,
+        accepted: frozenset[ErrorCode] = frozenset(),
+    ) -> None:
+        """Make the first attempt due now.
+
+        `items` returns the parts of a reply that succeed or fail on their own. The first failed one decides for the
+        whole reply, which suits requests that are repeated as a whole. `accepted`: codes that are an answer to this
+        caller, and no failure.
+        """
+        self.rpc = rpc
+        self.request = request
+        self.attempts = 0
+        self.lost = 0
+        """Attempts after which nobody knows whether the request was carried out."""
+        self._items = items
+        self._accepted = accepted
+        self.due_ms: int | None = now_ms
+        """When the next attempt may start; None while one is in flight."""
+        self._started_ms = now_ms
+        self._ends_ms = now_ms + deadlines.total_ms
+        self._deadlines = deadlines
+        self.attempt_ends_ms = 0
+        """When the attempt in flight should have been answered, or reported lost."""
+        self._cause: tuple[int, str] = _NO_ATTEMPT
+
+    def begin_attempt(self, now_ms: int) -> int:
+        """Start an attempt; return how many milliseconds it may take."""
+        assert self.due_ms is not None, "one attempt at a time"
+        timeout_ms = max(1, min(self._deadlines.attempt_ms, self._ends_ms - now_ms))
+        self.attempts += 1
+        self.due_ms = None
+        self.attempt_ends_ms = now_ms + timeout_ms
+        return timeout_ms
+
+    def on_answer(self, answer: ReplyT | Loss, *, now_ms: int, jitter: float) -> ReplyT | TransactionError | None:
+        """Return the reply or the failure that ends the call, or None: another attempt is due later."""
+        if isinstance(answer, Loss):
+            return self._after_loss(answer, now_ms, jitter)
+        verdict = answer if self._items is None else self.verdict_of(answer)
+        if not verdict.error_code or verdict.error_code in self._accepted:
+            return answer
+        match class_of(self.rpc.method, verdict):
+            case ErrorClass.UNKNOWN_OUTCOME:
+                self.lost += 1
+            case ErrorClass.RETRY | ErrorClass.REFRESH:
+                # One endpoint serves every key, so looking the coordinator up again would name the same one.
+                pass
+            case _:
+                error = failure_of(self.rpc.method, verdict)
+                if error is None:
+                    return answer
+                error.lost_attempts = self.lost
+                return error
+        self._cause = (verdict.error_code, verdict.error_message or "the server gave no reason")
+        return self._again(now_ms, jitter, answer.throttle_ms)
+
+    def verdict_of(self, reply: ReplyT) -> Verdict:
+        """Return the part of the reply that says how the request went."""
+        return reply if self._items is None else first_failed(reply, self._items(reply))
+
+    def repeat(self, request: RequestT, cause: Verdict, *, now_ms: int, jitter: float) -> TransactionError | None:
+        """Go on with `request`, the part of the last one that `cause` says must be sent again; return None, or the
+        failure to give up with.
+
+        It has a request id of its own; the deadline, the pauses and the count of lost attempts stay.
+        """
+        self.request = request
+        if class_of(self.rpc.method, cause) is ErrorClass.UNKNOWN_OUTCOME:
+            self.lost += 1
+        self._cause = (cause.error_code, cause.error_message or "the server gave no reason")
+        return self._again(now_ms, jitter, 0)
+
+    def _after_loss(self, loss: Loss, now_ms: int, jitter: float) -> TransactionError | None:
+        if loss.is_final:
+            return unreachable(loss)
+        definite = definite_failure(self.rpc.method, loss)
+        if definite is not None:
+            definite.lost_attempts = self.lost
+            return definite
+        if self.rpc.is_mutating and not loss.is_unsent:
+            self.lost += 1
+        timed_out = loss.status == "DEADLINE_EXCEEDED"
+        self._cause = (ErrorCode.REQUEST_TIMED_OUT if timed_out else ErrorCode.NETWORK_EXCEPTION, str(loss))
+        end = self._again(now_ms, jitter, 0, pause_ms_max=LOST_PAUSE_MS_MAX)
+        return unreachable(loss) if end is not None and loss.is_never_connected else end
+
+    def _again(
+        self, now_ms: int, jitter: float, throttle_ms: int, *, pause_ms_max: int = PAUSE_MS_MAX
+    ) -> TransactionError | None:
+        longest_ms = min(pause_ms_max, PAUSE_MS_FIRST << min(self.attempts - 1, _DOUBLINGS_MAX))
+        due_ms = now_ms + max(1, throttle_ms, round(longest_ms * (1 + jitter) / 2))
+        if due_ms >= self._ends_ms or self.attempts == self._deadlines.attempts_max:
+            return self._given_up(now_ms)
+        self.due_ms = due_ms
+        return None
+
+    def _given_up(self, now_ms: int) -> TransactionError:
+        code, text = self._cause
+        reason = (
+            f"{self.rpc.method}: no definite answer within {now_ms - self._started_ms} ms "
+            f"and {self.attempts} attempts; the last one ended with: {text}"
+        )
+        error = failure(code, ErrorClass.UNKNOWN_OUTCOME if self.lost else ErrorClass.RETRY, reason)
+        error.lost_attempts = self.lost
+        return error
+
+
+CUT_OFF_CLOSE_MS: Final = 1_000
+"""How long a client that closes tries to tell the server once that does not answer: the server notices the silence
+anyway."""
+
+
+class Patience:
+    """A deadline that comes closer when the server stops answering."""
+
+    __slots__ = ("_cut_off_ms", "ends_ms", "limit_ms")
+
+    def __init__(self, ends_ms: int, limit_ms: int, cut_off_ms: int | None = None) -> None:
+        """`limit_ms` is the whole time, for messages. `cut_off_ms` is how long to wait at most once the server does not
+        answer; None = as long as otherwise."""
+        self.ends_ms = ends_ms
+        self.limit_ms = limit_ms
+        self._cut_off_ms = cut_off_ms
+
+    def until_ms(self, now_ms: int, *, is_cut_off: bool) -> int:
+        """Return when to give up, as things stand."""
+        if self._cut_off_ms is not None and is_cut_off:
+            self.ends_ms = min(self.ends_ms, now_ms + self._cut_off_ms)
+            self.limit_ms = min(self.limit_ms, self._cut_off_ms)
+            self._cut_off_ms = None
+        return self.ends_ms
+
+
+def timed_out(what: str, timeout_ms: int) -> TransactionError:
+    """Return the failure of a call that the server did not answer in time."""
+    error = failure(
+        ErrorCode.REQUEST_TIMED_OUT, ErrorClass.RETRY, f"{what} did not come to an end within {timeout_ms} ms"
+    )
+    error.action = "Try again, or with a longer timeout_ms."
+    return error

@@ -1,0 +1,465 @@
+"""The two consumers that applications make, over one shell.
+
+With the blocking one the application polls, and one loop thread of the process does the rest; the asyncio one runs the
+same core on the application's own loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Collection, Iterator
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Never, Self, TypeVar, Unpack
+
+from coordinator_client.calls import CUT_OFF_CLOSE_MS, timed_out
+from coordinator_client.connection import Connection
+from coordinator_client.consumer.config import ConsumerOptions
+from coordinator_client.consumer.engine import Engine
+from coordinator_client.consumer.handover import AsyncRebalanceListener, RebalanceListener, UserCall
+from coordinator_client.consumer.polled import ConsumerRecords, Unread
+from coordinator_client.consumer.shell import POLL_TIMEOUT_MS, Begun, ConsumerShell, Offsets, Partitions
+from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
+from coordinator_client.errors import Retriable, TransactionError
+from coordinator_client.loops import AsyncioLoop, background_loop
+from coordinator_client.reader import ReadRecord
+from coordinator_client.settings import EARLIEST_MS, LATEST_MS
+
+T = TypeVar("T")
+
+
+class Consumer(ConsumerShell):
+    """Reads topics: as one of a group, whose members share the partitions, or partitions given by `assign`.
+
+    Committed records only, unless told otherwise. Heartbeats, fetches and commits go on in a thread of the process, one
+    for all consumers, so a slow application stays a member as long as it polls every `max_poll_interval_ms`. A consumer
+    belongs to one thread at a time. It may be made before a fork and first used after it; one that was used already
+    says so in the child (Misconfigured). Use it in a `with`, or call `close`.
+    """
+
+    def __init__(self, endpoint: str | Connection, **options: Unpack[ConsumerOptions]) -> None:
+        """Check the settings; the server is not asked yet. Options by name: see `ConsumerConfig`.
+
+        Raises: Rejected or Misconfigured for a wrong one.
+        """
+        super().__init__(endpoint, **options)
+        self._inbox: SimpleQueue[None] = SimpleQueue()
+        self._engine = Engine(self._core, self._connection, self._connection.open_loop or background_loop, self._wake)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Close it. After an exception nothing is committed: what was polled last may not be processed."""
+        if error is None:
+            self.close()
+            return
+        try:
+            # A user who presses Ctrl-C does not want to wait for the network.
+            self._close(None if isinstance(error, Exception) else 0, commits=False)
+        except TransactionError as failed:
+            error.add_note(f"closing the consumer failed too: {failed}")
+
+    def __iter__(self) -> Iterator[ReadRecord]:
+        """Return the records one by one, for ever, or until the consumer is closed.
+
+        Whatever is called in between (`commit`, `seek`, ...) takes the records that were returned so far for processed,
+        and no other. Raises: as `poll`.
+        """
+        while not self.is_closed:
+            unread = self._unread
+            if unread is None:
+                batch = self.poll()
+                unread = self._unread = Unread(batch) if batch else None
+                if unread is None:
+                    continue
+            record = unread.take()
+            if record is None:
+                self._unread = None
+            else:
+                yield record
+
+    def subscribe(
+        self,
+        topics: Collection[str] = (),
+        *,
+        pattern: str | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Become a member of the group that shares out these topics, with the next `poll`; replaces what was subscribed
+        to before.
+
+        `pattern` is a regular expression that must match the whole name of a topic: RE2's in the protocol `consumer`,
+        Python's in `classic`. A topic need not exist yet: one that was named and does not is
+        told once by a warning of the logger `coordinator_client`. Raises: Rejected.
+        """
+        self._subscribe(topics, pattern, listener)
+
+    def unsubscribe(self, *, timeout_ms: int | None = None) -> None:
+        """Leave the group, or let go of what was assigned by hand; the listener is told. `subscribe` may follow.
+
+        Commits first, where that is automatic. Raises: Retriable at the deadline; what the listener raised.
+        """
+        self._finish(self._begin_leave(self._patience(timeout_ms), commits=True))
+        self._raise_failure()
+
+    def poll(
+        self, *unnamed: Never, timeout_ms: int = POLL_TIMEOUT_MS, max_records: int | None = None
+    ) -> ConsumerRecords:
+        """Return the next records, at most `max_records` (default: `max_poll_records`); none when `timeout_ms` is over.
+
+        A poll says that everything before it was processed: partitions are given up here, and only here, and automatic
+        commits cover what earlier polls returned. The listener is called in here.
+        Raises: Fenced (a newer process has its `group_instance_id`), Misconfigured, Rejected (an offset that does not
+        exist, where `auto_offset_reset` is none; damaged bytes); what the listener raised.
+        """
+        until_ms, records_max = self._begin_poll(unnamed, timeout_ms, max_records)
+        engine = self._engine
+        is_first = True
+        try:
+            while True:
+                with engine.turn() as core:
+                    found = core.poll_step(records_max, engine.now_ms, is_first=is_first)
+                is_first = False
+                if isinstance(found, UserCall):
+                    self._make(found)
+                elif found is not None:
+                    return self._decode(found)
+                elif not self._wait(until_ms):
+                    return ConsumerRecords()
+        finally:
+            self._end_poll()
+
+    def batches(self, *, max_records: int | None = None) -> Iterator[ConsumerRecords]:
+        """Return what the polls return that find something, for ever, or until the consumer is closed."""
+        while not self.is_closed:
+            batch = self.poll(max_records=max_records)
+            if batch:
+                yield batch
+
+    def commit(self, offsets: Offsets | None = None, *, timeout_ms: int | None = None) -> None:
+        """Commit these offsets, by default the positions; returns when they are durable.
+
+        An offset is that of the next record to read. Callbacks of earlier `commit_async` are called before it returns.
+        Raises: CommitFailed, RebalanceInProgress; Retriable or OutcomeUnknown at the deadline; Rejected, Misconfigured,
+        Fenced.
+        """
+        self._finish(self._begin_commit(offsets, timeout_ms))
+
+    def committed(
+        self, partitions: Partitions, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the committed offsets of the group; None where there is none.
+
+        An offset that waits for the outcome of its transaction is waited for. Raises: Retriable at the deadline;
+        Rejected without a group, or for partitions that do not exist.
+        """
+        return self._finish(self._ask_committed(partitions, timeout_ms))
+
+    def position(self, partition: tuple[str, int], *, timeout_ms: int | None = None) -> int:
+        """Return the offset of the next record that this consumer returns of a partition.
+
+        Raises: Rejected where it is not assigned; Retriable where the position is not known by the deadline.
+        """
+        return self._finish(self._ask_position(partition, timeout_ms))
+
+    def beginning_offsets(self, partitions: Partitions, *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
+        """Return the offset of the first record of each partition. Raises: Rejected, Retriable at the deadline."""
+        return self._finish(self._ask_ends(partitions, EARLIEST_MS, timeout_ms))
+
+    def end_offsets(self, partitions: Partitions, *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
+        """Return the offset behind the last record of each partition: in `read_committed` the last stable offset.
+
+        Raises: Rejected, Retriable at the deadline.
+        """
+        return self._finish(self._ask_ends(partitions, LATEST_MS, timeout_ms))
+
+    def offsets_for_times(
+        self, times_ms: dict[tuple[str, int], int], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """Return for each partition the first offset of a batch with a timestamp of at least this many Unix
+        milliseconds; None where no record is that new. Raises: Rejected, Retriable at the deadline."""
+        found = self._finish(self._ask_times(times_ms, timeout_ms))
+        return {name: offset if offset >= 0 else None for name, offset in found.items()}
+
+    def close(self, *, timeout_ms: int | None = None) -> None:
+        """Commit, where that is automatic, leave the group and let go of the connection if it was made here.
+
+        The listener is told. A static member only goes away for a moment: its partitions wait for it. Done within
+        `timeout_ms` (default: the setting `close_timeout_ms`), and within a second once the server does not answer,
+        which will notice the silence. Again: nothing. Raises: what the listener raised.
+        """
+        self._close(timeout_ms, commits=True)
+        self._raise_failure()
+
+    def _close(self, timeout_ms: int | None, *, commits: bool) -> None:
+        patience = self._patience(timeout_ms, self._config.close_timeout_ms, cut_off_ms=CUT_OFF_CLOSE_MS)
+        try:
+            if not self.is_closed and patience.limit_ms > 0 and not self._connection.is_of_a_parent:
+                with contextlib.suppress(Retriable):
+                    self._finish(self._begin_leave(patience, commits=commits))
+        finally:
+            self._engine.stop()
+            if self._is_own:
+                self._connection.close()
+
+    def _finish(self, begun: Begun[T]) -> T:
+        """Wait for the result, making the calls that fall due meanwhile."""
+        patience = begun.patience
+        while True:
+            with self._engine.turn() as core:
+                until_ms = patience.until_ms(self._engine.now_ms, is_cut_off=core.is_cut_off)
+                call = core.take_call(commits_only=not begun.with_rebalance)
+                is_settled = begun.future.is_settled
+            if call is not None:
+                self._make(call)
+            elif is_settled:
+                return begun.future.result()
+            elif not self._wait(until_ms):
+                raise timed_out(begun.what, patience.limit_ms)
+
+    def _make(self, call: UserCall) -> None:
+        error: Exception | None = None
+        try:
+            call.call()
+        except Exception as raised:  # noqa: BLE001  the application's own: it is raised where the rebalance ends
+            error = raised
+        finally:
+            with self._engine.turn():
+                call.on_done(error, self._engine.now_ms)
+
+    def _wait(self, until_ms: int) -> bool:
+        """Wait until something happened; False when the time is over."""
+        left_ms = until_ms - self._engine.now_ms
+        if left_ms <= 0:
+            return False
+        self._connection.clock.take(self._inbox, left_ms)
+        return True
+
+    def _wake(self) -> None:
+        if self._inbox.empty():
+            self._inbox.put(None)
+
+
+class AsyncConsumer(ConsumerShell):
+    """`Consumer` for asyncio: what waits is awaited, everything else is the same.
+
+    Its heartbeats, fetches and commits run on the loop of the task that uses it first: code that blocks the loop holds
+    them up. It belongs to one task at a time. Use it in an `async with`, or call `close`.
+    """
+
+    def __init__(self, endpoint: str | Connection, **options: Unpack[ConsumerOptions]) -> None:
+        """Check the settings; the server is not asked yet. Options by name: see `ConsumerConfig`.
+
+        Raises: Rejected or Misconfigured for a wrong one.
+        """
+        super().__init__(endpoint, **options)
+        self._news = asyncio.Event()
+        self._engine = Engine(self._core, self._connection, self._connection.open_loop or AsyncioLoop, self._wake)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Close it. After an exception nothing is committed: what was polled last may not be processed."""
+        if error is None:
+            await self.close()
+            return
+        try:
+            # A user who presses Ctrl-C does not want to wait for the network.
+            await self._close(None if isinstance(error, Exception) else 0, commits=False)
+        except TransactionError as failed:
+            error.add_note(f"closing the consumer failed too: {failed}")
+
+    async def __aiter__(self) -> AsyncIterator[ReadRecord]:
+        """Return the records one by one, for ever, or until the consumer is closed.
+
+        Whatever is called in between (`commit`, `seek`, ...) takes the records that were returned so far for processed,
+        and no other. Raises: as `poll`.
+        """
+        while not self.is_closed:
+            unread = self._unread
+            if unread is None:
+                batch = await self.poll()
+                unread = self._unread = Unread(batch) if batch else None
+                if unread is None:
+                    continue
+            record = unread.take()
+            if record is None:
+                self._unread = None
+            else:
+                yield record
+
+    def subscribe(
+        self,
+        topics: Collection[str] = (),
+        *,
+        pattern: str | None = None,
+        listener: AsyncRebalanceListener | None = None,
+    ) -> None:
+        """Become a member of the group that shares out these topics, with the next `poll`; replaces what was subscribed
+        to before.
+
+        `pattern` is a regular expression that must match the whole name of a topic: RE2's in the protocol `consumer`,
+        Python's in `classic`. A topic need not exist yet: one that was named and does not is
+        told once by a warning of the logger `coordinator_client`. Raises: Rejected.
+        """
+        self._subscribe(topics, pattern, listener)
+
+    async def unsubscribe(self, *, timeout_ms: int | None = None) -> None:
+        """Leave the group, or let go of what was assigned by hand; the listener is told. `subscribe` may follow.
+
+        Commits first, where that is automatic. Raises: Retriable at the deadline; what the listener raised.
+        """
+        await self._finish(self._begin_leave(self._patience(timeout_ms), commits=True))
+        self._raise_failure()
+
+    async def poll(
+        self, *unnamed: Never, timeout_ms: int = POLL_TIMEOUT_MS, max_records: int | None = None
+    ) -> ConsumerRecords:
+        """Return the next records, at most `max_records` (default: `max_poll_records`); none when `timeout_ms` is over.
+
+        A poll says that everything before it was processed: partitions are given up here, and only here, and automatic
+        commits cover what earlier polls returned. The listener is called in here.
+        Raises: Fenced (a newer process has its `group_instance_id`), Misconfigured, Rejected (an offset that does not
+        exist, where `auto_offset_reset` is none; damaged bytes); what the listener raised.
+        """
+        until_ms, records_max = self._begin_poll(unnamed, timeout_ms, max_records)
+        engine = self._engine
+        is_first = True
+        try:
+            while True:
+                with engine.turn() as core:
+                    found = core.poll_step(records_max, engine.now_ms, is_first=is_first)
+                is_first = False
+                if isinstance(found, UserCall):
+                    await self._make(found)
+                elif found is not None:
+                    return self._decode(found)
+                elif not await self._wait(until_ms):
+                    return ConsumerRecords()
+        finally:
+            self._end_poll()
+
+    async def batches(self, *, max_records: int | None = None) -> AsyncIterator[ConsumerRecords]:
+        """Return what the polls return that find something, for ever, or until the consumer is closed."""
+        while not self.is_closed:
+            batch = await self.poll(max_records=max_records)
+            if batch:
+                yield batch
+
+    async def commit(self, offsets: Offsets | None = None, *, timeout_ms: int | None = None) -> None:
+        """Commit these offsets, by default the positions; returns when they are durable.
+
+        An offset is that of the next record to read. Callbacks of earlier `commit_async` are called before it returns.
+        Raises: CommitFailed, RebalanceInProgress; Retriable or OutcomeUnknown at the deadline; Rejected, Misconfigured,
+        Fenced.
+        """
+        await self._finish(self._begin_commit(offsets, timeout_ms))
+
+    async def committed(
+        self, partitions: Partitions, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the committed offsets of the group; None where there is none.
+
+        An offset that waits for the outcome of its transaction is waited for. Raises: Retriable at the deadline;
+        Rejected without a group, or for partitions that do not exist.
+        """
+        return await self._finish(self._ask_committed(partitions, timeout_ms))
+
+    async def position(self, partition: tuple[str, int], *, timeout_ms: int | None = None) -> int:
+        """Return the offset of the next record that this consumer returns of a partition.
+
+        Raises: Rejected where it is not assigned; Retriable where the position is not known by the deadline.
+        """
+        return await self._finish(self._ask_position(partition, timeout_ms))
+
+    async def beginning_offsets(
+        self, partitions: Partitions, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the offset of the first record of each partition. Raises: Rejected, Retriable at the deadline."""
+        return await self._finish(self._ask_ends(partitions, EARLIEST_MS, timeout_ms))
+
+    async def end_offsets(self, partitions: Partitions, *, timeout_ms: int | None = None) -> dict[TopicPartition, int]:
+        """Return the offset behind the last record of each partition: in `read_committed` the last stable offset.
+
+        Raises: Rejected, Retriable at the deadline.
+        """
+        return await self._finish(self._ask_ends(partitions, LATEST_MS, timeout_ms))
+
+    async def offsets_for_times(
+        self, times_ms: dict[tuple[str, int], int], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """Return for each partition the first offset of a batch with a timestamp of at least this many Unix
+        milliseconds; None where no record is that new. Raises: Rejected, Retriable at the deadline."""
+        found = await self._finish(self._ask_times(times_ms, timeout_ms))
+        return {name: offset if offset >= 0 else None for name, offset in found.items()}
+
+    async def close(self, *, timeout_ms: int | None = None) -> None:
+        """Commit, where that is automatic, leave the group and let go of the connection if it was made here.
+
+        The listener is told. A static member only goes away for a moment: its partitions wait for it. Done within
+        `timeout_ms` (default: the setting `close_timeout_ms`), and within a second once the server does not answer,
+        which will notice the silence. Again: nothing. Raises: what the listener raised.
+        """
+        await self._close(timeout_ms, commits=True)
+        self._raise_failure()
+
+    async def _close(self, timeout_ms: int | None, *, commits: bool) -> None:
+        patience = self._patience(timeout_ms, self._config.close_timeout_ms, cut_off_ms=CUT_OFF_CLOSE_MS)
+        try:
+            if not self.is_closed and patience.limit_ms > 0 and not self._connection.is_of_a_parent:
+                with contextlib.suppress(Retriable):
+                    await self._finish(self._begin_leave(patience, commits=commits))
+        finally:
+            self._engine.stop()
+            if self._is_own:
+                self._connection.close()
+
+    async def _finish(self, begun: Begun[T]) -> T:
+        """Wait for the result, making the calls that fall due meanwhile."""
+        patience = begun.patience
+        while True:
+            with self._engine.turn() as core:
+                until_ms = patience.until_ms(self._engine.now_ms, is_cut_off=core.is_cut_off)
+                call = core.take_call(commits_only=not begun.with_rebalance)
+                is_settled = begun.future.is_settled
+            if call is not None:
+                await self._make(call)
+            elif is_settled:
+                return begun.future.result()
+            elif not await self._wait(until_ms):
+                raise timed_out(begun.what, patience.limit_ms)
+
+    async def _make(self, call: UserCall) -> None:
+        error: Exception | None = None
+        try:
+            answer = call.call()
+            if answer is not None:
+                await answer
+        except Exception as raised:  # noqa: BLE001  the application's own: it is raised where the rebalance ends
+            error = raised
+        finally:
+            with self._engine.turn():
+                call.on_done(error, self._engine.now_ms)
+
+    async def _wait(self, until_ms: int) -> bool:
+        """Wait until something happened; False when the time is over."""
+        left_ms = until_ms - self._engine.now_ms
+        if left_ms <= 0:
+            return False
+        timer = self._engine.wake_after(left_ms)
+        try:
+            await self._news.wait()
+        finally:
+            timer.cancel()
+        self._news.clear()
+        return True
+
+    def _wake(self) -> None:
+        self._news.set()

@@ -29,4 +29,4 @@ else:
     remote = _Late("coordinator_server.commands.remote")
     remote_log = _Late("coordinator_server.commands.remote_log")
 
-__all__ = ["admin_pb2", "log_rows", "calls", "remote", "remote_log", "sdk"]
+__all__ = ["admin_pb2", "calls", "log_rows", "remote", "remote_log", "sdk"]

@@ -47,9 +47,8 @@ from partition_log.topics import TopicService, TopicUsers
 from partition_log.transacted import TransactedBatches
 from txn_coordinator.administration import TransactionAdministration
 from txn_coordinator.counters import COUNTERS, CountersShard
-from txn_coordinator.hanging import HangingTransactions
+from txn_coordinator.hanging import HangingTransactions, ProducerOwners
 from txn_coordinator.marker_sender import MarkerSender
-from txn_coordinator.owners import ProducerOwners
 from txn_coordinator.reading import TransactionReader
 from txn_coordinator.service import TransactionPorts, TransactionService
 from txn_coordinator.verifier import CoordinatorVerifier

@@ -18,9 +18,8 @@ from coordinator_runtime.runtime import Runtime
 from partition_log.requests import PartitionStanding
 from partition_log.service import LogService
 from partition_log.state import PartitionHead
-from txn_coordinator.hanging import HangingReason, judge
+from txn_coordinator.hanging import HangingReason, ProducerOwners, judge
 from txn_coordinator.history import check_history_limit
-from txn_coordinator.owners import ProducerOwners
 from txn_coordinator.reading import TransactionReader
 from txn_coordinator.requests import Description
 from txn_coordinator.state import DECIDED, Identity, Transaction

@@ -24,7 +24,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from coordinator_protocol.checksum import crc32c, crc32c_of_both
+from coordinator_protocol.checksum import crc32c
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.sequences import NO_SEQUENCE, SEQUENCE_MAX
 
@@ -169,7 +169,7 @@ def encode_offsetless(header: BatchHeader, payload: bytes) -> OffsetlessBatch:
     returns goes before it. The header must be valid: see `check_client_batch`."""
     covered = _pack_covered(header, header.attributes)
     length = len(payload) + _HEADER_BYTES_COUNTED
-    return _UNCOVERED.pack(length, _NO_LEADER_EPOCH, _MAGIC, crc32c_of_both(covered, payload)) + covered, payload
+    return _UNCOVERED.pack(length, _NO_LEADER_EPOCH, _MAGIC, crc32c(payload, crc32c(covered))) + covered, payload
 
 
 def decode_header(buffer: bytes | memoryview) -> BatchHeader:
@@ -230,7 +230,7 @@ def payload_of(encoded: bytes | memoryview) -> memoryview:
 
 def batch_crc(header: BatchHeader, payload: bytes | memoryview) -> int:
     """Return the CRC-32C a client sends with a batch; the base offset does not matter to it."""
-    return crc32c_of_both(_pack_covered(header, header.attributes), payload)
+    return crc32c(payload, crc32c(_pack_covered(header, header.attributes)))
 
 
 def stored_crc(encoded: bytes | memoryview) -> int:
@@ -331,7 +331,7 @@ def encode_client_batch(
         # A number is too large for its bytes: the packer looks at all of them anyway.
         check_client_batch(header, payload, crc=None, batch_bytes_max=batch_bytes_max)
         raise
-    found = crc32c_of_both(covered, payload)
+    found = crc32c(payload, crc32c(covered))
     if crc is not None and crc != found:
         raise _wrong_crc(crc)
     return _UNCOVERED.pack(payload_bytes + _HEADER_BYTES_COUNTED, _NO_LEADER_EPOCH, _MAGIC, found) + covered, payload

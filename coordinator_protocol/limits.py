@@ -50,7 +50,8 @@ class Limits:
 
     producer_epoch_max: int = EPOCH_MAX
     """Largest producer epoch; 3 in tests that want to see the rotation of producer ids. No client is ever given this
-    one: it is kept so that the coordinator can fence once more."""
+    one: it is kept so that the coordinator can fence once more. So whoever has the one below it goes on with a new
+    producer id."""
 
     fused_participants_max: int = 500
     """Partitions and groups up to which a transaction may end in one batch and one flush; above, in two phases."""
@@ -67,7 +68,3 @@ class Limits:
                 f"batch_bytes_max is {self.batch_bytes_max} and must be below message_bytes_max, "
                 f"{self.message_bytes_max}: a batch travels inside a message"
             )
-
-    def is_exhausted(self, producer_epoch: int) -> bool:
-        """Say whether the next initialisation at this epoch needs a new producer id."""
-        return producer_epoch >= self.producer_epoch_max - 1

@@ -41,13 +41,13 @@ from group_coordinator.events import (
     TargetFailed,
 )
 from partition_log.records import DamageFound, MarkerFromOutside, PartitionGrew, ProducersExpired, TopicChanged
-from txn_coordinator.events import (
+from txn_coordinator.hanging import Hanging
+from txn_coordinator.records import (
     HangingTransactionAborted,
     TransactionExpired,
     TransactionRanThrough,
     TransactionStepped,
 )
-from txn_coordinator.hanging import Hanging
 from txn_coordinator.state import DECIDED, NO_EPOCH, Identity, Transaction, TransactionState
 
 SLOW_REBALANCE_MS: Final = 30_000

@@ -34,7 +34,8 @@ def check_expected(current: Transaction, expected: Identity | None, limits: Limi
         return
     if expected.producer_id == current.client_identity.producer_id:
         return
-    if expected.producer_id == current.prev_producer_id and limits.is_exhausted(expected.producer_epoch):
+    is_exhausted = expected.producer_epoch >= limits.producer_epoch_max - 1
+    if expected.producer_id == current.prev_producer_id and is_exhausted:
         return
     raise fenced(current, expected)
 

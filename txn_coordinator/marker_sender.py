@@ -22,7 +22,7 @@ from coordinator_runtime.decision import Decision, Operation, ShardKey
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import MarkerPort, OpenInPartition, OpenTransactions
 from coordinator_runtime.runtime import Runtime
-from txn_coordinator.shard import SendMarkers, complete_operation
+from txn_coordinator.outcomes import SendMarkers, complete_operation
 
 RETRY_MS_FIRST: Final = 10
 RETRY_MS_MAX: Final = 1_000

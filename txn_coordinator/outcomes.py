@@ -35,8 +35,7 @@ from coordinator_runtime.decision import (
 from coordinator_runtime.ports import GroupWrite, MarkerPort, PartitionWrite
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.counters import CountersShard
-from txn_coordinator.events import TransactionRanThrough, TransactionStepped
-from txn_coordinator.records import Participants, TransactionChanged
+from txn_coordinator.records import Participants, TransactionChanged, TransactionRanThrough, TransactionStepped
 from txn_coordinator.rules import ending as ending_rules
 from txn_coordinator.rules.ending import Ending
 from txn_coordinator.state import ONGOING, Identity, Transaction
@@ -81,17 +80,16 @@ class Transacted(Struct, frozen=True):
 _shard_of = attrgetter("shard")
 
 
-class Allocation:
+class Allocation(Struct):
     """Producer ids that one decision takes, with the records that make them taken. At most one is ever needed."""
 
-    def __init__(self, counters: CountersShard) -> None:
-        self._counters = counters
-        self.records: tuple[Record, ...] = ()
+    counters: CountersShard
+    records: tuple[Record, ...] = ()
 
     def take(self) -> int:
         """The next one."""
         assert not self.records, "one decision needs at most one producer id"
-        producer_id, self.records = self._counters.next_producer_id()
+        producer_id, self.records = self.counters.next_producer_id()
         return producer_id
 
 
@@ -127,8 +125,8 @@ class Outcomes:
         that does not serve gets its marker when it is back (design 5)."""
         decided, completed, records = self._steps(current, ending, turn)
         if reply is None:
-            reply = Ended(completed.identity, completed.csn)
-        records = (*records, changed(self._key, decided))
+            reply = Ended(completed.client_identity, completed.csn)
+        records = (*records, Record(self._key, TransactionChanged(decided), cause=decided.cause))
         disarm = CancelTimer((TIMEOUT, current.transactional_id))
         step = TransactionStepped(current, decided)
         joins: list[Operation] = []
@@ -142,7 +140,7 @@ class Outcomes:
             return Decision(reply, records, checks, effects=(disarm, self.send_markers(decided)), events=(step,))
         return Decision(
             reply,
-            (*records, changed(self._key, completed)),
+            (*records, Record(self._key, TransactionChanged(completed), cause=completed.cause)),
             (*checks, *joins, *then),
             effects=(disarm, Unpark(TransactionInTheWay(current.transactional_id))),
             events=(step, TransactionStepped(decided, completed)),
@@ -155,7 +153,7 @@ class Outcomes:
         reply is Transacted."""
         assert not current.is_closed, "nothing is brought to a transaction that takes no more"
         decided, completed, records = self._steps(opened, ending, turn)
-        combine = partial(_transacted, Ended(completed.identity, completed.csn), len(contribution.partitions))
+        combine = partial(_transacted, Ended(completed.client_identity, completed.csn), len(contribution.partitions))
         effects: tuple[Effect, ...] = ()
         if current.state is ONGOING:
             effects = (CancelTimer((TIMEOUT, current.transactional_id)),)
@@ -163,7 +161,7 @@ class Outcomes:
         if fused is None:
             opening = () if opened is current else (TransactionStepped(current, opened),)
             return Decision(
-                records=(*records, changed(self._key, decided)),
+                records=(*records, Record(self._key, TransactionChanged(decided), cause=decided.cause)),
                 joins=(
                     *(write.append() for write in contribution.partitions),
                     *(write.hold(current.csn) for write in contribution.groups),
@@ -234,7 +232,7 @@ def decide_complete(current: Transaction, key: ShardKey, turn: Turn) -> Decision
     """Every participant has its marker: COMPLETE."""
     completed = ending_rules.complete(current, now_ms=turn.now_ms)
     return Decision(
-        records=(changed(key, completed),),
+        records=(Record(key, TransactionChanged(completed), cause=completed.cause),),
         effects=(Unpark(TransactionInTheWay(current.transactional_id)),),
         events=(TransactionStepped(current, completed),),
     )
@@ -243,8 +241,3 @@ def decide_complete(current: Transaction, key: ShardKey, turn: Turn) -> Decision
 def complete_operation(key: ShardKey, transactional_id: str, csn: int) -> Operation:
     """COMPLETE for the outcome `csn`, once every marker is written."""
     return Operation(key, lambda shard, turn: shard.decide_complete(transactional_id, csn, turn))
-
-
-def changed(key: ShardKey, transaction: Transaction) -> Record:
-    """The record of a step."""
-    return Record(key, TransactionChanged(transaction), cause=transaction.cause)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
+from msgspec import Struct
+
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Outcome
@@ -30,6 +32,7 @@ from coordinator_runtime.ports import (
     CallContext,
     Membership,
     PartitionName,
+    PartitionRef,
     PartitionSequences,
     Permission,
     ResourceType,
@@ -37,7 +40,7 @@ from coordinator_runtime.ports import (
     require,
 )
 from coordinator_runtime.runtime import Runtime, write_checked
-from coordinator_runtime.transact import TransactedOffsets, TransactedPartitions
+from coordinator_runtime.transact import NO_OFFSET, PlacedBatches, TransactedOffsets, TransactedPartitions
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.outcomes import Contribution, Ended, Transacted
 from txn_coordinator.requests import (
@@ -54,7 +57,6 @@ from txn_coordinator.requests import (
 from txn_coordinator.rules import adding, initialising, transacting
 from txn_coordinator.shard import AbortStarted, Initialised, PlacedTransact, TransactionShard
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity
-from txn_coordinator.transact import TransactResult, check_context, transact_result
 
 BATCH_MAX = 1_000
 """Transactions in one AddPartitionsToTxn of another server."""
@@ -69,6 +71,15 @@ class TransactionPorts:
     sequences: PartitionSequences
     partitions: TransactedPartitions
     offsets: TransactedOffsets
+
+
+class TransactResult(Struct, frozen=True):
+    """The outcome is durable."""
+
+    ended: Ended
+    first_offsets: Sequence[tuple[PartitionRef | PartitionName, int]]
+    """The partition of each batch, and the offset of the transaction's first record there. A mere name: the partition
+    does not exist any more, and the request is a repetition."""
 
 
 class TransactionService:
@@ -296,7 +307,7 @@ class TransactionService:
         Raises Refused, also for what a participant would not take."""
         transactional_id, identity = command.transactional_id, command.identity
         self._check_caller(transactional_id, context, identity)
-        check_context(context)
+        _check_transact(context)
         membership = Membership(transactional_id, *identity)
         partitions, offsets = self.ports.partitions, self.ports.offsets
         placed = partitions.place(command.batches, membership, context)
@@ -314,7 +325,7 @@ class TransactionService:
         written: Pending[Transacted] = write_checked(
             self._runtime, operation, context, check=placed.check, park_key=TransactionInTheWay(transactional_id)
         )
-        return written.map(lambda transacted: transact_result(transacted, command, placed, partitions))
+        return written.map(lambda transacted: _transact_result(transacted, command, placed, partitions))
 
     def _check_caller(
         self, transactional_id: str, context: CallContext, identity: Identity | None = None, *, is_owner: bool = True
@@ -392,3 +403,36 @@ def _impossible(identity: Identity) -> Refused:
 def _none_added(command: AddPartitions, error: CoordinatorError) -> AddedPartitions:
     """The one error, repeated for every partition (spec transactions 2.3)."""
     return AddedPartitions([(name, error) for name in command.partitions], error)
+
+
+def _transact_result(
+    transacted: Transacted, command: Transact, placed: PlacedBatches, partitions: TransactedPartitions
+) -> TransactResult:
+    """The reply with the place of each batch; for a repetition the log finds it."""
+    ended, first_offsets = transacted.ended, transacted.first_offsets
+    if first_offsets is None:
+        find, producer_id = partitions.first_offset, command.identity.producer_id
+        first_offsets = [find(write.ordinal, producer_id, command.outcome, ended.csn) for write in placed.partitions]
+    if len(placed.targets) != len(first_offsets):
+        # Batches that share a partition, or have none.
+        begins = dict(zip(map(_ordinal, placed.partitions), first_offsets, strict=True))
+        first_offsets = [
+            begins[target.ordinal] if isinstance(target, PartitionRef) else NO_OFFSET for target in placed.targets
+        ]
+    return TransactResult(ended, list(zip(placed.targets, first_offsets, strict=True)))
+
+
+def _check_transact(context: CallContext) -> None:
+    """Return only for a caller who can send a Transact. Raises Refused UNSUPPORTED_VERSION, INVALID_REQUEST."""
+    if context.client_txn_version < 2:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_VERSION,
+            "Transact is for clients of version 2, whose every transaction has an epoch of its own: leave "
+            "client_txn_version out, or use AddPartitionsToTxn, Produce and EndTxn",
+        )
+    if not context.request_id:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            "Transact needs a request_id, so that it can be repeated when its answer is lost: send 16 random bytes, "
+            "the same for every attempt",
+        )

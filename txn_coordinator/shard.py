@@ -33,20 +33,22 @@ from coordinator_runtime.timeline import Journal, TimelineMap
 from txn_coordinator import fencing
 from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 from txn_coordinator.counters import CountersShard
-from txn_coordinator.events import TransactionExpired, TransactionStepped
 from txn_coordinator.outcomes import (
     TIMEOUT,
     Allocation,
     Contribution,
+    Ended,
     Outcomes,
-    changed,
+    Transacted,
     decide_complete,
 )
-from txn_coordinator.outcomes import Ended as Ended
-from txn_coordinator.outcomes import SendMarkers as SendMarkers
-from txn_coordinator.outcomes import Transacted as Transacted
-from txn_coordinator.outcomes import complete_operation as complete_operation
-from txn_coordinator.records import TransactionChanged, TransactionForgotten, TransactionUnreadable
+from txn_coordinator.records import (
+    TransactionChanged,
+    TransactionExpired,
+    TransactionForgotten,
+    TransactionStepped,
+    TransactionUnreadable,
+)
 from txn_coordinator.requests import EndTxn
 from txn_coordinator.rules import adding, administering, ending, initialising, transacting
 from txn_coordinator.rules.ending import Ending
@@ -233,7 +235,7 @@ class TransactionShard:
         )
         return Decision(
             reply=Initialised(initialised.identity),
-            records=(*allocation.records, changed(self.key, initialised)),
+            records=(*allocation.records, Record(self.key, TransactionChanged(initialised), cause=initialised.cause)),
             events=(TransactionStepped(known, initialised),),
         )
 
@@ -242,7 +244,7 @@ class TransactionShard:
         kept = initialising.keep(current, request, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take)
         return Decision(
             reply=Initialised(kept.client_identity, kept.identity),
-            records=(*allocation.records, changed(self.key, kept)),
+            records=(*allocation.records, Record(self.key, TransactionChanged(kept), cause=kept.cause)),
             joins=self._seals(kept),
             effects=self._disarm(kept),
             events=(TransactionStepped(current, kept),),
@@ -285,7 +287,7 @@ class TransactionShard:
             effects = (self._timeout_of(added, delay_ms=added.txn_timeout_ms),)
         return Decision(
             reply=True,
-            records=(changed(self.key, added),),
+            records=(Record(self.key, TransactionChanged(added), cause=added.cause),),
             effects=effects,
             events=(TransactionStepped(current, added),),
         )
@@ -329,7 +331,7 @@ class TransactionShard:
             return Decision(reply=current.identity)
         return Decision(
             reply=prepared.identity,
-            records=(changed(self.key, prepared),),
+            records=(Record(self.key, TransactionChanged(prepared), cause=prepared.cause),),
             joins=(*checks, *self._seals(prepared)),
             effects=self._disarm(prepared),
             events=(TransactionStepped(current, prepared),),
@@ -405,7 +407,7 @@ class TransactionShard:
         fenced = initialising.fence(current, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take)
         return Decision(
             reply=acted,
-            records=(*allocation.records, changed(self.key, fenced)),
+            records=(*allocation.records, Record(self.key, TransactionChanged(fenced), cause=fenced.cause)),
             events=(TransactionStepped(current, fenced),),
         )
 

@@ -84,12 +84,13 @@ OPEN: Final = frozenset(TransactionState) - IDLE
 COMPLETE: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
 """A transaction ended, and no other has opened since."""
 
-_OUTCOMES: Final = {
+OUTCOMES: Final = {
     TransactionState.PREPARE_COMMIT: Outcome.COMMIT,
     TransactionState.PREPARE_ABORT: Outcome.ABORT,
     TransactionState.COMPLETE_COMMIT: Outcome.COMMIT,
     TransactionState.COMPLETE_ABORT: Outcome.ABORT,
 }
+"""The outcome that each state was decided for."""
 
 LEGAL_STEPS: Final[dict[TransactionState, frozenset[TransactionState]]] = {
     TransactionState.EMPTY: frozenset(
@@ -211,7 +212,7 @@ class Transaction(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def outcome(self) -> Outcome:
         """The decided outcome. Only in Prepare and Complete states: KeyError in others, which is a bug of ours."""
-        return _OUTCOMES[self.state]
+        return OUTCOMES[self.state]
 
 
 class IllegalStep(AssertionError):

@@ -18,7 +18,7 @@ from coordinator_server.metrics.instruments import (
     counts,
     single,
 )
-from txn_coordinator.events import TransactionExpired, TransactionRanThrough, TransactionStepped
+from txn_coordinator.records import TransactionExpired, TransactionRanThrough, TransactionStepped
 from txn_coordinator.state import DECIDED, IllegalStep, Transaction, TransactionState
 
 FENCING_REASONS: Final = {

@@ -24,7 +24,7 @@ from partition_log.requests import Produce
 from tests.groups.committed.room import OffsetRoom, Producer
 from tests.log.log_room import NOBODY, Batch
 from tests.log.log_room import Producer as Writer
-from txn_coordinator.owners import ProducerOwners
+from txn_coordinator.hanging import ProducerOwners
 
 COMMIT, ABORT = Outcome.COMMIT, Outcome.ABORT
 

@@ -48,9 +48,10 @@ from coordinator_runtime.ports import CallContext
 from partition_log.requests import ProduceResult
 from partition_log.state import Isolation, ProducerEntry
 from tests.harness.world import LogEntry, TransactContents, World
-from txn_coordinator.shard import Ended, Initialised
+from txn_coordinator.outcomes import Ended
+from txn_coordinator.service import TransactResult
+from txn_coordinator.shard import Initialised
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction
-from txn_coordinator.transact import TransactResult
 
 _FLAGS: Final = frozenset({"hold", "lost", "now", "v1", "2pc", "keep", "plain", "uncommitted", "raw"})
 

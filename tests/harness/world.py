@@ -62,6 +62,7 @@ from tests.harness.unwritten import Unwritten
 from tests.harness.workers import HeldWorker
 from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 from txn_coordinator.counters import COUNTERS, CountersShard
+from txn_coordinator.outcomes import Ended
 from txn_coordinator.requests import (
     AddedPartitions,
     AddPartitions,
@@ -70,9 +71,9 @@ from txn_coordinator.requests import (
     PrepareTransaction,
     Transact,
 )
-from txn_coordinator.shard import Ended, Initialised, TransactionShard
+from txn_coordinator.service import TransactResult
+from txn_coordinator.shard import Initialised, TransactionShard
 from txn_coordinator.state import Identity, Transaction
-from txn_coordinator.transact import TransactResult
 
 T = TypeVar("T")
 

@@ -17,18 +17,6 @@ def test_the_defaults_are_the_designs() -> None:
     assert limits.fused_participants_max == 500
 
 
-def test_the_last_epoch_is_kept_for_one_more_fence() -> None:
-    limits = Limits()
-    assert not limits.is_exhausted(32765)
-    assert limits.is_exhausted(32766)
-    assert limits.is_exhausted(32767)
-
-
-def test_a_test_may_lower_the_last_epoch_to_see_producer_ids_rotate() -> None:
-    limits = Limits(producer_epoch_max=3)
-    assert [limits.is_exhausted(epoch) for epoch in range(4)] == [False, False, True, True]
-
-
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [

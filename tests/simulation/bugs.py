@@ -27,12 +27,12 @@ from partition_log.state import Isolation, PartitionHead
 from txn_coordinator import state
 from txn_coordinator.codec import TransactionCodec
 from txn_coordinator.counters import CountersShard
-from txn_coordinator.outcomes import Outcomes
+from txn_coordinator.outcomes import Outcomes, SendMarkers
 from txn_coordinator.records import Participants, ProducerIdBlockTaken, TransactionChanged
 from txn_coordinator.requests import EndTxn
 from txn_coordinator.rules import ending
 from txn_coordinator.rules.transacting import TransactRequest
-from txn_coordinator.shard import SendMarkers, TransactionShard
+from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import NO_EPOCH, Transaction, TransactionState
 
 # Spec transactions 12
@@ -55,9 +55,6 @@ def refuse_repeated_marker(judge: Any, *args: Any, **kwargs: Any) -> MarkerVerdi
 
 class EndlessEpochs:
     producer_epoch_max = 2**30
-
-    def is_exhausted(self, _epoch: int) -> bool:
-        return False
 
 
 def without_rotation(decide: Any, *args: Any, **kwargs: Any) -> Any:

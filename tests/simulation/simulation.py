@@ -31,9 +31,10 @@ from tests.simulation.groups import Groups
 from tests.simulation.history import SHARED_GROUP, Answer, Entry, History, OffsetRead, Op, PlainCommit, Read
 from tests.simulation.options import Options
 from tests.simulation.participants import Manager, Participant
-from txn_coordinator.shard import Ended, Initialised
+from txn_coordinator.outcomes import Ended
+from txn_coordinator.service import TransactResult
+from txn_coordinator.shard import Initialised
 from txn_coordinator.state import Identity
-from txn_coordinator.transact import TransactResult
 
 _TIMEOUTS_MS = (500, 2_000, 20_000)
 _CALM_MS = 30_000

@@ -15,7 +15,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from coordinator_protocol.limits import Limits
+from coordinator_protocol.limits import EPOCH_MAX, Limits
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Decision
 from tests.harness.table import cells
@@ -35,9 +35,10 @@ from tests.transactions.world_of_one import (
     told_identity,
     transaction,
 )
+from txn_coordinator.outcomes import Ended
 from txn_coordinator.requests import EndTxn
 from txn_coordinator.rules import adding, ending, initialising
-from txn_coordinator.shard import AbortStarted, Ended, TransactionShard
+from txn_coordinator.shard import AbortStarted, TransactionShard
 from txn_coordinator.state import NO_EPOCH, Identity, InitAnswer, Transaction, TransactionState
 
 STATES = {state.api_name: state for state in TransactionState}
@@ -408,3 +409,16 @@ def shard_limits() -> Limits:
 
 def never_allocate() -> int:
     raise AssertionError("no producer id is needed here")
+
+
+@pytest.mark.parametrize(("epoch_max", "first_exhausted"), [(EPOCH_MAX, 32766), (3, 2)])
+def test_the_last_epoch_is_kept_for_one_more_fence(epoch_max: int, first_exhausted: int) -> None:
+    limits = Limits(producer_epoch_max=epoch_max)
+    for epoch in range(first_exhausted - 2, epoch_max + 1):
+        before = Transaction(
+            transactional_id=ID, producer_id=1, producer_epoch=epoch, txn_timeout_ms=1, last_update_ms=0
+        )
+        request = initialising.InitRequest(transactional_id=ID, txn_timeout_ms=1)
+        after = initialising.initialise(before, request, now_ms=0, limits=limits, allocate=lambda: 2)
+        expected = Identity(2, 0) if epoch >= first_exhausted else Identity(1, epoch + 1)
+        assert after.identity == expected

@@ -9,8 +9,7 @@ from coordinator_runtime.decision import ArmTimer, Decision
 from tests.harness.manual_clock import ManualClock
 from tests.harness.world import World, WorldOptions
 from tests.transactions.world_of_one import ID, NOW_MS, TURN, shard_with, transaction
-from txn_coordinator.events import TransactionExpired
-from txn_coordinator.records import TransactionForgotten
+from txn_coordinator.records import TransactionExpired, TransactionForgotten
 from txn_coordinator.state import IDLE, TransactionState
 
 EXPIRATION_MS = 1_000

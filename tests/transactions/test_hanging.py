@@ -11,8 +11,7 @@ from coordinator_runtime.ports import OpenInPartition
 from tests.transactions.administered import ADMIN, CLIENT, COMMIT, Administered
 from tests.transactions.world_of_one import PRODUCER_ID, transaction
 from txn_coordinator.config import TwoPhase
-from txn_coordinator.hanging import AUDIT_PAUSE_MS, Hanging, HangingReason, judge, marker_for
-from txn_coordinator.owners import ProducerOwners
+from txn_coordinator.hanging import AUDIT_PAUSE_MS, Hanging, HangingReason, ProducerOwners, judge, marker_for
 from txn_coordinator.state import DECIDED, IDLE, Identity, TransactionState
 
 OPENED = OpenInPartition(1, PRODUCER_ID, 5, 3, 40, 1_000)

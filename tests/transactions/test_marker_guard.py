@@ -9,7 +9,7 @@ from coordinator_runtime.ports import ALLOW_ALL
 from partition_log.foreign_markers import DecidedMarker, ForeignMarkers, WriteTxnMarkers
 from tests.conformance.transactions.room import NOW, Room
 from tests.harness.world import partition_name
-from txn_coordinator.owners import ProducerOwners
+from txn_coordinator.hanging import ProducerOwners
 from txn_coordinator.rules import ending
 
 

@@ -13,7 +13,7 @@ from tests.harness.world import World, WorldOptions
 from tests.transactions.administered import Administered
 from txn_coordinator.codec import TRANSACTION_TYPE
 from txn_coordinator.config import EXPIRATION_MS, TwoPhase
-from txn_coordinator.owners import ProducerOwners
+from txn_coordinator.hanging import ProducerOwners
 from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import Identity
 

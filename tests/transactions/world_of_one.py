@@ -13,8 +13,7 @@ from coordinator_runtime.decision import Coordinator, Decision, Operation, Shard
 from coordinator_runtime.timeline import Journal
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.counters import COUNTERS, CountersShard
-from txn_coordinator.events import TransactionRanThrough, TransactionStepped
-from txn_coordinator.records import ProducerIdBlockTaken, TransactionChanged
+from txn_coordinator.records import ProducerIdBlockTaken, TransactionChanged, TransactionRanThrough, TransactionStepped
 from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import DECIDED, NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction, TransactionState
 

@@ -29,9 +29,10 @@ from tests.transactions.world_of_one import (
     shard_with,
     transaction,
 )
+from txn_coordinator.outcomes import Ended, SendMarkers
 from txn_coordinator.requests import EndTxn
 from txn_coordinator.rules import adding, ending, initialising
-from txn_coordinator.shard import ADMIN_CAUSE, AbortStarted, Ended, Initialised, SendMarkers, TransactionShard
+from txn_coordinator.shard import ADMIN_CAUSE, AbortStarted, Initialised, TransactionShard
 from txn_coordinator.state import NO_EPOCH, NO_TIMEOUT_MS, Identity, Transaction, TransactionState
 
 ONGOING = transaction(TransactionState.ONGOING)

@@ -25,6 +25,7 @@ from txn_coordinator.state import (
     NO_EPOCH,
     NO_PRODUCER_ID,
     ONGOING,
+    OUTCOMES,
     PREPARE_STATES,
     Identity,
     Transaction,
@@ -115,7 +116,8 @@ def decide(
     """The decided transaction. If the ending bumps the epoch, it carries the epoch that fences the old one, and at
     exhaustion the producer id to go on with (spec transactions 3.3 - 3.5). A kept one may hold three ids: that of its
     markers, that of the client who ends it, and that of the next transaction (spec transactions 10)."""
-    bumps_epoch, is_kept, txn_epoch = ending.bumps_epoch, current.is_kept, current.producer_epoch
+    bumps_epoch, txn_epoch = ending.bumps_epoch, current.producer_epoch
+    is_kept = current.state is ONGOING and current.next_producer_epoch != NO_EPOCH
     epoch, last_epoch, prev_producer_id = txn_epoch, current.last_producer_epoch, current.prev_producer_id
     next_producer_id, next_epoch = current.next_producer_id, current.next_producer_epoch
     if bumps_epoch or is_kept:
@@ -125,7 +127,7 @@ def decide(
         producer_id, last_epoch = current.client_identity
         # Otherwise, nobody can still be retrying across the last rotation from here on; a name remembered longer would
         # let a zombie of that id pass `check_expected` once the epochs meet again.
-        is_exhausted = limits.is_exhausted(last_epoch)
+        is_exhausted = last_epoch >= limits.producer_epoch_max - 1
         prev_producer_id = producer_id if is_exhausted or is_kept else NO_PRODUCER_ID
         if is_exhausted:
             next_producer_id, next_epoch = allocate(), 0
@@ -175,7 +177,7 @@ def marker_of(decided: Transaction, coordinator_epoch: int) -> Marker:
         txn_epoch=decided.txn_epoch,
         next_epoch=decided.producer_epoch,
         coordinator_epoch=coordinator_epoch,
-        outcome=decided.outcome,
+        outcome=OUTCOMES[decided.state],
         csn=decided.csn,
     )
 

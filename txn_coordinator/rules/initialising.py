@@ -69,7 +69,7 @@ def initialise(
     shown = None if expected is None else expected.producer_epoch
     if shown is not None and shown == last and last != NO_EPOCH:
         pass  # The reply to the call that made the bump was lost: no second bump. Must precede the exhaustion check.
-    elif limits.is_exhausted(epoch) and shown in (None, epoch):
+    elif epoch >= limits.producer_epoch_max - 1 and shown in (None, epoch):
         prev_producer_id, producer_id = producer_id, allocate()
         last = NO_EPOCH if shown is None else epoch
         epoch = 0
@@ -111,7 +111,7 @@ def keep(
     if current.is_kept and shown is not None and shown.producer_epoch == current.last_producer_epoch:
         # The reply to the call that kept it was lost: no second bump, as in `initialise`.
         next_client, prev_producer_id = client, current.prev_producer_id
-    elif limits.is_exhausted(client.producer_epoch):
+    elif client.producer_epoch >= limits.producer_epoch_max - 1:
         next_client, prev_producer_id = Identity(allocate(), 0), client.producer_id
     else:
         next_client = Identity(client.producer_id, client.producer_epoch + 1)

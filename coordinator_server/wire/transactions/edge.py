@@ -13,6 +13,7 @@ from coordinator_runtime.transact import PartRefused
 from coordinator_server.wire.edge import error_response, set_error, topic_partitions, unchecked_names
 from coordinator_server.wire.groups.committed import transacted_offsets
 from coordinator_server.wire.log.edge import client_batch
+from txn_coordinator.outcomes import Ended
 from txn_coordinator.requests import (
     AddedBatch,
     AddedPartitions,
@@ -30,9 +31,9 @@ from txn_coordinator.requests import (
     Transact,
     TransactionFilter,
 )
-from txn_coordinator.shard import Ended, Initialised
+from txn_coordinator.service import TransactResult
+from txn_coordinator.shard import Initialised
 from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction, TransactionState
-from txn_coordinator.transact import TransactResult
 
 _UNDECIDED = (TransactionState.EMPTY, TransactionState.ONGOING)
 _FORGOTTEN = "Dead"

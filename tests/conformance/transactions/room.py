@@ -32,8 +32,8 @@ from tests.harness.payloads import checks_here
 from tests.harness.world import LogEntry, World, WorldOptions, partition_name
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.counters import COUNTERS
+from txn_coordinator.hanging import ProducerOwners
 from txn_coordinator.marker_sender import MarkerSender
-from txn_coordinator.owners import ProducerOwners
 from txn_coordinator.reading import TransactionReader
 from txn_coordinator.service import TransactionService
 from txn_coordinator.state import Identity, Transaction

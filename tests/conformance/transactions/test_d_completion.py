@@ -21,8 +21,7 @@ from tests.conformance.transactions.cases import both_versions, case, not_drivab
 from tests.conformance.transactions.room import ABORT, COMMIT, NOW, Client, Denies, Room
 from tests.harness.payloads import checks_here
 from txn_coordinator.counters import COUNTERS
-from txn_coordinator.hanging import HangingTransactions
-from txn_coordinator.owners import ProducerOwners
+from txn_coordinator.hanging import HangingTransactions, ProducerOwners
 from txn_coordinator.state import Identity
 
 A_SECOND = 1_000

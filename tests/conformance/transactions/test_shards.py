@@ -10,7 +10,7 @@ from coordinator_runtime.shard_table import ShardState
 from tests.conformance.transactions.cases import case
 from tests.conformance.transactions.room import COMMIT, Room
 from txn_coordinator.config import EXPIRATION_MS
-from txn_coordinator.events import TransactionStepped
+from txn_coordinator.records import TransactionStepped
 from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import TransactionState
 

@@ -40,30 +40,35 @@ def _kind_of(producer_id: int) -> _Kind:
 
 
 class CountersShard:
-    """Knows the next producer id and the last csn. `next_*` look; the returned records, once replayed, count."""
+    """Knows the next producer id and the last csn. To ask for the next one changes nothing: the records that give it
+    away, once replayed, count."""
 
     def __init__(self, journal: Journal) -> None:
         self._values: TimelineMap[str, int] = TimelineMap(journal)
 
-    def next_producer_id(self) -> tuple[int, tuple[Record, ...]]:
-        """The next unused producer id for a transactional id, and the records that give it away.
+    def next_producer_id(self, records: list[Record]) -> int:
+        """The next unused producer id for a transactional id; what gives it away is added to `records`. To be asked
+        once in an operation.
 
         Raises Refused COORDINATOR_LOAD_IN_PROGRESS when they are used up, which Kafka's clients take as "not now"."""
-        return self._next(_OF_TRANSACTIONS)
+        return self._next(_OF_TRANSACTIONS, records)
 
-    def next_plain_producer_id(self) -> tuple[int, tuple[Record, ...]]:
+    def next_plain_producer_id(self, records: list[Record]) -> int:
         """The next unused producer id for a producer without a transactional id, as `next_producer_id`."""
-        return self._next(_PLAIN)
+        return self._next(_PLAIN, records)
 
-    def _next(self, kind: _Kind) -> tuple[int, tuple[Record, ...]]:
+    def _next(self, kind: _Kind, records: list[Record]) -> int:
+        assert not records, "one decision needs at most one producer id"
         block_end = self._values.get(kind.block_end) or kind.first
         producer_id = self._next_of(kind)
-        if producer_id < block_end:
-            return producer_id, (Record(COUNTERS, ProducerIdGiven(producer_id)),)
-        if block_end > kind.end - BLOCK_SIZE:
-            raise Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "there are no unused producer ids left")
-        block = Record(COUNTERS, ProducerIdBlockTaken(block_end + BLOCK_SIZE), cause="producer_id_block")
-        return block_end, (block, Record(COUNTERS, ProducerIdGiven(block_end)))
+        if producer_id >= block_end:
+            if block_end > kind.end - BLOCK_SIZE:
+                raise Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "there are no unused producer ids left")
+            block = ProducerIdBlockTaken(block_end + BLOCK_SIZE)
+            records.append(Record(COUNTERS, block, cause="producer_id_block"))
+            producer_id = block_end
+        records.append(Record(COUNTERS, ProducerIdGiven(producer_id)))
+        return producer_id
 
     def _next_of(self, kind: _Kind) -> int:
         return self._values.get(kind.next_producer_id) or kind.first

@@ -80,19 +80,6 @@ class Transacted(Struct, frozen=True):
 _shard_of = attrgetter("shard")
 
 
-class Allocation(Struct):
-    """Producer ids that one decision takes, with the records that make them taken. At most one is ever needed."""
-
-    counters: CountersShard
-    records: tuple[Record, ...] = ()
-
-    def take(self) -> int:
-        """The next one."""
-        assert not self.records, "one decision needs at most one producer id"
-        producer_id, self.records = self.counters.next_producer_id()
-        return producer_id
-
-
 class Outcomes:
     """Decides outcomes of transactions of one shard."""
 
@@ -185,14 +172,19 @@ class Outcomes:
         self, current: Transaction, ending: Ending, turn: Turn
     ) -> tuple[Transaction, Transaction, tuple[Record, ...]]:
         """The decided transaction, what it will be when it is complete, and what deciding takes from the counters."""
-        allocation = Allocation(self._counters)
+        given: list[Record] = []
         csn, csn_given = self._counters.next_csn()
         decided = ending_rules.decide(
-            current, ending, csn=csn, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take
+            current,
+            ending,
+            csn=csn,
+            now_ms=turn.now_ms,
+            limits=self._limits,
+            allocate=partial(self._counters.next_producer_id, given),
         )
         # The client's next identity is that of COMPLETE, which is certain now, never the fencing epoch (KAFKA-18660).
         completed = ending_rules.complete(decided, now_ms=turn.now_ms)
-        return decided, completed, (*allocation.records, csn_given)
+        return decided, completed, (*given, csn_given)
 
     def _fused(
         self, decided: Transaction, contribution: Contribution, *, last_csn: int

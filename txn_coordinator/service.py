@@ -21,6 +21,7 @@ from coordinator_runtime.decision import (
     CATALOG_KEY,
     Decision,
     Operation,
+    Record,
     ShardRouter,
     TransactionInTheWay,
     Turn,
@@ -375,8 +376,9 @@ _group_id = attrgetter("group_id")
 
 
 def _decide_plain(counters: CountersShard, _turn: Turn) -> Decision:
-    producer_id, records = counters.next_plain_producer_id()
-    return Decision(reply=Initialised(Identity(producer_id, 0)), records=records)
+    records: list[Record] = []
+    producer_id = counters.next_plain_producer_id(records)
+    return Decision(reply=Initialised(Identity(producer_id, 0)), records=tuple(records))
 
 
 def _check_expected(expected: Identity | None) -> None:

@@ -7,6 +7,7 @@ decided and carried out is in `outcomes`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -35,7 +36,6 @@ from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 from txn_coordinator.counters import CountersShard
 from txn_coordinator.outcomes import (
     TIMEOUT,
-    Allocation,
     Contribution,
     Ended,
     Outcomes,
@@ -211,12 +211,12 @@ class TransactionShard:
         AbortStarted."""
         self.check_readable(request.transactional_id)
         current = self._transactions.get(request.transactional_id)
-        allocation = Allocation(self._counters)
+        given: list[Record] = []
         known = current
         if current is None:
             current = Transaction(
                 transactional_id=request.transactional_id,
-                producer_id=allocation.take(),
+                producer_id=self._counters.next_producer_id(given),
                 txn_timeout_ms=request.stored_timeout_ms,
                 last_update_ms=turn.now_ms,
             )
@@ -231,20 +231,30 @@ class TransactionShard:
                 return self._keep(current, request, turn)
             return self._abort_before_init(current, request, turn, may_abort_and_init=may_abort_and_init)
         initialised = initialising.initialise(
-            current, request, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take
+            current,
+            request,
+            now_ms=turn.now_ms,
+            limits=self._limits,
+            allocate=partial(self._counters.next_producer_id, given),
         )
         return Decision(
             reply=Initialised(initialised.identity),
-            records=(*allocation.records, Record(self.key, TransactionChanged(initialised), cause=initialised.cause)),
+            records=(*given, Record(self.key, TransactionChanged(initialised), cause=initialised.cause)),
             events=(TransactionStepped(known, initialised),),
         )
 
     def _keep(self, current: Transaction, request: initialising.InitRequest, turn: Turn) -> Decision:
-        allocation = Allocation(self._counters)
-        kept = initialising.keep(current, request, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take)
+        given: list[Record] = []
+        kept = initialising.keep(
+            current,
+            request,
+            now_ms=turn.now_ms,
+            limits=self._limits,
+            allocate=partial(self._counters.next_producer_id, given),
+        )
         return Decision(
             reply=Initialised(kept.client_identity, kept.identity),
-            records=(*allocation.records, Record(self.key, TransactionChanged(kept), cause=kept.cause)),
+            records=(*given, Record(self.key, TransactionChanged(kept), cause=kept.cause)),
             joins=self._seals(kept),
             effects=self._disarm(kept),
             events=(TransactionStepped(current, kept),),
@@ -403,11 +413,13 @@ class TransactionShard:
             again = fence_operation(self.key, transactional_id, replace(asked, older_than_ms=None), begun=acted)
             then = (again,) if may_abort_and_fence else ()
             return self.outcomes.decide(current, _abort(ADMIN_CAUSE), turn, reply=FenceBegun(acted), then=then)
-        allocation = Allocation(self._counters)
-        fenced = initialising.fence(current, now_ms=turn.now_ms, limits=self._limits, allocate=allocation.take)
+        given: list[Record] = []
+        fenced = initialising.fence(
+            current, now_ms=turn.now_ms, limits=self._limits, allocate=partial(self._counters.next_producer_id, given)
+        )
         return Decision(
             reply=acted,
-            records=(*allocation.records, Record(self.key, TransactionChanged(fenced), cause=fenced.cause)),
+            records=(*given, Record(self.key, TransactionChanged(fenced), cause=fenced.cause)),
             events=(TransactionStepped(current, fenced),),
         )
 

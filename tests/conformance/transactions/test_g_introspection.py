@@ -153,10 +153,10 @@ def test_producer_ids_never_wrap() -> None:
     counters = CountersShard(Journal())
     counters.replay(ProducerIdBlockTaken(PRODUCER_ID_MAX - 500))
     with pytest.raises(Refused, match="no unused producer ids"):
-        counters.next_plain_producer_id()
+        counters.next_plain_producer_id([])
     counters.replay(ProducerIdBlockTaken(PLAIN_PRODUCER_IDS_FROM - 500))
     with pytest.raises(Refused, match="no unused producer ids"):
-        counters.next_producer_id()
+        counters.next_producer_id([])
 
 
 @case(234, differs="the next block is stored with the first use of it, so nobody ever waits for one (14)")

@@ -56,6 +56,11 @@ class Budget:
         self.batches, self.read_bytes = BATCHES_READ_MAX, BYTES_READ_MAX
 
 
+def bound_of(head: PartitionHead, isolation: Isolation) -> int:
+    """The offset that a read of this isolation level may not reach."""
+    return head.last_stable_offset if isolation is Isolation.READ_COMMITTED else head.log_end_offset
+
+
 class PartitionRead:
     """One read of one partition, that may go on when there is more to see."""
 
@@ -106,7 +111,7 @@ class PartitionRead:
     def advance(self, head: PartitionHead, budget: Budget) -> None:
         """Read on from `next_offset`, as far as view and budget allow. Damage ends the read in front of it; one that
         begins at the damage is told. Raises LogDamaged, StoreUnreadable: then there is nothing to show."""
-        bound = self._isolation.bound(head)
+        bound = bound_of(head, self._isolation)
         if self.next_offset >= bound or self.is_complete():
             return
         if budget.is_spent or (self.batches and self._bytes_left <= 0):
@@ -284,7 +289,7 @@ def oldest_unread_ms(
     Where a long stretch of hidden batches spends the budget, the timestamp of the last one looked at: what lies behind
     it was written later, so the true age is not greater. Raises LogDamaged, StoreUnreadable.
     """
-    start, end = max(offset, head.log_start_offset), isolation.bound(head)
+    start, end = max(offset, head.log_start_offset), bound_of(head, isolation)
     if start >= end:
         return None
     budget.batches -= SEEK_COST_BATCHES

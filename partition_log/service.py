@@ -56,7 +56,7 @@ from partition_log.catalog.state import PlacedPartition
 from partition_log.counting import count_records
 from partition_log.fetch import Fetcher
 from partition_log.partition_state import Append, Appended
-from partition_log.reading import Budget, find_by_time
+from partition_log.reading import Budget, bound_of, find_by_time
 from partition_log.requests import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -271,7 +271,7 @@ class LogService:
         placed, head = found
         try:
             offset, timestamp_ms = self._position(
-                placed.ref.ordinal, head, query.timestamp_ms, bound=isolation.bound(head)
+                placed.ref.ordinal, head, query.timestamp_ms, bound=bound_of(head, isolation)
             )
         except Refused as refusal:
             return OffsetResult(query.name, error=refusal)

@@ -132,10 +132,6 @@ class Isolation(IntEnum):
     READ_COMMITTED = 0
     READ_UNCOMMITTED = 1
 
-    def bound(self, head: PartitionHead) -> int:
-        """The offset that a read of this level may not reach."""
-        return head.last_stable_offset if self is Isolation.READ_COMMITTED else head.log_end_offset
-
 
 class TimeIndexEntry(Struct, frozen=True, gc=False):
     """A finished stretch of the log: before its end, no record is newer than `max_timestamp_ms`."""

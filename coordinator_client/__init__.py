@@ -36,6 +36,7 @@ from coordinator_client.descriptions import (
     TransactionDescription,
     TransactionStep,
 )
+from coordinator_client.encodings import FetchedBatch
 from coordinator_client.errors import (
     Abortable,
     CommitFailed,
@@ -50,7 +51,6 @@ from coordinator_client.errors import (
     TransactionError,
     Unreachable,
 )
-from coordinator_client.fetched_batch import FetchedBatch
 from coordinator_client.offset_reset import OffsetReset, ResetTo
 from coordinator_client.producer import PreparedTransaction, Producer, Transaction
 from coordinator_client.producer_shell import ProducerConfig, ProducerOptions

@@ -10,12 +10,12 @@ from typing import Self, TypeVar, Unpack
 
 from coordinator_client.calls import Patience, Reply
 from coordinator_client.connection import Connection
+from coordinator_client.consumer.state import OffsetSource, TransactionOffsets
 from coordinator_client.errors import Abortable, Fenced, Loss, Rejected, TransactionError
 from coordinator_client.loops import AsyncioLoop, Loop, Timer
 from coordinator_client.process import keep_memory_of_batches
 from coordinator_client.producer_shell import PreparedShell, ProducerOptions, ProducerShell, TransactionShell
 from coordinator_client.state import ProducerStatus, Row
-from coordinator_client.transaction_offsets import OffsetSource, TransactionOffsets
 
 BatchT = TypeVar("BatchT")
 

@@ -19,6 +19,7 @@ from typing import TypeVar
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.calls import FETCH, PAUSE_MS_MAX, Deadlines
 from coordinator_client.connection import REQUEST_TIMEOUT_MS, Connection
+from coordinator_client.encodings import FetchedBatch, checked_batch, corrupt_at, place_of
 from coordinator_client.errors import (
     NOTHING_CHANGED,
     CorruptBatch,
@@ -30,7 +31,6 @@ from coordinator_client.errors import (
     wrong_argument,
 )
 from coordinator_client.fetch_reply import FetchReply, PartitionReply
-from coordinator_client.fetched_batch import FetchedBatch, checked_batch, corrupt_at, place_of
 from coordinator_client.settings import RAISE, SKIP, Skipped, check_durations, check_on_corrupt_batch, isolation_level
 from coordinator_client.transport import Call
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method

@@ -1,7 +1,8 @@
 """Payloads of record batches: written and read here. The server looks whether they can be read, and changes nothing.
 
 Two encodings: `records.v1`, the protobuf message `Records`, which any generated stub can build; and Arrow v1, one Arrow
-IPC message of a fixed schema, which Spark reads without touching a row.
+IPC message of a fixed schema, which Spark reads without touching a row. A `FetchedBatch` is one that was verified: its
+checksum, its shape, and the number of its records.
 
 Source: design 6 (record batch).
 """
@@ -10,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from google.protobuf.message import DecodeError
 from msgspec import Struct
 
 from coordinator_api.v1 import log_pb2 as log
-from coordinator_client.errors import corrupt, rejected
-from coordinator_client.fetch_reply import Payload
+from coordinator_client.errors import CorruptBatch, Rejected, TransactionError, corrupt, rejected
+from coordinator_client.fetch_reply import Payload, WireBatch
 from coordinator_client.state import Headers, Row
 from coordinator_protocol.batch import (
     FORMAT_VERSION,
@@ -39,6 +40,10 @@ from coordinator_protocol.compression import unpack as unpack_bytes
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from coordinator_protocol.sequences import NO_SEQUENCE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 ENCODING_NAMES: Final = MappingProxyType({"records": Encoding.RECORDS_V1, "arrow": Encoding.ARROW_V1})
 ROW_OVERHEAD_BYTES: Final = 32
@@ -260,3 +265,108 @@ _ENCODERS: Final[MappingProxyType[Encoding, Callable[[Sequence[Row]], bytes]]] =
 _DECODERS: Final[MappingProxyType[Encoding, Callable[[Payload, str], list[Row]]]] = MappingProxyType(
     {Encoding.RECORDS_V1: decode_records, Encoding.ARROW_V1: _decode_arrow}
 )
+
+
+class FetchedBatch(Struct, frozen=True, kw_only=True):
+    """A verified batch, and the part of it that lies in the requested range."""
+
+    topic: str
+    partition: int
+    header: BatchHeader
+    content: Payload
+    """The unpacked payload. Where it was not compressed it is a view, which keeps the whole answer that it came in in
+    memory."""
+    marker: Marker | None
+    first_offset: int
+    """Offset of the first record in the range. Batches come whole, so it may be above the first offset of the batch."""
+    end_offset: int
+    """Offset behind the last record in the range."""
+
+    @property
+    def payload(self) -> bytes:
+        """A copy of the unpacked payload."""
+        return bytes(self.content)
+
+    @property
+    def record_count(self) -> int:
+        """Number of records of the batch that lie in the range."""
+        return self.end_offset - self.first_offset
+
+    @property
+    def where(self) -> str:
+        """Where the batch lies, for messages."""
+        return place_of(self.topic, self.partition, self.header.base_offset)
+
+    def rows(self) -> list[Row]:
+        """Return the records in the range; none for a marker. Raises: CorruptBatch."""
+        if self.marker is not None:
+            return []
+        try:
+            rows = decode_rows(self.content, self.header.encoding, self.header.record_count, self.where)
+        except Rejected as why:
+            raise self._corrupt(why) from why
+        return rows[self.first_offset - self.header.base_offset : self.end_offset - self.header.base_offset]
+
+    def as_arrow(self) -> pa.RecordBatch:
+        """Return the records in the range as one Arrow batch of the fixed schema (`arrow_encoding.SCHEMA`).
+
+        An Arrow payload is viewed, not copied. Raises: CorruptBatch, ImportError without pyarrow.
+        """
+        from coordinator_client.arrow_encoding import decode_arrow, rows_to_arrow
+
+        if self.marker is not None or self.header.encoding is not Encoding.ARROW_V1:
+            return rows_to_arrow(self.rows())
+        try:
+            batch = decode_arrow(self.content, self.where)
+        except Rejected as why:
+            raise self._corrupt(why) from why
+        if batch.num_rows != self.header.record_count:
+            counted = f"it says that it holds {self.header.record_count} records and holds {batch.num_rows}"
+            raise self._corrupt(corrupt(f"{self.where}: {counted}"))
+        return batch.slice(self.first_offset - self.header.base_offset, self.record_count)
+
+    def _corrupt(self, why: TransactionError) -> CorruptBatch:
+        return corrupt_at(self.topic, self.partition, self.header.base_offset, self.header.last_offset + 1, why)
+
+
+def checked_batch(
+    topic: str, partition: int, batch: WireBatch, *, start_offset: int, end_offset: int | None
+) -> FetchedBatch | None:
+    """Return the part of a batch that lies in the range, unpacked; None where no record does.
+
+    Raises: CorruptBatch.
+    """
+    fields, payload = batch.fields, batch.payload
+    where = place_of(topic, partition, fields.base_offset)
+    try:
+        header = checked_header(fields, payload, where)
+        content = payload if header.is_control else unpack(payload, header.compression, where)
+    except Rejected as why:
+        # The number of records is all that is left to go by.
+        behind = fields.base_offset + max(1, fields.record_count)
+        raise corrupt_at(topic, partition, max(fields.base_offset, start_offset), behind, why) from why
+    first = max(header.base_offset, start_offset)
+    after = header.last_offset + 1 if end_offset is None else min(header.last_offset + 1, end_offset)
+    if first >= after:
+        return None
+    return FetchedBatch(
+        topic=topic,
+        partition=partition,
+        header=header,
+        content=content,
+        marker=marker_of(fields),
+        first_offset=first,
+        end_offset=after,
+    )
+
+
+def corrupt_at(topic: str, partition: int, offset: int, next_offset: int, why: TransactionError) -> CorruptBatch:
+    """Return the error for what cannot be read from `offset` up to `next_offset`."""
+    return CorruptBatch(
+        why.code, why.reason, topic=topic, partition=partition, offset=offset, next_offset=max(next_offset, offset + 1)
+    )
+
+
+def place_of(topic: str, partition: int, offset: int) -> str:
+    """Return the name of an offset of a partition, for messages."""
+    return f"{topic}-{partition} at offset {offset}"

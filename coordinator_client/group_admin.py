@@ -32,6 +32,7 @@ from coordinator_client.calls import (
     Deadlines,
 )
 from coordinator_client.connection import Connection
+from coordinator_client.consumer.commits import fill_topics
 from coordinator_client.consumer.state import OffsetAndMetadata, TopicPartition
 from coordinator_client.descriptions import (
     GroupDescription,
@@ -56,7 +57,6 @@ from coordinator_client.errors import (
 )
 from coordinator_client.offset_reset import OffsetReset, ResetTo, planned
 from coordinator_client.settings import isolation_level
-from coordinator_client.transaction_offsets import fill_topics
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.names import check_group_id
 

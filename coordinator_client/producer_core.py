@@ -27,6 +27,7 @@ from __future__ import annotations
 from coordinator_client import rules
 from coordinator_client.batching import SealedBatch, TopicWriter
 from coordinator_client.calls import Reply
+from coordinator_client.consumer.state import TransactionOffsets
 from coordinator_client.errors import Loss, TransactionError, failure, rejected
 from coordinator_client.flights import Transmission
 from coordinator_client.producer_requests import IdentityRequests, TransactionEnd
@@ -35,7 +36,6 @@ from coordinator_client.random_source import RandomSource
 from coordinator_client.rules import AfterSend
 from coordinator_client.sending import CorePlan
 from coordinator_client.state import Goal, ProducerStatus, Row
-from coordinator_client.transaction_offsets import TransactionOffsets
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 
 _S = ProducerStatus

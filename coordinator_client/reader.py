@@ -10,8 +10,8 @@ from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.batch_reader import BatchReader, FetchOptions, PartitionRange
 from coordinator_client.calls import DESCRIBE_TOPICS, LIST_OFFSETS, Deadlines
 from coordinator_client.connection import Connection, connection_to
+from coordinator_client.encodings import FetchedBatch
 from coordinator_client.errors import check_here, rejected, wrong_argument
-from coordinator_client.fetched_batch import FetchedBatch
 from coordinator_client.first_contact import GIVE_UP_MS
 from coordinator_client.settings import (
     EARLIEST_MS,

@@ -17,12 +17,12 @@ from coordinator_api.v1 import transaction_pb2 as txn
 from coordinator_api.v1.common_pb2 import RequestHeader
 from coordinator_client.batching import Accumulator, BatchFormat, SealedBatch
 from coordinator_client.calls import DESCRIBE_TOPICS, PRODUCE, TXN_OFFSET_COMMIT, Deadlines, RetryingCall
-from coordinator_client.consumer.state import NO_GENERATION
+from coordinator_client.consumer.commits import fill_topics
+from coordinator_client.consumer.state import NO_GENERATION, TransactionOffsets
 from coordinator_client.errors import PASSING, TransactionError, class_of, failure, misconfigured
 from coordinator_client.flights import Flights
 from coordinator_client.random_source import RandomSource
 from coordinator_client.state import Identity, TopicPartitionCount
-from coordinator_client.transaction_offsets import TransactionOffsets, fill_topics
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 
 REQUESTS_IN_FLIGHT_MAX: Final = 5

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator_client.batch_reader import Hidden
-from coordinator_client.fetched_batch import FetchedBatch
+from coordinator_client.encodings import FetchedBatch
 from coordinator_client.settings import Skipped
 from coordinator_protocol.batch import TimestampType
 from pyspark_txnlog.ranges import OffsetRange

@@ -151,7 +151,7 @@ def _missing_package() -> str | None:
         # Python put this directory first, where our modules would stand in for others of the same name.
         sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != own]  # noqa: PTH100
     try:
-        from pyspark_txnlog.batch_scan import check_dependencies
+        from pyspark_txnlog.source import check_dependencies
 
         check_dependencies()
     except ImportError as error:

@@ -25,7 +25,6 @@ from coordinator_client.errors import (
     failure,
     rejected,
 )
-from coordinator_client.transaction_offsets import fill_topics
 from coordinator_protocol.errors import ErrorClass, ErrorCode, Method
 
 
@@ -167,6 +166,25 @@ class CommitQueue:
         self._jobs.popleft()
         self._due_ms = 0
         job.on_end(error, now_ms)
+
+
+class _TopicOffsetsList(Protocol):
+    def add(self, *, topic: str, topic_id: bytes) -> group.TopicOffsets: ...
+
+
+def fill_topics(
+    topics: _TopicOffsetsList,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    topic_ids: Mapping[TopicPartition, bytes],
+) -> None:
+    """Write offsets into a request, topic by topic."""
+    last: group.TopicOffsets | None = None
+    for name in sorted(offsets):
+        topic, partition = name
+        if last is None or last.topic != topic:
+            last = topics.add(topic=topic, topic_id=topic_ids.get(name, b""))
+        offset, metadata = offsets[name]
+        last.partitions.add(partition=partition, committed_offset=offset, metadata=metadata)
 
 
 def not_a_member(group_id: str) -> CommitFailed:

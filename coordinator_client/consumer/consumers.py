@@ -70,15 +70,9 @@ class Consumer(ConsumerShell):
         and no other. Raises: as `poll`.
         """
         while not self.is_closed:
-            unread = self._unread
-            if unread is None:
-                batch = self.poll()
-                unread = self._unread = Unread(batch) if batch else None
-                if unread is None:
-                    continue
-            record = unread.take()
+            record = self._next_unread()
             if record is None:
-                self._unread = None
+                self._unread = Unread(self.poll())
             else:
                 yield record
 
@@ -283,15 +277,9 @@ class AsyncConsumer(ConsumerShell):
         and no other. Raises: as `poll`.
         """
         while not self.is_closed:
-            unread = self._unread
-            if unread is None:
-                batch = await self.poll()
-                unread = self._unread = Unread(batch) if batch else None
-                if unread is None:
-                    continue
-            record = unread.take()
+            record = self._next_unread()
             if record is None:
-                self._unread = None
+                self._unread = Unread(await self.poll())
             else:
                 yield record
 

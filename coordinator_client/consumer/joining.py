@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from coordinator_api.v1 import group_pb2 as group
+from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.calls import JOIN_GROUP, SYNC_GROUP, Deadlines, RetryingCall
 from coordinator_client.consumer.context import Backoff, ConsumerContext
 from coordinator_client.consumer.state import NO_GENERATION, TopicPartition
-from coordinator_client.consumer.topics import ask_partition_counts
+from coordinator_client.consumer.topics import ask_topics, partition_counts
 from coordinator_client.errors import PASSING, TransactionError, misconfigured
 from coordinator_protocol.assignors.classic import (
     CLASSIC_ASSIGNORS,
@@ -319,12 +320,13 @@ class Joining:
             self._sync(joined, [], now_ms)
             return
 
-        def counted(counts: Mapping[str, int] | TransactionError, at_ms: int) -> None:
+        def described(end: log.DescribeTopicsResponse | TransactionError, at_ms: int) -> None:
             self._flight = None
-            if isinstance(counts, TransactionError):
+            if isinstance(end, TransactionError):
                 # The other members wait for a plan, so the group begins anew.
                 self._due_ms = at_ms + self._backoff.next_ms()
                 return
+            counts = partition_counts(end)
             try:
                 assignments = plan.assignments(counts)
             except TransactionError as why:
@@ -334,9 +336,9 @@ class Joining:
             self._sync(joined, assignments, at_ms)
 
         if plan.topics:
-            self._flight = ask_partition_counts(self._context, plan.topics, counted, now_ms)
+            self._flight = ask_topics(self._context, plan.topics, described, now_ms)
         else:
-            counted({}, now_ms)
+            described(log.DescribeTopicsResponse(), now_ms)
 
     def _sync(self, joined: group.JoinGroupResponse, assignments: list[group.SyncGroupAssignment], now_ms: int) -> None:
         request = group.SyncGroupRequest(

@@ -79,7 +79,7 @@ class Unread:
         self._slices = batch.slices
         self._records = iter(batch)
         self._number = 0
-        self._next_offset = self._slices[0].first_offset
+        self._next_offset = self._slices[0].first_offset if self._slices else 0
 
     def take(self) -> ReadRecord | None:
         """Return the next record; None at the end. Records of partitions that are gone or were moved are left out."""

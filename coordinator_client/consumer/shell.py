@@ -21,10 +21,10 @@ from coordinator_client.consumer.membership import Subscription
 from coordinator_client.consumer.owned import Slice
 from coordinator_client.consumer.polled import ConsumerRecords, Unread, decoded
 from coordinator_client.consumer.positions import offset_fetch_request
-from coordinator_client.consumer.state import GroupMetadata, OffsetAndMetadata, TopicPartition
+from coordinator_client.consumer.state import GroupMetadata, OffsetAndMetadata, TopicPartition, TransactionOffsets
 from coordinator_client.errors import Verdict, check_here, failure, rejected
+from coordinator_client.reader import ReadRecord
 from coordinator_client.settings import SKIP, Skipped, duration_ms, isolation_level, timestamp_ms
-from coordinator_client.transaction_offsets import TransactionOffsets
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 from coordinator_protocol.names import check_topic_name
 
@@ -338,6 +338,13 @@ class ConsumerShell:
             found = [core.assignment.get(name) for name in checked]
             for partition in found:
                 partition.is_paused = is_paused
+
+    def _next_unread(self) -> ReadRecord | None:
+        """Return the next record of the batch that an iteration is in; None: there is none, or it is at its end."""
+        record = None if self._unread is None else self._unread.take()
+        if record is None:
+            self._unread = None
+        return record
 
     def _give_back(self) -> None:
         """Give back the records that an iteration has not returned."""

@@ -23,7 +23,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+BatchT_contra = TypeVar("BatchT_contra", contravariant=True)
 
 NO_GENERATION: Final = -1
 
@@ -52,6 +54,25 @@ class GroupMetadata:
     """Generation of a classic group, member epoch in the consumer protocol; -1 = not a member."""
     member_id: str = ""
     group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionOffsets:
+    """The offsets to commit, and the member that commits them: the group refuses them once that member is out of date
+    (KIP-447)."""
+
+    metadata: GroupMetadata
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    topic_ids: Mapping[TopicPartition, bytes]
+
+
+class OffsetSource(Protocol[BatchT_contra]):
+    """The part of a consumer that a transaction uses."""
+
+    def transaction_offsets(self, batch: BatchT_contra) -> TransactionOffsets:
+        """Return the offsets to commit once the batch is processed. Raises: Abortable where the batch is not this
+        consumer's any more."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

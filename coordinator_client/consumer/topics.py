@@ -27,26 +27,8 @@ from coordinator_client.rules import TOPIC_GONE
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.names import RESERVED_PREFIX
 
-OnCounts = Callable[[Mapping[str, int] | TransactionError, int], None]
-"""Called with the number of partitions of each topic that exists, or why that is not known, and the time."""
-
-
 OnTopics = Callable[[log.DescribeTopicsResponse | TransactionError, int], None]
 """Called with what is known of each topic, or why nothing is, and the time."""
-
-
-def ask_partition_counts(
-    context: ConsumerContext, topics: Collection[str] | None, on_end: OnCounts, now_ms: int
-) -> int:
-    """Ask for these topics, or for all; return the number of the flight."""
-
-    def ended(end: log.DescribeTopicsResponse | TransactionError, at_ms: int) -> None:
-        if isinstance(end, TransactionError):
-            on_end(end, at_ms)
-        else:
-            on_end({topic.name: len(topic.partitions) for topic in end.topics if not topic.error_code}, at_ms)
-
-    return ask_topics(context, topics, ended, now_ms)
 
 
 def ask_topics(context: ConsumerContext, topics: Collection[str] | None, on_end: OnTopics, now_ms: int) -> int:
@@ -56,6 +38,11 @@ def ask_topics(context: ConsumerContext, topics: Collection[str] | None, on_end:
         request.topics.add(name=topic)
     call = RetryingCall(DESCRIBE_TOPICS, request, deadlines=context.once(), now_ms=now_ms)
     return context.flights.start(call, on_end)
+
+
+def partition_counts(described: log.DescribeTopicsResponse) -> dict[str, int]:
+    """Return the number of partitions of each topic that exists."""
+    return {topic.name: len(topic.partitions) for topic in described.topics if not topic.error_code}
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
@@ -73,44 +60,69 @@ def matching(pattern: re.Pattern[str], topics: Collection[str]) -> frozenset[str
     )
 
 
-class AbsentTopics:
-    """Looks up the subscribed names of one consumer."""
+class _LookUp:
+    """Asks for topics every `metadata_max_age_ms`, one request at a time, as long as there is something to look for."""
 
     def __init__(self, context: ConsumerContext) -> None:
         self._context = context
-        self._told = Told()
         self._backoff = Backoff(context.random_source)
         self._names: frozenset[str] = frozenset()
         self._flight: int | None = None
         self._due_ms = 0
 
-    def subscribe(self, names: frozenset[str], now_ms: int) -> None:
-        """Look these names up from now on; none: stop looking."""
-        if names == self._names:
-            return
-        self._names, self._due_ms = names, now_ms
-        self._context.flights.cancel(self._flight)
-        self._flight = None
+    @property
+    def _is_needed(self) -> bool:
+        return bool(self._names)
+
+    @property
+    def _asked(self) -> frozenset[str] | None:
+        """The topics to ask for; None = all."""
+        return self._names
+
+    def _seen(self, found: log.DescribeTopicsResponse) -> None:
+        """Receive what is known of the topics."""
+        raise NotImplementedError
 
     def advance(self, now_ms: int) -> None:
         """Send the next look-up, if it is due."""
         wake_ms = self.wake_ms()
         if wake_ms is not None and now_ms >= wake_ms:
-            self._flight = ask_topics(self._context, self._names, self._seen, now_ms)
+            self._flight = ask_topics(self._context, self._asked, self._answered, now_ms)
 
     def wake_ms(self) -> int | None:
         """Return when the next look-up is due; None: not before something changes."""
-        return self._due_ms if self._names and self._flight is None else None
+        return self._due_ms if self._is_needed and self._flight is None else None
 
-    def _seen(self, end: log.DescribeTopicsResponse | TransactionError, now_ms: int) -> None:
+    def _cancel(self) -> None:
+        self._context.flights.cancel(self._flight)
+        self._flight = None
+
+    def _answered(self, end: log.DescribeTopicsResponse | TransactionError, now_ms: int) -> None:
         self._flight = None
         if isinstance(end, TransactionError):
             self._due_ms = now_ms + self._backoff.next_ms()
             return
         self._backoff.reset()
+        self._due_ms = now_ms + self._context.config.metadata_max_age_ms
+        self._seen(end)
+
+
+class AbsentTopics(_LookUp):
+    """Looks up the subscribed names of one consumer."""
+
+    def __init__(self, context: ConsumerContext) -> None:
+        super().__init__(context)
+        self._told = Told()
+
+    def subscribe(self, names: frozenset[str], now_ms: int) -> None:
+        """Look these names up from now on; none: stop looking."""
+        if names != self._names:
+            self._names, self._due_ms = names, now_ms
+            self._cancel()
+
+    def _seen(self, found: log.DescribeTopicsResponse) -> None:
         age_ms = self._context.config.metadata_max_age_ms
-        self._due_ms = now_ms + age_ms
-        for topic in end.topics:
+        for topic in found.topics:
             if known_code(topic.error_code) in TOPIC_GONE:
                 self._told.warn(
                     topic.name,
@@ -122,17 +134,15 @@ class AbsentTopics:
                 self._told.over(topic.name, f"the topic {topic.name!r} exists now")
 
 
-class TopicWatch:
-    """Looks at topics every `metadata_max_age_ms`, as long as there is something to look for."""
+class TopicWatch(_LookUp):
+    """Looks for changes of the topics of a classic member, and of its group where it leads."""
 
     def __init__(self, context: ConsumerContext, on_changed: Callable[[str], None]) -> None:
         """`on_changed` is called with the reason why the member should join again."""
+        super().__init__(context)
         self.subscribed: frozenset[str] = frozenset()
         """The topics that the member wants, including those that its pattern matches."""
-        self._context = context
         self._on_changed = on_changed
-        self._backoff = Backoff(context.random_source)
-        self._names: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
         self.is_resolved = True
         """Whether it is known what the pattern matches."""
@@ -140,12 +150,14 @@ class TopicWatch:
         """The topics that the leader watches; None = this member does not lead."""
         self._counts: Mapping[str, int] | None = None
         """The numbers of their partitions, as the assignment knows them; None = not looked at yet."""
-        self._flight: int | None = None
-        self._due_ms = 0
 
     @property
     def _is_needed(self) -> bool:
         return self._pattern is not None or self._group_topics is not None
+
+    @property
+    def _asked(self) -> frozenset[str] | None:
+        return None if self._pattern is not None else self._group_topics
 
     def subscribe(self, topics: frozenset[str], pattern: re.Pattern[str] | None, now_ms: int) -> None:
         """Watch for these from now on."""
@@ -170,27 +182,10 @@ class TopicWatch:
         self.follow()
         self._pattern = None
         self.subscribed = self._names = frozenset()
-        self._context.flights.cancel(self._flight)
-        self._flight = None
+        self._cancel()
 
-    def advance(self, now_ms: int) -> None:
-        """Send the next look-up, if it is due."""
-        wake_ms = self.wake_ms()
-        if wake_ms is not None and now_ms >= wake_ms:
-            topics = None if self._pattern is not None else self._group_topics
-            self._flight = ask_partition_counts(self._context, topics, self._seen, now_ms)
-
-    def wake_ms(self) -> int | None:
-        """Return when the next look-up is due; None: not before something changes."""
-        return self._due_ms if self._is_needed and self._flight is None else None
-
-    def _seen(self, counts: Mapping[str, int] | TransactionError, now_ms: int) -> None:
-        self._flight = None
-        if isinstance(counts, TransactionError):
-            self._due_ms = now_ms + self._backoff.next_ms()
-            return
-        self._backoff.reset()
-        self._due_ms = now_ms + self._context.config.metadata_max_age_ms
+    def _seen(self, found: log.DescribeTopicsResponse) -> None:
+        counts = partition_counts(found)
         if self._pattern is not None:
             wanted = self._names | matching(self._pattern, counts)
             if wanted != self.subscribed and self.is_resolved:

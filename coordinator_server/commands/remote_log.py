@@ -12,8 +12,8 @@ import typer
 
 from coordinator_client.batch_reader import AbortedTransaction, BatchReader, FetchOptions, Hidden
 from coordinator_client.connection import Connection
+from coordinator_client.encodings import FetchedBatch
 from coordinator_client.errors import CorruptBatch
-from coordinator_client.fetched_batch import FetchedBatch
 from coordinator_client.reader import ReadPlan, list_offsets, plan_ranges
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS, RAISE, Skipped
 from coordinator_client.state import Row, TopicPartitionCount

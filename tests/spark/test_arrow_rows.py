@@ -11,8 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from coordinator_client.arrow_encoding import encode_arrow
 from coordinator_client.batch_reader import Hidden
-from coordinator_client.encodings import encode_records
-from coordinator_client.fetched_batch import FetchedBatch
+from coordinator_client.encodings import FetchedBatch, encode_records
 from coordinator_client.settings import Skipped
 from coordinator_client.state import Row
 from coordinator_protocol.batch import BatchHeader, Encoding, TimestampType

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from coordinator_protocol.errors import UnknownOutcome
+from coordinator_protocol.errors import CoordinatorError, UnknownOutcome
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -120,6 +120,16 @@ class Pending(Struct, Generic[T], eq=False):
     def recover(self, function: Callable[[Exception], T]) -> Pending[T]:
         """Turn an error into a value; the function raises again what it cannot answer."""
         return self.map(_unchanged, function)
+
+    def answer_error(self, function: Callable[[CoordinatorError], T]) -> Pending[T]:
+        """Turn an error that callers are told of into a value. A defect stays the error of the reply."""
+
+        def answer(error: Exception) -> T:
+            if not isinstance(error, CoordinatorError):
+                raise error
+            return function(error)
+
+        return self.map(_unchanged, answer)
 
     def __await__(self) -> Generator[Any, None, T]:
         if not self.is_settled:

@@ -89,39 +89,37 @@ class BatchChecks:
         Raises Refused as `check_client_batch`, and for the payload: INVALID_RECORD; THROTTLING_QUOTA_EXCEEDED where too
         many wait for their check. A check that was lost with the worker is COORDINATOR_NOT_AVAILABLE: send it again."""
         offsetless = encode_client_batch(header, payload, crc=crc, batch_bytes_max=self.limits.batch_bytes_max)
-        return offsetless, self._check(header, payload) if validates_payload else None
-
-    def _check(self, header: BatchHeader, payload: bytes) -> Pending[None] | None:
+        if not validates_payload:
+            return offsetless, None
         plain = payload
         if header.compression is not _PLAIN:
-            if len(payload) > UNPACKED_HERE_BYTES_MAX:
-                return self._check_by_worker(header, payload)
-            size = unpack_into(self._room, payload, header.compression)
+            is_small = len(payload) <= UNPACKED_HERE_BYTES_MAX
+            size = unpack_into(self._room, payload, header.compression) if is_small else None
             if size is None:
                 # Too large for the room, or damaged. Which, is found out where it does not matter how large.
-                return self._check_by_worker(header, payload)
+                return offsetless, self._check_by_worker(header, payload)
             plain = bytes(memoryview(self._room)[:size])
         elif header.record_count > RECORDS_HERE_MAX or len(payload) > PLAIN_HERE_BYTES_MAX:
-            return self._check_by_worker(header, payload)
+            return offsetless, self._check_by_worker(header, payload)
         if header.encoding is _RECORDS:
             if len(plain) > UNPACKED_HERE_BYTES_MAX and _may_hold_many(plain):
-                return self._check_by_worker(header, payload)
+                return offsetless, self._check_by_worker(header, payload)
             try:
                 found = record_count_of(plain)
             except NotRecords as error:
                 raise _unreadable(_no_records(error)) from error
             if found != header.record_count:
                 raise _unreadable(_wrong_count(header.record_count, found))
-            return None
+            return offsetless, None
         try:
             rows = arrow_record_count(plain, headers_max=RECORDS_HERE_MAX)
         except NotArrow as error:
             raise _unreadable(_no_arrow(error)) from error
         if rows is None:
-            return self._check_by_worker(header, payload)
+            return offsetless, self._check_by_worker(header, payload)
         if rows != header.record_count:
             raise _unreadable(_wrong_count(header.record_count, rows))
-        return None
+        return offsetless, None
 
     def _check_by_worker(self, header: BatchHeader, payload: bytes) -> Pending[None]:
         size = len(payload)

@@ -36,6 +36,7 @@ from coordinator_runtime.decision import Record, ShardKey, Turn
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.store import Family, Store
 from partition_log.records import (
+    APPENDED,
     BatchesAppended,
     LogRecord,
     PartitionCreated,
@@ -307,9 +308,31 @@ class LogRows:
         self._ordinals_in = ordinals_in
 
     def stage(self, record: Record, turn: Turn, staged: StagedRows) -> None:
-        value = record.value
-        # A KeyError is a bug of ours: what comes from the store does not go there.
-        _STAGES[type(value)](value, staged)
+        value: Any = record.value
+        if type(value) not in APPENDED:
+            # A KeyError is a bug of ours: what comes from the store does not go there.
+            _STAGES[type(value)](value, staged)
+            return
+        # Every transaction stages this for each of its partitions, so it calls next to nothing.
+        appended: BatchesAppended | TransactionEnded = value
+        ordinal, producer_id, batches, ended = appended.ordinal, appended.producer_id, appended.batches, appended.ended
+        add = staged.added.append
+        staged.size_bytes += _HEAD_KEY_BYTES + len(batches) * _LOG_KEY_BYTES + appended.size_bytes
+        for last_offset, batch in batches:
+            add((_LOG, log_key(ordinal, last_offset), batch))
+        staged.encoded_later[_PARTITIONS, partition_key(ordinal)] = partial(encode_head, appended.head)
+        entry = appended.producer
+        if entry is not None:
+            producer = encode_producer(entry) if ended is None else _encode_ended(entry)
+            staged.newest[_PRODUCERS, producer_key(ordinal, producer_id)] = producer
+            staged.size_bytes += _PRODUCER_KEY_BYTES + len(producer)
+        if ended is not None:
+            key = outcome_key(ordinal, ended.outcome, producer_id, ended.marker_offset)
+            add((_OUTCOMES, key, encode_outcome(ended)))
+            staged.size_bytes += OUTCOME_ROW_BYTES
+        if appended.indexed:
+            for stretch, markers in appended.indexed:
+                _stage_index(ordinal, stretch, markers, staged)
 
     def load(self, store: Store, shard: ShardKey) -> Iterator[LogRecord]:
         for ordinal in self._ordinals_in(shard):
@@ -317,28 +340,6 @@ class LogRows:
             assert stored is not None, f"partition {ordinal} is in the catalog and not in the store"
             yield PartitionRestored(ordinal, decode_head(stored))
             yield from _load_producers(store, ordinal)
-
-
-def _stage_appended(record: BatchesAppended | TransactionEnded, staged: StagedRows) -> None:
-    # Every transaction stages this for each of its partitions, so it calls next to nothing.
-    ordinal, producer_id, batches, ended = record.ordinal, record.producer_id, record.batches, record.ended
-    add = staged.added.append
-    staged.size_bytes += _HEAD_KEY_BYTES + len(batches) * _LOG_KEY_BYTES + record.size_bytes
-    for last_offset, batch in batches:
-        add((_LOG, log_key(ordinal, last_offset), batch))
-    staged.encoded_later[_PARTITIONS, partition_key(ordinal)] = partial(encode_head, record.head)
-    entry = record.producer
-    if entry is not None:
-        producer = encode_producer(entry) if ended is None else _encode_ended(entry)
-        staged.newest[_PRODUCERS, producer_key(ordinal, producer_id)] = producer
-        staged.size_bytes += _PRODUCER_KEY_BYTES + len(producer)
-    if ended is not None:
-        key = outcome_key(ordinal, ended.outcome, producer_id, ended.marker_offset)
-        add((_OUTCOMES, key, encode_outcome(ended)))
-        staged.size_bytes += OUTCOME_ROW_BYTES
-    if record.indexed:
-        for stretch, markers in record.indexed:
-            _stage_index(ordinal, stretch, markers, staged)
 
 
 def _stage_sealed(record: ProducerSealed, staged: StagedRows) -> None:
@@ -385,10 +386,7 @@ def _stage_index(ordinal: int, entry: TimeIndexEntry, markers: int, staged: Stag
     staged.size_bytes += sum(len(key) + len(value) for _family, key, value in rows)
 
 
-# A `match` would ask for one class after the other, for every record.
 _STAGES: Final[Mapping[type, Callable[[Any, StagedRows], None]]] = {
-    BatchesAppended: _stage_appended,
-    TransactionEnded: _stage_appended,
     ProducerSealed: _stage_sealed,
     ProducersForgotten: _stage_forgotten,
     PartitionCreated: _stage_created,

@@ -16,7 +16,7 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import EPOCH_MAX
 from coordinator_protocol.marker import Marker
 from coordinator_protocol.names import check_partitions
-from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, Turn, once_durable
+from coordinator_runtime.decision import CATALOG_KEY, Operation, once_durable
 from coordinator_runtime.pending import Pending, all_of
 from coordinator_runtime.ports import (
     Authorizer,
@@ -29,7 +29,6 @@ from coordinator_runtime.ports import (
 )
 from coordinator_runtime.runtime import Runtime
 from partition_log.catalog.shard import CatalogShard
-from partition_log.shard import LogShard
 
 WRITES_MAX = 10_000
 """Markers times partitions in one request: as many as one transaction has."""
@@ -95,12 +94,8 @@ class ForeignMarkers:
         return all_of([pending for _producer_id, pending in written]).map(merge)
 
     def _write(self, name: PartitionName, marker: Marker, context: CallContext) -> Pending[MarkerResult]:
-        def refused(error: Exception) -> MarkerResult:
-            if not isinstance(error, CoordinatorError):
-                raise error
-            return MarkerResult(name, error)
-
-        return self._written(name, marker, context).map(lambda _done: MarkerResult(name)).recover(refused)
+        written = self._written(name, marker, context).map(lambda _done: MarkerResult(name))
+        return written.answer_error(lambda error: MarkerResult(name, error))
 
     def _written(self, name: PartitionName, marker: Marker, context: CallContext) -> Pending[None]:
         try:
@@ -109,11 +104,11 @@ class ForeignMarkers:
             return self._runtime.write(once_durable(CATALOG_KEY, refusal), is_urgent=True)
         ordinal = placed.ref.ordinal
         check = self._guard.check(ordinal, marker)
-
-        def decide(log: LogShard, turn: Turn) -> Decision:
-            return log.decide_marker_from_outside(ordinal, marker, check, turn)
-
-        return self._runtime.write(Operation(placed.shard, decide), context, is_urgent=True)
+        return self._runtime.write(
+            Operation(placed.shard, lambda log, turn: log.decide_marker_from_outside(ordinal, marker, check, turn)),
+            context,
+            is_urgent=True,
+        )
 
 
 def _check(marker: Marker) -> None:

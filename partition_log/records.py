@@ -7,7 +7,7 @@ anything up, and the rows that a load finds are records of the same kind.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from msgspec import Struct
 
@@ -63,6 +63,10 @@ class TransactionEnded(Struct, frozen=True, gc=False):
     """None where the transaction had no records here."""
     indexed: Sequence[tuple[TimeIndexEntry, int]] = ()
     """Stretches of the log that are finished, each with the number of markers in the log up to its end."""
+
+
+APPENDED: Final = frozenset((BatchesAppended, TransactionEnded))
+"""Nearly every record is one of these: those who take records apart ask for them first."""
 
 
 class ProducerSealed(Struct, frozen=True, gc=False):

@@ -199,7 +199,7 @@ class LogService:
             written = write_checked(self._runtime, operation, context, check=all_of(checks), park_key=park_key)
         else:
             written = self._runtime.write(operation, context, park_key=park_key)
-        return written.recover(lambda error: self._results(batches, [_answerable(error)] * len(batches)))
+        return written.answer_error(lambda error: self._results(batches, [error] * len(batches)))
 
     def _admission(
         self, batch: _Accepted, transactional_id: str | None, ordinals: set[int], context: CallContext
@@ -422,13 +422,6 @@ def _decide(append: Append, check: Pending[None] | None, shard: LogShard, turn: 
 
 def _refused_by_itself(_error: Exception) -> None:
     """A payload that cannot be read is its own batch's affair, and is told there."""
-
-
-def _answerable(error: Exception) -> CoordinatorError:
-    """The error as part of a result. A defect stays the error of the reply; the dispatcher logs it."""
-    if not isinstance(error, CoordinatorError):
-        raise error
-    return error
 
 
 def _in_order(

@@ -33,7 +33,7 @@ from partition_log.catalog.shard import CatalogShard
 from partition_log.growth import grow
 from partition_log.partition_state import Append, Appended, Partition, PartitionDraft
 from partition_log.records import (
-    BatchesAppended,
+    APPENDED,
     LogRecord,
     MarkerFromOutside,
     PartitionCreated,
@@ -43,7 +43,6 @@ from partition_log.records import (
     ProducerSealed,
     ProducersExpired,
     ProducersForgotten,
-    TransactionEnded,
 )
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.state import (
@@ -56,8 +55,6 @@ from partition_log.state import (
 )
 
 _EXPIRATION_TIMER: Final = "producer_expiration"
-
-_APPENDED: Final = frozenset((BatchesAppended, TransactionEnded))
 
 # Module-level aliases: enum attribute lookup is slow on CPython 3.11.
 _ADMIT: Final = AppendVerdict.ADMIT
@@ -276,7 +273,7 @@ class LogShard:
 
     def replay(self, value: LogRecord) -> None:
         # Nearly every record appends something, and a `match` would ask for one class after the other.
-        if type(value) not in _APPENDED:
+        if type(value) not in APPENDED:
             self._replay_other(value)
             return
         appended: Any = value
@@ -356,10 +353,7 @@ class PartitionMarkers:
         if placed is None:
             return once_durable(CATALOG_KEY)
 
-        def decide(log: LogShard, turn: Turn) -> Decision:
-            return log.decide_marker(ordinal, marker, turn)
-
-        return Operation(placed.shard, decide)
+        return Operation(placed.shard, lambda log, turn: log.decide_marker(ordinal, marker, turn))
 
     def partition_seal(self, ordinal: int, producer_id: int, producer_epoch: int) -> Operation:
         """Lets the producer's open transaction take no more records in a partition. Idempotent; success for a deleted
@@ -368,10 +362,7 @@ class PartitionMarkers:
         if placed is None:
             return once_durable(CATALOG_KEY)
 
-        def decide(log: LogShard, _turn: Turn) -> Decision:
-            return log.decide_seal(ordinal, producer_id, producer_epoch)
-
-        return Operation(placed.shard, decide)
+        return Operation(placed.shard, lambda log, _turn: log.decide_seal(ordinal, producer_id, producer_epoch))
 
     def check_last_sequence(self, ordinal: int, producer_id: int, producer_epoch: int, last_sequence: int) -> Operation:
         """Refuses with TRANSACTION_ABORTABLE unless the last record that this producer appended to the partition in
@@ -381,10 +372,10 @@ class PartitionMarkers:
             deleted = "a partition of the transaction was deleted with its records; abort it"
             return once_durable(CATALOG_KEY, Refused(ErrorCode.TRANSACTION_ABORTABLE, deleted))
 
-        def decide(log: LogShard, _turn: Turn) -> Decision:
-            return log.decide_check_last_sequence(ordinal, producer_id, producer_epoch, last_sequence)
-
-        return Operation(placed.shard, decide)
+        return Operation(
+            placed.shard,
+            lambda log, _turn: log.decide_check_last_sequence(ordinal, producer_id, producer_epoch, last_sequence),
+        )
 
 
 class PartitionTransactions:
@@ -404,7 +395,4 @@ class PartitionTransactions:
         if placed is None:
             return Operation(CATALOG_KEY, lambda _catalog, _turn: then(()))
 
-        def decide(log: LogShard, _turn: Turn) -> Decision:
-            return then(log.open_transactions(ordinal))
-
-        return Operation(placed.shard, decide)
+        return Operation(placed.shard, lambda log, _turn: then(log.open_transactions(ordinal)))

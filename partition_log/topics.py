@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
+from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.names import check_topic, check_topic_name
 from coordinator_runtime.decision import CATALOG_KEY, Decision, Operation, Turn
@@ -88,13 +88,15 @@ class TopicService:
         except Refused as refusal:
             return settled(TopicResult(topic.name, error=refusal))
         topic_id = self._new_topic_id()
-
-        def decide(catalog: CatalogShard, turn: Turn) -> Decision:
-            return catalog.decide_create(topic, topic_id, turn, validate_only=validate_only)
-
-        created: Pending[Topic] = self._runtime.write(Operation(CATALOG_KEY, decide), context)
-        return created.map(lambda made: TopicResult(made.name, made.topic_id, topic.partition_count)).recover(
-            lambda error: TopicResult(topic.name, error=_answerable(error))
+        created: Pending[Topic] = self._runtime.write(
+            Operation(
+                CATALOG_KEY,
+                lambda catalog, turn: catalog.decide_create(topic, topic_id, turn, validate_only=validate_only),
+            ),
+            context,
+        )
+        return created.map(lambda made: TopicResult(made.name, made.topic_id, topic.partition_count)).answer_error(
+            lambda error: TopicResult(topic.name, error=error)
         )
 
     def delete_topics(self, command: DeleteTopics, context: CallContext) -> Pending[list[TopicResult]]:
@@ -116,7 +118,7 @@ class TopicService:
         deleted: Pending[Topic] = self._runtime.write(Operation(CATALOG_KEY, decide), context)
         return deleted.map(
             lambda topic: TopicResult(topic.name, topic.topic_id, len(topic.partition_ordinals))
-        ).recover(lambda error: TopicResult(name, topic_id, error=_answerable(error)))
+        ).answer_error(lambda error: TopicResult(name, topic_id, error=error))
 
     def describe_topics(self, command: DescribeTopics, context: CallContext) -> list[TopicDescription]:
         """Topics with their durable positions; all that the caller may see, by name, if none is named.
@@ -160,10 +162,3 @@ class TopicService:
             assert head is not None, "a topic and its partitions are on disk together"
             heads.append(head)
         return TopicDescription(topic.name, topic.topic_id, tuple(heads), topic.validate_payload)
-
-
-def _answerable(error: Exception) -> CoordinatorError:
-    """What an item may carry; a defect is raised again and fails the call."""
-    if not isinstance(error, CoordinatorError):
-        raise error
-    return error

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
+from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.names import check_group_id
-from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardRouter, Turn
+from coordinator_runtime.decision import Coordinator, Operation, ShardRouter
 from coordinator_runtime.pending import Pending, all_of, settled
 from coordinator_runtime.ports import Authorizer, CallContext, Permission, ResourceType, require
 from coordinator_runtime.runtime import Runtime
@@ -72,16 +72,10 @@ class AdministrationService:
         except Refused as refusal:
             return settled(DeletedGroup(group_id, refusal))
 
-        def decide(shard: GroupShard, _turn: Turn) -> Decision:
-            return decide_delete(shard, group_id)
-
-        def refused(error: Exception) -> DeletedGroup:
-            if not isinstance(error, CoordinatorError):
-                raise error
-            return DeletedGroup(group_id, error)
-
-        written = self._runtime.write(Operation(self._router.shard_key(group_id), decide), context)
-        return written.map(lambda _nothing: DeletedGroup(group_id)).recover(refused)
+        operation = Operation(self._router.shard_key(group_id), lambda shard, _turn: decide_delete(shard, group_id))
+        written = self._runtime.write(operation, context)
+        deleted = written.map(lambda _nothing: DeletedGroup(group_id))
+        return deleted.answer_error(lambda error: DeletedGroup(group_id, error))
 
     def list(self, wanted: GroupFilter, context: CallContext) -> list[ListedGroup]:
         """The groups of every shard that is served here, by id, without those that the caller may not describe.

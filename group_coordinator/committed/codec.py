@@ -28,10 +28,6 @@ def _partition_key(group_id: str, partition: PartitionKey) -> bytes:
     return group_id.encode() + b"\0" + _PARTITION.pack(*partition)
 
 
-def _pending_key(group_id: str, producer: Producer, partition: PartitionKey) -> bytes:
-    return _PRODUCER.pack(*producer) + _partition_key(group_id, partition)
-
-
 def _decode_partition_key(key: bytes) -> tuple[str, PartitionKey]:
     topic_id, number = _PARTITION.unpack_from(key, len(key) - _PARTITION.size)
     # A NUL stands before the topic id.
@@ -73,7 +69,7 @@ def _encode_forgotten(record: OffsetForgotten) -> EncodedRecord:
 
 
 def _encode_held(record: PendingOffsetHeld) -> EncodedRecord:
-    key = _pending_key(record.group_id, record.producer, record.partition)
+    key = _PRODUCER.pack(*record.producer) + _partition_key(record.group_id, record.partition)
     pending = record.pending
     value = storage.PendingOffsetValue(
         offset=_value(pending.offset), transactional_id=pending.transactional_id, after_csn=pending.after_csn
@@ -82,7 +78,7 @@ def _encode_held(record: PendingOffsetHeld) -> EncodedRecord:
 
 
 def _encode_pending_forgotten(record: PendingOffsetForgotten) -> EncodedRecord:
-    key = _pending_key(record.group_id, record.producer, record.partition)
+    key = _PRODUCER.pack(*record.producer) + _partition_key(record.group_id, record.partition)
     return EncodedRecord(PENDING_OFFSET, key, None, has_history=False)
 
 

@@ -7,6 +7,7 @@ Source: spec groups 4; spec transactions 2.5.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -99,7 +100,7 @@ def decide_txn_commit_and_end(
     before, these are committed or dropped at once. Reply and refusals as `decide_txn_commit`."""
     group_id, membership = commit.group_id, commit.membership
     if shard.part(Offsets).of(group_id).pending_of(Producer(membership.producer_id, membership.producer_epoch)):
-        end = Operation(shard.key, lambda later, _turn: decide_marker(later, group_id, marker))
+        end = Operation(shard.key, partial(decide_marker, group_id=group_id, marker=marker))
         return replace(decide_txn_commit(shard, commit, placed, last_csn, turn), joins=(end,))
     _check_commit(shard, group_id, commit.committer, placed, is_transactional=True)
     results, accepted = _judged(shard, commit.offsets, placed)
@@ -119,20 +120,23 @@ def decide_txn_commit_and_end(
     )
 
 
-def decide_marker(shard: GroupShard, group_id: str, marker: Marker) -> Decision:
+def decide_marker(shard: GroupShard, _turn: Turn, *, group_id: str, marker: Marker) -> Decision:
     """Settle the pending offsets of the transaction that the marker ends. Idempotent, and success where there are none.
     No reply: it is joined to the end of the transaction."""
     offsets = shard.part(Offsets).of(group_id)
     producer = Producer(marker.producer_id, marker.txn_epoch)
-    settled = [each for each in offsets.pending_of(producer) if each[1].after_csn < marker.csn]
-    if not settled:
-        return Decision()
     records: list[Record] = []
-    for partition, pending in settled:
+    settled_count = 0
+    for partition, pending in offsets.pending_of(producer):
+        if pending.after_csn >= marker.csn:
+            continue
+        settled_count += 1
         if marker.outcome is Outcome.COMMIT and is_installed(offsets.committed.get(partition), pending.offset):
             records.append(Record(shard.key, OffsetCommitted(group_id, partition, pending.offset)))
         records.append(Record(shard.key, PendingOffsetForgotten(group_id, producer, partition)))
-    return Decision(records=tuple(records), events=(OffsetsSettled(group_id, len(settled), marker.outcome),))
+    if not records:
+        return Decision()
+    return Decision(records=tuple(records), events=(OffsetsSettled(group_id, settled_count, marker.outcome),))
 
 
 def decide_fetch_stable(shard: GroupShard, fetch: OffsetFetch, placed: Sequence[Placed] | None) -> Decision:
@@ -194,7 +198,7 @@ def decide_delete(shard: GroupShard, group_id: str, placed: Sequence[Placed]) ->
     )
 
 
-def decide_forget_topic(shard: GroupShard, topic_id: bytes) -> Decision:
+def decide_forget_topic(shard: GroupShard, _turn: Turn, *, topic_id: bytes) -> Decision:
     """Drop every offset of a topic that is being deleted. Looks at every group: topics are deleted rarely, and an index
     by topic would cost every commit."""
     records: list[Record] = []
@@ -420,11 +424,7 @@ class GroupMarkers:
     def group_marker(self, group: str, marker: Marker) -> Operation:
         """Settles the transaction's pending offsets of a group, in the operation that it is joined to. Idempotent by
         csn; success for a group that is gone."""
-
-        def decide(shard: GroupShard, _turn: Turn) -> Decision:
-            return decide_marker(shard, group, marker)
-
-        return Operation(self._router.shard_key(group), decide)
+        return Operation(self._router.shard_key(group), partial(decide_marker, group_id=group, marker=marker))
 
 
 class OffsetsOfTopics:
@@ -436,8 +436,5 @@ class OffsetsOfTopics:
     def forget_topic(self, topic_id: bytes) -> Sequence[Operation]:
         """Operations that drop every offset of the topic, committed or pending, in all groups. On every shard, so a
         topic cannot be deleted while offsets of it may lie in a shard that is not served here."""
-
-        def decide(shard: GroupShard, _turn: Turn) -> Decision:
-            return decide_forget_topic(shard, topic_id)
-
+        decide = partial(decide_forget_topic, topic_id=topic_id)
         return [Operation(key, decide) for key in self._router.shard_keys]

@@ -80,10 +80,6 @@ class GroupOffsets:
         """True for a partition with a committed or a pending offset."""
         return partition in self.committed or any(partition in pending for pending in self._pending.values())
 
-    def has_pending_of(self, producer: Producer) -> bool:
-        """The transaction of the producer holds offsets of the group."""
-        return bool(self._pending.get(producer))
-
     def pending_of(self, producer: Producer) -> list[tuple[PartitionKey, PendingOffset]]:
         """The pending offsets of the transaction of a producer."""
         pending = self._pending.get(producer)
@@ -212,23 +208,24 @@ class Offsets:
         }
 
     def _commit(self, record: OffsetCommitted) -> None:
-        self._note_position(record.offset)
-        offsets = self._group(record.group_id)
+        self._last_position = max(self._last_position, record.offset.position)
+        offsets = self._groups.get(record.group_id) or self._new_group(record.group_id)
         was_held = offsets.holds(record.partition)
         offsets.committed.put(record.partition, record.offset)
         if not was_held:
             self._count(record.group_id, 1)
 
     def _forget(self, record: OffsetForgotten) -> None:
-        offsets = self._group(record.group_id)
+        offsets = self._groups.get(record.group_id) or self._new_group(record.group_id)
         was_held = offsets.holds(record.partition)
         offsets.committed.remove(record.partition)
         if was_held and not offsets.holds(record.partition):
             self._count(record.group_id, -1)
 
     def _hold(self, record: PendingOffsetHeld) -> None:
-        self._note_position(record.pending.offset)
-        offsets, key = self._group(record.group_id), (record.group_id, record.producer)
+        self._last_position = max(self._last_position, record.pending.offset.position)
+        offsets = self._groups.get(record.group_id) or self._new_group(record.group_id)
+        key = (record.group_id, record.producer)
         was_held = offsets.holds(record.partition)
         if offsets.hold(record.producer, record.partition, record.pending):
             self._tally.add(_PENDING)
@@ -238,11 +235,11 @@ class Offsets:
             self._count(record.group_id, 1)
 
     def _forget_pending(self, record: PendingOffsetForgotten) -> None:
-        offsets = self._group(record.group_id)
+        offsets = self._groups.get(record.group_id) or self._new_group(record.group_id)
         if not offsets.forget_pending(record.producer, record.partition):
             return
         self._tally.add(_PENDING, -1)
-        if not offsets.has_pending_of(record.producer):
+        if not offsets.pending_of(record.producer):
             self._open_since_ms.remove((record.group_id, record.producer))
         if not offsets.holds(record.partition):
             self._count(record.group_id, -1)
@@ -252,22 +249,16 @@ class Offsets:
         self._tally.add(_HELD, change)
         self._on_turned(group_id)
 
-    def _group(self, group_id: str) -> GroupOffsets:
-        offsets = self._groups.get(group_id)
-        if offsets is None:
-            if len(self._groups) >= self._groups_max:
-                self._prune()
-            offsets = self._groups[group_id] = GroupOffsets(self._journal)
+    def _new_group(self, group_id: str) -> GroupOffsets:
+        if len(self._groups) >= self._groups_max:
+            self._prune()
+        offsets = self._groups[group_id] = GroupOffsets(self._journal)
         return offsets
 
     def _prune(self) -> None:
         for group_id in [group_id for group_id, offsets in self._groups.items() if offsets.is_gone]:
             del self._groups[group_id]
         self._groups_max = max(_MAPS_KEPT, 2 * len(self._groups))
-
-    def _note_position(self, offset: Offset) -> None:
-        if offset.position > self._last_position:
-            self._last_position = offset.position
 
 
 def simple_group(shard: GroupShard, group_id: str) -> Group | None:

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from coordinator_protocol.errors import CoordinatorError, Refused
+from coordinator_protocol.errors import Refused
 from coordinator_protocol.names import check_group_id, check_transactional_id
 from coordinator_runtime.decision import (
     CATALOG_KEY,
@@ -175,13 +175,9 @@ class OffsetService:
         except Refused as refusal:
             return settled(FetchedGroup(fetch.group_id, refusal=refusal))
 
-        def refused(error: Exception) -> FetchedGroup:
-            if not isinstance(error, CoordinatorError):
-                raise error
-            return FetchedGroup(fetch.group_id, refusal=error)
-
         visible = partial(self._visible, fetch, context)
-        return found.map(lambda offsets: FetchedGroup(fetch.group_id, visible(offsets))).recover(refused)
+        fetched = found.map(lambda offsets: FetchedGroup(fetch.group_id, visible(offsets)))
+        return fetched.answer_error(lambda error: FetchedGroup(fetch.group_id, refusal=error))
 
     def _read_stable(
         self, fetch: OffsetFetch, placed: Sequence[Placed] | None, context: CallContext

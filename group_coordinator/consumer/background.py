@@ -35,7 +35,7 @@ from group_coordinator.consumer.assigning import (
 )
 from group_coordinator.consumer.computing import TargetResult, TargetTask, compute_away
 from group_coordinator.consumer.group import ConsumerGroup
-from group_coordinator.consumer.regexes import ResolveRegexes, decide_resolved, is_resolution_due, topics_changed
+from group_coordinator.consumer.regexes import ResolveRegexes, decide_resolved, decide_topics_changed, is_resolution_due
 from group_coordinator.consumer.state import ResolvedRegex
 from group_coordinator.consumer.targets import target_task
 from group_coordinator.events import TargetFailed
@@ -63,7 +63,7 @@ class TopicWatch:
         if names:
             shards: list[GroupShard] = self._runtime.shards(Coordinator.GROUPS)
             for shard in shards:
-                self._runtime.write(topics_changed(shard, names))
+                self._runtime.write(Operation(shard.key, partial(decide_topics_changed, names=names)))
 
 
 class TargetComputer:

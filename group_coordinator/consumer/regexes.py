@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from coordinator_runtime.decision import Decision, Effect, Operation, Record, Turn
 from group_coordinator.consumer import records
@@ -74,8 +73,3 @@ def decide_topics_changed(shard: GroupShard, turn: Turn, *, names: frozenset[str
             joins.append(refresh(shard, group_id))
             effects.append(assign_soon(shard, group_id))
     return Decision(records=tuple(stale), joins=tuple(joins), effects=tuple(effects))
-
-
-def topics_changed(shard: GroupShard, names: frozenset[str]) -> Operation:
-    """See `decide_topics_changed`."""
-    return Operation(shard.key, partial(decide_topics_changed, names=names))

@@ -181,8 +181,8 @@ def no_group_marker(group_marker: Any, groups: GroupMarkers, group: str, marker:
     return replace(group_marker(groups, group, marker), decide=lambda _shard, _turn: Decision())
 
 
-def any_marker_settles(decide: Any, shard: Any, group: str, marker: Any) -> Any:
-    return decide(shard, group, replace(marker, csn=2**62))
+def any_marker_settles(decide: Any, shard: Any, turn: Any, *, group_id: str, marker: Any) -> Any:
+    return decide(shard, turn, group_id=group_id, marker=replace(marker, csn=2**62))
 
 
 def no_offset_waits(_blocking: Any, _offsets: GroupOffsets, _partition: Any) -> list[Any]:
@@ -193,8 +193,10 @@ def the_last_marker_wins(_is_installed: Any, _current: Any, _settled: Any) -> bo
     return True
 
 
-def forget_positions(_note: Any, _offsets: Offsets, _offset: Any) -> None:
-    return None
+def forget_positions(replay: Any, offsets: Offsets, record: Any) -> None:
+    before = offsets._last_position
+    replay(offsets, record)
+    offsets._last_position = before
 
 
 def lose_what_waits(decode: Any, stored: TableCodec, record_type: int, key: bytes, value: bytes) -> Any:

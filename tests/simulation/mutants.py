@@ -244,7 +244,7 @@ MUTANTS = (
     Mutant(
         "forget_positions",
         "nobody knows which of two commits came later",
-        ((Offsets, "_note_position", bugs.forget_positions),),
+        ((Offsets, "_commit", bugs.forget_positions), (Offsets, "_hold", bugs.forget_positions)),
     ),
     Mutant(
         "store_no_pending_offset",

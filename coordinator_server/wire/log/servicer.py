@@ -1,16 +1,77 @@
-"""LogService on the wire: map in, call the use case, map out. Decisions are elsewhere."""
+"""LogService on the wire: messages to commands of the partition log, the use case, and its results back. What a number
+or a name may be is checked by the services; only what the commands cannot even say is refused here.
+
+What the wire can say and a batch cannot be, is refused for that batch alone: an unknown encoding with
+UNSUPPORTED_FOR_MESSAGE_FORMAT (a newer server may know it), an unknown compression with UNSUPPORTED_COMPRESSION_TYPE, a
+missing encoding or a control batch with INVALID_RECORD (no server takes it).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from google.protobuf.message import Message
+
 from coordinator_api.v1 import log_pb2
+from coordinator_protocol.batch import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    Compression,
+    Encoding,
+    TimestampType,
+    compression_of,
+    encoding_of,
+)
+from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
+from coordinator_protocol.marker import Marker, Outcome
+from coordinator_protocol.sequences import NO_SEQUENCE
 from coordinator_runtime.pending import Pending, settled
-from coordinator_runtime.ports import CallContext
-from coordinator_server.wire.log import edge
+from coordinator_runtime.ports import CallContext, ClientBatch, PartitionName
+from coordinator_server.wire.edge import set_error, unchecked_names
 from coordinator_server.wire.log.fetch_edge import FetchAnswer
-from partition_log.foreign_markers import ForeignMarkers
-from partition_log.requests import DeleteTopics, DescribeTopics
+from partition_log.catalog.state import VALIDATE_PAYLOAD, NewTopic
+from partition_log.foreign_markers import DecidedMarker, ForeignMarkers, MarkerResult, WriteTxnMarkers
+from partition_log.requests import (
+    CountQuery,
+    CountRecords,
+    CountResult,
+    CreateTopics,
+    DeleteTopics,
+    DescribeProducers,
+    DescribeTopics,
+    Fetch,
+    FetchItem,
+    ListOffsets,
+    OffsetQuery,
+    OffsetResult,
+    Produce,
+    ProduceResult,
+    ProducersDescription,
+    TopicDescription,
+    TopicName,
+    TopicResult,
+)
 from partition_log.service import LogService
+from partition_log.state import Isolation, ProducerEntry
 from partition_log.topics import TopicService
+
+FETCH_BYTES_DEFAULT: Final = 1 << 20
+
+_ISOLATIONS: Final = tuple(Isolation)
+_TIMESTAMP_TYPES: Final = tuple(TimestampType)
+
+# All that a client can say of a batch in numbers of enums, and what they mean: one look for every batch. Missing here =
+# not known, or a batch that says nothing of its encoding.
+_KINDS: Final = {
+    (int(encoding), int(compression), int(timestamp_type), is_control): (encoding, compression, timestamp_type)
+    for encoding in Encoding
+    for compression in Compression
+    for timestamp_type in TimestampType
+    for is_control in (False, True)
+    if encoding is not Encoding.CONTROL or is_control
+}
 
 
 class LogServicer:
@@ -25,46 +86,314 @@ class LogServicer:
     def CreateTopics(
         self, request: log_pb2.CreateTopicsRequest, context: CallContext
     ) -> Pending[log_pb2.CreateTopicsResponse]:
-        created = self._topics.create_topics(edge.create_topics(request), context)
-        return created.map(edge.create_topics_response)
+        created = self._topics.create_topics(create_topics(request), context)
+        return created.map(create_topics_response)
 
     def DeleteTopics(
         self, request: log_pb2.DeleteTopicsRequest, context: CallContext
     ) -> Pending[log_pb2.DeleteTopicsResponse]:
-        return self._topics.delete_topics(DeleteTopics(edge.topic_names(request.topics)), context).map(
-            edge.delete_topics_response
+        return self._topics.delete_topics(DeleteTopics(topic_names(request.topics)), context).map(
+            delete_topics_response
         )
 
     def DescribeTopics(
         self, request: log_pb2.DescribeTopicsRequest, context: CallContext
     ) -> Pending[log_pb2.DescribeTopicsResponse]:
-        described = self._topics.describe_topics(DescribeTopics(edge.topic_names(request.topics)), context)
-        return settled(edge.describe_topics_response(described))
+        described = self._topics.describe_topics(DescribeTopics(topic_names(request.topics)), context)
+        return settled(describe_topics_response(described))
 
     def Produce(self, request: log_pb2.ProduceRequest, context: CallContext) -> Pending[log_pb2.ProduceResponse]:
-        return self._log.produce(edge.produce(request), context).map(edge.produce_response)
+        return self._log.produce(produce(request), context).map(produce_response)
 
     def Fetch(self, request: log_pb2.FetchRequest, context: CallContext) -> Pending[FetchAnswer]:
-        return self._log.fetch(edge.fetch(request), context).map(FetchAnswer)
+        return self._log.fetch(fetch(request), context).map(FetchAnswer)
 
     def ListOffsets(
         self, request: log_pb2.ListOffsetsRequest, context: CallContext
     ) -> Pending[log_pb2.ListOffsetsResponse]:
-        return self._log.list_offsets(edge.list_offsets(request), context).map(edge.list_offsets_response)
+        return self._log.list_offsets(list_offsets(request), context).map(list_offsets_response)
 
     def CountRecords(
         self, request: log_pb2.CountRecordsRequest, context: CallContext
     ) -> Pending[log_pb2.CountRecordsResponse]:
-        return self._log.count_records(edge.count_records(request), context).map(edge.count_records_response)
+        return self._log.count_records(count_records(request), context).map(count_records_response)
 
     def WriteTxnMarkers(
         self, request: log_pb2.WriteTxnMarkersRequest, context: CallContext
     ) -> Pending[log_pb2.WriteTxnMarkersResponse]:
-        written = self._markers.write(edge.write_txn_markers(request), context)
-        return written.map(edge.markers_response)
+        written = self._markers.write(write_txn_markers(request), context)
+        return written.map(markers_response)
 
     def DescribeProducers(
         self, request: log_pb2.DescribeProducersRequest, context: CallContext
     ) -> Pending[log_pb2.DescribeProducersResponse]:
-        described = self._log.describe_producers(edge.describe_producers(request), context)
-        return described.map(edge.producers_response)
+        described = self._log.describe_producers(describe_producers(request), context)
+        return described.map(producers_response)
+
+
+def create_topics(message: log_pb2.CreateTopicsRequest) -> CreateTopics:
+    topics = [NewTopic(topic.name, topic.partition_count, dict(topic.config)) for topic in message.topics]
+    return CreateTopics(topics, message.validate_only)
+
+
+def topic_names(topics: Iterable[log_pb2.TopicName]) -> list[TopicName]:
+    return [TopicName(topic.name, topic.topic_id) for topic in topics]
+
+
+def produce(message: log_pb2.ProduceRequest) -> Produce:
+    return Produce(
+        message.transactional_id if message.HasField("transactional_id") else None,
+        tuple(map(client_batch, message.batches)),
+    )
+
+
+def client_batch(item: log_pb2.PartitionBatch) -> ClientBatch:
+    """A batch and its partition, unchecked but for what has no value here."""
+    batch = item.batch
+    name = PartitionName(item.topic, item.topic_id, item.partition)
+    is_control, has = batch.is_control, batch.HasField
+    kind = _KINDS.get((batch.encoding, batch.compression, batch.timestamp_type, is_control))
+    if kind is None:
+        return ClientBatch(name, _refusal_of_kind(batch), b"", None)
+    encoding, compression, timestamp_type = kind
+    # In the order of the fields: by name it takes more than twice as long, and this is done for every batch. A number
+    # other than 0 was sent: only then is it clear without asking.
+    header = BatchHeader(
+        batch.base_offset,
+        batch.record_count,
+        batch.base_timestamp_ms,
+        batch.max_timestamp_ms,
+        encoding,
+        batch.producer_id or (0 if has("producer_id") else NO_PRODUCER_ID),
+        batch.producer_epoch or (0 if has("producer_epoch") else NO_PRODUCER_EPOCH),
+        batch.base_sequence or (0 if has("base_sequence") else NO_SEQUENCE),
+        compression,
+        timestamp_type,
+        batch.is_transactional,
+        is_control,
+    )
+    return ClientBatch(name, header, batch.payload, batch.crc32c or (0 if has("crc32c") else None))
+
+
+def _refusal_of_kind(batch: log_pb2.RecordBatch) -> Refused:
+    """Names the first number that means nothing here."""
+    if not batch.encoding and not batch.is_control:
+        text = "the batch does not say how its payload is encoded; name the encoding"
+        return Refused(ErrorCode.INVALID_RECORD, text)
+    if not 0 <= batch.timestamp_type < len(_TIMESTAMP_TYPES):
+        text = f"timestamp type {batch.timestamp_type} is not known here; use CREATE_TIME"
+        return Refused(ErrorCode.INVALID_TIMESTAMP, text)
+    try:
+        encoding_of(batch.encoding)
+        compression_of(batch.compression)
+    except Refused as refusal:
+        return refusal
+    raise AssertionError("a batch whose numbers are all known was of no kind")
+
+
+def fetch(message: log_pb2.FetchRequest) -> Fetch:
+    """Raises Refused INVALID_REQUEST for an unknown isolation level."""
+    items: list[FetchItem] = []
+    for item in message.partitions:
+        name = PartitionName(item.topic, item.topic_id, item.partition)
+        end_offset = item.end_offset if item.HasField("end_offset") else None
+        items.append(FetchItem(name, item.fetch_offset, end_offset, item.partition_max_bytes))
+    return Fetch(
+        tuple(items),
+        _isolation(message.isolation_level),
+        message.max_wait_ms,
+        message.min_bytes or 1,
+        message.max_bytes or FETCH_BYTES_DEFAULT,
+        message.raw,
+    )
+
+
+def list_offsets(message: log_pb2.ListOffsetsRequest) -> ListOffsets:
+    """Raises Refused INVALID_REQUEST for an unknown isolation level."""
+    queries = [
+        OffsetQuery(PartitionName(item.topic, item.topic_id, item.partition), item.timestamp_ms)
+        for item in message.partitions
+    ]
+    return ListOffsets(queries, _isolation(message.isolation_level))
+
+
+def _isolation(level: int) -> Isolation:
+    if not 0 <= level < len(_ISOLATIONS):
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"isolation level {level} is not known here; use READ_COMMITTED (0) or READ_UNCOMMITTED (1)",
+        )
+    return _ISOLATIONS[level]
+
+
+def create_topics_response(results: Sequence[TopicResult]) -> log_pb2.CreateTopicsResponse:
+    """What became of each topic."""
+    return log_pb2.CreateTopicsResponse(results=[_topic_result(Method.CREATE_TOPICS, result) for result in results])
+
+
+def delete_topics_response(results: Sequence[TopicResult]) -> log_pb2.DeleteTopicsResponse:
+    """What became of each topic."""
+    return log_pb2.DeleteTopicsResponse(results=[_topic_result(Method.DELETE_TOPICS, result) for result in results])
+
+
+def _topic_result(method: Method, result: TopicResult) -> log_pb2.TopicResult:
+    message = log_pb2.TopicResult(name=result.name, topic_id=result.topic_id, partition_count=result.partition_count)
+    _set_any(message, method, result.error)
+    return message
+
+
+def describe_topics_response(topics: Sequence[TopicDescription]) -> log_pb2.DescribeTopicsResponse:
+    """Topics with the positions of their partitions."""
+    return log_pb2.DescribeTopicsResponse(topics=[_topic_description(topic) for topic in topics])
+
+
+def _topic_description(topic: TopicDescription) -> log_pb2.TopicDescription:
+    message = log_pb2.TopicDescription(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        config={} if topic.error else {VALIDATE_PAYLOAD: topic.validate_payload},
+        partitions=[
+            log_pb2.PartitionDescription(
+                partition=partition,
+                log_start_offset=head.log_start_offset,
+                high_watermark=head.log_end_offset,
+                last_stable_offset=head.last_stable_offset,
+                open_transactions=head.open_transactions,
+            )
+            for partition, head in enumerate(topic.heads)
+        ],
+    )
+    _set_any(message, Method.DESCRIBE_TOPICS, topic.error)
+    return message
+
+
+def produce_response(results: Sequence[ProduceResult]) -> log_pb2.ProduceResponse:
+    """What became of each batch."""
+    response = log_pb2.ProduceResponse()
+    add = response.results.add
+    for result in results:
+        # Set one by one: by keywords it takes twice as long.
+        message = add()
+        message.topic, message.topic_id, message.partition = result.name
+        message.base_offset = result.base_offset
+        message.log_start_offset = result.log_start_offset
+        if result.is_duplicate:
+            message.is_duplicate = True
+        if result.error is not None:
+            set_error(message, Method.PRODUCE, result.error)
+    return response
+
+
+def list_offsets_response(results: Sequence[OffsetResult]) -> log_pb2.ListOffsetsResponse:
+    """The position for each query."""
+    response = log_pb2.ListOffsetsResponse()
+    for result in results:
+        message = response.results.add(
+            topic=result.name.topic,
+            topic_id=result.name.topic_id,
+            partition=result.name.partition,
+            offset=result.offset,
+            timestamp_ms=result.timestamp_ms,
+        )
+        _set_any(message, Method.LIST_OFFSETS, result.error)
+    return response
+
+
+def count_records(message: log_pb2.CountRecordsRequest) -> CountRecords:
+    return CountRecords(
+        [
+            CountQuery(PartitionName(item.topic, item.topic_id, item.partition), item.start_offset)
+            for item in message.partitions
+        ]
+    )
+
+
+def count_records_response(results: Sequence[CountResult]) -> log_pb2.CountRecordsResponse:
+    """How many records there are for each query."""
+    return log_pb2.CountRecordsResponse(results=[_count_result(result) for result in results])
+
+
+def _count_result(result: CountResult) -> log_pb2.CountResult:
+    name, counted, head = result.name, result.counted, result.head
+    message = log_pb2.CountResult(
+        topic=name.topic,
+        topic_id=name.topic_id,
+        partition=name.partition,
+        records=counted.records,
+        committed_records=counted.committed_records,
+        next_offset=counted.next_offset,
+    )
+    if head is not None:
+        message.high_watermark = head.log_end_offset
+        message.last_stable_offset = head.last_stable_offset
+        message.log_start_offset = head.log_start_offset
+    _set_any(message, Method.COUNT_RECORDS, result.error)
+    return message
+
+
+def _set_any(message: Message, method: Method, error: CoordinatorError | None) -> None:
+    if error is not None:
+        set_error(message, method, error)
+
+
+def write_txn_markers(message: log_pb2.WriteTxnMarkersRequest) -> WriteTxnMarkers:
+    return WriteTxnMarkers(
+        [
+            DecidedMarker(_marker(wanted.producer_id, wanted.marker), unchecked_names(wanted.topics))
+            for wanted in message.markers
+        ]
+    )
+
+
+def _marker(producer_id: int, message: log_pb2.ControlMarker) -> Marker:
+    return Marker(
+        producer_id=producer_id,
+        txn_epoch=message.txn_epoch,
+        next_epoch=message.next_epoch,
+        coordinator_epoch=message.coordinator_epoch,
+        outcome=Outcome.COMMIT if message.committed else Outcome.ABORT,
+        csn=message.csn,
+    )
+
+
+def markers_response(results: Sequence[tuple[int, Sequence[MarkerResult]]]) -> log_pb2.WriteTxnMarkersResponse:
+    """What became of each marker in each partition, by producer."""
+    response = log_pb2.WriteTxnMarkersResponse()
+    for producer_id, of_producer in results:
+        message = response.results.add(producer_id=producer_id)
+        for result in of_producer:
+            topic, topic_id, partition = result.name
+            item = message.partitions.add(topic=topic, topic_id=topic_id, partition=partition)
+            if result.error is not None:
+                set_error(item, Method.WRITE_TXN_MARKERS, result.error)
+    return response
+
+
+def describe_producers(message: log_pb2.DescribeProducersRequest) -> DescribeProducers:
+    return DescribeProducers(unchecked_names(message.topics))
+
+
+def producers_response(described: Sequence[ProducersDescription]) -> log_pb2.DescribeProducersResponse:
+    """The producers of each partition."""
+    response = log_pb2.DescribeProducersResponse()
+    for found in described:
+        topic, topic_id, partition = found.name
+        message = response.partitions.add(topic=topic, topic_id=topic_id, partition=partition)
+        message.producers.extend(_producer(producer_id, entry) for producer_id, entry in found.producers)
+        if found.error is not None:
+            set_error(message, Method.DESCRIBE_PRODUCERS, found.error)
+    return response
+
+
+def _producer(producer_id: int, entry: ProducerEntry) -> log_pb2.ProducerState:
+    opened, marker = entry.open_transaction, entry.last_marker
+    return log_pb2.ProducerState(
+        producer_id=producer_id,
+        producer_epoch=entry.epoch,
+        last_sequence=entry.last_sequence,
+        last_timestamp_ms=entry.last_append_ms,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_start_offset=None if opened is None else opened.first_offset,
+        current_txn_start_ms=None if opened is None else opened.started_ms,
+        last_marker_csn=0 if marker is None else marker.csn,
+    )

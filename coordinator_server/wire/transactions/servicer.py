@@ -16,7 +16,7 @@ from coordinator_runtime.ports import CallContext, PartitionName, PartitionRef
 from coordinator_runtime.transact import PartRefused
 from coordinator_server.wire.edge import error_response, set_error, topic_partitions, unchecked_names
 from coordinator_server.wire.groups.committed import transacted_offsets
-from coordinator_server.wire.log.edge import client_batch
+from coordinator_server.wire.log.servicer import client_batch
 from txn_coordinator import requests
 from txn_coordinator.outcomes import Ended
 from txn_coordinator.reading import TransactionReader

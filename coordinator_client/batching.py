@@ -29,7 +29,7 @@ from coordinator_protocol.batch import Compression, Encoding
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.hashing import partition_for
 from coordinator_protocol.limits import KIBI
-from coordinator_protocol.sequences import SEQUENCE_MAX, subtract_sequence
+from coordinator_protocol.producers import SEQUENCE_MAX, subtract_sequence
 
 REQUEST_BYTES_MAX: Final = 960 * KIBI
 """Payload of one Produce request, unless a single batch is larger. With the names around it, it fits into a message of

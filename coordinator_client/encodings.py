@@ -39,7 +39,7 @@ from coordinator_protocol.compression import NotUnpackable, pack
 from coordinator_protocol.compression import unpack as unpack_bytes
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
-from coordinator_protocol.sequences import NO_SEQUENCE
+from coordinator_protocol.producers import NO_SEQUENCE
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from coordinator_protocol.checksum import crc32c
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.sequences import NO_SEQUENCE, SEQUENCE_MAX
+from coordinator_protocol.producers import NO_SEQUENCE, SEQUENCE_MAX
 
 HEADER_BYTES: Final = 64
 FORMAT_VERSION: Final = 1

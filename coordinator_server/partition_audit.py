@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader, verify_batch
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_protocol.sequences import next_sequence
+from coordinator_protocol.producers import next_sequence
 from coordinator_server.stored import StoredBatch
 from partition_log.batch_checks import why_unreadable
 from partition_log.batches import OFFSET_END, LogDamaged

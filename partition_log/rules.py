@@ -30,8 +30,7 @@ from coordinator_protocol.batch import (
 )
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
-from coordinator_protocol.producer_ids import is_plain
-from coordinator_protocol.sequences import SEQUENCE_MAX, next_sequence
+from coordinator_protocol.producers import SEQUENCE_MAX, is_plain, next_sequence
 from partition_log.state import (
     BATCHES_CACHED_MAX,
     NO_COORDINATOR_EPOCH,

@@ -24,7 +24,7 @@ from msgspec import Struct
 from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader, OffsetlessBatch
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.names import check_partition, check_partitions, check_transactional_id
-from coordinator_protocol.producer_ids import is_plain
+from coordinator_protocol.producers import is_plain
 from coordinator_runtime.decision import (
     CATALOG_KEY,
     CheckInTheWay,

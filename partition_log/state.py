@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from coordinator_protocol.batch import NO_TIMESTAMP_MS
 from coordinator_protocol.marker import Outcome
-from coordinator_protocol.sequences import NO_SEQUENCE
+from coordinator_protocol.producers import NO_SEQUENCE
 
 BATCHES_CACHED_MAX: Final = 5
 """Batches per producer that are recognised when they come again: as many as Kafka's producers have in flight."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
@@ -157,9 +158,8 @@ class TransactionAdministration:
             again = fence_operation(operation.shard, transactional_id, Asked(), begun=reply.acted)
             return self._fence(again, transactional_id, context, is_continued=True)
 
-        park_key = TransactionInTheWay(transactional_id)
         written: Pending[Acted | FenceBegun] = self._runtime.write(
-            operation, context, park_key=park_key, is_continued=is_continued
+            operation, context, park_key=TransactionInTheWay(transactional_id), is_continued=is_continued
         )
         return written.then(after)
 
@@ -181,7 +181,7 @@ class TransactionAdministration:
 
             try:
                 check_transactional_id(transactional_id)
-                self._require_write(transactional_id, context)
+                require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
                 pending = act(transactional_id)
             except Refused as refusal:
                 pending = failed(refusal)
@@ -222,7 +222,9 @@ class TransactionAdministration:
         _check(selection)
         if selection.transactional_ids:
             return list(selection.transactional_ids), 0
-        found = sorted(self._matching(selection, context, only_open=only_open), key=_oldest_first)
+        matching = self._matching(selection, context, only_open=only_open)
+        # The oldest first.
+        found = sorted(matching, key=attrgetter("start_ms", "transactional_id"))
         taken: list[str] = []
         participants = 0
         for transaction in found[:IDS_MAX]:
@@ -233,7 +235,7 @@ class TransactionAdministration:
         return taken, len(found) - len(taken)
 
     def _matching(self, selection: Selection, context: CallContext, *, only_open: bool) -> Iterator[Transaction]:
-        now_ms = self._runtime.clock.wall_ms()
+        may_write, now_ms = self._authorizer.is_allowed, self._runtime.clock.wall_ms()
         shards: list[TransactionShard] = self._runtime.table.listable(Coordinator.TRANSACTIONS)
         for shard in shards:
             for each in shard.live_transactions():
@@ -243,19 +245,9 @@ class TransactionAdministration:
                     and (is_open or not only_open)
                     and not (is_open and each.never_times_out)
                     and (selection.older_than_ms is None or now_ms - each.start_ms > selection.older_than_ms)
-                    and self._may_write(each.transactional_id, context)
+                    and may_write(context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
                 ):
                     yield each
-
-    def _may_write(self, transactional_id: str, context: CallContext) -> bool:
-        return self._authorizer.is_allowed(context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-
-    def _require_write(self, transactional_id: str, context: CallContext) -> None:
-        require(self._authorizer, context, Permission.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-
-
-def _oldest_first(transaction: Transaction) -> tuple[int, str]:
-    return transaction.start_ms, transaction.transactional_id
 
 
 def _check(selection: Selection) -> None:

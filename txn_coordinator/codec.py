@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 from coordinator_api.storage.v1 import transaction_pb2 as storage
-from coordinator_protocol.producer_ids import is_plain
+from coordinator_protocol.producers import is_plain
 from coordinator_runtime.decision import Record, Turn
 from coordinator_runtime.rows import EncodedRecord, StagedRows, StateRows, state_row
 from txn_coordinator.counters import COUNTERS

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.producer_ids import PLAIN_PRODUCER_IDS_FROM, PRODUCER_ID_MAX, is_plain
+from coordinator_protocol.producers import PLAIN_PRODUCER_IDS_FROM, PRODUCER_ID_MAX, is_plain
 from coordinator_runtime.decision import Coordinator, Decision, Record, ShardKey, Turn
 from coordinator_runtime.timeline import Journal, TimelineMap
 from txn_coordinator.records import CsnGiven, ProducerIdBlockTaken, ProducerIdGiven, UnownedMarkerWritten

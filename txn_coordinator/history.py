@@ -93,7 +93,8 @@ class _Search:
             return
         self._end_offset = start_offset
         if len(self._found) > self._limit or start_offset == self._stop_offset or self._reply.is_cancelled:
-            self._reply.succeed(History(steps_of(self._found, self._limit), self._is_complete))
+            is_complete = len(self._found) <= self._limit and self._end_offset == 0 and self._until is None
+            self._reply.succeed(History(steps_of(self._found, self._limit), is_complete))
         else:
             self._runtime.arm(("history", self), 0, self._search_part)
 
@@ -110,10 +111,6 @@ class _Search:
             # One more than wanted: who was fenced by the oldest step can only be said beside the one before.
             if len(self._found) > self._limit:
                 return
-
-    @property
-    def _is_complete(self) -> bool:
-        return len(self._found) <= self._limit and self._end_offset == 0 and self._until is None
 
 
 Snapshot = tuple[HistoryRow, Transaction | None]

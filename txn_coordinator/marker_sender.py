@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from coordinator_protocol.errors import CoordinatorError, ErrorCode
-from coordinator_runtime.decision import Decision, Operation, ShardKey
+from coordinator_runtime.decision import Decision, ShardKey
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import MarkerPort, OpenInPartition, OpenTransactions
 from coordinator_runtime.runtime import Runtime
@@ -152,20 +152,19 @@ class MarkerSender:
         if not job.missing:
             self._complete(job)
             return
-        for participant in sorted(job.missing - job.in_flight, key=_by_kind):
+        markers, marker = self._markers, job.order.marker
+        # Partitions first, each kind in its order.
+        for participant in sorted(job.missing - job.in_flight, key=lambda each: (isinstance(each, str), each)):
             if not self._is_current(job):
                 # An answer may come at once, and one of those sent so far told us to stop.
                 return
             job.in_flight.add(participant)
-            self._runtime.write(self._marker_operation(job, participant), is_urgent=True).on_settled(
-                partial(self._on_written, job, participant)
-            )
-
-    def _marker_operation(self, job: _Job, participant: _Participant) -> Operation:
-        marker = job.order.marker
-        if isinstance(participant, int):
-            return self._markers.partition_marker(participant, marker)
-        return self._markers.group_marker(participant, marker)
+            if isinstance(participant, int):
+                operation = markers.partition_marker(participant, marker)
+            else:
+                operation = markers.group_marker(participant, marker)
+            written = self._runtime.write(operation, is_urgent=True)
+            written.on_settled(partial(self._on_written, job, participant))
 
     def _on_written(self, job: _Job, participant: _Participant, written: Pending[object]) -> None:
         if not self._is_current(job):
@@ -280,8 +279,3 @@ def _answer_of(participant: _Participant, error: Exception) -> _Answer:
 
 def _name_of(error: Exception) -> str:
     return error.code.name if isinstance(error, CoordinatorError) else "DEFECT"
-
-
-def _by_kind(participant: _Participant) -> tuple[bool, _Participant]:
-    """Partitions first, each kind in its order."""
-    return (isinstance(participant, str), participant)

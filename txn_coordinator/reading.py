@@ -3,7 +3,8 @@ state, and only what the caller may know of."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Final
 
 from msgspec.structs import replace
@@ -26,7 +27,7 @@ from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store
 from txn_coordinator.history import TransactionHistory, check_history_limit
 from txn_coordinator.marker_sender import MarkerSender
-from txn_coordinator.requests import Description, History, KeyType, Listing, Located, TransactionFilter
+from txn_coordinator.requests import Description, KeyType, Listing, Located, TransactionFilter
 from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import OPEN, Transaction, TransactionState
 
@@ -132,16 +133,13 @@ class TransactionReader:
         error = description.error
         if error is not None and error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             return settled(description)
-
-        def told(history: History) -> Description:
-            return replace(description, history=history)
-
-        return self._history.last_steps(description.transactional_id, limit).map(told)
+        steps = self._history.last_steps(description.transactional_id, limit)
+        return steps.map(lambda history: replace(description, history=history))
 
     def list(self, wanted: TransactionFilter, context: CallContext) -> Listing:
         """Durable transactions that match, by id. Raises Refused: INVALID_REGULAR_EXPRESSION,
         COORDINATOR_LOAD_IN_PROGRESS while a shard is being loaded."""
-        now_ms = self._runtime.clock.wall_ms()
+        may, now_ms = self._authorizer.is_allowed, self._runtime.clock.wall_ms()
         known = {state.api_name: state for state in TransactionState}
         unknown = [name for name in wanted.states if name not in known and name != "Dead"]
         states = {known[name] for name in wanted.states if name in known}
@@ -158,19 +156,12 @@ class TransactionReader:
                     or (is_open and now_ms - transaction.start_ms > wanted.open_longer_than_ms)
                 )
                 and matches_id(transaction.transactional_id)
-                and self._may_describe(transaction.transactional_id, context)
+                and may(context, Permission.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id)
             )
 
-        found = sorted(filter(matches, self._all_durable()), key=lambda transaction: transaction.transactional_id)
-        return Listing(found, unknown, now_ms)
-
-    def _all_durable(self) -> Iterable[Transaction]:
-        for shard in self._runtime.table.listable(Coordinator.TRANSACTIONS):
-            yield from shard.durable_transactions()
-
-    def _may_describe(self, transactional_id: str, context: CallContext) -> bool:
-        resource = ResourceType.TRANSACTIONAL_ID
-        return self._authorizer.is_allowed(context, Permission.DESCRIBE, resource, transactional_id)
+        shards: list[TransactionShard] = self._runtime.table.listable(Coordinator.TRANSACTIONS)
+        found = [each for shard in shards for each in shard.durable_transactions() if matches(each)]
+        return Listing(sorted(found, key=attrgetter("transactional_id")), unknown, now_ms)
 
 
 def _id_matcher(pattern: str) -> Callable[[str], bool]:

@@ -42,7 +42,7 @@ from msgspec.structs import replace
 
 from coordinator_protocol.errors import CoordinatorError, Outdated, Refused
 from coordinator_protocol.marker import Outcome
-from coordinator_protocol.producer_ids import PLAIN_PRODUCER_IDS_FROM, is_plain
+from coordinator_protocol.producers import PLAIN_PRODUCER_IDS_FROM, is_plain
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from partition_log.requests import ProduceResult

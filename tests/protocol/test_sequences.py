@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from coordinator_protocol.batch import BatchHeader, Encoding
-from coordinator_protocol.sequences import NO_SEQUENCE, SEQUENCE_MAX, next_sequence, subtract_sequence
+from coordinator_protocol.producers import NO_SEQUENCE, SEQUENCE_MAX, next_sequence, subtract_sequence
 
 PLAIN = BatchHeader(
     base_offset=0, record_count=1, base_timestamp_ms=0, max_timestamp_ms=0, encoding=Encoding.RECORDS_V1

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from coordinator_core.shards import counters_kind
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.producer_ids import PLAIN_PRODUCER_IDS_FROM, PRODUCER_ID_MAX
+from coordinator_protocol.producers import PLAIN_PRODUCER_IDS_FROM, PRODUCER_ID_MAX
 from coordinator_runtime.decision import Decision, Operation, Record
 from coordinator_runtime.timeline import Journal
 from tests.harness.hand_driver import HandDriver

@@ -15,7 +15,7 @@ from coordinator_api.v1 import log_pb2
 from coordinator_protocol.batch import HEADER_BYTES, NO_PRODUCER_ID, BatchHeader, payload_of, stored_crc
 from coordinator_protocol.errors import Method
 from coordinator_protocol.marker import Outcome, decode_marker_payload
-from coordinator_protocol.sequences import NO_SEQUENCE
+from coordinator_protocol.producers import NO_SEQUENCE
 from coordinator_protocol.wire import bytes_field, field_prefix
 from coordinator_server.wire.edge import set_error
 from partition_log.requests import FetchResult

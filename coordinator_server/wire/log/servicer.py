@@ -26,7 +26,7 @@ from coordinator_protocol.batch import (
 )
 from coordinator_protocol.errors import CoordinatorError, ErrorCode, Method, Refused
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_protocol.sequences import NO_SEQUENCE
+from coordinator_protocol.producers import NO_SEQUENCE
 from coordinator_runtime.pending import Pending, settled
 from coordinator_runtime.ports import CallContext, ClientBatch, PartitionName
 from coordinator_server.wire.edge import set_error, unchecked_names

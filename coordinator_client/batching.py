@@ -43,7 +43,6 @@ class Batches(Protocol):
 
     def add(self) -> log.PartitionBatch:
         """Add an empty batch, and return it to be filled."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

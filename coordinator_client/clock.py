@@ -15,19 +15,15 @@ class Clock(Protocol):
 
     def wall_ms(self) -> int:
         """Return Unix milliseconds: only for timestamps of records, because the clock may be set."""
-        ...
 
     def monotonic_ms(self) -> int:
         """Return milliseconds since an arbitrary moment, which never go back: for deadlines."""
-        ...
 
     def take(self, inbox: SimpleQueue[T], wait_ms: int) -> T | None:
         """Return the oldest item, waiting up to `wait_ms` for one; None if none came."""
-        ...
 
     def pause(self, wait_ms: int) -> None:
         """Return after `wait_ms`."""
-        ...
 
 
 class SystemClock:

@@ -39,11 +39,9 @@ class Look(Protocol):
 
     def now(self, timeout_ms: int) -> str | None:
         """Return what is wrong, or None where a server answered. Takes at most `timeout_ms`."""
-        ...
 
     def soon(self, loop: Loop, timeout_ms: int, on_done: Callable[[str | None], None]) -> None:
         """Look without blocking; `on_done` is called on the loop with what `now` would return."""
-        ...
 
 
 class FirstContact:

@@ -109,15 +109,12 @@ class StreamUser(Protocol):
 
     def take(self) -> bytes | None:
         """Return the next message to send; None if there is none."""
-        ...
 
     def on_message(self, body: bytes) -> None:
         """Receive a message. Raises: ValueError for bytes that are no message; the stream then ends."""
-        ...
 
     def on_end(self, loss: Loss) -> None:
         """The stream has ended, with `loss` as its last status."""
-        ...
 
 
 class GrpcChannel:

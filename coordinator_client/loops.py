@@ -26,7 +26,6 @@ class Timer(Protocol):
 
     def cancel(self) -> object:
         """Cancel the callback; too late is no error."""
-        ...
 
 
 class Loop(Protocol):
@@ -35,24 +34,19 @@ class Loop(Protocol):
     @property
     def is_here(self) -> bool:
         """Whether this thread runs the loop."""
-        ...
 
     @property
     def is_over(self) -> bool:
         """Whether the loop has ended and will run nothing more."""
-        ...
 
     def call_soon(self, call: _Call) -> None:
         """Run `call` soon, after those that were passed before; usable from any thread."""
-        ...
 
     def call_after(self, wait_ms: int, call: _Call) -> Timer:
         """Run `call` after this time; usable from any thread that may use the loop."""
-        ...
 
     def release(self) -> None:
         """Let go of the loop; whoever got it calls this once."""
-        ...
 
 
 class AsyncioLoop:

@@ -15,11 +15,9 @@ class RandomSource(Protocol):
 
     def request_id(self) -> bytes:
         """Return 16 bytes that nobody used before: they name one request through all its retries."""
-        ...
 
     def fraction(self) -> float:
         """Return a number in [0, 1), which spreads in time what many clients would otherwise do at once."""
-        ...
 
 
 _ID_BYTES: Final = 16

@@ -40,11 +40,9 @@ class Stream(Protocol):
 
     def wake(self) -> None:
         """Look again for something to send."""
-        ...
 
     def close(self) -> None:
         """End the stream; its user is told nothing more."""
-        ...
 
 
 class Channel(Protocol):
@@ -52,15 +50,12 @@ class Channel(Protocol):
 
     def open_stream(self, user: SharedSession) -> Stream:
         """Open a session stream. `user` is asked what to send, and told what comes and how the stream ends."""
-        ...
 
     def call(self, rpc: Rpc[Any, Any], request: Any, *, timeout_ms: int, on_done: Callable[[Any], None]) -> Call:  # noqa: ANN401  the type is that of the procedure
         """Make one unary call."""
-        ...
 
     def close(self) -> None:
         """Close the channel."""
-        ...
 
 
 OpenChannel: TypeAlias = Callable[[str, AsyncioLoop], Channel]

@@ -40,7 +40,6 @@ class Call(Protocol):
 
     def cancel(self) -> object:
         """Stop waiting for the answer; the server may carry the request out all the same."""
-        ...
 
 
 class Transport(Protocol):
@@ -50,7 +49,6 @@ class Transport(Protocol):
     def is_direct(self) -> bool:
         """Whether `ask` is the shorter way for a single request that its thread waits for, because no other request
         could share a message with it."""
-        ...
 
     def start(
         self,
@@ -62,15 +60,12 @@ class Transport(Protocol):
     ) -> Call:
         """Send a request and return at once. `on_done` is called with the answer or the loss, now or later, perhaps on
         another thread."""
-        ...
 
     def ask(self, rpc: Rpc[RequestT, ReplyT], request: RequestT, *, timeout_ms: int) -> ReplyT | Loss:
         """Send a request, wait, and return its answer or its loss."""
-        ...
 
     def close(self) -> None:
         """Close the transport; calls in flight may be reported as lost."""
-        ...
 
 
 def check_transport(name: str) -> None:

@@ -33,12 +33,10 @@ class Standing(Protocol):
 
     def metadata(self) -> GroupMetadata:
         """Return the member that commits. Raises: CommitFailed, RebalanceInProgress where none can now."""
-        ...
 
     def on_commit_refused(self, error: TransactionError, sent: GroupMetadata, now_ms: int) -> TransactionError | None:
         """Note that a commit was refused because of the member that sent it. Return what to tell the caller, or None:
         it is still a member, under a newer epoch, and may try again."""
-        ...
 
 
 @dataclass(slots=True, eq=False)

@@ -202,31 +202,24 @@ class Joiner(Protocol):
 
     def joining_member(self) -> JoiningMember:
         """Return what the member brings into the rebalance."""
-        ...
 
     def on_join_sent(self) -> None:
         """Note that JoinGroup is in flight."""
-        ...
 
     def on_joined(self, reply: group.JoinGroupResponse, now_ms: int) -> None:
         """Note that it is a member of a new generation."""
-        ...
 
     def on_synced(self, share: Share[str], now_ms: int) -> None:
         """Take the assignment."""
-        ...
 
     def watch(self, partition_counts: dict[str, int] | None, topics: frozenset[str], now_ms: int) -> None:
         """Note that it leads: `topics` are those of the group, `partition_counts` what the assignment was made for."""
-        ...
 
     def reset(self, *, keeps_id: bool, now_ms: int) -> None:
         """Note that the group does not know it, or not in this generation."""
-        ...
 
     def refuse(self, error: TransactionError, now_ms: int) -> None:
         """Note that the group refuses it."""
-        ...
 
 
 class Joining:

@@ -76,52 +76,40 @@ class Membership(Protocol):
     @property
     def failure(self) -> TransactionError | None:
         """Why the group refuses this consumer for good; None while it does not."""
-        ...
 
     @property
     def is_active(self) -> bool:
         """Whether it is in the group, or on its way into it or out of it."""
-        ...
 
     def metadata(self) -> GroupMetadata:
         """Return the member that commits. Raises: CommitFailed, RebalanceInProgress where none can now."""
-        ...
 
     def standing(self) -> GroupMetadata:
         """Return who this consumer is to the group, member or not."""
-        ...
 
     def reader(self) -> Reader | None:
         """Return who asks for committed offsets; None: nobody can now."""
-        ...
 
     def on_commit_refused(self, error: TransactionError, sent: GroupMetadata, now_ms: int) -> TransactionError | None:
         """See `commits.Standing`."""
-        ...
 
     def subscribe(self, subscription: Subscription, now_ms: int) -> None:
         """Subscribe to this from now on."""
-        ...
 
     def on_poll(self, now_ms: int) -> None:
         """Note that the application polls."""
-        ...
 
     def on_poll_overdue(self, now_ms: int) -> None:
         """Leave the group, because the application has not polled for too long."""
-        ...
 
     def leave(self, then: Then, now_ms: int) -> None:
         """Give all partitions up, leave the group, and call `then`."""
-        ...
 
     def advance(self, now_ms: int) -> None:
         """Send what is due."""
-        ...
 
     def wake_ms(self) -> int | None:
         """Return when something will be due; None: nothing."""
-        ...
 
 
 class NoMembership:

@@ -72,7 +72,6 @@ class OffsetSource(Protocol[BatchT_contra]):
     def transaction_offsets(self, batch: BatchT_contra) -> TransactionOffsets:
         """Return the offsets to commit once the batch is processed. Raises: Abortable where the batch is not this
         consumer's any more."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

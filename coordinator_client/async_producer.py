@@ -6,18 +6,15 @@ import asyncio
 from collections.abc import Iterable
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import Self, Unpack
 
 from coordinator_client.calls import Patience, Reply
 from coordinator_client.connection import Connection
-from coordinator_client.consumer.state import OffsetSource, TransactionOffsets
-from coordinator_client.errors import Abortable, Fenced, Loss, Rejected, TransactionError
+from coordinator_client.errors import Abortable, Loss, Rejected, TransactionError
 from coordinator_client.loops import AsyncioLoop, Loop, Timer
 from coordinator_client.process import keep_memory_of_batches
 from coordinator_client.producer_shell import PreparedShell, ProducerOptions, ProducerShell, TransactionShell
 from coordinator_client.state import ProducerStatus, Row
-
-BatchT = TypeVar("BatchT")
 
 
 class AsyncProducer(ProducerShell):
@@ -165,10 +162,6 @@ class AsyncProducer(ProducerShell):
             while core.is_full:
                 await self._news()
 
-    def _commit_offsets(self, offsets: TransactionOffsets) -> None:
-        self._core.commit_offsets(offsets)
-        self._pump()
-
     async def _begin(self) -> None:
         self._core.begin()
         if self._core.goal is None:
@@ -210,18 +203,8 @@ class AsyncProducer(ProducerShell):
         await self._reach_goal()
 
     async def _abort_because(self, error: BaseException) -> None:
-        """Abort because of `error`, which stays in front: a failure of the abort is added to it as a note, unless it
-        says that the producer is fenced."""
-        own = self._core.failure
-        try:
+        with self._in_front(error):
             await self._abort()
-        except Fenced as fenced:
-            if error is own:
-                # The send failed because of the rival; "repeat it in a new transaction" would be wrong advice.
-                raise
-            error.add_note(f"the abort that followed failed: {fenced}")
-        except TransactionError as failed:
-            error.add_note(f"the abort that followed failed: {failed}")
 
     async def _reach_goal(self) -> None:
         """Work until the core's goal is reached. Raises: the failure that it ended with."""
@@ -351,12 +334,6 @@ class AsyncTransaction(TransactionShell[AsyncProducer]):
             self._check_open()
         producer = self._producer
         await producer._take(topic, producer._row(key, value, timestamp_ms, headers), partition)
-
-    def commit_offsets(self, consumer: OffsetSource[BatchT], batch: BatchT) -> None:
-        """Commit the consumer's offsets behind this batch together with the transaction, or not at all. See
-        `Transaction.commit_offsets`."""
-        self._check_open()
-        self._producer._commit_offsets(consumer.transaction_offsets(batch))
 
     async def flush(self) -> None:
         """Return once everything sent so far is durable, though not visible. Raises: as `send`."""

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Final, Self, TypeAlias, TypeVar, Unpack
+from typing import Final, Self, TypeAlias, Unpack
 
 from coordinator_client.calls import Patience, Reply
 from coordinator_client.connection import Connection
-from coordinator_client.consumer.state import OffsetSource, TransactionOffsets
-from coordinator_client.errors import Abortable, Fenced, Loss, Rejected, TransactionError
+from coordinator_client.errors import Abortable, Loss, Rejected, TransactionError
 from coordinator_client.flights import Transmission
 from coordinator_client.process import keep_memory_of_batches
 from coordinator_client.producer_shell import PreparedShell, ProducerOptions, ProducerShell, TransactionShell
 from coordinator_client.state import ProducerStatus, Row
 from coordinator_client.transport import Transport
 
-BatchT = TypeVar("BatchT")
 _Report: TypeAlias = tuple[int, int, Reply | Loss]
 
 _LONGEST_LOOK_MS: Final = 60_000
@@ -165,10 +163,6 @@ class Producer(ProducerShell):
                 self._wait()
                 self._pump()
 
-    def _commit_offsets(self, offsets: TransactionOffsets) -> None:
-        self._core.commit_offsets(offsets)
-        self._pump()
-
     def _begin(self) -> None:
         self._core.begin()
         if self._core.goal is None:
@@ -210,18 +204,8 @@ class Producer(ProducerShell):
         self._reach_goal()
 
     def _abort_because(self, error: BaseException) -> None:
-        """Abort because of `error`, which stays in front: a failure of the abort is added to it as a note, unless it
-        says that the producer is fenced."""
-        own = self._core.failure
-        try:
+        with self._in_front(error):
             self._abort()
-        except Fenced as fenced:
-            if error is own:
-                # The send failed because of the rival; "repeat it in a new transaction" would be wrong advice.
-                raise
-            error.add_note(f"the abort that followed failed: {fenced}")
-        except TransactionError as failed:
-            error.add_note(f"the abort that followed failed: {failed}")
 
     def _reach_goal(self, patience: Patience | None = None) -> None:
         """Work until the core's goal is reached. Raises: the failure that it ended with; Retriable where patience ends
@@ -351,18 +335,6 @@ class Transaction(TransactionShell[Producer]):
             self._check_open()
         producer = self._producer
         producer._take(topic, producer._row(key, value, timestamp_ms, headers), partition)
-
-    def commit_offsets(self, consumer: OffsetSource[BatchT], batch: BatchT) -> None:
-        """Commit the consumer's offsets behind this batch together with the transaction, or not at all.
-
-        `batch` is what `Consumer.poll` returned, or offsets by partition. The group refuses it (the transaction then
-        ends in Abortable) once the consumer is no member any more or the partitions are somebody else's, so every
-        record counts once (KIP-447). The consumer must not commit by itself: `enable_auto_commit=False`.
-        After an abort `consumer.rewind(batch)` lets it read the batch again.
-        Raises: Abortable where the batch is not the consumer's any more; CommitFailed; Rejected; as `send`.
-        """
-        self._check_open()
-        self._producer._commit_offsets(consumer.transaction_offsets(batch))
 
     def flush(self) -> None:
         """Return once everything sent so far is durable, though not visible. Raises: as `send`."""

@@ -4,15 +4,17 @@ no waiting.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, TypedDict, TypeVar, Unpack
 
 from coordinator_client.batching import BatchFormat
 from coordinator_client.calls import CUT_OFF_CLOSE_MS, Deadlines, Patience, Reply, timed_out
 from coordinator_client.connection import Connection, client_id_for, connection_to
+from coordinator_client.consumer.state import OffsetSource
 from coordinator_client.encodings import ENCODING_NAMES
-from coordinator_client.errors import Loss, TransactionError, check_here, misconfigured, rejected, wrong_setting
+from coordinator_client.errors import Fenced, Loss, TransactionError, check_here, misconfigured, rejected, wrong_setting
 from coordinator_client.first_contact import GIVE_UP_MS
 from coordinator_client.producer_core import ProducerCore
 from coordinator_client.rules import unconfirmed_abort
@@ -160,6 +162,7 @@ def _refused(name: str, found: object, rule: str) -> TransactionError:
     return wrong_setting(name, found, rule)
 
 
+BatchT = TypeVar("BatchT")
 ProducerT = TypeVar("ProducerT", bound="ProducerShell")
 
 
@@ -224,6 +227,10 @@ class ProducerShell:
         check_here(check_topic_name, topic)
         self._core.learn(topic, self._clock.monotonic_ms())
 
+    def _pump(self) -> None:
+        """Start the attempts that are due. Does not wait."""
+        raise NotImplementedError
+
     def _deliver(self, flight: int, attempt: int, answer: Reply | Loss) -> None:
         self._calls.pop(flight, None)
         self._core.on_answer(flight, attempt, answer, self._clock.monotonic_ms())
@@ -242,6 +249,19 @@ class ProducerShell:
             raise unconfirmed_abort(timed_out("the abort", patience.limit_ms), None, has_timeout=self._has_timeout)
         return until_ms
 
+    @contextmanager
+    def _in_front(self, error: BaseException) -> Iterator[None]:
+        """Keep `error` in front of an abort because of it: a failure of the abort is added to it as a note, unless it
+        says that the producer is fenced."""
+        own = self._core.failure
+        try:
+            yield
+        except TransactionError as failed:
+            if isinstance(failed, Fenced) and error is own:
+                # The send failed because of the rival; "repeat it in a new transaction" would be wrong advice.
+                raise
+            error.add_note(f"the abort that followed failed: {failed}")
+
     def _cancel_given_up(self) -> None:
         """Stop waiting for answers that the core has given up."""
         for flight in self._core.flights.take_cancelled():
@@ -258,6 +278,20 @@ class TransactionShell(Generic[ProducerT]):
         self._is_open = False
         self.csn = 0
         """Commit sequence number: orders all outcomes of the server. 0 until the commit is done."""
+
+    def commit_offsets(self, consumer: OffsetSource[BatchT], batch: BatchT) -> None:
+        """Commit the consumer's offsets behind this batch together with the transaction, or not at all.
+
+        `batch` is what `Consumer.poll` returned, or offsets by partition. The group refuses it (the transaction then
+        ends in Abortable) once the consumer is no member any more or the partitions are somebody else's, so every
+        record counts once (KIP-447). The consumer must not commit by itself: `enable_auto_commit=False`.
+        After an abort `consumer.rewind(batch)` lets it read the batch again.
+        Raises: Abortable where the batch is not the consumer's any more; CommitFailed; Rejected; as `send`.
+        """
+        self._check_open()
+        offsets = consumer.transaction_offsets(batch)
+        self._producer._core.commit_offsets(offsets)
+        self._producer._pump()
 
     def _check_open(self) -> None:
         if not self._is_open:

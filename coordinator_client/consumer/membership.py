@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from coordinator_client.consumer.commits import no_group
+from coordinator_client.consumer.commits import Standing, no_group
 from coordinator_client.consumer.handover import Then
 from coordinator_client.consumer.positions import Reader
 from coordinator_client.consumer.state import GroupMetadata
@@ -70,7 +70,7 @@ class Subscription:
         return not self.topics and self.pattern is None
 
 
-class Membership(Protocol):
+class Membership(Standing, Protocol):
     """One member of one group. Nothing here waits: it goes on when it is told of the time, of answers and of polls."""
 
     @property
@@ -81,17 +81,11 @@ class Membership(Protocol):
     def is_active(self) -> bool:
         """Whether it is in the group, or on its way into it or out of it."""
 
-    def metadata(self) -> GroupMetadata:
-        """Return the member that commits. Raises: CommitFailed, RebalanceInProgress where none can now."""
-
     def standing(self) -> GroupMetadata:
         """Return who this consumer is to the group, member or not."""
 
     def reader(self) -> Reader | None:
         """Return who asks for committed offsets; None: nobody can now."""
-
-    def on_commit_refused(self, error: TransactionError, sent: GroupMetadata, now_ms: int) -> TransactionError | None:
-        """See `commits.Standing`."""
 
     def subscribe(self, subscription: Subscription, now_ms: int) -> None:
         """Subscribe to this from now on."""

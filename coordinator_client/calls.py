@@ -46,15 +46,9 @@ class Request(Protocol):
     def SerializeToString(self) -> bytes: ...
 
 
-class Reply(Protocol):
+class Reply(Verdict, Protocol):
     """A reply message, with the fields that all of them have."""
 
-    @property
-    def error_code(self) -> int: ...
-    @property
-    def error_class(self) -> int: ...
-    @property
-    def error_message(self) -> str: ...
     @property
     def throttle_ms(self) -> int: ...
 

@@ -50,9 +50,6 @@ class Flights:
     def __len__(self) -> int:
         return len(self._flights)
 
-    def __contains__(self, flight: int) -> bool:
-        return flight in self._flights
-
     def start(
         self, call: RetryingCall[RequestT, ReplyT], on_end: Callable[[ReplyT | TransactionError, int], None]
     ) -> int:

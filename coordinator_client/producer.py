@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Final, Self, TypeAlias, Unpack
@@ -251,7 +252,7 @@ class Producer(ProducerShell):
                 transmission.rpc,
                 transmission.request,
                 timeout_ms=transmission.timeout_ms,
-                on_done=self._reporter(transmission),
+                on_done=partial(_report, self._inbox, transmission.flight, transmission.attempt),
             )
 
     def _carry_out(self, transmission: Transmission) -> None:
@@ -261,9 +262,6 @@ class Producer(ProducerShell):
             answer = self._transport.ask(transmission.rpc, transmission.request, timeout_ms=transmission.timeout_ms)
         finally:
             self._deliver(transmission.flight, transmission.attempt, answer)
-
-    def _reporter(self, transmission: Transmission) -> _Reporter:
-        return _Reporter(self._inbox, transmission.flight, transmission.attempt)
 
     def _wait(self, until_ms: int | None = None) -> None:
         """Wait for one answer, at most until an attempt is due."""
@@ -277,16 +275,9 @@ class Producer(ProducerShell):
             self._deliver(*report)
 
 
-class _Reporter:
-    """Puts the answer to one attempt into the inbox, whichever thread it comes on."""
-
-    __slots__ = ("_attempt", "_flight", "_inbox")
-
-    def __init__(self, inbox: SimpleQueue[_Report], flight: int, attempt: int) -> None:
-        self._inbox, self._flight, self._attempt = inbox, flight, attempt
-
-    def __call__(self, answer: Reply | Loss) -> None:
-        self._inbox.put((self._flight, self._attempt, answer))
+def _report(inbox: SimpleQueue[_Report], flight: int, attempt: int, answer: Reply | Loss) -> None:
+    """Put the answer to one attempt into the inbox, whichever thread it comes on."""
+    inbox.put((flight, attempt, answer))
 
 
 class Transaction(TransactionShell[Producer]):

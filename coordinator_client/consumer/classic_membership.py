@@ -51,7 +51,7 @@ class ClassicMembership:
         self._assignors = assignors
         self._subscription = Subscription()
         self._pattern: re.Pattern[str] | None = None
-        self._watch = TopicWatch(context, self._on_topics_changed)
+        self._watch = TopicWatch(context, self._want_rejoin)
         self._joining = Joining(context, assignors, self)
         self._backoff = Backoff(context.random_source)
         self._pace = Pace(context.config.heartbeat_wait_ms, interval_ms=context.config.heartbeat_interval_ms)
@@ -228,9 +228,6 @@ class ClassicMembership:
 
     def _want_rejoin(self, reason: str) -> None:
         self._rejoin_reason = self._rejoin_reason or reason
-
-    def _on_topics_changed(self, reason: str) -> None:
-        self._want_rejoin(reason)
 
     def _prepare(self, now_ms: int) -> None:
         """Give up what must be given up before the member joins."""

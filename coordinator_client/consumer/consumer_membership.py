@@ -19,7 +19,7 @@ from coordinator_client.consumer.context import Backoff, ConsumerContext
 from coordinator_client.consumer.handover import Handover, Then
 from coordinator_client.consumer.membership import Pace, Subscription
 from coordinator_client.consumer.positions import Reader
-from coordinator_client.consumer.state import GroupMetadata, MemberStatus, Target, TopicPartition, member_step
+from coordinator_client.consumer.state import GroupMetadata, MemberStatus, TopicPartition, member_step
 from coordinator_client.errors import PASSING, CommitFailed, TransactionError
 from coordinator_protocol.errors import ErrorClass, ErrorCode
 
@@ -245,7 +245,7 @@ class ConsumerMembership:
         self.epoch = end.member_epoch
         self._due_ms = self._pace.answered(now_ms, interval_ms=end.heartbeat_interval_ms, is_news=is_new)
         if end.HasField("assignment"):
-            self._target = target_of(end.assignment).partitions
+            self._target = target_of(end.assignment)
         if self._is_owned_due or self._is_subscription_due:
             self._due_ms = now_ms
         self._reconcile(now_ms)
@@ -332,14 +332,13 @@ def _is_same(target_id: bytes | None, topic_id: bytes) -> bool:
     return target_id is not None and (target_id == topic_id or not (target_id and topic_id))
 
 
-def target_of(assignment: group.PartitionSet) -> Target:
-    """Return the target that the server assigned to the member."""
-    return Target(
-        {
-            TopicPartition(topic.topic, partition): topic.topic_id
-            for topic in assignment.topics
-            # A topic that was deleted has no name any more, and nothing to read.
-            if topic.topic
-            for partition in topic.partitions
-        }
-    )
+def target_of(assignment: group.PartitionSet) -> Mapping[TopicPartition, bytes]:
+    """Return the partitions that the member may own, as the group decided, with their topic ids, empty where they are
+    not known."""
+    return {
+        TopicPartition(topic.topic, partition): topic.topic_id
+        for topic in assignment.topics
+        # A topic that was deleted has no name any more, and nothing to read.
+        if topic.topic
+        for partition in topic.partitions
+    }

@@ -74,14 +74,6 @@ class OffsetSource(Protocol[BatchT_contra]):
         consumer's any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The partitions that a member may own, as the group decided: topic ids by partition, empty where they are not
-    known."""
-
-    partitions: Mapping[TopicPartition, bytes]
-
-
 class MemberStatus(StrEnum):
     """The status of a member in the consumer protocol."""
 

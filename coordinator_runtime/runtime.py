@@ -149,7 +149,11 @@ class Runtime:
     def on_durable_change(self, listener: Callable[[Iterable[ShardKey]], None], *, of: ShardKey | None = None) -> None:
         """Be told which shards have new durable state, or are not served any more: long polls wake here. `of`: only
         when this shard is among them."""
-        self._durable_listeners.append((of, listener))
+        self._durable_listeners = [*self._durable_listeners, (of, listener)]
+
+    def stop_telling(self, listener: Callable[[Iterable[ShardKey]], None]) -> None:
+        """Tell a listener of durable changes no more. It may be at work."""
+        self._durable_listeners = [told for told in self._durable_listeners if told[1] != listener]
 
     # Writing
 

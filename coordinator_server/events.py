@@ -207,6 +207,9 @@ _CAUSE_EVENTS: Final = {
 }
 """What an abort that the client did not ask for is called, by its cause."""
 
+_ASKED_FOR: Final = frozenset({"client", "add"})
+"""Causes of steps that a client asked for by ending its transaction, or by adding to it."""
+
 _EMPTY: Final = TransactionState.EMPTY
 
 _log = structlog.get_logger("transactions")
@@ -255,12 +258,16 @@ class EventObserver:
     def _stepped(self, event: TransactionStepped, turn: Turn) -> None:
         now_ms = self._clock.wall_ms()
         self._transactions.stepped(event, now_ms)
-        self._log_step(event.before, event.after, turn, now_ms)
+        before, after = event.before, event.after
+        # A step that the client asked for has a line when it was slow, and else only for who looks at every step.
+        is_slow = before is not None and now_ms - before.last_update_ms >= SLOW_COMMIT_MS
+        if is_slow or self._is_debug or after.cause not in _ASKED_FOR:
+            self._log_step(before, after, turn, now_ms)
 
     def _ran_through(self, event: TransactionRanThrough, turn: Turn) -> None:
         now_ms = self._clock.wall_ms()
         self._transactions.ran_through(event, now_ms)
-        # A step that the client asked for has a line when it was slow, and else only for who looks at every step.
+        # As in `_stepped`.
         if self._is_debug or now_ms - event.decided.last_update_ms >= SLOW_COMMIT_MS:
             for step in event.steps:
                 self._log_step(step.before, step.after, turn, now_ms)

@@ -174,7 +174,6 @@ class Fetcher:
         """Told what every answer showed and hid."""
         self.on_work: Callable[[int], None] = lambda _work_bytes: None
         """Told what reading cost, in bytes that take as long (`Budget.work_bytes`)."""
-        runtime.on_durable_change(self._wake)
 
     def fetch(
         self, request: Fetch, found: Sequence[PlacedPartition | Refused], connection: Connection = ""
@@ -235,6 +234,8 @@ class Fetcher:
         read.advance(head, budget)
 
     def _wait(self, fetch: _Fetch) -> None:
+        if not self.waiting_fetches:
+            self._runtime.on_durable_change(self._wake)
         self.waiting_fetches += 1
         self._hold(fetch)
         for position in fetch.positions:
@@ -246,8 +247,6 @@ class Fetcher:
 
     def _wake(self, keys: Iterable[ShardKey]) -> None:
         """New durable state: let those read on whose partitions have moved."""
-        if not self._watches:
-            return
         woken: dict[_Fetch, None] = {}
         for key in keys:
             watches = self._watches.get(key)
@@ -310,6 +309,8 @@ class Fetcher:
                 del self._watches[key][ordinal]
                 if not self._watches[key]:
                     del self._watches[key]
+        if not self.waiting_fetches:
+            self._runtime.stop_telling(self._wake)
 
     def _results(self, fetch: _Fetch) -> list[FetchResult]:
         results: list[FetchResult] = []

@@ -60,3 +60,60 @@ def test_who_may_do_nothing_changes_and_learns_nothing(method: str) -> None:
     replies = [response] if response.error_code else response.groups
     assert {ErrorCode(each.error_code) for each in replies} <= REFUSALS
     assert replies, "somebody is told"
+
+
+READ, DESCRIBE, DELETE = Permission.READ, Permission.DESCRIBE, Permission.DELETE
+
+PERMISSIONS = {
+    "JoinGroup": READ,
+    "SyncGroup": READ,
+    "Heartbeat": READ,
+    "LeaveGroup": READ,
+    "ConsumerGroupHeartbeat": READ,
+    "ConsumerGroupDescribe": DESCRIBE,
+    "DescribeGroups": DESCRIBE,
+    "DeleteGroups": DELETE,
+    "OffsetCommit": READ,
+    "OffsetFetch": DESCRIBE,
+    "OffsetDelete": DELETE,
+    "TxnOffsetCommit": READ,
+    "DescribeGroupConfigs": DESCRIBE,
+    "AlterGroupConfigs": Permission.ALTER_CONFIGS,
+}
+
+
+class Without:
+    """Everybody may do everything but this with groups."""
+
+    def __init__(self, missing: Permission) -> None:
+        self._missing = missing
+
+    def is_allowed(self, _context: CallContext, permission: Permission, resource: ResourceType, _name: str) -> bool:
+        return (permission, resource) != (self._missing, ResourceType.GROUP)
+
+
+@pytest.mark.parametrize("method", PERMISSIONS)
+def test_no_other_permission_stands_in_for_that_of_a_method(method: str) -> None:
+    room = GroupRoom(RoomOptions(authorizer=Without(PERMISSIONS[method]), topics={}))
+    response: Any = room.told(REQUESTS[method])
+    replies = [response] if response.error_code else response.groups
+    assert [ErrorCode(each.error_code) for each in replies] == [ErrorCode.GROUP_AUTHORIZATION_FAILED]
+
+
+class HidesTopics:
+    """Nobody may describe a topic."""
+
+    def is_allowed(self, _context: CallContext, permission: Permission, resource: ResourceType, _name: str) -> bool:
+        return (permission, resource) != (DESCRIBE, ResourceType.TOPIC)
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_offsets_in_topics_that_the_caller_may_not_see_are_left_out(*, stable: bool) -> None:
+    room = GroupRoom(RoomOptions(authorizer=HidesTopics(), topics={"t": 1}))
+    commit = group_pb2.OffsetCommitRequest(group_id="g", topics=OFFSETS)
+    committed: Any = room.told(commit)
+    assert committed.results[0].error_code == ErrorCode.NONE
+    fetch = group_pb2.OffsetFetchRequest(groups=[group_pb2.OffsetFetchGroup(group_id="g")], require_stable=stable)
+    fetched: Any = room.told(fetch)
+    assert not fetched.groups[0].error_code
+    assert not fetched.groups[0].offsets

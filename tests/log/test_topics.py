@@ -14,6 +14,7 @@ from partition_log.requests import (
     CountRecords,
     CreateTopics,
     DeleteTopics,
+    DescribeProducers,
     DescribeTopics,
     Fetch,
     FetchItem,
@@ -272,6 +273,22 @@ def test_a_refusal_that_rests_on_a_deletion_waits_for_it(room: LogRoom) -> None:
     assert [code(answer) for answer in answers] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3
 
 
+@pytest.mark.parametrize("order", [1, -1], ids=["gone first", "gone last"])
+def test_it_waits_whatever_else_the_request_names(room: LogRoom, order: int) -> None:
+    room.create("kept")
+    room.topics.delete_topics(DeleteTopics([TopicName(TOPIC)]), CONTEXT)
+    names = [PartitionName(topic, b"", 0) for topic in (TOPIC, "kept")][::order]
+    # The batch for the topic that stays is refused by itself, so the answer waits for no record.
+    batches = [Batch(crc=0).item(name) for name in names]
+    sent = room.log.produce(Produce(None, batches), CONTEXT)
+    fetched = room.log.fetch(Fetch([FetchItem(name, 0) for name in names]), CONTEXT)
+    assert not any([sent.is_settled, fetched.is_settled])
+    room.flush()
+    gone, none = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE
+    assert [code(result) for result in sent.result()] == [gone, ErrorCode.CORRUPT_MESSAGE][::order]
+    assert [code(result) for result in fetched.result()] == [gone, none][::order]
+
+
 def test_a_batch_that_waited_while_its_topic_was_deleted_is_refused(room: LogRoom) -> None:
     room.append(Batch(TX, 0))
     waiting = room.send(Batch(TX.at(1), 0))
@@ -290,7 +307,7 @@ class OnlyReading:
 
 
 def test_every_use_of_a_topic_asks_for_its_permission(room: LogRoom) -> None:
-    room.create("secret")
+    secret_id = room.create("secret")
     guarded = LogRoom(room.store, room.clock, authorizer=OnlyReading())
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert code(guarded.append(Batch())) is denied
@@ -303,8 +320,22 @@ def test_every_use_of_a_topic_asks_for_its_permission(room: LogRoom) -> None:
     assert code(counted.result()[0]) is denied
     assert code(create(guarded, NewTopic("mine", 1))[0]) is denied
     assert code(delete(guarded, TopicName(TOPIC))[0]) is denied
+    assert code(delete(guarded, TopicName("", secret_id))[0]) is denied
+    assert code(guarded.topics.describe_topics(DescribeTopics([TopicName("", secret_id)]), CONTEXT)[0]) is denied
     assert [topic.name for topic in guarded.topics.describe_topics(DescribeTopics(), CONTEXT)] == [TOPIC]
     assert code(guarded.topics.describe_topics(DescribeTopics([TopicName("secret")]), CONTEXT)[0]) is denied
+
+
+class OnlyDescribing:
+    def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool:
+        return permission is Permission.DESCRIBE
+
+
+def test_who_may_only_describe_a_topic_is_not_told_its_producers(room: LogRoom) -> None:
+    guarded = LogRoom(room.store, room.clock, authorizer=OnlyDescribing())
+    described = guarded.log.describe_producers(DescribeProducers([PartitionName(TOPIC, b"", 0)]), CONTEXT)
+    assert code(guarded.offsets(-1)[0]) is ErrorCode.NONE
+    assert code(described.result()[0]) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def test_a_transaction_asks_for_the_permission_of_its_id(room: LogRoom) -> None:

@@ -185,3 +185,15 @@ def test_only_peers_and_administrators_may() -> None:
         with pytest.raises(Refused) as refusal:
             world.foreign_markers.write(WriteTxnMarkers(requests), ADMIN)
         assert refusal.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_that_the_topic_is_gone_is_told_once_it_is_durable() -> None:
+    world = Elsewhere()
+    world.delete_topic("t")
+    request = DecidedMarker(world.marker(), (PartitionName("t", b"", 0),))
+    written = world.foreign_markers.write(WriteTxnMarkers([request]), ADMIN)
+    assert not written.is_settled
+    world.settle()
+    ((_producer_id, (result,)),) = written.result()
+    assert result.error is not None
+    assert result.error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -7,9 +7,11 @@ from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import EPOCH_MAX
-from coordinator_runtime.ports import OpenInPartition
+from coordinator_runtime.ports import AllowAll, CallContext, OpenInPartition, Permission, ResourceType
+from tests.harness.world import partition_name
 from tests.transactions.administered import ADMIN, CLIENT, COMMIT, Administered
 from tests.transactions.world_of_one import PRODUCER_ID, transaction
+from txn_coordinator.administration import AbortHanging
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.hanging import AUDIT_PAUSE_MS, Hanging, HangingReason, ProducerOwners, judge, marker_for
 from txn_coordinator.state import DECIDED, IDLE, Identity, TransactionState
@@ -167,6 +169,30 @@ def test_a_deleted_topic_leaves_nothing_hanging() -> None:
     world.settle()
     with pytest.raises(Refused, match="no such transaction is open"):
         refused.result()
+
+
+def test_that_the_topic_is_gone_is_told_once_it_is_durable() -> None:
+    world = Administered()
+    world.delete_topic("t")
+    refused = world.administration.abort_hanging(AbortHanging(partition=partition_name("t-0")), ADMIN)
+    assert not refused.is_settled
+    world.settle()
+    with pytest.raises(Refused, match="there is no topic"):
+        refused.result()
+
+
+class OnlyLooks(AllowAll):
+    def is_allowed(self, context: CallContext, permission: Permission, resource: ResourceType, name: str) -> bool:
+        return permission is not Permission.CLUSTER_ACTION
+
+
+def test_who_may_look_may_not_abort() -> None:
+    world = Administered(authorizer=OnlyLooks())
+    assert world.administration.list_hanging(ADMIN) == []
+    for dry_run in (True, False):
+        with pytest.raises(Refused) as refusal:
+            world.administration.abort_hanging(AbortHanging(partition=partition_name("t-0"), dry_run=dry_run), ADMIN)
+        assert refusal.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def test_a_producer_id_has_its_owner_through_rotation_and_crash() -> None:

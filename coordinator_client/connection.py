@@ -36,10 +36,11 @@ from coordinator_protocol.names import check_client_id
 
 REQUEST_TIMEOUT_MS: Final = 30_000
 
-
 _HOST_PORT: Final = re.compile(r"(?P<host>[^\s/:]+|\[[0-9a-fA-F:.%]+\]):(?P<port>\d{1,5})")
 _PORT_MAX: Final = 65_535
 _NAME_LENGTH_MAX: Final = 64
+
+_log = logging.getLogger(__name__)
 
 
 class Surroundings(TypedDict, total=False):
@@ -259,9 +260,6 @@ def _check_endpoint(endpoint: str) -> None:
             ErrorCode.INVALID_REQUEST,
             f"{endpoint!r} is no address of a server: write HOST:PORT with a port from 1 to {_PORT_MAX}, or unix:PATH",
         )
-
-
-_log = logging.getLogger(__name__)
 
 
 def open_best_channel(endpoint: str, loop: AsyncioLoop) -> Channel:

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Final
 from coordinator_client.admin import Admin
 from coordinator_client.clock import SystemClock
 from coordinator_client.connection import Connection
-from pyspark_txnlog.options import ReadOptions, Report, offsets_json, parse_options, topic_ids_json
+from pyspark_txnlog.options import FORMAT, ReadOptions, Report, offsets_json, parse_options, topic_ids_json
 from pyspark_txnlog.planning import CLIENT_ID, plan_read
 from pyspark_txnlog.ranges import OffsetRange
-from pyspark_txnlog.source import FORMAT
 from pyspark_txnlog.spark_session import start_spark
 
 if TYPE_CHECKING:

@@ -19,6 +19,9 @@ from typing import Final, TypeAlias
 
 from coordinator_client.settings import ON_CORRUPT_BATCH, RAISE
 
+FORMAT: Final = "txnlog"
+"""Name of the format in Spark."""
+
 EARLIEST: Final = -2
 LATEST: Final = -1
 

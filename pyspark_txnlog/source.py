@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 )
 
 from coordinator_protocol.allocation import keep_freed_memory
-from pyspark_txnlog.options import InvalidOption, ReadOptions, Report, parse_options
+from pyspark_txnlog.options import FORMAT, InvalidOption, ReadOptions, Report, parse_options
 from pyspark_txnlog.ranges import OffsetRange, split_ranges
 
 if TYPE_CHECKING:
@@ -126,8 +126,6 @@ def check_dependencies() -> None:
                 "txn-coordinator[spark] there, or set PYSPARK_PYTHON to a Python that has it"
             ) from error
 
-
-FORMAT: Final = "txnlog"
 
 # A schema is built of objects, not of text: parsing text needs a SparkSession, and Spark's workers have none.
 _RECORD_TYPES: Final[Mapping[str, DataType]] = MappingProxyType(

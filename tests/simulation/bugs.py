@@ -23,7 +23,7 @@ from group_coordinator.committed.offsets import GroupOffsets, Offsets
 from partition_log.records import PartitionGrew, ProducersForgotten
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.shard import LogShard, PartitionMarkers
-from partition_log.state import Isolation, PartitionHead
+from partition_log.state import PartitionHead
 from txn_coordinator import state
 from txn_coordinator.codec import TransactionCodec
 from txn_coordinator.counters import CountersShard
@@ -259,7 +259,7 @@ def watch_nobody(_owed: Any, *_args: Any) -> Decision:
 # The log
 
 
-def show_what_is_open(_bound: Any, _isolation: Isolation, head: Any) -> int:
+def show_what_is_open(_bound_of: Any, head: Any, _isolation: Any) -> int:
     end: int = head.log_end_offset
     return end
 

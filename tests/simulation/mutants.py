@@ -23,9 +23,9 @@ from group_coordinator.committed.offsets import GroupOffsets, Offsets
 from group_coordinator.committed.transacted import OffsetsWrite
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.shard import GroupShard
+from partition_log import reading as log_reading
 from partition_log import rules as log_rules
 from partition_log.shard import LogShard, PartitionMarkers
-from partition_log.state import Isolation
 from partition_log.transacted import BatchesAndMarker, BatchWrite
 from tests.simulation import bugs
 from txn_coordinator import codec, state
@@ -310,7 +310,7 @@ MUTANTS = (
     Mutant(
         "show_what_is_open",
         "committed readers go beyond the last stable offset",
-        ((Isolation, "bound", bugs.show_what_is_open),),
+        ((log_reading, "bound_of", bugs.show_what_is_open),),
     ),
     Mutant("any_sequence", "repeated batches are appended", ((log_rules, "judge_append", bugs.any_sequence),)),
     Mutant(

@@ -1,7 +1,7 @@
 """How records become stored rows, and how a shard is read back.
 
 Both coordinators and the topic catalog store their records alike (design 5): the newest value per key in
-COORDINATOR_STATE, which alone rebuilds the shard, and one row of history per record in COORDINATOR_LOG. `StateRows`
+COORDINATOR_STATE, which alone rebuilds the shard, and one row of history per record in HISTORY. `StateRows`
 does that for all of them; a package only says how its own values look as bytes. The partition log has its own rows.
 """
 
@@ -28,7 +28,7 @@ SHARD_EPOCH_TYPE = 0
 
 # By names of their own: to find a member in its class takes 0.1 us.
 _COORDINATOR_STATE: Final = Family.COORDINATOR_STATE
-_COORDINATOR_LOG: Final = Family.COORDINATOR_LOG
+_HISTORY: Final = Family.HISTORY
 
 
 class StagedRows(Struct, eq=False):
@@ -145,7 +145,7 @@ class TableCodec:
 
 
 class StateRows:
-    """Rows of a coordinator whose shards live in COORDINATOR_STATE and COORDINATOR_LOG."""
+    """Rows of a coordinator whose shards live in COORDINATOR_STATE and HISTORY."""
 
     def __init__(self, codec: StateCodec) -> None:
         self._codec = codec
@@ -173,13 +173,13 @@ class StateRows:
                 row.value = value
             row.wall_ms = turn.now_ms
             history = row.SerializeToString() + _by_whom(turn.client_id, turn.host, record.cause)
-            staged.added.append((_COORDINATOR_LOG, _LOG_KEY.pack(coordinator, index, offset), history))
+            staged.added.append((_HISTORY, _LOG_KEY.pack(coordinator, index, offset), history))
             size_bytes += _LOG_KEY.size + len(history)
         staged.size_bytes += size_bytes
 
     def load(self, store: Store, shard: ShardKey) -> Iterator[Any]:
         prefix = _SHARD_PREFIX.pack(*shard)
-        newest = store.last(Family.COORDINATOR_LOG, prefix)
+        newest = store.last(Family.HISTORY, prefix)
         self._next_offset[shard] = 0 if newest is None else _LOG_KEY.unpack(newest[0])[2] + 1
         for key, stored in store.scan(Family.COORDINATOR_STATE, prefix, _end_of(prefix)):
             record_type = key[3]
@@ -200,7 +200,7 @@ class StateRows:
         """Rows of one key in [start, end), the newest first. Reads all rows of the shard in that range, so callers
         bound it. What is not durable is in the store too: callers name an end that is."""
         start, end = (_LOG_KEY.pack(*shard, offset) for offset in (start_offset, end_offset))
-        for _key, stored in store.scan_backwards(Family.COORDINATOR_LOG, start, end):
+        for _key, stored in store.scan_backwards(Family.HISTORY, start, end):
             # Most rows are of other keys: looking for its bytes is several times cheaper than parsing.
             if key not in stored:
                 continue

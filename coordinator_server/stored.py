@@ -113,7 +113,7 @@ def state_rows(rows: StoredRows, coordinator: Coordinator | None = None) -> Iter
 
 def history_rows(rows: StoredRows, coordinator: Coordinator | None = None) -> Iterator[HistoryRow]:
     """The changes of coordinators and catalog, by shard and in their order."""
-    for key, value in rows.scan(Family.COORDINATOR_LOG, *_range_of(coordinator)):
+    for key, value in rows.scan(Family.HISTORY, *_range_of(coordinator)):
         number, shard, offset = _LOG_KEY.unpack(key)
         row = runtime_pb2.LogRow.FromString(value)
         yield HistoryRow(
@@ -197,7 +197,7 @@ def batches(rows: StoredRows, ordinal: int, start_offset: int = 0) -> Iterator[S
 def heads(rows: StoredRows) -> dict[int, PartitionHead]:
     """Positions of every partition, by ordinal."""
     return {
-        int.from_bytes(key, "big"): codec.decode_head(value)
+        codec.ordinal_of(key): codec.decode_head(value)
         for key, value in rows.scan(Family.PARTITIONS, b"", _END)
         if not codec.is_stretch(key)
     }
@@ -224,7 +224,7 @@ def producers(rows: StoredRows, ordinal: int) -> dict[int, ProducerEntry]:
 def ended_transactions(rows: StoredRows, ordinal: int) -> set[EndedTransaction]:
     """Transactions that ended in a partition, as readers are told."""
     start, end = codec.partition_key(ordinal), codec.partition_key(ordinal + 1)
-    return {codec.decode_outcome(key, value) for key, value in rows.scan(Family.OUTCOMES, start, end)}
+    return {codec.decode_outcome(key, value) for key, value in rows.scan(Family.ABORTED, start, end)}
 
 
 def outcome_of(rows: StoredRows, ordinal: int, batch: BatchHeader) -> Outcome | None:
@@ -232,7 +232,7 @@ def outcome_of(rows: StoredRows, ordinal: int, batch: BatchHeader) -> Outcome | 
     for outcome in Outcome:
         start = codec.outcome_key(ordinal, outcome, batch.producer_id, batch.base_offset)
         end = codec.outcome_key(ordinal, outcome, batch.producer_id + 1, 0)
-        for key, value in rows.scan(Family.OUTCOMES, start, end):
+        for key, value in rows.scan(Family.ABORTED, start, end):
             if codec.decode_outcome(key, value).first_offset <= batch.base_offset:
                 return outcome
             break

@@ -43,7 +43,7 @@ class LogDamaged(Exception):
     def __init__(self, family: Family, offset: int, next_offset: int, reason: str) -> None:
         super().__init__(family, offset, next_offset, reason)
         self.family = family
-        """LOG: the records themselves. OUTCOMES: whether they were aborted."""
+        """LOG: the records themselves. ABORTED: whether they were aborted."""
         self.offset = offset
         self.next_offset = next_offset
         self.reason = reason

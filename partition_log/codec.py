@@ -4,10 +4,10 @@ All integers are big-endian; those in keys are unsigned, so that byte order is n
 
 ```
 LOG         ordinal u32, last offset u64                            -> stored batch
-TIME_INDEX  ordinal u32, max timestamp + 1 u64, last offset u64     -> first offset u64
-PRODUCERS   ordinal u32, producer id u64                            -> producer entry
-OUTCOMES    ordinal u32, outcome u8, producer id u64, marker offset u64 -> ended transaction
-PARTITIONS  ordinal u32                                             -> head
+STRETCHES   ordinal u32, max timestamp + 1 u64, last offset u64     -> first offset u64
+PRODUCERS   ordinal u32, kind u8 (0), producer id u64               -> producer entry
+ABORTED     ordinal u32, outcome u8, producer id u64, marker offset u64 -> ended transaction
+PARTITIONS  ordinal u32, kind u8 (0)                                -> head
 PARTITIONS  ordinal u32, last offset of a stretch u64               -> markers up to there u64
 ```
 A batch lies under its last offset, so that one forward seek to any offset lands on the batch that holds it. Outcomes
@@ -69,6 +69,9 @@ serve such an entry."""
 
 _ORDINAL: Final = struct.Struct(">I")
 _ORDINAL_AND_NUMBER: Final = struct.Struct(">IQ")
+# The pad byte is the kind of the row, 0. Later kinds of rows have other numbers there.
+_HEAD_KEY: Final = struct.Struct(">Ix")
+_PRODUCER_KEY: Final = struct.Struct(">IxQ")
 _TIME_INDEX_KEY: Final = struct.Struct(">IQQ")
 _OUTCOME_KEY: Final = struct.Struct(">IBQQ")
 
@@ -103,15 +106,24 @@ class NotRecords(Exception):
 log_key: Final[Callable[[int, int], bytes]] = _ORDINAL_AND_NUMBER.pack
 """(ordinal, last offset): key of the batch that ends at the offset; also where a scan for an offset starts."""
 
-producer_key: Final[Callable[[int, int], bytes]] = _ORDINAL_AND_NUMBER.pack
+producer_key: Final[Callable[[int, int], bytes]] = _PRODUCER_KEY.pack
 """(ordinal, producer id): key of a producer's entry."""
 
 partition_key: Final[Callable[[int], bytes]] = _ORDINAL.pack
-"""(ordinal): key of a partition's head, and the prefix of all its rows in the other families."""
+"""(ordinal): the prefix of all rows of a partition."""
+
+head_key: Final[Callable[[int], bytes]] = _HEAD_KEY.pack
+"""(ordinal): key of a partition's head."""
 
 outcome_key: Final[Callable[[int, Outcome, int, int], bytes]] = _OUTCOME_KEY.pack
 """(ordinal, outcome, producer id, marker offset): key of an ended transaction; also where a scan for the producer's
 markers from an offset on starts."""
+
+
+def ordinal_of(key: bytes) -> int:
+    """The ordinal in any key."""
+    ordinal: int = _ORDINAL.unpack_from(key)[0]
+    return ordinal
 
 
 def last_offset(key: bytes) -> int:
@@ -127,7 +139,7 @@ def is_log_key(key: bytes) -> bool:
 
 def producer_id_of(key: bytes) -> int:
     """The producer id in a key of PRODUCERS."""
-    producer_id: int = _ORDINAL_AND_NUMBER.unpack(key)[1]
+    producer_id: int = _PRODUCER_KEY.unpack(key)[1]
     return producer_id
 
 
@@ -289,15 +301,15 @@ _encode_ended: Final = lru_cache(maxsize=64)(encode_producer)
 
 # Module-level aliases: enum attribute lookup is slow on CPython 3.11, and a transaction stages dozens of rows.
 _LOG: Final = Family.LOG
-_OUTCOMES: Final = Family.OUTCOMES
+_ABORTED: Final = Family.ABORTED
 _PARTITIONS: Final = Family.PARTITIONS
 _PRODUCERS: Final = Family.PRODUCERS
-_TIME_INDEX: Final = Family.TIME_INDEX
+_STRETCHES: Final = Family.STRETCHES
 
 _LOG_KEY_BYTES: Final = len(log_key(0, 0))
-_HEAD_KEY_BYTES: Final = len(partition_key(0))
-_PRODUCER_KEY_BYTES: Final = len(producer_key(0, 0))
-_FAMILIES: Final = (_PARTITIONS, _LOG, _TIME_INDEX, _PRODUCERS, _OUTCOMES)
+_HEAD_KEY_BYTES: Final = _HEAD_KEY.size
+_PRODUCER_KEY_BYTES: Final = _PRODUCER_KEY.size
+_FAMILIES: Final = (_PARTITIONS, _LOG, _STRETCHES, _PRODUCERS, _ABORTED)
 
 
 class LogRows:
@@ -320,7 +332,7 @@ class LogRows:
         staged.size_bytes += _HEAD_KEY_BYTES + len(batches) * _LOG_KEY_BYTES + appended.size_bytes
         for last_offset, batch in batches:
             add((_LOG, log_key(ordinal, last_offset), batch))
-        staged.encoded_later[_PARTITIONS, partition_key(ordinal)] = partial(encode_head, appended.head)
+        staged.encoded_later[_PARTITIONS, head_key(ordinal)] = partial(encode_head, appended.head)
         entry = appended.producer
         if entry is not None:
             producer = encode_producer(entry) if ended is None else _encode_ended(entry)
@@ -328,7 +340,7 @@ class LogRows:
             staged.size_bytes += _PRODUCER_KEY_BYTES + len(producer)
         if ended is not None:
             key = outcome_key(ordinal, ended.outcome, producer_id, ended.marker_offset)
-            add((_OUTCOMES, key, encode_outcome(ended)))
+            add((_ABORTED, key, encode_outcome(ended)))
             staged.size_bytes += OUTCOME_ROW_BYTES
         if appended.indexed:
             for stretch, markers in appended.indexed:
@@ -336,7 +348,7 @@ class LogRows:
 
     def load(self, store: Store, shard: ShardKey) -> Iterator[LogRecord]:
         for ordinal in self._ordinals_in(shard):
-            stored = store.get(_PARTITIONS, partition_key(ordinal))
+            stored = store.get(_PARTITIONS, head_key(ordinal))
             assert stored is not None, f"partition {ordinal} is in the catalog and not in the store"
             yield PartitionRestored(ordinal, decode_head(stored))
             yield from _load_producers(store, ordinal)
@@ -357,7 +369,7 @@ def _stage_deleted(record: PartitionDeleted, staged: StagedRows) -> None:
 
 
 def _stage_head(ordinal: int, head: PartitionHead, staged: StagedRows) -> None:
-    staged.encoded_later[_PARTITIONS, partition_key(ordinal)] = partial(encode_head, head)
+    staged.encoded_later[_PARTITIONS, head_key(ordinal)] = partial(encode_head, head)
     staged.size_bytes += _HEAD_KEY_BYTES
 
 
@@ -376,7 +388,7 @@ def _stage_forgotten(record: ProducersForgotten, staged: StagedRows) -> None:
 def _stage_index(ordinal: int, entry: TimeIndexEntry, markers: int, staged: StagedRows) -> None:
     rows = (
         (
-            _TIME_INDEX,
+            _STRETCHES,
             time_index_key(ordinal, entry.max_timestamp_ms, entry.last_offset),
             encode_time_index(entry),
         ),

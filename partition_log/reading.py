@@ -243,13 +243,13 @@ def _aborted_of(store: Store, ordinal: int, producer_id: int, offset: int) -> It
     are among them."""
     start = codec.outcome_key(ordinal, Outcome.ABORT, producer_id, offset)
     end = codec.outcome_key(ordinal, Outcome.ABORT, producer_id + 1, 0)
-    for key, value in store.scan(Family.OUTCOMES, start, end):
+    for key, value in store.scan(Family.ABORTED, start, end):
         yield codec.decode_outcome(key, value)
 
 
 def _outcome_unknown(batch: BatchHeader, damage: StoreDamaged) -> LogDamaged:
     reason = f"whether its transaction was aborted cannot be read: {damage}"
-    return LogDamaged(Family.OUTCOMES, batch.base_offset, batch.last_offset + 1, reason)
+    return LogDamaged(Family.ABORTED, batch.base_offset, batch.last_offset + 1, reason)
 
 
 def _check_marker(header: BatchHeader, encoded: bytes) -> None:
@@ -269,7 +269,7 @@ def find_by_time(store: Store, ordinal: int, head: PartitionHead, *, bound: int,
     first_offset = head.index.first_offset
     # Timestamps in the index are running maxima, so the first stretch that reaches the time holds the first such batch.
     start = codec.time_index_key(ordinal, timestamp_ms, 0)
-    for _key, value in store.scan(Family.TIME_INDEX, start, codec.partition_key(ordinal + 1)):
+    for _key, value in store.scan(Family.STRETCHES, start, codec.partition_key(ordinal + 1)):
         first_offset = codec.decode_time_index(value)
         break
     first_offset = max(first_offset, head.log_start_offset)

@@ -149,7 +149,7 @@ class TransactedBatches:
         start = codec.outcome_key(ordinal, outcome, producer_id, 0)
         end = codec.outcome_key(ordinal, outcome, producer_id, _OFFSET_END)
         try:
-            for key, value in self._store.scan_backwards(Family.OUTCOMES, start, end):
+            for key, value in self._store.scan_backwards(Family.ABORTED, start, end):
                 ended = codec.decode_outcome(key, value)
                 if ended.csn <= csn:
                     return ended.first_offset if ended.csn == csn else NO_OFFSET

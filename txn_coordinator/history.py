@@ -1,4 +1,4 @@
-"""What happened to a transactional id, from COORDINATOR_LOG.
+"""What happened to a transactional id, from HISTORY.
 
 The rows of a shard lie in one order, those of all its ids among each other. So the newest rows are searched backwards,
 up to a bound, a part at a time, and the caller is told when the search ended early. An index by id would cost a row

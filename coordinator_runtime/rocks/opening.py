@@ -144,6 +144,11 @@ def _read_meta(directory: StoreDirectory) -> Found | None:
             f"the store in {directory.path} has format {found.format_version}, this program knows formats up to"
             f" {own_rows.FORMAT_VERSION}: use the version that wrote it, or a later one"
         )
+    if 0 < found.format_version < own_rows.FORMAT_VERSION:
+        raise StoreRefused(
+            f"the store in {directory.path} has format {found.format_version}, which no release ever wrote and this"
+            " program cannot read: begin with an empty directory"
+        )
     return found if found.format_version else None
 
 
@@ -302,7 +307,6 @@ def _write_down(database: Rdict, found: Found | None, shard_count: int) -> None:
         meta = database.get_column_family(Family.META.name)
         if found is None:
             meta.put(SHARD_COUNT_KEY, stored_number(shard_count))
-        if found is None or found.format_version != own_rows.FORMAT_VERSION:
             # The format says that a store is finished, so it comes last.
             meta.put(FORMAT_VERSION_KEY, stored_number(own_rows.FORMAT_VERSION))
             database.flush_wal(True)

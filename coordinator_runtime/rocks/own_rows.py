@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-FORMAT_VERSION: Final = 2
-"""Grows with every change that an older program would misread. 2: large values lie in segments."""
+FORMAT_VERSION: Final = 3
+"""Grows with every change that an older program would misread. 1 and 2 were never released."""
 
 FORMAT_VERSION_KEY: Final = b"format_version"
 SHARD_COUNT_KEY: Final = b"shard_count"

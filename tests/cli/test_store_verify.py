@@ -88,7 +88,7 @@ class Damaged:
         raise AssertionError(transactional_id)
 
     def history_key(self, which: int) -> bytes:
-        keys = [key for key, _ in self.store.scan(Family.COORDINATOR_LOG, b"\x03", b"\x04")]
+        keys = [key for key, _ in self.store.scan(Family.HISTORY, b"\x03", b"\x04")]
         return keys[which]
 
 
@@ -180,7 +180,7 @@ def flip_a_bit(damaged: Damaged) -> None:
 def flip_a_bit_behind_what_was_trimmed(damaged: Damaged) -> None:
     flip_a_bit(damaged)
     head = stored.heads(damaged.store)[0]
-    damaged.put(HEAD, codec.partition_key(0), codec.encode_head(replace(head, log_start_offset=2)))
+    damaged.put(HEAD, codec.head_key(0), codec.encode_head(replace(head, log_start_offset=2)))
 
 
 def cut_a_batch(damaged: Damaged) -> None:
@@ -195,22 +195,22 @@ def put_a_batch_under_another_key(damaged: Damaged) -> None:
 
 def move_the_stable_offset(damaged: Damaged) -> None:
     head = stored.heads(damaged.store)[1]
-    damaged.put(HEAD, codec.partition_key(1), codec.encode_head(replace(head, last_stable_offset=3)))
+    damaged.put(HEAD, codec.head_key(1), codec.encode_head(replace(head, last_stable_offset=3)))
 
 
 def forget_an_open_transaction(damaged: Damaged) -> None:
     head = stored.heads(damaged.store)[1]
-    damaged.put(HEAD, codec.partition_key(1), codec.encode_head(replace(head, open_transactions=0)))
+    damaged.put(HEAD, codec.head_key(1), codec.encode_head(replace(head, open_transactions=0)))
 
 
 def forget_an_abort(damaged: Damaged) -> None:
     head = stored.heads(damaged.store)[0]
-    damaged.put(HEAD, codec.partition_key(0), codec.encode_head(replace(head, last_abort_offset=-1)))
+    damaged.put(HEAD, codec.head_key(0), codec.encode_head(replace(head, last_abort_offset=-1)))
 
 
 def miscount_the_markers(damaged: Damaged) -> None:
     head = stored.heads(damaged.store)[0]
-    damaged.put(HEAD, codec.partition_key(0), codec.encode_head(replace(head, counted=MarkerCount(0, 9))))
+    damaged.put(HEAD, codec.head_key(0), codec.encode_head(replace(head, counted=MarkerCount(0, 9))))
 
 
 def miscount_the_markers_of_a_stretch(damaged: Damaged) -> None:
@@ -223,7 +223,7 @@ def lose_a_producer(damaged: Damaged) -> None:
 
 def forget(damaged: Damaged, forgotten: ForgottenProducers) -> None:
     head = stored.heads(damaged.store)[0]
-    damaged.put(HEAD, codec.partition_key(0), codec.encode_head(replace(head, forgotten=forgotten)))
+    damaged.put(HEAD, codec.head_key(0), codec.encode_head(replace(head, forgotten=forgotten)))
 
 
 def lose_a_producer_that_wrote_after_others_were_forgotten(damaged: Damaged) -> None:
@@ -257,12 +257,12 @@ def lower_the_epoch_of_a_producer(damaged: Damaged) -> None:
 
 
 def forget_an_outcome(damaged: Damaged) -> None:
-    damaged.put(Family.OUTCOMES, codec.outcome_key(0, Outcome.ABORT, 0, 4), None)
+    damaged.put(Family.ABORTED, codec.outcome_key(0, Outcome.ABORT, 0, 4), None)
 
 
 def invent_an_outcome(damaged: Damaged) -> None:
-    row = damaged.store.get(Family.OUTCOMES, codec.outcome_key(0, Outcome.ABORT, 0, 4))
-    damaged.put(Family.OUTCOMES, codec.outcome_key(1, Outcome.ABORT, 0, 4), row)
+    row = damaged.store.get(Family.ABORTED, codec.outcome_key(0, Outcome.ABORT, 0, 4))
+    damaged.put(Family.ABORTED, codec.outcome_key(1, Outcome.ABORT, 0, 4), row)
 
 
 def change_a_state(damaged: Damaged) -> None:
@@ -281,14 +281,14 @@ def invent_a_state(damaged: Damaged) -> None:
 
 
 def lose_a_row_of_history(damaged: Damaged) -> None:
-    damaged.put(Family.COORDINATOR_LOG, damaged.history_key(3), None)
+    damaged.put(Family.HISTORY, damaged.history_key(3), None)
 
 
 def swap_rows_of_history(damaged: Damaged) -> None:
     first, second = damaged.history_key(2), damaged.history_key(3)
-    earlier, later = damaged.store.get(Family.COORDINATOR_LOG, first), damaged.store.get(Family.COORDINATOR_LOG, second)
-    damaged.put(Family.COORDINATOR_LOG, first, later)
-    damaged.put(Family.COORDINATOR_LOG, second, earlier)
+    earlier, later = damaged.store.get(Family.HISTORY, first), damaged.store.get(Family.HISTORY, second)
+    damaged.put(Family.HISTORY, first, later)
+    damaged.put(Family.HISTORY, second, earlier)
 
 
 def forget_the_owner_of_an_open_transaction(damaged: Damaged) -> None:
@@ -322,11 +322,11 @@ def turn_the_csn_back(damaged: Damaged) -> None:
 
 
 def lose_the_positions_of_a_partition(damaged: Damaged) -> None:
-    damaged.put(HEAD, codec.partition_key(0), None)
+    damaged.put(HEAD, codec.head_key(0), None)
 
 
 def invent_a_partition(damaged: Damaged) -> None:
-    damaged.put(HEAD, codec.partition_key(7), codec.encode_head(EMPTY_HEAD))
+    damaged.put(HEAD, codec.head_key(7), codec.encode_head(EMPTY_HEAD))
 
 
 def write_with_a_newer_program(damaged: Damaged) -> None:

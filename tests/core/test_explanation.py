@@ -233,8 +233,8 @@ def test_steps_that_are_not_there_any_more_make_no_complete_history() -> None:
     world = Administered()
     world.opened("a")
     store = world.shelf.store
-    rows = [key for key, _ in store.scan(Family.COORDINATOR_LOG, b"", b"\xff" * 16)]
-    store.write([CommitGroup(store.version() + 1, [(Family.COORDINATOR_LOG, key, None) for key in rows])])
+    rows = [key for key, _ in store.scan(Family.HISTORY, b"", b"\xff" * 16)]
+    store.write([CommitGroup(store.version() + 1, [(Family.HISTORY, key, None) for key in rows])])
     description = explained(world, history_limit=5).description
     assert description is not None
     assert description.history == History([], is_complete=False)

@@ -87,7 +87,7 @@ class StoppingStore(StoreOver):
 def _states_in(group: CommitGroup) -> Iterator[TransactionState]:
     """Return the steps of the watched id, from the history: of state, a commit group has only the newest."""
     for family, _key, value in group.mutations:
-        if family is Family.COORDINATOR_LOG and value is not None:
+        if family is Family.HISTORY and value is not None:
             row = runtime_pb2.LogRow.FromString(value)
             if row.key == WATCHED_ID.encode():
                 yield from states_in(row.record_type, row.key, row.value)

@@ -528,7 +528,7 @@ class World:
 def _check_history(store: Store) -> None:
     """The newest row of history of every key, where one is left, equals its state (design 5)."""
     newest: dict[bytes, bytes | None] = {}
-    for key, stored in store.scan(Family.COORDINATOR_LOG, b"", b"\xff" * 16):
+    for key, stored in store.scan(Family.HISTORY, b"", b"\xff" * 16):
         row = runtime_pb2.LogRow.FromString(stored)
         # Both families begin their keys with coordinator and shard, three bytes.
         newest[key[:3] + bytes([row.record_type]) + row.key] = row.value if row.HasField("value") else None

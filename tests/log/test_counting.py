@@ -81,7 +81,7 @@ def made_older(room: LogRoom) -> LogRoom:
     rows: list[tuple[Family, bytes, bytes | None]] = [
         (Family.PARTITIONS, key, None) for key, _ in room.store.scan(Family.PARTITIONS, *stretches)
     ]
-    rows.append((Family.PARTITIONS, codec.partition_key(ordinal), codec.encode_head(room.head())[:-16]))
+    rows.append((Family.PARTITIONS, codec.head_key(ordinal), codec.encode_head(room.head())[:-16]))
     room.store.write([CommitGroup(room.store.version() + 1, rows)])
     room.store.sync()
     return room.crash()

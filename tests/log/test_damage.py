@@ -169,8 +169,8 @@ def test_a_batch_whose_fate_cannot_be_read_is_not_guessed_at(room: LogRoom, dama
     room.append(Batch(TX, 0, count=5))
     room.end(TX, ABORT)
     room.append(Batch())
-    (outcome,) = all_rows(room, Family.OUTCOMES)
-    damage_row(room, Family.OUTCOMES, outcome, damage)
+    (outcome,) = all_rows(room, Family.ABORTED)
+    damage_row(room, Family.ABORTED, outcome, damage)
     result = room.read()
     assert (code(result), result.next_offset, result.batches) == (ErrorCode.CORRUPT_MESSAGE, 5, ())
     assert "whether its transaction was aborted cannot be read" in str(result.error)
@@ -181,8 +181,8 @@ def test_a_batch_whose_fate_cannot_be_read_is_not_guessed_at(room: LogRoom, dama
 def test_a_raw_read_without_its_list_of_aborted_transactions_is_an_error(room: LogRoom) -> None:
     room.append(Batch(TX, 0, count=5))
     room.end(TX, ABORT)
-    (outcome,) = all_rows(room, Family.OUTCOMES)
-    damage_row(room, Family.OUTCOMES, outcome, Damage.BLOCK)
+    (outcome,) = all_rows(room, Family.ABORTED)
+    damage_row(room, Family.ABORTED, outcome, Damage.BLOCK)
     result = room.read(is_raw=True, isolation=UNCOMMITTED)
     assert (code(result), result.next_offset, result.batches) == (ErrorCode.CORRUPT_MESSAGE, 5, ())
 
@@ -190,8 +190,8 @@ def test_a_raw_read_without_its_list_of_aborted_transactions_is_an_error(room: L
 def test_a_raw_read_that_could_not_look_for_aborted_transactions_is_tried_again(room: LogRoom) -> None:
     room.append(Batch(TX, 0, count=5))
     room.end(TX, ABORT)
-    (outcome,) = all_rows(room, Family.OUTCOMES)
-    damage_row(room, Family.OUTCOMES, outcome, Damage.UNREADABLE)
+    (outcome,) = all_rows(room, Family.ABORTED)
+    damage_row(room, Family.ABORTED, outcome, Damage.UNREADABLE)
     result = room.read(is_raw=True, isolation=UNCOMMITTED)
     assert (code(result), result.next_offset, result.batches) == (ErrorCode.UNKNOWN_SERVER_ERROR, 0, ())
     assert room.told == []
@@ -207,7 +207,7 @@ def test_what_could_not_be_read_at_this_moment_is_not_called_damaged(five: LogRo
 # Positions and counts
 
 
-@pytest.mark.parametrize("family", [Family.LOG, Family.TIME_INDEX])
+@pytest.mark.parametrize("family", [Family.LOG, Family.STRETCHES])
 def test_a_search_by_time_that_meets_damage_is_refused_and_others_are_answered(five: LogRoom, family: Family) -> None:
     for _ in range(2_000):
         five.append(Batch(timestamp_ms=2_000))
@@ -216,7 +216,7 @@ def test_a_search_by_time_that_meets_damage_is_refused_and_others_are_answered(f
         damage_row(five, family, key, Damage.BLOCK)
     (found,) = five.offsets(1_500)
     assert code(found) is ErrorCode.CORRUPT_MESSAGE
-    assert (f"{TOPIC}-0 is damaged" if family is Family.LOG else "the index TIME_INDEX") in str(found.error)
+    assert (f"{TOPIC}-0 is damaged" if family is Family.LOG else "the index STRETCHES") in str(found.error)
     assert [result.error for result in five.offsets(-1) + five.offsets(-2)] == [None, None]
 
 

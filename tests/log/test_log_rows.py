@@ -210,7 +210,7 @@ def test_a_head_of_an_older_program_is_read_and_counting_begins_at_its_end(
 def test_a_count_of_markers_comes_back_as_it_was(stretch: tuple[int, int], markers: int) -> None:
     key = codec.stretch_key(*stretch)
     assert codec.is_stretch(key)
-    assert not codec.is_stretch(codec.partition_key(stretch[0]))
+    assert not codec.is_stretch(codec.head_key(stretch[0]))
     assert codec.stretch_end(key) == stretch[1]
     assert codec.decode_marker_count(codec.encode_marker_count(markers)) == markers
 
@@ -221,7 +221,7 @@ def test_rows_of_a_newer_program_fail_their_shard(family: Family) -> None:
     room.create()
     room.append(Batch())
     ordinal = room.ordinal()
-    key = codec.partition_key(ordinal) if family is Family.PARTITIONS else codec.producer_key(ordinal, 1)
+    key = codec.head_key(ordinal) if family is Family.PARTITIONS else codec.producer_key(ordinal, 1)
     room.store.write([CommitGroup(room.store.version() + 1, [(family, key, b"\x02" + bytes(80))])])
     room.store.sync()
     restarted = LogRoom(room.store)

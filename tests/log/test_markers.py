@@ -67,7 +67,7 @@ def test_a_marker_for_a_producer_that_never_wrote_fences_it_and_leaves_no_outcom
     assert room.write_marker(room.marker(TX.at(2), ABORT)) is None
     head = room.head()
     assert (head.log_end_offset, head.last_stable_offset, head.last_abort_offset) == (2, 2, -1)
-    assert list(room.store.scan(Family.OUTCOMES, b"", b"\xff" * 8)) == []
+    assert list(room.store.scan(Family.ABORTED, b"", b"\xff" * 8)) == []
     assert code(room.append(Batch(TX.at(0), 0))) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert code(room.append(Batch(TX.at(3), 17))) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert room.append(Batch(TX.at(3), 0)).error is None
@@ -86,7 +86,7 @@ def test_every_ended_transaction_leaves_its_outcome(room: LogRoom) -> None:
     room.append(Batch(TX.at(1), 0))
     room.end(TX.at(1), COMMIT)
     ordinal = room.ordinal()
-    rows = room.store.scan(Family.OUTCOMES, codec.partition_key(ordinal), codec.partition_key(ordinal + 1))
+    rows = room.store.scan(Family.ABORTED, codec.partition_key(ordinal), codec.partition_key(ordinal + 1))
     found = [codec.decode_outcome(key, value) for key, value in rows]
     assert [(ended.outcome, ended.txn_epoch, ended.first_offset, ended.marker_offset) for ended in found] == [
         (ABORT, 0, 0, 3),

@@ -100,7 +100,7 @@ def test_the_index_has_a_row_per_stretch_and_not_per_batch() -> None:
     room.create()
     for _ in range(20):
         room.append(Batch(payload=b"x" * 136))
-    assert len(list(room.store.scan(Family.TIME_INDEX, b"", b"\xff" * 20))) == 4
+    assert len(list(room.store.scan(Family.STRETCHES, b"", b"\xff" * 20))) == 4
 
 
 def test_an_unknown_position_is_refused(room: LogRoom) -> None:

@@ -52,7 +52,7 @@ def delete(room: LogRoom, *topics: TopicName) -> list[TopicResult]:
 
 
 def rows_of(room: LogRoom) -> dict[str, int]:
-    families = (Family.LOG, Family.TIME_INDEX, Family.PRODUCERS, Family.OUTCOMES, Family.PARTITIONS)
+    families = (Family.LOG, Family.STRETCHES, Family.PRODUCERS, Family.ABORTED, Family.PARTITIONS)
     return {family.name: len(list(room.store.scan(family, b"", b"\xff" * 40))) for family in families}
 
 

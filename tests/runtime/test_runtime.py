@@ -255,7 +255,7 @@ class TestGroups:
         ledger.runtime.groups.seal()
         (group,) = ledger.driver.handed_over
         states = [value for family, _key, value in group.mutations if family is Family.COORDINATOR_STATE]
-        history = [value for family, _key, value in group.mutations if family is Family.COORDINATOR_LOG]
+        history = [value for family, _key, value in group.mutations if family is Family.HISTORY]
         assert states == [b"4"]
         assert len(history) == 5
 
@@ -291,7 +291,7 @@ class TestGroups:
         after = Ledger(ledger.store.crash())
         after.runtime.write(put("a", 2))
         after.driver.flush()
-        history = list(after.store.scan(Family.COORDINATOR_LOG, b"", b"\xff"))
+        history = list(after.store.scan(Family.HISTORY, b"", b"\xff"))
         assert len(history) == 2
 
 

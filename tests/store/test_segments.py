@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import signal
 import struct
 import subprocess
@@ -24,6 +23,7 @@ from coordinator_runtime.store import (
     Mutation,
     StoreDamaged,
     StoreFailed,
+    StoreRefused,
     StoreUnreadable,
 )
 from partition_log.codec import log_key, partition_key
@@ -280,19 +280,15 @@ def test_a_reference_that_was_damaged_itself_is_not_followed_far(shelf: Shelf, r
     assert told.value.key == log_key(1, 1)
 
 
-def test_an_older_store_is_brought_to_the_format_that_has_segments(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("older", [1, 2])
+def test_a_store_of_before_the_first_release_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: int
 ) -> None:
-    monkeypatch.setattr("coordinator_runtime.rocks.own_rows.FORMAT_VERSION", 1)
+    monkeypatch.setattr("coordinator_runtime.rocks.own_rows.FORMAT_VERSION", older)
     Shelf(tmp_path / "data").store.close()
     monkeypatch.undo()
-    shelf = Shelf(tmp_path / "data")
-    shelf.put(1, 0)
-    shelf.store.close()
-    shutil.copytree(tmp_path / "data", tmp_path / "copy")
-    monkeypatch.setattr("coordinator_runtime.rocks.own_rows.FORMAT_VERSION", 1)
-    with pytest.raises(Exception, match="has format 2"):
-        Shelf(tmp_path / "copy")
+    with pytest.raises(StoreRefused, match=f"has format {older}, which no release ever wrote"):
+        Shelf(tmp_path / "data")
 
 
 DOOMED = """

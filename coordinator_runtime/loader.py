@@ -27,6 +27,7 @@ from coordinator_runtime.rows import Rows
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.shard_table import ShardState
 from coordinator_runtime.store import Store, StoreFailed
+from coordinator_runtime.unknown_rows import UnknownRow
 
 RECORDS_PER_STEP: Final = 100
 """Records that are read at a time: a millisecond or two of the loop."""
@@ -286,10 +287,14 @@ class ShardLoader:
         reason = f"{type(error).__name__}: {error}"
         self._runtime.table.fail(load.key, reason)
         self._tell(ShardLoadFailed(load.key, error, reason))
+        advice = (
+            "the program that can read it loads it as it starts"
+            if isinstance(error, UnknownRow)
+            else "look at it with `txnctl store verify`, then load it again"
+        )
         refusal = Refused(
             ErrorCode.CORRUPT_MESSAGE,
-            f"{_name(load.key)} cannot be read from the store ({reason}) and does not serve; look at it with `txnctl "
-            "store verify`, then load it again",
+            f"{_name(load.key)} cannot be read from the store ({reason}) and does not serve; {advice}",
         )
         refusal.__cause__ = error
         load.reply.fail(refusal)

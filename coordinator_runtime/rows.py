@@ -17,6 +17,7 @@ from msgspec import Struct
 from coordinator_api.storage.v1 import runtime_pb2
 from coordinator_runtime.decision import Record, ShardEpoch, ShardKey, Turn
 from coordinator_runtime.store import Family, KeyRange, Mutation, Store
+from coordinator_runtime.unknown_rows import pass_over
 
 _STATE_PREFIX = struct.Struct(">BHB")
 _SHARD_PREFIX = struct.Struct(">BH")
@@ -115,7 +116,7 @@ class StateCodec(Protocol):
         """None for a change that is remembered in memory only."""
 
     def decode(self, record_type: int, key: bytes, value: bytes) -> object | None:
-        """None for a record type that this version does not know: it is skipped."""
+        """None for a record type that this program does not know (`unknown_rows` says what becomes of it)."""
 
 
 Encoders = Mapping[type, Callable[[Any], EncodedRecord | None]]
@@ -187,7 +188,9 @@ class StateRows:
                 yield ShardEpoch(runtime_pb2.ShardEpochValue.FromString(stored).coordinator_epoch)
                 continue
             value = self._codec.decode(record_type, key[4:], stored)
-            if value is not None:
+            if value is None:
+                pass_over(record_type, f"a row of {shard.coordinator.name.lower()} shard {shard.number}")
+            else:
                 yield value
 
     def history_end(self, shard: ShardKey) -> int:

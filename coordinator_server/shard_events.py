@@ -10,6 +10,7 @@ from coordinator_runtime.decision import ShardKey
 from coordinator_runtime.loader import ShardChange, ShardLoaded, ShardLoadFailed, ShardStopped, ShardUnloaded
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.store import StoreUnreadable
+from coordinator_runtime.unknown_rows import UnknownRow
 from coordinator_server.metrics.readings import ServerNumbers
 from txn_coordinator.shard import TransactionShard
 
@@ -44,9 +45,11 @@ class ShardObserver:
                     "shard_load_failed",
                     **_fields(key, "loading", "failed"),
                     reason=reason,
-                    advice="the others serve; `txnctl store verify` looks closer, `txnctl shard load` tries again",
-                    # Damage has no place in our code that would explain it.
-                    exc_info=None if isinstance(error, StoreUnreadable) else error,
+                    advice="the others serve; start the version that wrote the row, or a later one"
+                    if isinstance(error, UnknownRow)
+                    else "the others serve; `txnctl store verify` looks closer, `txnctl shard load` tries again",
+                    # Neither damage nor a newer row has a place in our code that would explain it.
+                    exc_info=None if isinstance(error, StoreUnreadable | UnknownRow) else error,
                 )
             case ShardUnloaded(key, shard):
                 if isinstance(shard, TransactionShard):

@@ -21,13 +21,13 @@ from coordinator_protocol.errors import Refused
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.rocks import ReadOnlyStore
 from coordinator_runtime.store import Family, StoreUnreadable
+from coordinator_runtime.unknown_rows import UnknownRow
 from coordinator_server import stored
 from coordinator_server.partition_audit import LoggedMarker, PartitionAudit, audit_log, damage_of, producer_differences
 from coordinator_server.stored import HistoryRow, StoredRows
 from partition_log.batches import LogDamaged
 from partition_log.catalog.codec import TOPIC_TYPE
 from partition_log.catalog.state import OrdinalsAllocated, PayloadValidation, TopicCreated
-from partition_log.codec import UnknownVersion
 from partition_log.state import PartitionHead, ProducerEntry
 from txn_coordinator.codec import CSN_TYPE, TRANSACTION_TYPE, UNOWNED_MARKER_TYPE, decode_unowned_marker
 from txn_coordinator.state import DECIDED, LEGAL_STEPS, Transaction, TransactionState
@@ -39,7 +39,7 @@ _UNREADABLE: Final = (
     StoreUnreadable,
     LogDamaged,
     Refused,
-    UnknownVersion,
+    UnknownRow,
     DecodeError,
     struct.error,
     ValueError,

@@ -35,6 +35,7 @@ from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Record, ShardKey, Turn
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.store import Family, Store
+from coordinator_runtime.unknown_rows import check_version
 from partition_log.records import (
     APPENDED,
     BatchesAppended,
@@ -91,10 +92,6 @@ RECORD_FIELD: Final = log_pb2.Records.RECORDS_FIELD_NUMBER
 """Number of the field that each record of the encoding `records.v1` is."""
 
 _parse_records: Final = log_pb2.Records.FromString
-
-
-class UnknownVersion(Exception):
-    """A stored value was written by a newer program; this one must not serve it."""
 
 
 class NotRecords(Exception):
@@ -211,7 +208,7 @@ def encode_head(head: PartitionHead) -> bytes:
 
 
 def decode_head(value: bytes) -> PartitionHead:
-    """Raises UnknownVersion."""
+    """Raises UnknownRow."""
     _check_version(value)
     # Rows written before producers were ever forgotten end earlier: none was. Those written before markers were counted
     # end earlier too: counting begins at their log end.
@@ -256,7 +253,7 @@ def encode_producer(entry: ProducerEntry) -> bytes:
 
 
 def decode_producer(value: bytes) -> ProducerEntry:
-    """Raises UnknownVersion."""
+    """Raises UnknownRow."""
     is_sealed = value[0] == SEALED_VERSION
     if not is_sealed:
         _check_version(value)
@@ -282,7 +279,7 @@ def encode_outcome(ended: EndedTransaction) -> bytes:
 
 
 def decode_outcome(key: bytes, value: bytes) -> EndedTransaction:
-    """Raises UnknownVersion."""
+    """Raises UnknownRow."""
     _check_version(value)
     _, outcome, producer_id, marker_offset = _OUTCOME_KEY.unpack(key)
     _, txn_epoch, first_offset, csn = _OUTCOME.unpack(value)
@@ -290,10 +287,7 @@ def decode_outcome(key: bytes, value: bytes) -> EndedTransaction:
 
 
 def _check_version(value: bytes) -> None:
-    if value[0] != VALUE_VERSION:
-        raise UnknownVersion(
-            f"a stored value has version {value[0]} and this program knows {VALUE_VERSION}: start a newer one"
-        )
+    check_version(value[0], VALUE_VERSION, "a stored value")
 
 
 # The entry that a transaction leaves of its producer is usually equal in all of its partitions.

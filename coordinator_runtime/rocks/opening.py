@@ -11,14 +11,17 @@ on from there. Anything else leaves files that contradict each other, and is ref
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from rocksdict import Rdict
 
+from coordinator_protocol.version import VERSION
 from coordinator_runtime.durable_mark import DurableMark, FileGrowth, Marked, read_mark
+from coordinator_runtime.identity import new_uuid
 from coordinator_runtime.rocks import own_rows
 from coordinator_runtime.rocks.database import StoreOptions, families_of, open_for_reading, open_for_writing, refusal_of
 from coordinator_runtime.rocks.files import (
@@ -30,9 +33,14 @@ from coordinator_runtime.rocks.files import (
     manifest_name,
 )
 from coordinator_runtime.rocks.own_rows import (
+    DEMAND_PREFIX,
     FORMAT_VERSION_KEY,
     GROUP_VERSION_KEY,
     SHARD_COUNT_KEY,
+    STORE_ID_KEY,
+    WRITER_KEY,
+    StoreIdentity,
+    identity_in,
     number_of,
     stored_number,
 )
@@ -40,6 +48,9 @@ from coordinator_runtime.rocks.store import ReadOnlyStore, RocksStore
 from coordinator_runtime.segments import NAMED_PREFIX, length_of, named_key, named_of, segment_path, segments_in
 from coordinator_runtime.store import Family, StoreFailed, StoreRefused
 from coordinator_runtime.store_directory import DirectoryLock, StoreDirectory, refused_in_words
+
+_UNUSED_FAMILY: Final = "default"
+"""RocksDB makes it, and we keep nothing in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,9 @@ class Found:
     format_version: int
     shard_count: int
     version: int
+    identity: StoreIdentity
+    demands: Sequence[bytes]
+    """Names in META that a program must know to open the store."""
     segments: Mapping[tuple[int, int], int]
     """Segment and partition of every reference to a segment file, with the length of that file, or 0: not known."""
 
@@ -130,7 +144,8 @@ def _check_manifest(directory: StoreDirectory, there: FileGrowth, marked: FileGr
 
 
 def _read_meta(directory: StoreDirectory) -> Found | None:
-    if Family.META.name not in families_of(directory):
+    families = families_of(directory)
+    if Family.META.name not in families:
         return None
     database = open_for_reading(directory, [Family.META])
     try:
@@ -149,21 +164,44 @@ def _read_meta(directory: StoreDirectory) -> Found | None:
             f"the store in {directory.path} has format {found.format_version}, which no release ever wrote and this"
             " program cannot read: begin with an empty directory"
         )
+    _check_demands(directory, found, families)
     return found if found.format_version else None
+
+
+def _check_demands(directory: StoreDirectory, found: Found, families: Sequence[str]) -> None:
+    """Raises StoreRefused where only a newer program knows what is stored."""
+    identity = found.identity
+    demands = own_rows.unknown_demands(identity.features, found.demands)
+    strangers = sorted({*families} - {_UNUSED_FAMILY} - {family.name for family in Family})
+    demands += (f"the family {name}" for name in strangers)
+    if demands:
+        raise StoreRefused(
+            f"the store in {directory.path} has {', '.join(demands)}, which this program (version {VERSION}) does not"
+            f" know: start the version that wrote it ({identity.writer or 'not noted'}), or a later one"
+        )
 
 
 def _found_in(meta: Rdict) -> Found:
     def number(key: bytes) -> int:
         return number_of(meta.get(key))
 
-    segments = {}
+    return Found(
+        number(FORMAT_VERSION_KEY),
+        number(SHARD_COUNT_KEY),
+        number(GROUP_VERSION_KEY),
+        identity_in(meta.get),
+        [name for name, _ in _rows_from(meta, DEMAND_PREFIX)],
+        {named_of(name): length_of(value) for name, value in _rows_from(meta, NAMED_PREFIX)},
+    )
+
+
+def _rows_from(meta: Rdict, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
     rows = meta.iter()
-    rows.seek(NAMED_PREFIX)
-    while rows.valid() and rows.key().startswith(NAMED_PREFIX):
-        segments[named_of(rows.key())] = length_of(rows.value())
+    rows.seek(prefix)
+    while rows.valid() and rows.key().startswith(prefix):
+        yield rows.key(), rows.value()
         rows.next()
     rows.status()
-    return Found(number(FORMAT_VERSION_KEY), number(SHARD_COUNT_KEY), number(GROUP_VERSION_KEY), segments)
 
 
 def _lost_groups(directory: StoreDirectory, found: Found | None, marked: Marked) -> str | None:
@@ -302,13 +340,19 @@ def _accept_lost_segments(directory: StoreDirectory, database: Rdict, inspected:
 
 
 def _write_down(database: Rdict, found: Found | None, shard_count: int) -> None:
-    """Store what the store is, if that is new. Raises StoreFailed."""
+    """Store what the store is, as far as that is new. Raises StoreFailed."""
+    stored = "" if found is None else found.identity.writer
+    writer = own_rows.newer_writer(stored, VERSION)
     try:
         meta = database.get_column_family(Family.META.name)
+        if writer != stored:
+            meta.put(WRITER_KEY, writer.encode())
         if found is None:
             meta.put(SHARD_COUNT_KEY, stored_number(shard_count))
+            meta.put(STORE_ID_KEY, new_uuid())
             # The format says that a store is finished, so it comes last.
             meta.put(FORMAT_VERSION_KEY, stored_number(own_rows.FORMAT_VERSION))
+        if found is None or writer != stored:
             database.flush_wal(True)
     except Exception as error:
         raise StoreFailed(f"RocksDB cannot write: {error}") from error

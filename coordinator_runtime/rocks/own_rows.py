@@ -1,7 +1,25 @@
-"""What the store itself keeps in META beside what others do: unsigned big-endian integers by name."""
+"""What META holds of the store itself, and what a program makes of names there that it does not know.
+
+```
+format_version   u64    grows with every change that an older program would misread
+shard_count      u64    fixed when the store is made
+group_version    u64    of the newest commit group, in its batch
+store_id         16 B   drawn when the store is made: which of several copies or restored lines this is
+writer           UTF-8  version of the newest program that opened the store for writing
+features         UTF-8  names, separated by commas: what is stored here that an older program cannot do without
+segment/ s u32 p u32    (coordinator_runtime/segments.py)
+```
+Other names: one that begins with `!` and is unknown refuses the store, any other unknown one is left alone.
+
+A feature is the way to add what an older program must not overlook without another format number: the program that
+begins to use it writes its name before the first row of its kind. There is none yet.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 FORMAT_VERSION: Final = 3
@@ -10,15 +28,67 @@ FORMAT_VERSION: Final = 3
 FORMAT_VERSION_KEY: Final = b"format_version"
 SHARD_COUNT_KEY: Final = b"shard_count"
 GROUP_VERSION_KEY: Final = b"group_version"
+STORE_ID_KEY: Final = b"store_id"
+WRITER_KEY: Final = b"writer"
+FEATURES_KEY: Final = b"features"
+
+DEMAND_PREFIX: Final = b"!"
+"""First byte of the names that a program must know to open the store."""
+
+KNOWN_FEATURES: Final[frozenset[str]] = frozenset()
+KNOWN_DEMANDS: Final[frozenset[bytes]] = frozenset()
 
 _NUMBER_BYTES: Final = 8
+_RELEASE: Final = re.compile(r"\d+(?:\.\d+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreIdentity:
+    """Which store this is, and for which programs."""
+
+    store_id: bytes
+    """16 bytes, drawn when the store was made."""
+    writer: str
+    """Version of the newest program that opened it for writing."""
+    features: tuple[str, ...]
+    """What is stored there that a program must know, by name."""
+
+
+def identity_in(get: Callable[[bytes], bytes | None]) -> StoreIdentity:
+    """What META, read by name, says of the store."""
+    writer = (get(WRITER_KEY) or b"").decode("utf-8", "replace")
+    return StoreIdentity(get(STORE_ID_KEY) or b"", writer, _features_of(get(FEATURES_KEY)))
 
 
 def stored_number(value: int) -> bytes:
-    """The value of such a row."""
+    """The value of a row that holds a number."""
     return value.to_bytes(_NUMBER_BYTES, "big")
 
 
 def number_of(stored: bytes | None) -> int:
     """The integer in such a row, 0 where there is none."""
     return int.from_bytes(stored or b"", "big")
+
+
+def unknown_demands(features: Iterable[str], names: Iterable[bytes]) -> list[str]:
+    """What a store demands of its program that this one does not know, in words: of its features, and of the names
+    in META that begin with `!`."""
+    return [
+        *(f"the feature {feature!a}" for feature in features if feature not in KNOWN_FEATURES),
+        *(f"the row {name.decode('utf-8', 'replace')!a} in META" for name in names if name not in KNOWN_DEMANDS),
+    ]
+
+
+def newer_writer(stored: str, ours: str) -> str:
+    """The newer of two versions of the program, ours where neither is: who looks for the program that can read
+    everything in a store is told the one that was the newest."""
+    return stored if _release(stored) > _release(ours) else ours
+
+
+def _features_of(stored: bytes | None) -> tuple[str, ...]:
+    return tuple(filter(None, (stored or b"").decode("utf-8", "replace").split(",")))
+
+
+def _release(version: str) -> tuple[int, ...]:
+    found = _RELEASE.match(version)
+    return () if found is None else tuple(map(int, found[0].split(".")))

@@ -6,13 +6,20 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from rocksdict import Rdict, WriteBatch, WriteOptions
 
 from coordinator_runtime.durable_mark import DurableMark, FileGrowth, Marked
 from coordinator_runtime.rocks.files import DamagedFiles, synced_growth
-from coordinator_runtime.rocks.own_rows import GROUP_VERSION_KEY, SHARD_COUNT_KEY, stored_number
+from coordinator_runtime.rocks.own_rows import (
+    FORMAT_VERSION_KEY,
+    GROUP_VERSION_KEY,
+    SHARD_COUNT_KEY,
+    identity_in,
+    stored_number,
+)
 from coordinator_runtime.rocks.reads import RocksReads, after_prefix
 from coordinator_runtime.segments import NAMED_PREFIX, SegmentOptions, SegmentWriter, named_of
 from coordinator_runtime.store import CommitGroup, Family, StoreFailed
@@ -50,6 +57,8 @@ class ReadOnlyStore(RocksReads):
         """What had been durable and is not there, in words."""
         self.directory: Final = directory.path
         self.shard_count: Final = self._number(SHARD_COUNT_KEY)
+        self.format_version: Final = self._number(FORMAT_VERSION_KEY)
+        self.identity: Final = identity_in(partial(self.get, Family.META))
 
     def version(self) -> int:
         """The version of the newest group that was recovered."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.rocks import ReadOnlyStore, open_read_only
 from coordinator_runtime.store import StoreFailed, StoreRefused, StoreUnreadable
+from coordinator_runtime.unknown_rows import UnknownRow
 from coordinator_server.output import CommandFailed, ExitStatus
-from partition_log.codec import UnknownVersion
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def opened(data_dir: Path) -> Iterator[ReadOnlyStore]:
         raise CommandFailed(
             ExitStatus.STORE_REFUSED, f"{failure}\nthe files are damaged: restore the directory from a backup"
         ) from failure
-    except (Refused, UnknownVersion) as damage:
+    except (Refused, UnknownRow) as damage:
         words = damage.message if isinstance(damage, Refused) else str(damage)
         raise CommandFailed(
             ExitStatus.STORE_REFUSED, f"{data_dir}: {words}\n`txnctl store verify {data_dir}` names all that is wrong"

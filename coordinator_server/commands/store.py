@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -15,11 +15,14 @@ from coordinator_server.output import (
     Row,
     Value,
     print_document,
+    print_facts,
     print_list,
     print_note,
+    shown,
 )
 
 if TYPE_CHECKING:
+    from coordinator_runtime.rocks import ReadOnlyStore
     from coordinator_server.store_verify import Check
 
 app = typer.Typer(
@@ -44,16 +47,65 @@ def verify(
 
     with opened(data_dir) as store:
         checks = [durable_check(store), *verify_store(store)]
+        facts = _facts(store)
     violations = sum(check.violation_count for check in checks)
     if output is OutputFormat.TABLE:
         _print_table(checks)
         verdict = f"{violations} violations" if violations else "every promise holds"
         print_note(f"{data_dir}: {verdict}")
+        print_note(f"store {facts['store_id']}, written by {facts['writer']}, features {shown(facts['features'])}")
     else:
         rows: list[Value] = [_row(check) for check in checks]
-        print_document({"directory": str(data_dir), "violations": violations, "checks": rows}, output)
+        document: Row = {"directory": str(data_dir), "store": facts, "violations": violations, "checks": rows}
+        print_document(document, output)
     if violations:
         raise typer.Exit(ExitStatus.PROBLEM)
+
+
+@app.command()
+def inspect(
+    data_dir: Annotated[Path, typer.Argument(metavar="DIR", help="The data directory of a stopped server.")],
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Tell which store this is, which program wrote it and what it demands of one; change nothing.
+
+    Ends with status 3 if the directory cannot be read, or only by a newer program.
+    """
+    from coordinator_server.commands.stopped import opened
+
+    with opened(data_dir) as store:
+        facts = _facts(store)
+    if output is OutputFormat.TABLE:
+        print_facts(facts, _FACTS)
+    else:
+        print_document(facts, output)
+
+
+def _facts(store: ReadOnlyStore) -> Row:
+    """What META says of the store."""
+    from coordinator_runtime.identity import uuid_text
+
+    identity = store.identity
+    return {
+        "store_id": uuid_text(identity.store_id),
+        "format_version": store.format_version,
+        "writer": identity.writer,
+        "features": list(identity.features),
+        "shard_count": store.shard_count,
+        "group_version": store.version(),
+        "loss": store.loss,
+    }
+
+
+_FACTS: Final = (
+    Column("STORE ID", "store_id"),
+    Column("FORMAT", "format_version"),
+    Column("WRITER", "writer"),
+    Column("FEATURES", "features"),
+    Column("SHARDS", "shard_count"),
+    Column("GROUP VERSION", "group_version"),
+    Column("LOSS", "loss"),
+)
 
 
 def _print_table(checks: list[Check]) -> None:

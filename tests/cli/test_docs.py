@@ -10,7 +10,8 @@ from scripts.docs import cli_page, configuration_page
 def test_every_command_is_there_with_its_help() -> None:
     page = cli_page()
     for words in ("serve", "dev", "topic create", "topic list", "topic describe", "topic delete", "produce", "consume",
-                  "list", "describe", "explain", "abort", "hanging", "log dump", "store verify", "doctor",
+                  "list", "describe", "explain", "abort", "hanging", "log dump", "store verify",
+                  "store inspect", "doctor",
                   "config show"):  # fmt: skip
         assert f"### txnctl {words}\n\n```text\nUsage: txnctl {words}" in page
 

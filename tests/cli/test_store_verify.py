@@ -10,9 +10,11 @@ from msgspec.structs import replace
 
 from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
+from coordinator_protocol.version import VERSION
 from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.rocks import open_store
-from coordinator_runtime.store import CommitGroup, Family
+from coordinator_runtime.rocks.own_rows import FEATURES_KEY, WRITER_KEY
+from coordinator_runtime.store import CommitGroup, Family, Mutation
 from coordinator_server import stored
 from coordinator_server.store_verify import Check, verify_store
 from partition_log import codec
@@ -391,7 +393,7 @@ DAMAGES = [
     (turn_the_csn_back, "outcomes", "csn 2 was used, the counter stands at 0"),
     (lose_the_positions_of_a_partition, "catalog", "t-0 (ordinal 0) has no row of positions"),
     (invent_a_partition, "catalog", "the partition with ordinal 7 belongs to no topic"),
-    (write_with_a_newer_program, "batches", "t-0: a row cannot be read: UnknownVersion"),
+    (write_with_a_newer_program, "batches", "t-0: a row cannot be read: UnknownRow"),
     (cut_a_state, "hanging", "a row cannot be read"),
 ]
 
@@ -431,11 +433,30 @@ def test_a_sound_store_is_said_to_be_one(txnctl: Terminal, data_dir: Path) -> No
     assert list(examined) == names.split()
     report = txnctl("store", "verify", str(data_dir), "-o", "json").well().document
     assert report["violations"] == 0
+    assert report["store"]["store_id"] in ended.stderr
     counts = {check["check"]: check["examined"] for check in report["checks"]}
     assert counts["batches"] == 7
     assert counts["placement"] == 4
     assert counts["outcomes"] == 2
     assert counts["hanging"] == 1
+
+
+def test_the_store_tells_who_wrote_it_and_what_it_demands(txnctl: Terminal, data_dir: Path) -> None:
+    facts = txnctl("store", "inspect", str(data_dir), "-o", "json").well().document
+    assert len(facts.pop("store_id")) == 22
+    assert facts.pop("group_version") > 0
+    assert facts == {"format_version": 3, "writer": VERSION, "features": [], "shard_count": 2, "loss": None}
+    told = txnctl("store", "inspect", str(data_dir)).well().lines
+    assert told[2].split() == ["WRITER", VERSION]
+
+
+def test_a_store_of_a_newer_program_is_refused_with_its_version(txnctl: Terminal, data_dir: Path) -> None:
+    store = open_store(data_dir, shard_count=2)
+    rows: list[Mutation] = [(Family.META, WRITER_KEY, b"9.1"), (Family.META, FEATURES_KEY, b"tiers")]
+    store.write([CommitGroup(store.version() + 1, rows)])
+    store.close()
+    for words in ("inspect", "verify"):
+        txnctl("store", words, str(data_dir)).refused(3, "the feature 'tiers'", "the version that wrote it (9.1)")
 
 
 def test_a_broken_promise_is_named_and_is_a_problem(txnctl: Terminal, data_dir: Path) -> None:

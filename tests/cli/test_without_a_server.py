@@ -28,6 +28,7 @@ ASKING_A_SERVER = [
 ]
 READING_A_DIRECTORY = [
     ["store", "verify", "{}"],
+    ["store", "inspect", "{}"],
     ["log", "dump", "t", "--data-dir", "{}"],
     ["log", "dump", "--show", "transactions", "--data-dir", "{}"],
 ]

@@ -72,9 +72,9 @@ def fill(ledger: Ledger, count: int = MANY) -> None:
     ledger.driver.flush()
 
 
-def write_row(ledger: Ledger, value: bytes | None) -> None:
+def write_row(ledger: Ledger, value: bytes | None, *, record_type: int = 1) -> None:
     """Put a row among those of the first shard, or take it away."""
-    row = (Family.COORDINATOR_STATE, bytes([Coordinator.CATALOG, 0, 0, 1]) + b"damaged", value)
+    row = (Family.COORDINATOR_STATE, bytes([Coordinator.CATALOG, 0, 0, record_type]) + b"damaged", value)
     ledger.store.write([CommitGroup(ledger.store.version() + 1, [row])])
     ledger.store.sync()
 
@@ -128,6 +128,27 @@ class TestLoading:
         ledger.driver.loader.load(SECOND)
         ledger.driver.settle()
         assert ledger.runtime.shard(SECOND).durable() == {}
+
+    @pytest.mark.parametrize("record_type", [2, 0x7F])
+    def test_a_row_that_only_a_newer_program_knows_is_not_passed_over(self, ledger: Ledger, record_type: int) -> None:
+        """It may say who is fenced. The other shards serve, and the program that knows the row finds it."""
+        write_row(ledger, b"newer", record_type=record_type)
+        loaded = ledger.driver.loader.load(FIRST)
+        ledger.driver.read_all()
+        with pytest.raises(CoordinatorError, match=rf"shard 0 is of type {record_type}.*start the version that"):
+            loaded.result()
+        assert (state(ledger), state(ledger, SECOND)) == (ShardState.FAILED, ShardState.ACTIVE)
+
+    @pytest.mark.parametrize("record_type", [0x80, 0xFF])
+    def test_a_row_of_a_newer_program_that_can_be_done_without_stays_where_it_is(
+        self, ledger: Ledger, record_type: int
+    ) -> None:
+        fill(ledger, 1)
+        write_row(ledger, b"newer", record_type=record_type)
+        again = Ledger(ledger.store.crash())
+        assert again.first.durable() == {"n0": 0}
+        key = bytes([Coordinator.CATALOG, 0, 0, record_type]) + b"damaged"
+        assert again.store.get(Family.COORDINATOR_STATE, key) == b"newer"
 
     def test_what_is_owed_starts_once_the_shard_serves(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
         """A quick completion must not be refused by a shard that still loads."""

@@ -23,9 +23,8 @@ from coordinator_client import Connection
 from coordinator_client.calls import HEARTBEAT
 from coordinator_client.loops import AsyncioLoop
 from coordinator_protocol.errors import ErrorCode
-from coordinator_protocol.hashing import shard_of
 from coordinator_runtime.clock import SystemClock
-from coordinator_runtime.decision import Coordinator, Record, ShardKey, Turn
+from coordinator_runtime.decision import Coordinator, Record, ShardRouter, Turn
 from coordinator_runtime.rows import StagedRows, StateRows
 from coordinator_runtime.store import CommitGroup
 from coordinator_server.config import Config
@@ -78,9 +77,10 @@ def fill(data_dir: Path) -> None:
     """Write the groups as the coordinator would have written them, all Stable."""
     config = Config.model_validate({"data_dir": data_dir})
     opened = open_rocks_store(config)
+    router = ShardRouter(Coordinator.GROUPS, config.shard_count)
     turn, rows, staged = Turn(now_ms=SystemClock().wall_ms()), StateRows(codec_of(PARTS)), StagedRows()
-    for number in range(config.shard_count):
-        assert not list(rows.load(opened.store, ShardKey(Coordinator.GROUPS, number))), "the store is new"
+    for key in router.shard_keys:
+        assert not list(rows.load(opened.store, key)), "the store is new"
     for number in range(GROUPS):
         members = [
             ClassicMember(
@@ -100,7 +100,7 @@ def fill(data_dir: Path) -> None:
             protocol_name="range",
             leader=members[0].member_id,
         )
-        key = ShardKey(Coordinator.GROUPS, shard_of(bare.group_id, config.shard_count))
+        key = router.shard_key(bare.group_id)
         rows.stage(Record(key, ClassicGroupChanged(rebuilt_group(bare, members), is_stored=True), "test"), turn, staged)
     opened.store.write([CommitGroup(opened.store.version() + 1, staged.mutations())])
     opened.store.sync()

@@ -19,9 +19,8 @@ from typing import Final
 import uvloop
 from msgspec.structs import replace
 
-from coordinator_protocol.hashing import shard_of
 from coordinator_runtime.clock import SystemClock
-from coordinator_runtime.decision import Coordinator, Record, ShardKey, Turn
+from coordinator_runtime.decision import Coordinator, Record, ShardRouter, Turn
 from coordinator_runtime.rows import StagedRows, StateRows
 from coordinator_runtime.store import CommitGroup
 from coordinator_server.build import build, load
@@ -107,12 +106,13 @@ def _fail(failure: Exception) -> None:
 def _fill(config: Config) -> None:
     """Write the ids as the transaction coordinator would have."""
     opened = open_rocks_store(config)
+    router = ShardRouter(Coordinator.TRANSACTIONS, config.shard_count)
     rows, turn = StateRows(TransactionCodec()), Turn(now_ms=SystemClock().wall_ms(), client_id="bench")
-    for number in range(config.shard_count):
-        assert not list(rows.load(opened.store, ShardKey(Coordinator.TRANSACTIONS, number))), "the store is new"
+    for key in router.shard_keys:
+        assert not list(rows.load(opened.store, key)), "the store is new"
     staged = StagedRows()
     for count, transaction in enumerate(_transactions(turn.now_ms), start=1):
-        key = ShardKey(Coordinator.TRANSACTIONS, shard_of(transaction.transactional_id, config.shard_count))
+        key = router.shard_key(transaction.transactional_id)
         rows.stage(Record(key, TransactionChanged(transaction), cause=transaction.cause), turn, staged)
         if count % _ROWS_PER_GROUP == 0:
             opened.store.write([CommitGroup(opened.store.version() + 1, staged.mutations())])

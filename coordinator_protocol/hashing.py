@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+_MEMBER_PREFIX: Final = "__member/"
+
 _MASK31: Final = 0x7FFF_FFFF
 _INT32_MIN: Final = -(2**31)
 
@@ -36,8 +38,23 @@ def java_string_hash(text: str) -> int:
     return _signed32(total)
 
 
+def coordinator_key(transactional_id: str) -> str:
+    """Return the key whose shard coordinates a transactional id: the id itself, for nearly all.
+
+    `__member/GROUP/ATTEMPT`, one of several ids whose transactions are decided together, goes where `GROUP` goes, so
+    that one record of one shard can decide for all of them. The group may contain slashes, the attempt does not.
+    Source: design 6; docs/store-format.md, "Order of outcomes".
+    """
+    if transactional_id.startswith(_MEMBER_PREFIX):
+        group, _, _attempt = transactional_id[len(_MEMBER_PREFIX) :].rpartition("/")
+        if group:
+            return group
+    return transactional_id
+
+
 def shard_of(key: str, shard_count: int) -> int:
-    """Return the shard of a transactional id or group id, in `[0, shard_count)`.
+    """Return the shard of a key, in `[0, shard_count)`: of a group id, of a partition's name, or of what
+    `coordinator_key` makes of a transactional id. `ShardRouter` and the topic catalog ask this, nobody else.
 
     The absolute value of the smallest 32-bit integer does not fit 32 bits and counts as 0, as in Kafka.
     """

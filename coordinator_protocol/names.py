@@ -18,6 +18,7 @@ RESERVED_PREFIX: Final = "__"
 
 _PLAIN_ID: Final = re.compile(rf"[\x01-\x7f]{{1,{ID_BYTES_MAX}}}")
 """What nearly every id is; the others are looked at more closely."""
+_PLAIN_TRANSACTIONAL_ID: Final = re.compile(rf"(?!{RESERVED_PREFIX}){_PLAIN_ID.pattern}")
 
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SHOWN_MAX: Final = 60
@@ -26,12 +27,21 @@ _SHOWN_MAX: Final = 60
 def check_transactional_id(text: str) -> None:
     """Return only if `text` may be a transactional id.
 
-    Raises: Refused (INVALID_REQUEST) where it is empty, contains NUL or takes more than 1,000 bytes of UTF-8.
+    Ids that start with two underscores belong to the system: among them are those that share a shard
+    (`hashing.coordinator_key`), which nobody may claim by chance.
+
+    Raises: Refused (INVALID_REQUEST) where it is empty, reserved, contains NUL or takes more than 1,000 bytes of UTF-8.
     """
     if not text:
         raise Refused(ErrorCode.INVALID_REQUEST, "the transactional id is empty; leave it out or give it a name")
-    if _PLAIN_ID.fullmatch(text) is None:
+    if _PLAIN_TRANSACTIONAL_ID.fullmatch(text) is None:
         _check_id("transactional id", text, ErrorCode.INVALID_REQUEST)
+        if text.startswith(RESERVED_PREFIX):
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"the transactional id {_shown(text)} is reserved: ids that start with {RESERVED_PREFIX} belong to the "
+                "system; choose another",
+            )
 
 
 def check_client_id(text: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from msgspec import Struct
 
 from coordinator_protocol.errors import Refused
-from coordinator_protocol.hashing import shard_of
+from coordinator_protocol.hashing import coordinator_key, shard_of
 
 
 class Coordinator(IntEnum):
@@ -43,15 +43,17 @@ IDS_REMEMBERED: Final = 1 << 14
 
 
 class ShardRouter:
-    """Finds the shard in which an id of one coordinator lives: a transactional id, or a group."""
+    """Finds the shard in which an id of one coordinator lives: a transactional id, or a group. The only way there."""
 
     def __init__(self, coordinator: Coordinator, shard_count: int) -> None:
+        key_of: Callable[[str], str] = coordinator_key if coordinator is Coordinator.TRANSACTIONS else str
         keys = self.shard_keys = tuple(ShardKey(coordinator, number) for number in range(shard_count))
         """All shards of the coordinator."""
         self.shard_key: Callable[[str], ShardKey] = lru_cache(IDS_REMEMBERED)(
-            lambda name: keys[shard_of(name, shard_count)]
+            lambda name: keys[shard_of(key_of(name), shard_count)]
         )
-        """The shard of an id. Source: spec groups 10.1 (Kafka's string hash; the smallest integer maps to 0)."""
+        """The shard of an id. Source: spec groups 10.1 (Kafka's string hash; the smallest integer maps to 0), design 6
+        (`coordinator_key`)."""
 
 
 CATALOG_KEY: Final = ShardKey(Coordinator.CATALOG, 0)

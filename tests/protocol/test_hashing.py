@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coordinator_protocol.hashing import java_string_hash, murmur2, partition_for, shard_of
+from coordinator_protocol.hashing import coordinator_key, java_string_hash, murmur2, partition_for, shard_of
 
 INT32_MIN = -(2**31)
 HASHES_TO_INT32_MIN = "polygenelubricants"
@@ -103,3 +103,25 @@ def murmur2_in_small_steps(data: bytes) -> int:
     state = times(state ^ (state >> 13))
     state ^= state >> 15
     return state if state < 2**31 else state - 2**32
+
+
+@pytest.mark.parametrize(
+    ("transactional_id", "key"),
+    [
+        ("orders", "orders"),
+        ("__member/sink/1", "sink"),
+        ("__member/a/b/7", "a/b"),
+        ("__member/sink/", "sink"),
+        ("__member/sink", "__member/sink"),
+        ("__member//1", "__member//1"),
+        ("member/sink/1", "member/sink/1"),
+        ("__members/sink/1", "__members/sink/1"),
+    ],
+)
+def test_the_members_of_one_decision_share_its_key(transactional_id: str, key: str) -> None:
+    assert coordinator_key(transactional_id) == key
+
+
+@given(st.text(min_size=1), st.text().filter(lambda text: "/" not in text))
+def test_members_go_where_their_group_goes_whatever_its_name(group: str, attempt: str) -> None:
+    assert coordinator_key(f"__member/{group}/{attempt}") == group

@@ -63,7 +63,16 @@ def test_a_transactional_id_or_group_id_is_not_empty_and_a_client_id_may_be() ->
     check_client_id("")
 
 
-@given(st.text(min_size=1, max_size=250).filter(lambda text: "\0" not in text))
+@pytest.mark.parametrize("text", ["__", "__member/sink/1", "__é"])
+def test_transactional_ids_with_two_underscores_belong_to_the_system(text: str) -> None:
+    refusal = refusal_of(check_transactional_id, text)
+    assert refusal.code is INVALID_REQUEST
+    assert "is reserved: ids that start with __ belong to the system; choose another" in refusal.message
+    check_transactional_id(f"_{text[2:]}")
+    check_group_id(text)
+
+
+@given(st.text(min_size=1, max_size=250).filter(lambda text: "\0" not in text and not text.startswith("__")))
 def test_any_short_text_without_nul_is_an_id(text: str) -> None:
     for check, _ in CHECKS_OF_IDS:
         check(text)

@@ -10,8 +10,7 @@ import pytest
 from coordinator_api.v1 import admin_pb2, admin_pb2_grpc, common_pb2, log_pb2, log_pb2_grpc, transaction_pb2
 from coordinator_api.v1 import transaction_pb2_grpc as transaction_grpc
 from coordinator_protocol.errors import ErrorClass, ErrorCode
-from coordinator_protocol.hashing import shard_of
-from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.decision import Coordinator, ShardRouter
 from coordinator_runtime.store import CommitGroup, Family
 from tests.harness.in_process import InProcessServer, in_process_server
 from tests.harness.memory_store import MemoryStore
@@ -19,8 +18,9 @@ from tests.harness.patience import TRANSACTION_TIMEOUT_MS
 from txn_coordinator.codec import TRANSACTION_TYPE
 
 SHARD_COUNT = 4
-ORDERS = shard_of("orders", SHARD_COUNT)
-ELSEWHERE = next(name for name in "abcdefgh" if shard_of(name, SHARD_COUNT) != ORDERS)
+SHARD_OF = ShardRouter(Coordinator.TRANSACTIONS, SHARD_COUNT).shard_key
+ORDERS = SHARD_OF("orders").number
+ELSEWHERE = next(name for name in "abcdefgh" if SHARD_OF(name).number != ORDERS)
 
 
 class Api:
@@ -70,7 +70,7 @@ async def test_a_shard_of_partitions_leaves_and_comes_back() -> None:
     async with in_process_server() as server:
         api = Api(server)
         await api.log.CreateTopics(log_pb2.CreateTopicsRequest(topics=[log_pb2.NewTopic(name="t", partition_count=8)]))
-        shard = shard_of("t-0", SHARD_COUNT)
+        shard = server.parts.core.catalog.log_shard("t", 0).number
         waiting = api.log.Fetch(
             log_pb2.FetchRequest(max_wait_ms=600_000, partitions=[log_pb2.FetchPartition(topic="t", partition=0)])
         )

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from coordinator_api.v1 import common_pb2, transaction_pb2
 from coordinator_protocol.errors import ErrorCode
-from coordinator_protocol.hashing import shard_of
 from coordinator_protocol.marker import Marker, Outcome
-from coordinator_runtime.decision import Coordinator, ShardKey
+from coordinator_runtime.decision import Coordinator, ShardRouter
 from partition_log.shard import PartitionMarkers
 from tests.harness.in_process import InProcessServer, in_process_server
 from tests.harness.patience import DEADLINE_SECONDS
@@ -62,12 +61,11 @@ async def test_a_fenced_shard_is_let_go_and_can_be_taken_back() -> None:
         while (state := await state_of(busy, "billing")) == "PrepareCommit":
             pass
         assert state == ErrorCode.NOT_COORDINATOR
-        others = (
-            name for name in map(str, range(99)) if shard_of(name, SHARD_COUNT) != shard_of("billing", SHARD_COUNT)
-        )
+        shard_of = ShardRouter(Coordinator.TRANSACTIONS, SHARD_COUNT).shard_key
+        others = (name for name in map(str, range(99)) if shard_of(name) != shard_of("billing"))
         await busy.opened(next(others))
 
-        await server.parts.core.loader.load(ShardKey(Coordinator.TRANSACTIONS, shard_of("billing", SHARD_COUNT)))
+        await server.parts.core.loader.load(shard_of("billing"))
         await busy.until_state("CompleteCommit")
         assert await state_of(busy, "billing") == "CompleteCommit"
         assert busy.note()["txn_coordinator_marker_alarms_total"] == {("TRANSACTION_COORDINATOR_FENCED",): 1}

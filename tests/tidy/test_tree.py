@@ -45,6 +45,15 @@ def test_no_file_names_a_path_of_a_machine_or_the_host_of_a_registry() -> None:
     assert not found
 
 
+def test_only_two_modules_know_how_a_key_becomes_a_shard() -> None:
+    """A transactional id that shares a shard (`coordinator_key`) is not found by hashing it as it stands."""
+    knowing = {"coordinator_runtime/decision.py", "partition_log/catalog/shard.py"}
+    tested = {"tests/protocol/test_hashing.py", "tests/conformance/groups/test_a_service_checks.py"}
+    use = re.compile(r"^from coordinator_protocol\.hashing import .*\bshard_of\b|\bhashing\.shard_of\b", re.MULTILINE)
+    python = [path for path in text_files() if path.suffix == ".py"]
+    assert {shown(path) for path in python if use.search(path.read_text())} - tested == knowing
+
+
 def test_make_help_explains_every_target() -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE))

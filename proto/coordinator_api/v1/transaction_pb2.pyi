@@ -49,7 +49,9 @@ class FindCoordinatorRequest(_message.Message):
     def header(self) -> _common_pb2.RequestHeader: ...
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Transactional ids or group ids. One bad key does not fail the others."""
+        """Transactional ids or group ids. One bad key does not fail the others. Ask for every id by itself: ids may be given the
+        same coordinator by a rule of the server's (ids that start with "__" are reserved for that).
+        """
 
     def __init__(
         self,
@@ -157,7 +159,7 @@ class InitProducerIdRequest(_message.Message):
     KEEP_PREPARED_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
     """Absent: an identity for an idempotent producer without transactions, new at every call. Empty: INVALID_REQUEST.
-    At most 1,000 bytes, no NUL. A producer id that was given to a transactional id appends in transactions only, one that
+    At most 1,000 bytes, no NUL, not beginning with "__", which is reserved. A producer id that was given to a transactional id appends in transactions only, one that
     was given without never does: the two kinds of producer id have ranges of their own, and none changes sides.
     """
     transaction_timeout_ms: _builtins.int

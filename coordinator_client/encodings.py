@@ -152,6 +152,7 @@ def marker_of(batch: log.RecordBatch) -> Marker | None:
         producer_id=batch.producer_id,
         txn_epoch=batch.marker.txn_epoch,
         next_epoch=batch.marker.next_epoch,
+        coordinator_shard=batch.marker.coordinator_shard,
         coordinator_epoch=batch.marker.coordinator_epoch,
         outcome=Outcome.COMMIT if batch.marker.committed else Outcome.ABORT,
         csn=batch.marker.csn,

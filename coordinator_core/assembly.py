@@ -200,9 +200,10 @@ def assemble(
     leave_markers_to_the_next_load(loader, sender)
     answers, news = LateAnswers(runtime, waiting_max=config.group_waits_max), News(runtime)
     send_members_away_with_their_shard(loader, router, answers, news)
-    verifier = CoordinatorVerifier(runtime, base.transaction_router.shard_key)
+    shard_key = base.transaction_router.shard_key
+    verifier = CoordinatorVerifier(runtime, shard_key)
     log = _log(base, verifier)
-    hanging = HangingTransactions(runtime, base.owners, open_transactions, base.markers)
+    hanging = HangingTransactions(runtime, base.owners, open_transactions, base.markers, shard_key)
     transactions = _transactions(base, sender, log.records)
     core = Core(
         transactions=transactions,
@@ -210,11 +211,7 @@ def assemble(
         groups=_groups(base, verifier, answers, news),
         admin=Admin(
             transactions=TransactionAdministration(
-                runtime,
-                base.transaction_router.shard_key,
-                hanging=hanging,
-                catalog=catalog,
-                authorizer=base.authorizer,
+                runtime, shard_key, hanging=hanging, catalog=catalog, authorizer=base.authorizer
             ),
             hanging=hanging,
             explainer=PartitionExplainer(runtime, log.records, base.owners, transactions.reader, base.authorizer),

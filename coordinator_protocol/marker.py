@@ -1,8 +1,8 @@
 """The marker: the control record that ends one transaction in one partition.
 
 Payload of its batch, big-endian: version u16, type i16 (the outcome), coordinator_epoch i32, txn_epoch i16, next_epoch
-i16, csn u64. The producer id stands in the batch header. Later versions may only add bytes at the end, so a reader
-takes a higher version and a longer value, as Kafka's readers do.
+i16, csn u64, coordinator_shard u16. The producer id stands in the batch header. Later versions may only add bytes at
+the end, so a reader takes a higher version and a longer value, as Kafka's readers do.
 
 Source: design 6 (csn) and 10; spec log 1.2 and 1.5; spec transactions 2.7.
 """
@@ -17,10 +17,10 @@ from msgspec import Struct
 
 from coordinator_protocol.errors import ErrorCode, Refused
 
-MARKER_VERSION: Final = 1
-MARKER_BYTES: Final = 20
+MARKER_VERSION: Final = 2
+MARKER_BYTES: Final = 22
 
-_PAYLOAD: Final = struct.Struct(">HhihhQ")
+_PAYLOAD: Final = struct.Struct(">HhihhQH")
 _VERSION_MAX: Final = 2**15 - 1
 
 
@@ -39,6 +39,7 @@ class MarkerPayload(Struct, frozen=True, kw_only=True, gc=False):
 
     txn_epoch: int
     next_epoch: int
+    coordinator_shard: int
     coordinator_epoch: int
     outcome: Outcome
     csn: int
@@ -49,11 +50,14 @@ class Marker(Struct, frozen=True, kw_only=True, gc=False):
 
     `next_epoch` is the epoch that the producer has afterwards: lower ones are fenced in this partition. `csn` (commit
     sequence number) was given when the outcome was decided; a partition tells a repeated marker from a stale one by it.
+    It is compared with csns of the same `coordinator_shard` only, that of the transactional id, and so is the epoch of
+    the coordinator: another shard may have another counter.
     """
 
     producer_id: int
     txn_epoch: int
     next_epoch: int
+    coordinator_shard: int
     coordinator_epoch: int
     outcome: Outcome
     csn: int
@@ -62,7 +66,13 @@ class Marker(Struct, frozen=True, kw_only=True, gc=False):
 def encode_marker_payload(marker: Marker) -> bytes:
     """Return the payload of the control batch for `marker`."""
     return _PAYLOAD.pack(
-        MARKER_VERSION, marker.outcome, marker.coordinator_epoch, marker.txn_epoch, marker.next_epoch, marker.csn
+        MARKER_VERSION,
+        marker.outcome,
+        marker.coordinator_epoch,
+        marker.txn_epoch,
+        marker.next_epoch,
+        marker.csn,
+        marker.coordinator_shard,
     )
 
 
@@ -74,7 +84,7 @@ def decode_marker_payload(payload: bytes | memoryview) -> MarkerPayload:
     """
     if len(payload) < MARKER_BYTES:
         raise _corrupt(f"it has {len(payload)} bytes of at least {MARKER_BYTES}")
-    version, outcome, coordinator_epoch, txn_epoch, next_epoch, csn = _PAYLOAD.unpack_from(payload)
+    version, outcome, coordinator_epoch, txn_epoch, next_epoch, csn, shard = _PAYLOAD.unpack_from(payload)
     if not MARKER_VERSION <= version <= _VERSION_MAX:
         raise _corrupt(f"its version is {version}")
     if not 0 <= outcome < len(_OUTCOMES):
@@ -86,6 +96,7 @@ def decode_marker_payload(payload: bytes | memoryview) -> MarkerPayload:
     return MarkerPayload(
         txn_epoch=txn_epoch,
         next_epoch=next_epoch,
+        coordinator_shard=shard,
         coordinator_epoch=coordinator_epoch,
         outcome=_OUTCOMES[outcome],
         csn=csn,

@@ -88,6 +88,7 @@ class StoredBatch:
             producer_id=self.header.producer_id,
             txn_epoch=payload.txn_epoch,
             next_epoch=payload.next_epoch,
+            coordinator_shard=payload.coordinator_shard,
             coordinator_epoch=payload.coordinator_epoch,
             outcome=payload.outcome,
             csn=payload.csn,

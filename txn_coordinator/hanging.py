@@ -69,6 +69,7 @@ class ProducerOwners:
         """Refuses a marker from outside that contradicts what is decided or undecided here."""
 
         def decide(counters: CountersShard, _turn: Turn) -> Decision:
+            self._check_shard(marker.coordinator_shard)
             counters.check_given(marker.producer_id, marker.csn)
             found = self._find(marker.producer_id)
             if found is None:
@@ -78,6 +79,16 @@ class ProducerOwners:
             return Decision(joins=(Operation(key, lambda shard, _later: _check(shard, owner, ordinal, marker)),))
 
         return Operation(COUNTERS, decide)
+
+    def _check_shard(self, coordinator_shard: int) -> None:
+        """Raises Refused INVALID_REQUEST for a number that no coordinator's shard has."""
+        count = len(self._all_shards())
+        if not 0 <= coordinator_shard < count:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"there is no coordinator shard {coordinator_shard}, only 0 to {count - 1}: send the marker as it was "
+                "decided",
+            )
 
     def _find(self, producer_id: int) -> tuple[ShardKey, Transaction] | None:
         for shard in self._all_shards():
@@ -92,7 +103,13 @@ class ProducerOwners:
 
 
 def _check(shard: TransactionShard, owner: Transaction, ordinal: int, marker: Marker) -> Decision:
-    administering.check_foreign_marker(owner, ordinal, marker, coordinator_epoch=shard.coordinator_epoch)
+    administering.check_foreign_marker(
+        owner,
+        ordinal,
+        marker,
+        coordinator_shard=shard.key.number,
+        coordinator_epoch=shard.coordinator_epoch,
+    )
     return Decision()
 
 
@@ -133,7 +150,7 @@ def judge(opened: OpenInPartition, owner: Transaction | None) -> Hanging | None:
     return None
 
 
-def marker_for(hanging: Hanging, csn: int) -> Marker:
+def marker_for(hanging: Hanging, coordinator_shard: int, csn: int) -> Marker:
     """The marker that ends it. Late batches of its epoch are fenced, unless the producer id has an owner that still
     uses this epoch."""
     opened, owner = hanging.opened, hanging.owner
@@ -142,6 +159,7 @@ def marker_for(hanging: Hanging, csn: int) -> Marker:
         producer_id=opened.producer_id,
         txn_epoch=opened.producer_epoch,
         next_epoch=min(opened.producer_epoch + is_epoch_over, EPOCH_MAX),
+        coordinator_shard=coordinator_shard,
         coordinator_epoch=max(opened.coordinator_epoch, 0),
         outcome=Outcome.ABORT,
         csn=csn,
@@ -153,9 +171,15 @@ class HangingTransactions:
     so."""
 
     def __init__(
-        self, runtime: Runtime, owners: ProducerOwners, open_transactions: OpenTransactions, markers: MarkerPort
+        self,
+        runtime: Runtime,
+        owners: ProducerOwners,
+        open_transactions: OpenTransactions,
+        markers: MarkerPort,
+        shard_key: Callable[[str], ShardKey],
     ) -> None:
         self._runtime = runtime
+        self._shard_key = shard_key
         self._owners = owners
         self._open_transactions = open_transactions
         self._markers = markers
@@ -211,13 +235,19 @@ class HangingTransactions:
         def decide(counters: CountersShard, _turn: Turn) -> Decision:
             csn, given = counters.next_csn()
             opened = hanging.opened
-            marker = self._markers.partition_marker(opened.ordinal, marker_for(hanging, csn))
+            marker = self._markers.partition_marker(opened.ordinal, marker_for(hanging, self._shard_of(hanging), csn))
             event = HangingTransactionAborted(opened.ordinal, opened.producer_id, opened.producer_epoch)
             written = UnownedMarkerWritten(csn, opened.ordinal, opened.producer_id)
             records = (given, Record(COUNTERS, written, cause="admin"))
             return Decision(records=records, joins=(marker,), events=(event,))
 
         return Operation(COUNTERS, decide)
+
+    def _shard_of(self, hanging: Hanging) -> int:
+        """The coordinator shard in whose order the abort has its csn: that of the owner. One without an owner, and of
+        which no marker told a shard, counts as a producer of the empty transactional id."""
+        owner = hanging.owner
+        return self._shard_key("" if owner is None else owner.transactional_id).number
 
     def _nothing_hangs(self, wanted: Sequence[OpenInPartition]) -> Refused:
         if not wanted:

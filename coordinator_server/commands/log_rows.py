@@ -221,6 +221,7 @@ def _marker(marker: Marker) -> Row:
     return {
         "outcome": marker.outcome.name.lower(),
         "csn": marker.csn,
+        "coordinator_shard": marker.coordinator_shard,
         "txn_epoch": marker.txn_epoch,
         "next_epoch": marker.next_epoch,
         "coordinator_epoch": marker.coordinator_epoch,

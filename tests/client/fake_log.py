@@ -68,7 +68,15 @@ class FakeLog:
     def end_transaction(self, partition: int, *, committed: bool) -> None:
         """Lay a marker down."""
         outcome = Outcome.COMMIT if committed else Outcome.ABORT
-        marker = Marker(producer_id=WRITER, txn_epoch=0, next_epoch=1, coordinator_epoch=1, outcome=outcome, csn=5)
+        marker = Marker(
+            producer_id=WRITER,
+            txn_epoch=0,
+            next_epoch=1,
+            coordinator_shard=9,
+            coordinator_epoch=1,
+            outcome=outcome,
+            csn=5,
+        )
         header = BatchHeader(
             base_offset=0,
             record_count=1,
@@ -90,7 +98,9 @@ class FakeLog:
             base_sequence=-1,
             is_transactional=True,
             is_control=True,
-            marker=log.ControlMarker(committed=committed, txn_epoch=0, next_epoch=1, coordinator_epoch=1, csn=5),
+            marker=log.ControlMarker(
+                committed=committed, txn_epoch=0, next_epoch=1, coordinator_epoch=1, csn=5, coordinator_shard=9
+            ),
             crc32c=batch_crc(header, payload),
             payload=payload,
         )

@@ -214,6 +214,7 @@ class LogRoom:
     ) -> Marker:
         """The marker that ends the producer's transaction; the epoch rises unless it says otherwise."""
         fields = {
+            "coordinator_shard": 0,
             "coordinator_epoch": 1,
             "csn": self.transactions.next_csn() if csn is None else csn,
             "next_epoch": producer.epoch + 1 if next_epoch is None else next_epoch,

@@ -197,6 +197,7 @@ def marker_of(room: Room, client: Client, partition: str) -> Marker:
         producer_id=client.identity.producer_id,
         txn_epoch=payload.txn_epoch,
         next_epoch=payload.next_epoch,
+        coordinator_shard=payload.coordinator_shard,
         coordinator_epoch=payload.coordinator_epoch,
         outcome=payload.outcome,
         csn=payload.csn,

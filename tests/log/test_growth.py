@@ -81,6 +81,7 @@ def marker(producer_id: int, epoch: int, outcome: Outcome, csn: int) -> Marker:
         producer_id=producer_id,
         txn_epoch=epoch,
         next_epoch=epoch + 1,
+        coordinator_shard=0,
         coordinator_epoch=1,
         outcome=outcome,
         csn=csn,
@@ -144,7 +145,13 @@ def test_a_batch_that_does_not_follow_refuses_all_of_them() -> None:
 def test_a_marker_of_a_coordinator_that_was_replaced_is_refused() -> None:
     room = Room(PartitionConfig())
     later = Marker(
-        producer_id=PRODUCER_ID, txn_epoch=0, next_epoch=0, coordinator_epoch=2, outcome=Outcome.ABORT, csn=1
+        producer_id=PRODUCER_ID,
+        txn_epoch=0,
+        next_epoch=0,
+        coordinator_shard=0,
+        coordinator_epoch=2,
+        outcome=Outcome.ABORT,
+        csn=1,
     )
     room.perform(lambda log: log.decide_marker(ORDINAL, later, TURN))
     before = room.stored()

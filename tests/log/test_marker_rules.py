@@ -32,6 +32,7 @@ def marker(
         producer_id=7,
         txn_epoch=epoch,
         next_epoch=epoch + bumps,
+        coordinator_shard=0,
         coordinator_epoch=coordinator_epoch,
         outcome=Outcome.COMMIT if commits else Outcome.ABORT,
         csn=csn,

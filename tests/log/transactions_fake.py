@@ -129,6 +129,7 @@ class FakeTransactions:
                     producer_id=membership.producer_id,
                     txn_epoch=epoch,
                     next_epoch=epoch + 1,
+                    coordinator_shard=0,
                     coordinator_epoch=1,
                     outcome=Outcome.ABORT,
                     csn=self.next_csn(),

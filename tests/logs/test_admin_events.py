@@ -125,6 +125,7 @@ def test_a_marker_from_outside(world: Watched, lines: Lines) -> None:
         producer_id=foreigner.producer_id,
         txn_epoch=0,
         next_epoch=1,
+        coordinator_shard=0,
         coordinator_epoch=1,
         outcome=Outcome.COMMIT,
         csn=1,

@@ -313,6 +313,7 @@ class BusyServer:
             producer_id=identity[0],
             txn_epoch=identity[1],
             next_epoch=identity[1],
+            coordinator_shard=0,
             coordinator_epoch=0,
             outcome=Outcome.COMMIT,
             csn=counters.durable_csn() + 1,

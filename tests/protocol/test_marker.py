@@ -19,15 +19,22 @@ from coordinator_protocol.marker import (
 )
 
 MARKER = Marker(
-    producer_id=77, txn_epoch=0x0102, next_epoch=0x0103, coordinator_epoch=0x0A0B0C0D, outcome=Outcome.COMMIT, csn=2**63
+    producer_id=77,
+    txn_epoch=0x0102,
+    next_epoch=0x0103,
+    coordinator_shard=0x0E0F,
+    coordinator_epoch=0x0A0B0C0D,
+    outcome=Outcome.COMMIT,
+    csn=2**63,
 )
-STORED = bytes.fromhex("0001 0001 0a0b0c0d 0102 0103 8000000000000000")
+STORED = bytes.fromhex("0002 0001 0a0b0c0d 0102 0103 8000000000000000 0e0f")
 
 markers = st.builds(
     Marker,
     producer_id=st.integers(0, 2**63 - 1),
     txn_epoch=st.integers(0, 2**15 - 1),
     next_epoch=st.integers(0, 2**15 - 1),
+    coordinator_shard=st.integers(0, 2**16 - 1),
     coordinator_epoch=st.integers(0, 2**31 - 1),
     outcome=st.sampled_from(Outcome),
     csn=st.integers(0, 2**64 - 1),
@@ -38,6 +45,7 @@ def without_producer(marker: Marker) -> MarkerPayload:
     return MarkerPayload(
         txn_epoch=marker.txn_epoch,
         next_epoch=marker.next_epoch,
+        coordinator_shard=marker.coordinator_shard,
         coordinator_epoch=marker.coordinator_epoch,
         outcome=marker.outcome,
         csn=marker.csn,
@@ -54,7 +62,7 @@ def test_what_is_written_is_read(marker: Marker) -> None:
     assert decode_marker_payload(encode_marker_payload(marker)) == without_producer(marker)
 
 
-@given(markers, st.integers(1, 2**15 - 1), st.binary(max_size=20))
+@given(markers, st.integers(2, 2**15 - 1), st.binary(max_size=20))
 def test_a_later_version_with_more_at_its_end_is_read(marker: Marker, version: int, more: bytes) -> None:
     later = version.to_bytes(2, "big") + encode_marker_payload(marker)[2:] + more
     assert decode_marker_payload(memoryview(later)) == without_producer(marker)
@@ -64,8 +72,8 @@ def test_a_later_version_with_more_at_its_end_is_read(marker: Marker, version: i
     ("payload", "complaint"),
     [
         (b"", "0 bytes"),
-        (STORED[: MARKER_BYTES - 1], "19 bytes"),
-        (b"\x00\x00" + STORED[2:], "version is 0"),
+        (STORED[: MARKER_BYTES - 1], "21 bytes"),
+        (b"\x00\x01" + STORED[2:], "version is 1"),
         (b"\xff\xff" + STORED[2:], "version is 65535"),
         (STORED[:2] + b"\x00\x02" + STORED[4:], "type is 2"),
         (STORED[:2] + b"\xff\xff" + STORED[4:], "type is -1"),

@@ -13,6 +13,7 @@ from tests.harness.patience import DEADLINE_SECONDS
 from tests.metrics.busy_server import BusyServer, Identity, Seen
 
 SHARD_COUNT = 4
+SHARD_OF = ShardRouter(Coordinator.TRANSACTIONS, SHARD_COUNT).shard_key
 
 
 async def add_without_a_record(busy: BusyServer, name: str, identity: Identity, partition: int) -> None:
@@ -33,6 +34,7 @@ async def marker_of_a_later_coordinator(server: InProcessServer, identity: Ident
         producer_id=identity[0],
         txn_epoch=identity[1],
         next_epoch=identity[1] + 1,
+        coordinator_shard=SHARD_OF("billing").number,
         coordinator_epoch=2,
         outcome=Outcome.COMMIT,
         csn=1,
@@ -61,11 +63,10 @@ async def test_a_fenced_shard_is_let_go_and_can_be_taken_back() -> None:
         while (state := await state_of(busy, "billing")) == "PrepareCommit":
             pass
         assert state == ErrorCode.NOT_COORDINATOR
-        shard_of = ShardRouter(Coordinator.TRANSACTIONS, SHARD_COUNT).shard_key
-        others = (name for name in map(str, range(99)) if shard_of(name) != shard_of("billing"))
+        others = (name for name in map(str, range(99)) if SHARD_OF(name) != SHARD_OF("billing"))
         await busy.opened(next(others))
 
-        await server.parts.core.loader.load(shard_of("billing"))
+        await server.parts.core.loader.load(SHARD_OF("billing"))
         await busy.until_state("CompleteCommit")
         assert await state_of(busy, "billing") == "CompleteCommit"
         assert busy.note()["txn_coordinator_marker_alarms_total"] == {("TRANSACTION_COORDINATOR_FENCED",): 1}

@@ -552,6 +552,7 @@ def _marker_of(entry: LogEntry) -> Marker:
         producer_id=entry.producer_id,
         txn_epoch=entry.marker.txn_epoch,
         next_epoch=entry.marker.next_epoch,
+        coordinator_shard=entry.marker.coordinator_shard,
         coordinator_epoch=entry.marker.coordinator_epoch,
         outcome=entry.marker.outcome,
         csn=entry.marker.csn,

@@ -40,6 +40,7 @@ class Elsewhere(Administered):
             "producer_id": self.identity.producer_id,
             "txn_epoch": epoch,
             "next_epoch": epoch + 1,
+            "coordinator_shard": 0,
             "coordinator_epoch": 4,
             "outcome": COMMIT,
             "csn": 3,
@@ -111,6 +112,7 @@ def test_several_markers_of_a_producer_merge_and_every_partition_answers_for_its
 def test_numbers_from_the_future_are_refused_and_poison_nothing() -> None:
     world = Elsewhere()
     assert world.write_one(csn=6) == ErrorCode.INVALID_REQUEST
+    assert world.write_one(coordinator_shard=world.options.shard_count) == ErrorCode.INVALID_REQUEST
     assert world.write_one(producer_id=world.identity.producer_id + 100) == ErrorCode.INVALID_REQUEST
     assert world.read("t-0").last_stable_offset == 0
     assert world.write_one() == 0
@@ -139,9 +141,13 @@ def test_the_very_marker_that_was_decided_here_is_welcome() -> None:
     identity = world.opened("mine", "t-1")
     world.end("mine", identity, COMMIT, CLIENT)
     epoch = identity.producer_epoch
-    decided = {"producer_id": identity.producer_id, "txn_epoch": epoch, "next_epoch": epoch + 1}
-    ((_id, (code,)),) = world.write((world.marker(**decided, csn=6, coordinator_epoch=1), ("t-1",)))
-    assert code == 0
+    shard = world.inside.transactions.shard_key("mine").number
+    decided = {"producer_id": identity.producer_id, "txn_epoch": epoch, "next_epoch": epoch + 1, "csn": 6}
+    other = (shard + 1) % world.options.shard_count
+    for coordinator_shard, expected in ((other, ErrorCode.INVALID_TXN_STATE), (shard, ErrorCode.NONE)):
+        marker = world.marker(**decided, coordinator_shard=coordinator_shard, coordinator_epoch=1)
+        ((_id, (code,)),) = world.write((marker, ("t-1",)))
+        assert code == expected
     world.settle()
     assert world.describe("mine").identity == Identity(identity.producer_id, epoch + 1)
     assert world.read("t-1").values == ["x"]

@@ -47,10 +47,10 @@ def test_the_marker_takes_its_epoch_from_the_log_and_fences_no_owner(
 ) -> None:
     owner = None if owner_epoch is None else transaction(TransactionState.EMPTY, epoch=owner_epoch)
     opened = replace(OPENED, producer_epoch=opened_epoch, coordinator_epoch=-1)
-    marker = marker_for(Hanging(opened, HangingReason.NOT_OPEN, owner), csn=8)
+    marker = marker_for(Hanging(opened, HangingReason.NOT_OPEN, owner), coordinator_shard=6, csn=8)
     assert (marker.producer_id, marker.txn_epoch, marker.csn) == (PRODUCER_ID, opened_epoch, 8)
     assert marker.next_epoch == (next_epoch or EPOCH_MAX)
-    assert marker.coordinator_epoch == 0
+    assert (marker.coordinator_shard, marker.coordinator_epoch) == (6, 0)
 
 
 @pytest.mark.parametrize("two_phase", list(TwoPhase))

@@ -21,7 +21,7 @@ def test_the_coordinator_epoch_of_the_owner_is_the_highest_that_is_taken(ahead: 
     client.commit()
     inside = room.inside
     shard = inside.runtime.shard(inside.transactions.shard_key("orders"))
-    marker = ending.marker_of(room.described(), shard.coordinator_epoch + ahead)
+    marker = ending.marker_of(room.described(), shard.key.number, shard.coordinator_epoch + ahead)
     foreign = ForeignMarkers(inside.runtime, inside.catalog, guard=ProducerOwners(inside.runtime), authorizer=ALLOW_ALL)
     command = WriteTxnMarkers([DecidedMarker(marker, (partition_name("t-0"),))])
     ((_producer_id, (result,)),) = room.told(foreign.write(command, NOW))

@@ -219,7 +219,13 @@ def test_a_partition_that_a_later_coordinator_reached_says_so() -> None:
     client.add("t-1")
     producer_id, epoch = client.identity
     ended = Marker(
-        producer_id=producer_id, txn_epoch=epoch, next_epoch=epoch, coordinator_epoch=9, outcome=Outcome.ABORT, csn=1
+        producer_id=producer_id,
+        txn_epoch=epoch,
+        next_epoch=epoch,
+        coordinator_shard=room.inside.transactions.shard_key("orders").number,
+        coordinator_epoch=9,
+        outcome=Outcome.ABORT,
+        csn=1,
     )
     room.told(room.send_marker("t-1", ended))
     client.commit()

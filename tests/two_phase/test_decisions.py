@@ -119,7 +119,7 @@ def test_end(version: int, outcome: Outcome, row: str, relation: str, answer: st
     assert completed.identity == completed.client_identity == next_client
     assert completed.prepared_ms is None
     assert decision.reply == Ended(next_client, 1)  # type: ignore[union-attr]  # a Decision, as above
-    marker = ending.marker_of(prepared, 1)
+    marker = ending.marker_of(prepared, coordinator_shard=0, coordinator_epoch=1)
     assert (marker.producer_id, marker.txn_epoch) == current.identity, "markers name who wrote the records"
     if row.startswith("kept"):
         assert marker.next_epoch == current.producer_epoch + 1, "and fence him, whatever the client speaks"

@@ -60,7 +60,15 @@ def test_only_the_open_transaction_of_that_epoch_is_sealed_and_only_once() -> No
 
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_a_marker_breaks_the_seal(outcome: Outcome) -> None:
-    marker = Marker(producer_id=7, txn_epoch=5, next_epoch=6, coordinator_epoch=1, outcome=outcome, csn=3)
+    marker = Marker(
+        producer_id=7,
+        txn_epoch=5,
+        next_epoch=6,
+        coordinator_shard=0,
+        coordinator_epoch=1,
+        outcome=outcome,
+        csn=3,
+    )
     assert not entry_after_marker(SEALED, marker, now_ms=1).is_sealed
 
 

@@ -36,14 +36,16 @@ def check_open_longer(current: Transaction, older_than_ms: int, *, now_ms: int) 
         )
 
 
-def check_foreign_marker(current: Transaction, ordinal: int, marker: Marker, *, coordinator_epoch: int) -> None:
+def check_foreign_marker(
+    current: Transaction, ordinal: int, marker: Marker, *, coordinator_shard: int, coordinator_epoch: int
+) -> None:
     """Raises Refused INVALID_TXN_STATE unless a marker that came from outside is just what was decided here: nothing
     but a durable Prepare state decides. Its coordinator epoch may be an older one, but none of the future: the
     partition would fence this coordinator with it, and no transaction of the producer could ever end there."""
     if (
         current.state in DECIDED
         and ordinal in current.partitions
-        and replace(marker, coordinator_epoch=0) == marker_of(current, 0)
+        and replace(marker, coordinator_epoch=0) == marker_of(current, coordinator_shard, 0)
         and marker.coordinator_epoch <= coordinator_epoch
     ):
         return

@@ -170,12 +170,13 @@ def complete(decided: Transaction, *, now_ms: int) -> Transaction:
     )
 
 
-def marker_of(decided: Transaction, coordinator_epoch: int) -> Marker:
+def marker_of(decided: Transaction, coordinator_shard: int, coordinator_epoch: int) -> Marker:
     """The marker that tells every participant; sent again unchanged, but for the epoch of the coordinator."""
     return Marker(
         producer_id=decided.producer_id,
         txn_epoch=decided.txn_epoch,
         next_epoch=decided.producer_epoch,
+        coordinator_shard=coordinator_shard,
         coordinator_epoch=coordinator_epoch,
         outcome=OUTCOMES[decided.state],
         csn=decided.csn,

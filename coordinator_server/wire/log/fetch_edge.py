@@ -108,6 +108,7 @@ def _batch_fields(header: BatchHeader, encoded: bytes) -> log_pb2.RecordBatch:
                 next_epoch=marker.next_epoch,
                 coordinator_epoch=marker.coordinator_epoch,
                 csn=marker.csn,
+                coordinator_shard=marker.coordinator_shard,
             )
         )
     return message

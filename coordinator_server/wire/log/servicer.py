@@ -350,6 +350,7 @@ def _marker(producer_id: int, message: log_pb2.ControlMarker) -> Marker:
         producer_id=producer_id,
         txn_epoch=message.txn_epoch,
         next_epoch=message.next_epoch,
+        coordinator_shard=message.coordinator_shard,
         coordinator_epoch=message.coordinator_epoch,
         outcome=Outcome.COMMIT if message.committed else Outcome.ABORT,
         csn=message.csn,

@@ -211,6 +211,7 @@ class ControlMarker(_message.Message):
     NEXT_EPOCH_FIELD_NUMBER: _builtins.int
     COORDINATOR_EPOCH_FIELD_NUMBER: _builtins.int
     CSN_FIELD_NUMBER: _builtins.int
+    COORDINATOR_SHARD_FIELD_NUMBER: _builtins.int
     committed: _builtins.bool
     """True = commit, false = abort."""
     txn_epoch: _builtins.int
@@ -218,7 +219,11 @@ class ControlMarker(_message.Message):
     next_epoch: _builtins.int
     coordinator_epoch: _builtins.int
     csn: _builtins.int
-    """Commit sequence number of the outcome."""
+    """Commit sequence number of the outcome. It is compared with others of the same coordinator_shard only."""
+    coordinator_shard: _builtins.int
+    """Shard of the transactional id that the outcome was decided for, 0 to 65534: whose counter the csn is of, and whose
+    epoch the coordinator_epoch is.
+    """
     def __init__(
         self,
         *,
@@ -227,10 +232,11 @@ class ControlMarker(_message.Message):
         next_epoch: _builtins.int = ...,
         coordinator_epoch: _builtins.int = ...,
         csn: _builtins.int = ...,
+        coordinator_shard: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "coordinator_epoch", b"coordinator_epoch", "csn", b"csn", "next_epoch", b"next_epoch", "txn_epoch", b"txn_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "coordinator_epoch", b"coordinator_epoch", "coordinator_shard", b"coordinator_shard", "csn", b"csn", "next_epoch", b"next_epoch", "txn_epoch", b"txn_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -23,7 +23,13 @@ both_modes = pytest.mark.parametrize("two_phase", list(TwoPhase))
 def marker_of(producer: Producer, outcome: Outcome, csn: int) -> Marker:
     producer_id, epoch = producer.identity
     return Marker(
-        producer_id=producer_id, txn_epoch=epoch, next_epoch=epoch, coordinator_epoch=1, outcome=outcome, csn=csn
+        producer_id=producer_id,
+        txn_epoch=epoch,
+        next_epoch=epoch,
+        coordinator_shard=0,
+        coordinator_epoch=1,
+        outcome=outcome,
+        csn=csn,
     )
 
 

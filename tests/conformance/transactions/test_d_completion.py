@@ -31,12 +31,15 @@ IDLE_MS = 60_000
 NOT_NOW = Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "not now; try again")
 
 
-def marker(epoch: int, *, producer_id: int = 77, coordinator_epoch: int = 2, csn: int = 1) -> Marker:
+def marker(
+    epoch: int, *, producer_id: int = 77, coordinator_shard: int = 0, coordinator_epoch: int = 2, csn: int = 1
+) -> Marker:
     """The order to abort `(producer_id, epoch)`, of a coordinator that nobody here knows."""
     return Marker(
         producer_id=producer_id,
         txn_epoch=epoch,
         next_epoch=epoch + 1,
+        coordinator_shard=coordinator_shard,
         coordinator_epoch=coordinator_epoch,
         outcome=ABORT,
         csn=csn,
@@ -408,7 +411,9 @@ class AdmitsAll:
 def auditor(room: Room) -> HangingTransactions:
     runtime = room.inside.runtime
     opened = PartitionTransactions(partial(runtime.shards, Coordinator.LOG), room.inside.catalog)
-    found = HangingTransactions(runtime, ProducerOwners(runtime), opened, room.inside.markers)
+    found = HangingTransactions(
+        runtime, ProducerOwners(runtime), opened, room.inside.markers, room.inside.transactions.shard_key
+    )
     found.audit()
     return found
 
@@ -448,6 +453,7 @@ def test_a_marker_repeated_after_a_restart_is_done_already() -> None:
         producer_id=first.producer_id,
         txn_epoch=first.marker.txn_epoch,
         next_epoch=first.marker.next_epoch,
+        coordinator_shard=first.marker.coordinator_shard,
         coordinator_epoch=first.marker.coordinator_epoch + 1,
         outcome=first.marker.outcome,
         csn=first.marker.csn,
@@ -465,7 +471,13 @@ def test_a_late_marker_does_not_close_the_next_transaction() -> None:
     (first,) = room.markers()
     assert first.marker is not None
     client.write("t-0", "b")
-    late = marker(0, producer_id=first.producer_id, coordinator_epoch=first.marker.coordinator_epoch, csn=1)
+    late = marker(
+        0,
+        producer_id=first.producer_id,
+        coordinator_shard=first.marker.coordinator_shard,
+        coordinator_epoch=first.marker.coordinator_epoch,
+        csn=1,
+    )
     for order in (replace(late, outcome=COMMIT), replace(late, outcome=COMMIT, csn=0)):
         assert send(room, order) == 0
     assert (len(room.markers()), room.visible()) == (1, ["a"])

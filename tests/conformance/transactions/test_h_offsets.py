@@ -107,7 +107,15 @@ def test_a_marker_settles_what_is_its_own() -> None:
     five.commits({"foo-0": 100})
     six.commits({"foo-1": 200})
     before = room.offsets_state()
-    nobody = Marker(producer_id=77, txn_epoch=0, next_epoch=1, coordinator_epoch=1, outcome=COMMIT, csn=99)
+    nobody = Marker(
+        producer_id=77,
+        txn_epoch=0,
+        next_epoch=1,
+        coordinator_shard=0,
+        coordinator_epoch=1,
+        outcome=COMMIT,
+        csn=99,
+    )
     room.send_marker(nobody)
     assert room.offsets_state() == before
     five.ends(COMMIT)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
@@ -157,9 +157,10 @@ class LogService:
             else:
                 accepted = _Accepted(index, placed, header, offsetless, check)
                 by_producer.setdefault(header.producer_id, []).append(accepted)
+        if len(by_producer) == 1 and not refused:
+            (batches,) = by_producer.values()
+            return self._append(batches, command.transactional_id, context)
         parts = [self._append(batches, command.transactional_id, context) for batches in by_producer.values()]
-        if len(parts) == 1 and not refused:
-            return parts[0]
         written = all_of(parts).map(partial(_in_order, by_producer.values(), refused))
         if any(isinstance(placed, Refused) for placed in found):
             return written.then(self._when_catalog_durable)
@@ -179,27 +180,30 @@ class LogService:
             if batch.placed.shard in served:
                 shard = batch.placed.shard
                 ordinals.add(batch.placed.ref.ordinal)
-        attempts: list[Operation] = []
+        appends: list[Operation] = []
         checks: list[Pending[None]] = []
         for batch in batches:
             admission = self._admission(batch, transactional_id, ordinals, context)
             append = Append(batch.placed.ref.ordinal, batch.header, batch.offsetless, admission)
-            attempts.append(Operation(batch.placed.shard, partial(_decide, append, batch.check)))
+            appends.append(Operation(batch.placed.shard, partial(_decide, append, batch.check)))
             if batch.check is not None:
                 checks.append(batch.check.recover(_refused_by_itself))
-        together = Decision(attempts=tuple(attempts), combine=partial(self._results, batches))
-        operation = Operation(shard, lambda _shard, _turn: together)
+        operation = appends[0]
+        if len(appends) > 1:
+            together = Decision(attempts=tuple(appends), combine=list)
+            operation = Operation(shard, lambda _shard, _turn: together)
         park_key: Hashable | None
         if transactional_id is None:
             park_key = self._queue_of(batches[0].header.producer_id, batches, is_checked=not checks)
         else:
             park_key = TransactionInTheWay(transactional_id)
-        written: Pending[list[ProduceResult]]
+        written: Pending[Any]
         if checks:
             written = write_checked(self._runtime, operation, context, check=all_of(checks), park_key=park_key)
         else:
             written = self._runtime.write(operation, context, park_key=park_key)
-        return written.answer_error(lambda error: self._results(batches, [error] * len(batches)))
+        results = partial(self._results, batches)
+        return written.map(results, results)
 
     def _admission(
         self, batch: _Accepted, transactional_id: str | None, ordinals: set[int], context: CallContext
@@ -225,13 +229,19 @@ class LogService:
         return key if producer_id != NO_PRODUCER_ID else CheckInTheWay(id(batches))
 
     def _results(
-        self, batches: Sequence[_Accepted], replies: Sequence[Appended | CoordinatorError]
+        self, batches: Sequence[_Accepted], replies: Appended | Exception | Sequence[Appended | Exception]
     ) -> list[ProduceResult]:
+        """What callers are told of each batch. One reply is that of the only batch, or the refusal of all of them.
+        Raises what is not for callers."""
+        if isinstance(replies, Appended | Exception):
+            replies = [replies] * len(batches)
         results = []
         for batch, reply in zip(batches, replies, strict=True):
             name = batch.placed.name
             if isinstance(reply, Appended):
                 results.append(ProduceResult(name, reply.base_offset, reply.log_start_offset, reply.is_duplicate))
+            elif not isinstance(reply, CoordinatorError):
+                raise reply
             elif reply.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 results.append(ProduceResult(name, base_offset=NO_OFFSET, is_duplicate=True, error=reply))
             elif reply.code is ErrorCode.UNKNOWN_PRODUCER_ID:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -181,7 +182,7 @@ class LogShard:
             raise _unknown()
         return grow(partition, head, appends, marker, self._config, turn.now_ms)
 
-    def decide_marker(self, ordinal: int, marker: Marker, turn: Turn) -> Decision:
+    def decide_marker(self, turn: Turn, *, ordinal: int, marker: Marker) -> Decision:
         """End a transaction in a partition. No reply; success for a partition that was deleted, because what the marker
         would have decided is gone. Raises Refused as `rules.judge_marker`."""
         partition, head = self._partitions.get(ordinal), self._heads.get(ordinal)
@@ -200,10 +201,10 @@ class LogShard:
         UNKNOWN_TOPIC_OR_PARTITION."""
         if ordinal not in self._heads:
             raise _unknown()
-        decision = self.decide_marker(ordinal, marker, turn)
+        decision = self.decide_marker(turn, ordinal=ordinal, marker=marker)
         if not decision.records:
             return decision
-        write = Operation(self.key, lambda log, later: log.decide_marker(ordinal, marker, later))
+        write = Operation(self.key, partial(LogShard.decide_marker, ordinal=ordinal, marker=marker))
         return Decision(joins=(check, write), events=(MarkerFromOutside(ordinal, marker),))
 
     def decide_seal(self, ordinal: int, producer_id: int, producer_epoch: int) -> Decision:
@@ -353,7 +354,7 @@ class PartitionMarkers:
         if placed is None:
             return once_durable(CATALOG_KEY)
 
-        return Operation(placed.shard, lambda log, turn: log.decide_marker(ordinal, marker, turn))
+        return Operation(placed.shard, partial(LogShard.decide_marker, ordinal=ordinal, marker=marker))
 
     def partition_seal(self, ordinal: int, producer_id: int, producer_epoch: int) -> Operation:
         """Lets the producer's open transaction take no more records in a partition. Idempotent; success for a deleted

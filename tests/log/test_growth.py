@@ -112,7 +112,7 @@ def test_one_step_is_as_good_as_many(
                 room.perform(lambda log, append=appends[0]: log.decide_append(append, TURN))  # type: ignore[misc]
         ending = marker(PRODUCER_ID, epoch, outcome, csn=epoch + 1)
         first = steps.perform(lambda log, appends=appends: log.decide_append_all(appends, TURN))  # type: ignore[misc]
-        steps.perform(lambda log, ending=ending: log.decide_marker(ORDINAL, ending, TURN))  # type: ignore[misc]
+        steps.perform(lambda log, ending=ending: log.decide_marker(TURN, ordinal=ORDINAL, marker=ending))  # type: ignore[misc]
         assert first == at_once.perform(
             lambda log, appends=appends, ending=ending: log.decide_append_and_end(appends, ending, TURN)  # type: ignore[misc]
         )
@@ -153,7 +153,7 @@ def test_a_marker_of_a_coordinator_that_was_replaced_is_refused() -> None:
         outcome=Outcome.ABORT,
         csn=1,
     )
-    room.perform(lambda log: log.decide_marker(ORDINAL, later, TURN))
+    room.perform(lambda log: log.decide_marker(TURN, ordinal=ORDINAL, marker=later))
     before = room.stored()
     appends = [room.batch(PRODUCER_ID, 0, 1)]
     refused = room.perform(

@@ -143,13 +143,9 @@ class BatchHeader(Struct, frozen=True, gc=False):
         # Wraps to 0 after SEQUENCE_MAX.
         return (self.base_sequence + self.record_count - 1) & SEQUENCE_MAX
 
-    @property
-    def attributes(self) -> int:
-        """Kafka's attribute bits: 0-2 compression, 3 timestamp type, 4 transactional, 5 control."""
-        return self.compression | self.timestamp_type << 3 | self.is_transactional << 4 | self.is_control << 5
 
-
-# All that attribute bits can say, in the order of the last four fields. Missing here = not a batch of this version.
+# All that Kafka's attribute bits can say (0-2 compression, 3 timestamp type, 4 transactional, 5 control), in the order
+# of the last four fields. Missing here = not a batch of this version.
 _FLAGS: Final[Mapping[int, tuple[Compression, TimestampType, bool, bool]]] = {
     compression | timestamp_type << 3 | is_transactional << 4 | is_control << 5: (
         compression,
@@ -167,7 +163,7 @@ _FLAGS: Final[Mapping[int, tuple[Compression, TimestampType, bool, bool]]] = {
 def encode_offsetless(header: BatchHeader, payload: bytes) -> OffsetlessBatch:
     """Return the stored form of a batch whose base offset is not known yet, checksum included. What `pack_base_offset`
     returns goes before it. The header must be valid: see `check_client_batch`."""
-    covered = _pack_covered(header, header.attributes)
+    covered = _pack_covered(header)
     length = len(payload) + _HEADER_BYTES_COUNTED
     return _UNCOVERED.pack(length, _NO_LEADER_EPOCH, _MAGIC, crc32c(payload, crc32c(covered))) + covered, payload
 
@@ -230,7 +226,7 @@ def payload_of(encoded: bytes | memoryview) -> memoryview:
 
 def batch_crc(header: BatchHeader, payload: bytes | memoryview) -> int:
     """Return the CRC-32C a client sends with a batch; the base offset does not matter to it."""
-    return crc32c(payload, crc32c(_pack_covered(header, header.attributes)))
+    return crc32c(payload, crc32c(_pack_covered(header)))
 
 
 def stored_crc(encoded: bytes | memoryview) -> int:
@@ -325,8 +321,7 @@ def encode_client_batch(
         # Says what is wrong, or that it is a batch of no producer, which nothing is wrong with.
         check_client_batch(header, payload, crc=None, batch_bytes_max=batch_bytes_max)
     try:
-        # What the log alone may set, is not set: two of the four attributes are left.
-        covered = _pack_covered(header, header.compression | header.is_transactional << 4)
+        covered = _pack_covered(header)
     except struct.error:
         # A number is too large for its bytes: the packer looks at all of them anyway.
         check_client_batch(header, payload, crc=None, batch_bytes_max=batch_bytes_max)
@@ -344,10 +339,10 @@ def _wrong_crc(crc: int) -> Refused:
     )
 
 
-def _pack_covered(header: BatchHeader, attributes: int) -> bytes:
+def _pack_covered(header: BatchHeader) -> bytes:
     record_count = header.record_count
     return pack_covered(
-        attributes,
+        header.compression | header.timestamp_type << 3 | header.is_transactional << 4 | header.is_control << 5,
         record_count - 1,
         header.base_timestamp_ms,
         header.max_timestamp_ms,

@@ -110,7 +110,7 @@ def test_the_first_61_bytes_are_kafkas_header() -> None:
     assert kafka.size == 61
     base_offset, length, _, magic, _, attributes, delta, *_, count = kafka.unpack_from(STORED)
     assert (base_offset, length, magic) == (HEADER.base_offset, len(STORED) - 12, 2)
-    assert (attributes, delta, count) == (HEADER.attributes, HEADER.last_offset_delta, HEADER.record_count)
+    assert (attributes, delta, count) == (4 | 1 << 3 | 1 << 4, HEADER.last_offset_delta, HEADER.record_count)
 
 
 @given(headers(), payloads)

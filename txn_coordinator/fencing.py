@@ -48,13 +48,12 @@ def check_init_on_open(current: Transaction, expected: Identity | None) -> None:
         raise fenced(current, expected)
 
 
-def check_identity(current: Transaction, identity: Identity) -> None:
-    """The producer must be exactly the current one; higher epochs are refused too (spec transactions 3.1)."""
-    client = current.client_identity
-    if identity.producer_id not in (client.producer_id, current.producer_id):
-        raise wrong_producer_id(current, identity)
-    if identity != client:
-        raise fenced(current, identity)
+def not_current(current: Transaction, shown: Identity) -> Refused:
+    """The refusal of a producer who does not show exactly `client_identity`; higher epochs are refused too (spec
+    transactions 3.1)."""
+    if shown.producer_id not in (current.client_identity.producer_id, current.producer_id):
+        return wrong_producer_id(current, shown)
+    return fenced(current, shown)
 
 
 def is_outdated(current: Transaction, shown: Identity) -> bool:

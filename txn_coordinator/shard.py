@@ -377,14 +377,12 @@ class TransactionShard:
             return replace(ended, reply=Transacted(ended.reply, ()))
         return self.outcomes.decide_transact(current, opened, how, transact.contribution, turn)
 
-    def decide_abort(
-        self, transactional_id: str, identity: Identity, start_ms: int, turn: Turn, *, cause: str
-    ) -> Decision:
+    def decide_abort(self, meant: Transaction, turn: Turn, *, cause: str) -> Decision:
         """Abort by the server: a timeout, a deleted topic, an administrator. Does nothing unless the very transaction
         that it was meant for is still open (spec transactions 9, row 15), nor to one that awaits an outside decision,
         which only an administrator may break. No reply: it may be joined to something that has one."""
-        current = self._transactions.get(transactional_id)
-        if current is None or not ending.is_due(current, identity=identity, start_ms=start_ms):
+        current = self._transactions.get(meant.transactional_id)
+        if current is None or not ending.is_due(current, meant):
             return Decision()
         if current.never_times_out and cause != ADMIN_CAUSE:
             return Decision()
@@ -523,10 +521,7 @@ class TransactionShard:
 
 def abort_operation(key: ShardKey, transaction: Transaction, *, cause: str) -> Operation:
     """Aborts exactly this open transaction, if it still is open when the operation runs."""
-    transactional_id, identity, start_ms = transaction.transactional_id, transaction.identity, transaction.start_ms
-    return Operation(
-        key, lambda shard, turn: shard.decide_abort(transactional_id, identity, start_ms, turn, cause=cause)
-    )
+    return Operation(key, lambda shard, turn: shard.decide_abort(transaction, turn, cause=cause))
 
 
 def fence_operation(

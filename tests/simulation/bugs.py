@@ -72,8 +72,9 @@ def retry_ends_what_is_open(judge: Any, current: Transaction, command: EndTxn, *
     return judge(current, command, **kwargs)
 
 
-def due_when_decided(_is_due: Any, current: Transaction, *, identity: Any, start_ms: int) -> bool:
-    return current.state in (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT) and current.start_ms == start_ms
+def due_when_decided(_is_due: Any, current: Transaction, meant: Transaction) -> bool:
+    is_due = current.state in (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT)
+    return is_due and current.start_ms == meant.start_ms
 
 
 def without_cancelled_timer(decide: Any, *args: Any, **kwargs: Any) -> Decision:

@@ -67,8 +67,7 @@ def _transact_more(shard: TransactionShard, before: Transaction, outcome: Outcom
 
 
 def _abort(shard: TransactionShard, before: Transaction, _outcome: Outcome) -> Decision:
-    assert before.start_ms is not None
-    return shard.decide_abort(ID, before.identity, before.start_ms, TURN, cause="admin")
+    return shard.decide_abort(before, TURN, cause="admin")
 
 
 @pytest.mark.parametrize("end", [_end, _transact, _transact_more, _abort])

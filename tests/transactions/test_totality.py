@@ -141,7 +141,16 @@ def questions(draw: st.DrawFn) -> Question:
             may = draw(st.booleans())
             return lambda shard: shard.decide_init(init, TURN, may_abort_and_init=may)
         case "abort":
-            return lambda shard: shard.decide_abort(ID, identity, NOW_MS - 100, TURN, cause="timeout")
+            meant = Transaction(
+                transactional_id=ID,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.producer_epoch,
+                txn_timeout_ms=1_000,
+                state=TransactionState.ONGOING,
+                start_ms=NOW_MS - 100,
+                last_update_ms=NOW_MS - 100,
+            )
+            return lambda shard: shard.decide_abort(meant, TURN, cause="timeout")
         case _:
             csn = draw(st.integers(0, 5))
             return lambda shard: shard.decide_complete(ID, csn, TURN)

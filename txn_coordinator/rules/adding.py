@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
-from txn_coordinator.fencing import check_identity
+from txn_coordinator.fencing import not_current
 from txn_coordinator.rules.ending import being_completed, check_not_decided
 from txn_coordinator.state import DECIDED, ONGOING, Identity, Transaction, legal_step, step
 
@@ -32,7 +32,8 @@ def add(
     be written (spec transactions 2.3)."""
     if current.state in DECIDED:
         raise being_completed(current)
-    check_identity(current, identity)
+    if identity != current.client_identity:
+        raise not_current(current, identity)
     return with_additions(current, additions, now_ms=now_ms, limits=limits, client_txn_version=client_txn_version)
 
 
@@ -69,7 +70,8 @@ def with_additions(
 
 def verify(current: Transaction, identity: Identity, partitions: frozenset[int]) -> frozenset[int]:
     """Return which of the partitions are in the open transaction (spec transactions 2.3, verify_only)."""
-    check_identity(current, identity)
+    if identity != current.client_identity:
+        raise not_current(current, identity)
     check_not_decided(current)
     if current.is_closed:
         raise _closed(current)
@@ -78,7 +80,8 @@ def verify(current: Transaction, identity: Identity, partitions: frozenset[int])
 
 def check_group(current: Transaction, identity: Identity, group: str) -> None:
     """Raises Refused unless the group is in the open transaction, as `verify`; INVALID_TXN_STATE where it is not."""
-    check_identity(current, identity)
+    if identity != current.client_identity:
+        raise not_current(current, identity)
     check_not_decided(current)
     if current.is_closed:
         raise _closed(current)
@@ -94,7 +97,8 @@ def prepare(current: Transaction, identity: Identity, *, now_ms: int) -> Transac
     """The transaction, prepared for an outside decision: from here on the server never ends it alone, and nothing is
     added to it. None when it is already (spec transactions 10, PrepareTransaction)."""
     check_not_decided(current)
-    check_identity(current, identity)
+    if identity != current.client_identity:
+        raise not_current(current, identity)
     if current.state is not ONGOING:
         raise Refused(
             ErrorCode.INVALID_TXN_STATE,

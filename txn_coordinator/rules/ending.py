@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome
-from txn_coordinator.fencing import check_identity, fenced, wrong_producer_id
+from txn_coordinator.fencing import fenced, not_current, wrong_producer_id
 from txn_coordinator.requests import EndTxn
 from txn_coordinator.state import (
     COMPLETE,
@@ -52,7 +52,8 @@ def judge_end(current: Transaction, command: EndTxn, *, client_txn_version: int)
     """Judge an EndTxn (spec transactions 2.6, both tables)."""
     shown, outcome = command.identity, command.outcome
     if client_txn_version < 2:
-        check_identity(current, shown)
+        if shown != current.client_identity:
+            raise not_current(current, shown)
         check_not_decided(current)
         if current.state is ONGOING:
             return EndVerdict.DECIDE
@@ -183,9 +184,9 @@ def marker_of(decided: Transaction, coordinator_shard: int, coordinator_epoch: i
     )
 
 
-def is_due(current: Transaction, *, identity: Identity, start_ms: int) -> bool:
-    """True when an abort meant for this transaction still concerns the one that is open now (spec transactions 5)."""
-    return current.state is ONGOING and current.identity == identity and current.start_ms == start_ms
+def is_due(current: Transaction, meant: Transaction) -> bool:
+    """True when the transaction that an abort was meant for is the one that is open now (spec transactions 5)."""
+    return current.state is ONGOING and current.identity == meant.identity and current.start_ms == meant.start_ms
 
 
 def check_not_decided(current: Transaction) -> None:

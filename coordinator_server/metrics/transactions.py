@@ -82,7 +82,11 @@ class TransactionNumbers:
         if before is None or before.state is not state:
             self._move(before, after)
         if state is _ONGOING:
-            self._went_on(after)
+            # It may be as open as before.
+            if after.prepared_ms is not None:
+                self._awaited_since_ms[after.transactional_id] = after.prepared_ms
+            if after.cause == "keep":
+                self._inits["keep"] += 1
             return
         if before is not None and before.producer_id != after.producer_id:
             self._rotations += 1
@@ -161,13 +165,6 @@ class TransactionNumbers:
             self._inits[_init_result(before, after)] += 1
         elif is_admin_fence(before, after):
             self._fenced["admin"] += 1
-
-    def _went_on(self, after: Transaction) -> None:
-        """An open transaction is as open as before."""
-        if after.prepared_ms is not None:
-            self._awaited_since_ms[after.transactional_id] = after.prepared_ms
-        if after.cause == "keep":
-            self._inits["keep"] += 1
 
     def _decided_one(self, before: Transaction | None, after: Transaction) -> None:
         if before is not None and before.state is _ONGOING:

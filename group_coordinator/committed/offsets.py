@@ -78,7 +78,9 @@ class GroupOffsets:
 
     def holds(self, partition: PartitionKey) -> bool:
         """True for a partition with a committed or a pending offset."""
-        return partition in self.committed or any(partition in pending for pending in self._pending.values())
+        if self.committed.get(partition) is not None:
+            return True
+        return any(pending.get(partition) is not None for pending in self._pending.values())
 
     def pending_of(self, producer: Producer) -> list[tuple[PartitionKey, PendingOffset]]:
         """The pending offsets of the transaction of a producer."""
@@ -127,7 +129,7 @@ class GroupOffsets:
     def forget_pending(self, producer: Producer, partition: PartitionKey) -> bool:
         """True if the producer had a pending offset in the partition until now."""
         pending = self._pending.get(producer)
-        if pending is None or partition not in pending:
+        if pending is None or pending.get(partition) is None:
             return False
         pending.remove(partition)
         return True

@@ -7,9 +7,9 @@ value is in a file that is only ever appended to.
 A value is on disk before the row that names it is written. So every reference leads somewhere, whatever crashed when.
 What no row names is garbage at the end of a file: every start begins a new file, and nobody looks there.
 
-A file is deleted once every partition with values in it is: META says which those are, so no log is ever searched. Once
-the next file is begun, META also says how long it is, so that a start notices one that was cut off. How long the newest
-one is, the durable mark says.
+A file is deleted once no partition has rows for values in it, which META tells (`segment_rows.py`). Once the next file
+is begun, META also says how long it is, so that a start notices one that was cut off. How long the newest one is, the
+durable mark says.
 
 Source: design 5 (payload segments); spec log-and-runtime 5.5.
 """
@@ -27,18 +27,13 @@ from typing import Final, NamedTuple
 
 from coordinator_protocol.checksum import crc32c
 from coordinator_runtime.durable_mark import FileGrowth
+from coordinator_runtime.segment_rows import SegmentRows
 from coordinator_runtime.store import CommitGroup, Family, Mutation
 
 _TAG: Final = b"\xff"
 """First byte of a reference. A value of the log starts with its offset, whose first byte is below 0x80."""
 
-NAMED_PREFIX: Final = b"segment/"
-
 _REFERENCE: Final = struct.Struct(">cIQII")
-_NAMED: Final = struct.Struct(">II")
-_LENGTH: Final = struct.Struct(">Q")
-_PARTITION_BYTES: Final = 4
-"""A key of the log starts with the ordinal of its partition."""
 
 _BUFFERS_MAX: Final = 512
 """Buffers of one write: the system takes 1,024 at most."""
@@ -135,22 +130,22 @@ class SegmentWriter:
     """Puts large values into segments, and knows which partitions have values where. The commit thread only."""
 
     def __init__(
-        self, path: Path, named: Iterable[tuple[int, int]], options: SegmentOptions, newest: FileGrowth
+        self, path: Path, named: Iterable[tuple[int, int, int]], options: SegmentOptions, newest: FileGrowth
     ) -> None:
-        """`named`: segment and partition of every reference. Deletes files that none of them names."""
+        """`named`: as `SegmentRows`. Deletes files that no row names."""
         self._path = path
         self._options = options
         self.newest = newest
         """How far the segment that was written last has grown, all of it on disk."""
-        self._partitions: defaultdict[int, set[int]] = defaultdict(set)
-        for segment, partition in named:
-            self._partitions[segment].add(partition)
+        self._rows = SegmentRows(named)
         on_disk = segments_in(path)
-        for segment in on_disk - self._partitions.keys():
+        for segment in on_disk - self._rows.segments():
             segment_path(path, segment).unlink()
-        self._segment = max(on_disk | self._partitions.keys(), default=0)
+        self._segment = max(on_disk | self._rows.segments(), default=0)
         self._file: int | None = None
         self._end = 0
+        self._begun = self._rows.segments()
+        """Segments that have a file."""
         self._may_have_unused = False
 
     def place(self, groups: Sequence[CommitGroup]) -> Sequence[CommitGroup]:
@@ -167,15 +162,19 @@ class SegmentWriter:
         mutations = [[*group.mutations] for group in groups]
         if found and (self._file is None or self._end >= self._options.segment_bytes_max):
             mutations[0] += self._begin_segment()
+        named: defaultdict[int, set[bytes]] = defaultdict(set)
         references = self._append([mutations[number][position][2] or b"" for number, position in found])
         for (number, position), reference in zip(found, references, strict=True):
             key = mutations[number][position][1]
             mutations[number][position] = (Family.LOG, key, reference.encode())
-            mutations[number] += self._note(reference.segment, _partition_of(key))
+            named[number].add(self._rows.note(reference.segment, key))
         for number, group in enumerate(groups):
+            mutations[number] += map(self._rows.row, named[number])
             for family, start, end in group.deleted_ranges:
                 if family is Family.LOG:
-                    mutations[number] += self._drop(_partition_of(start), _partition_of(end))
+                    dropped = [*self._rows.drop(start, end)]
+                    mutations[number] += dropped
+                    self._may_have_unused |= bool(dropped)
         return [replace(group, mutations=each) for group, each in zip(groups, mutations, strict=True)]
 
     def take_unused(self) -> list[int]:
@@ -184,13 +183,10 @@ class SegmentWriter:
         if not self._may_have_unused:
             return []
         self._may_have_unused = False
-        unused = [
-            segment
-            for segment, partitions in self._partitions.items()
-            if not partitions and (segment != self._segment or self._file is None)
-        ]
-        for segment in unused:
-            del self._partitions[segment]
+        unused = sorted(
+            segment for segment in self._begun - self._rows.segments() if segment != self._segment or self._file is None
+        )
+        self._begun -= {*unused}
         return unused
 
     def _append(self, values: Sequence[bytes]) -> list[Reference]:
@@ -207,26 +203,6 @@ class SegmentWriter:
         self.newest = FileGrowth(self._segment, self._end)
         return references
 
-    def _note(self, segment: int, partition: int) -> list[Mutation]:
-        """A row of this partition names the segment: what must be stored, if that is new."""
-        if partition in self._partitions[segment]:
-            return []
-        self._partitions[segment].add(partition)
-        return [(Family.META, named_key(segment, partition), b"")]
-
-    def _drop(self, first_partition: int, end_partition: int) -> list[Mutation]:
-        """No row of these partitions is left."""
-        dropped = [
-            (segment, partition)
-            for segment, partitions in self._partitions.items()
-            for partition in partitions
-            if first_partition <= partition < end_partition
-        ]
-        for segment, partition in dropped:
-            self._partitions[segment].discard(partition)
-        self._may_have_unused |= bool(dropped)
-        return [(Family.META, named_key(segment, partition), None) for segment, partition in dropped]
-
     def close(self) -> None:
         """Idempotent."""
         if self._file is not None:
@@ -237,7 +213,9 @@ class SegmentWriter:
         """Returns what must be stored of the one before, which will not grow any more."""
         self.close()
         self._may_have_unused = True
+        finished = [*self._rows.finish(*self.newest)]
         self._segment += 1
+        self._begun.add(self._segment)
         self._end = 0
         self._path.mkdir(exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
@@ -249,32 +227,7 @@ class SegmentWriter:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-        number, length = self.newest
-        return [
-            (Family.META, named_key(number, partition), _LENGTH.pack(length))
-            for partition in self._partitions.get(number, ())
-        ]
-
-
-def named_key(segment: int, partition: int) -> bytes:
-    """Key in META of the fact that rows of a partition name a segment."""
-    return NAMED_PREFIX + _NAMED.pack(segment, partition)
-
-
-def named_of(key: bytes) -> tuple[int, int]:
-    """Segment and partition of such a key."""
-    segment, partition = _NAMED.unpack(key[len(NAMED_PREFIX) :])
-    return segment, partition
-
-
-def length_of(named: bytes) -> int:
-    """The length of a finished segment by the value of such a row; 0 where it is not known."""
-    length: int = _LENGTH.unpack(named)[0] if named else 0
-    return length
-
-
-def _partition_of(key: bytes) -> int:
-    return int.from_bytes(key[:_PARTITION_BYTES], "big")
+        return finished
 
 
 def segment_path(path: Path, segment: int) -> Path:

@@ -45,7 +45,8 @@ from coordinator_runtime.rocks.own_rows import (
     stored_number,
 )
 from coordinator_runtime.rocks.store import ReadOnlyStore, RocksStore
-from coordinator_runtime.segments import NAMED_PREFIX, length_of, named_key, named_of, segment_path, segments_in
+from coordinator_runtime.segment_rows import LENGTH_PREFIX, NAMED_PREFIX, length_key, named_of, number_in, segment_of
+from coordinator_runtime.segments import segment_path, segments_in
 from coordinator_runtime.store import Family, StoreFailed, StoreRefused
 from coordinator_runtime.store_directory import DirectoryLock, StoreDirectory, refused_in_words
 
@@ -63,8 +64,8 @@ class Found:
     identity: StoreIdentity
     demands: Sequence[bytes]
     """Names in META that a program must know to open the store."""
-    segments: Mapping[tuple[int, int], int]
-    """Segment and partition of every reference to a segment file, with the length of that file, or 0: not known."""
+    segments: Mapping[int, int]
+    """The segment files that hold values, with the length that each must have, or 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +192,14 @@ def _found_in(meta: Rdict) -> Found:
         number(GROUP_VERSION_KEY),
         identity_in(meta.get),
         [name for name, _ in _rows_from(meta, DEMAND_PREFIX)],
-        {named_of(name): length_of(value) for name, value in _rows_from(meta, NAMED_PREFIX)},
+        _segments_in(meta),
     )
+
+
+def _segments_in(meta: Rdict) -> dict[int, int]:
+    lengths = {segment_of(name): number_in(value) for name, value in _rows_from(meta, LENGTH_PREFIX)}
+    named = {named_of(name)[0] for name, _ in _rows_from(meta, NAMED_PREFIX)}
+    return {segment: lengths.get(segment, 0) for segment in named}
 
 
 def _rows_from(meta: Rdict, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -218,11 +225,8 @@ def _lost_groups(directory: StoreDirectory, found: Found | None, marked: Marked)
 
 def _lost_segments(directory: StoreDirectory, found: Found, newest: FileGrowth) -> dict[int, str]:
     """What is wrong with the files of segments, in words, as far as their names and lengths tell."""
-    durable_lengths: dict[int, int] = {}
-    for (segment, _partition), length in found.segments.items():
-        durable_lengths[segment] = max(durable_lengths.get(segment, 0), length)
     lost = {}
-    for segment, finished_length in sorted(durable_lengths.items()):
+    for segment, finished_length in sorted(found.segments.items()):
         path = segment_path(directory.segments_path, segment)
         durable = max(finished_length, newest.length if segment == newest.number else 0)
         if not path.exists():
@@ -331,9 +335,8 @@ def _accept_lost_segments(directory: StoreDirectory, database: Rdict, inspected:
         segment_path(directory.segments_path, segment).touch()
     try:
         meta = database.get_column_family(Family.META.name)
-        for segment, partition in inspected.found.segments:
-            if segment in inspected.lost_segments:
-                meta.put(named_key(segment, partition), b"")
+        for segment in inspected.lost_segments:
+            meta.delete(length_key(segment))
         database.flush_wal(True)
     except Exception as error:
         raise StoreFailed(f"RocksDB cannot write: {error}") from error

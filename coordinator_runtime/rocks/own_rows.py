@@ -7,7 +7,7 @@ group_version    u64    of the newest commit group, in its batch
 store_id         16 B   drawn when the store is made: which of several copies or restored lines this is
 writer           UTF-8  version of the newest program that opened the store for writing
 features         UTF-8  names, separated by commas: what is stored here that an older program cannot do without
-segment/ s u32 p u32    (coordinator_runtime/segments.py)
+segment/..., segment_length/...   (`coordinator_runtime/segment_rows.py`)
 ```
 Other names: one that begins with `!` and is unknown refuses the store, any other unknown one is left alone.
 

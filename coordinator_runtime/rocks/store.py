@@ -21,7 +21,8 @@ from coordinator_runtime.rocks.own_rows import (
     stored_number,
 )
 from coordinator_runtime.rocks.reads import RocksReads, after_prefix
-from coordinator_runtime.segments import NAMED_PREFIX, SegmentOptions, SegmentWriter, named_of
+from coordinator_runtime.segment_rows import NAMED_PREFIX, named_of, number_in
+from coordinator_runtime.segments import SegmentOptions, SegmentWriter
 from coordinator_runtime.store import CommitGroup, Family, StoreFailed
 from coordinator_runtime.store_directory import DirectoryLock, StoreDirectory, bytes_of_files
 
@@ -88,7 +89,7 @@ class RocksStore(RocksReads):
         self.damaged_files: Final = damaged
         super().__init__(database, directory)
         rows = self.scan(Family.META, NAMED_PREFIX, after_prefix(NAMED_PREFIX) or b"")
-        named = [named_of(key) for key, _ in rows]
+        named = ((*named_of(key), number_in(value)) for key, value in rows)
         self._large = SegmentWriter(directory.segments_path, named, options, durable_mark.last.segment)
         self._handles = [database.get_column_family_handle(family.name) for family in Family]
         self._lock = lock

@@ -6,8 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from coordinator_runtime.rocks import RocksStore, open_store
+from coordinator_protocol.errors import ErrorCode
+from coordinator_runtime.rocks import RocksStore, StoreOptions, open_store
+from coordinator_runtime.segments import SegmentOptions
+from coordinator_runtime.store import CommitGroup, Family
+from partition_log import codec
 from partition_log.requests import DeleteTopics, DescribeTopics, TopicName
 from partition_log.state import PartitionConfig
 from tests.log.log_room import (
@@ -20,6 +25,7 @@ from tests.log.log_room import (
     Batch,
     LogRoom,
     Producer,
+    code,
     offsets_of,
     read_around,
     transactional,
@@ -108,5 +114,30 @@ def test_a_deleted_topic_is_gone_and_its_neighbour_is_not(path: Path, store: Roc
     try:
         assert [topic.name for topic in again.topics.describe_topics(DescribeTopics(), CONTEXT)] == ["other"]
         assert offsets_of(again.read(topic="other")) == [0, 1, 2, 3]
+    finally:
+        again.store.close()
+
+
+def test_behind_the_log_start_nothing_needs_the_files_of_what_was_removed(path: Path) -> None:
+    """The head tells the new start first; then rows and files may go."""
+    options = StoreOptions(segments=SegmentOptions(value_bytes_min=500, segment_bytes_max=1_000))
+    store = open_store(path, shard_count=SHARD_COUNT, options=options)
+    room = LogRoom(store)
+    room.create()
+    for _ in range(6):
+        room.append(Batch(payload=b"payload" * 80))
+    ordinal, head = room.ordinal(), room.head()
+    store.close()
+    store = open_store(path, shard_count=SHARD_COUNT, options=options)
+    moved = codec.encode_head(replace(head, log_start_offset=4))
+    store.write([CommitGroup(store.version() + 1, [(Family.PARTITIONS, codec.head_key(ordinal), moved)])])
+    removed = (Family.LOG, codec.log_key(ordinal, 0), codec.log_key(ordinal, 4))
+    store.write([CommitGroup(store.version() + 1, [], [removed])])
+    store.close()
+    assert [file.name for file in (path / "segments").iterdir()] == ["0000000003.segment"]
+    again = LogRoom(open_store(path, shard_count=SHARD_COUNT, options=options))
+    try:
+        assert code(again.read(fetch_offset=3)) is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert offsets_of(again.read(fetch_offset=4)) == [4, 5]
     finally:
         again.store.close()

@@ -51,7 +51,8 @@ def log_value(version: int) -> bytes:
 
 def group(version: int) -> CommitGroup:
     """One that puts its version into every family, so that a family which misses a group gives itself away."""
-    key = version.to_bytes(8, "big")
+    # Twelve bytes, as keys of LOG have.
+    key = version.to_bytes(12, "big")
     rows = [(family, key, log_value(version) if family is Family.LOG else key) for family in FAMILIES]
     return CommitGroup(version, rows, size_bytes=sum(len(row) for _, _, row in rows))
 
@@ -107,7 +108,7 @@ def look(directory: Path, *, accept_data_loss: bool = False) -> Verdict:
     except StoreRefused as refusal:
         return "refused", str(refusal)
     version = store.version()
-    keys = [number.to_bytes(8, "big") for number in range(1, version + 1)]
+    keys = [number.to_bytes(12, "big") for number in range(1, version + 1)]
     told = ""
     try:
         for family in FAMILIES:

@@ -1,0 +1,116 @@
+"""The rows in META that say what lies in segment files: what keeps a file, and how long one must be.
+
+```
+segment/ + segment u32 + partition u32   ->  last offset u64   the greatest key of the partition with its value there
+segment_length/ + segment u32            ->  length u64        once the next file is begun: this one grows no more
+```
+A file is needed as long as it has a row of the first kind. That goes when a range delete in LOG takes all keys of the
+partition that it stands for: the partition was deleted, or its log start has passed the last of them. So no log is ever
+searched for references.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from coordinator_runtime.store import Family, Mutation
+
+NAMED_PREFIX: Final = b"segment/"
+LENGTH_PREFIX: Final = b"segment_length/"
+
+_NAMED: Final = struct.Struct(">II")
+_SEGMENT: Final = struct.Struct(">I")
+_NUMBER: Final = struct.Struct(">Q")
+_LOG_KEY: Final = struct.Struct(">IQ")
+"""A key of LOG: partition and last offset."""
+_PARTITION_BYTES: Final = 4
+
+
+class SegmentRows:
+    """Which segments hold values of which partitions, and up to which offset. The commit thread only."""
+
+    def __init__(self, named: Iterable[tuple[int, int, int]]) -> None:
+        """`named`: segment, partition and last offset of every row."""
+        self._last_offsets: dict[int, dict[int, int]] = {}
+        """By partition and segment."""
+        self._partition_counts: Counter[int] = Counter()
+        """How many partitions have values in a segment."""
+        for segment, partition, last_offset in named:
+            self._last_offsets.setdefault(partition, {})[segment] = last_offset
+            self._partition_counts[segment] += 1
+
+    def segments(self) -> set[int]:
+        """The segments that a row names."""
+        return set(self._partition_counts)
+
+    def note(self, segment: int, key: bytes) -> bytes:
+        """The value of this key of LOG lies in the segment. Returns the key of the row that says so, for `value`."""
+        partition, last_offset = _LOG_KEY.unpack(key)
+        segments = self._last_offsets.setdefault(partition, {})
+        if segment not in segments:
+            self._partition_counts[segment] += 1
+        segments[segment] = max(last_offset, segments.get(segment, 0))
+        return named_key(segment, partition)
+
+    def row(self, key: bytes) -> Mutation:
+        """The newest row under a key that `note` returned."""
+        segment, partition = named_of(key)
+        return Family.META, key, _NUMBER.pack(self._last_offsets[partition][segment])
+
+    def drop(self, start: bytes, end: bytes) -> Iterator[Mutation]:
+        """The keys of LOG from `start` to before `end` are deleted: what is to be stored for that."""
+        first, last = _partition_of(start), _partition_of(end)
+        there = self._last_offsets
+        # Most ranges are of one partition, and there may be very many partitions.
+        few, many = (range(first, last + 1), there) if last - first < len(there) else (there, range(first, last + 1))
+        for partition in [each for each in few if each in many and start <= _LOG_KEY.pack(each, 0)]:
+            segments = there[partition]
+            for segment in [each for each, offset in segments.items() if _LOG_KEY.pack(partition, offset) < end]:
+                del segments[segment]
+                yield Family.META, named_key(segment, partition), None
+                self._partition_counts[segment] -= 1
+                if not self._partition_counts[segment]:
+                    del self._partition_counts[segment]
+                    yield Family.META, length_key(segment), None
+            if not segments:
+                del there[partition]
+
+    def finish(self, segment: int, length: int) -> Iterator[Mutation]:
+        """The segment grows no more: what is to be stored of it, if anything is in it."""
+        if segment in self._partition_counts:
+            yield Family.META, length_key(segment), _NUMBER.pack(length)
+
+
+def named_key(segment: int, partition: int) -> bytes:
+    """Key of the fact that values of a partition lie in a segment."""
+    return NAMED_PREFIX + _NAMED.pack(segment, partition)
+
+
+def named_of(key: bytes) -> tuple[int, int]:
+    """Segment and partition of such a key."""
+    segment, partition = _NAMED.unpack(key[len(NAMED_PREFIX) :])
+    return segment, partition
+
+
+def length_key(segment: int) -> bytes:
+    """Key of the length that a closed segment must have."""
+    return LENGTH_PREFIX + _SEGMENT.pack(segment)
+
+
+def segment_of(key: bytes) -> int:
+    """The segment of such a key."""
+    segment: int = _SEGMENT.unpack(key[len(LENGTH_PREFIX) :])[0]
+    return segment
+
+
+def number_in(value: bytes) -> int:
+    """The last offset or length in a row of either kind."""
+    number: int = _NUMBER.unpack(value)[0]
+    return number
+
+
+def _partition_of(key: bytes) -> int:
+    return int.from_bytes(key[:_PARTITION_BYTES], "big")

@@ -66,7 +66,7 @@ class LateAnswers:
                 answer.fail(error)
                 return
             if isinstance(value, AnswerLater):
-                answer.on_cancel(give_up)
+                answer.on_cancel = give_up
                 if answer.is_cancelled:
                     give_up()
             else:
@@ -75,7 +75,7 @@ class LateAnswers:
                 answer.succeed(value)
 
         pending = self._runtime.write(Operation(shard, partial(self._decide, decide, ticket)), context)
-        answer.on_cancel(pending.cancel)
+        answer.on_cancel = pending.cancel
         pending.on_settled(written)
         return answer
 

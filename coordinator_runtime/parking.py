@@ -16,11 +16,10 @@ from typing import Any
 from msgspec import Struct
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.clock import Clock
+from coordinator_runtime.clock import Clock, Timers
 from coordinator_runtime.decision import ShardKey
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
-from coordinator_runtime.timers import Timers
 
 
 class WaitResult(StrEnum):
@@ -104,7 +103,7 @@ class Parking:
         else:
             queue.append(call)
         self._calls += 1
-        reply.on_cancel(partial(self._give_up, call, WaitResult.LEFT))
+        reply.on_cancel = partial(self._give_up, call, WaitResult.LEFT)
         latest_ms = self._clock.monotonic_ms() + self._wait_ms_max
         deadline_ms = latest_ms if context.deadline_ms is None else min(context.deadline_ms, latest_ms)
         self._timers.arm(_timer_key(call), deadline_ms, partial(self._give_up, call, WaitResult.EXPIRED))
@@ -150,7 +149,7 @@ class Parking:
     def _end_wait(self, call: ParkedCall, result: WaitResult) -> None:
         self._timers.cancel(_timer_key(call))
         # Once it is staged, or answered, nothing of it can be dropped.
-        call.reply.on_cancel(_nothing)
+        call.reply.on_cancel = None
         self.on_wait_ended(WaitEnded(call.method, result, self._clock.monotonic_us() - call.began_us))
 
     def _take_out(self, call: ParkedCall) -> None:
@@ -175,7 +174,3 @@ def in_the_way() -> Refused:
 
 def _timer_key(call: ParkedCall) -> Hashable:
     return ("parked", id(call.reply))
-
-
-def _nothing() -> None:
-    """What a cancelled caller can still change once its call waits no more."""

@@ -23,15 +23,17 @@ class Pending(Struct, Generic[T], eq=False):
     """One reply, settled once: with a value or with an exception. Later attempts to settle it are ignored, because a
     caller may have given up before the answer came, and its neighbours in the batch must not suffer for that."""
 
-    # All of these are set here alone.
+    # All of these are set here alone, but for `on_cancel`.
     is_settled: bool = False
     is_cancelled: bool = False
     """True once the caller said that it does not want the answer any more."""
+    on_cancel: Callable[[], None] | None = None
+    """What to do when the caller gives up: only work that has not been staged can be dropped. Whoever makes the reply
+    sets it."""
     _value: T | None = None
     _error: Exception | None = None
     # Nearly every reply has just one: a tuple that grows costs less than a list.
     _callbacks: tuple[Callable[[Pending[T]], None], ...] = ()
-    _on_cancel: Callable[[], None] | None = None
 
     def succeed(self, value: T) -> None:
         if not self.is_settled:
@@ -63,21 +65,17 @@ class Pending(Struct, Generic[T], eq=False):
         else:
             self._callbacks += (callback,)
 
-    def on_cancel(self, callback: Callable[[], None]) -> None:
-        """What to do when the caller gives up: only work that has not been staged can be dropped."""
-        self._on_cancel = callback
-
     def cancel(self) -> None:
         """The caller gives up. What was staged goes on; what waits in a queue is dropped."""
         if not self.is_settled and not self.is_cancelled:
             self.is_cancelled = True
-            if self._on_cancel is not None:
-                self._on_cancel()
+            if self.on_cancel is not None:
+                self.on_cancel()
 
     def map(self, function: Callable[[T], U], recover: Callable[[Exception], U] | None = None) -> Pending[U]:
         """This reply with its value transformed. Errors pass through, or `recover` turns them into a value, and raises
         again what it cannot answer."""
-        following: Pending[U] = Pending(_on_cancel=self.cancel)
+        following: Pending[U] = Pending(on_cancel=self.cancel)
 
         def go_on(first: Pending[T]) -> None:
             try:
@@ -100,7 +98,7 @@ class Pending(Struct, Generic[T], eq=False):
         """Go on with another pending reply. An exception of the function becomes the reply's error.
 
         When the caller has given up by then, the function is not called: nothing new is started for nobody."""
-        following: Pending[U] = Pending(_on_cancel=self.cancel)
+        following: Pending[U] = Pending(on_cancel=self.cancel)
 
         def go_on(first: Pending[T]) -> None:
             if following.is_cancelled and first._error is None:
@@ -111,7 +109,7 @@ class Pending(Struct, Generic[T], eq=False):
             except Exception as error:  # noqa: BLE001  as in `map`
                 following.fail(error)
                 return
-            following.on_cancel(second.cancel)
+            following.on_cancel = second.cancel
             second.on_settled(following._copy)
 
         self.on_settled(go_on)
@@ -190,7 +188,7 @@ def all_of(parts: Sequence[Pending[T]]) -> Pending[list[T]]:
         for part in parts:
             part.cancel()
 
-    together.on_cancel(cancel)
+    together.on_cancel = cancel
     if not parts:
         finish()
     for part in parts:

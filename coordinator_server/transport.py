@@ -206,7 +206,7 @@ class Dispatcher:
         if pending.is_settled:
             self._reply(codec, reply, began_us, pending)
             return
-        reply.on_cancel(pending.cancel)
+        reply.on_cancel = pending.cancel
         room.calls += 1
         self._unanswered[pending] = method, room
         pending.on_settled(partial(self._reply, codec, reply, began_us))

@@ -95,7 +95,7 @@ class News:
         # It waits before it asks, so that what changes between its question and the answer is not missed.
         self._waiters.setdefault(group_id, {})[number] = partial(look, is_last=False)
         self._runtime.arm(timer, max_wait_ms, lambda: look(is_last=True))
-        answer.on_cancel(leave)
+        answer.on_cancel = leave
         look(is_last=False)
         return answer
 

@@ -243,7 +243,7 @@ class Fetcher:
             watch = watches.setdefault(position.placed.ref.ordinal, _Watch(position.head))
             watch.fetches[fetch] = None
         self._runtime.arm(fetch.key, fetch.request.wait_ms_max, lambda: self._answer(fetch))
-        fetch.reply.on_cancel(lambda: self._give_up(fetch))
+        fetch.reply.on_cancel = lambda: self._give_up(fetch)
 
     def _wake(self, keys: Iterable[ShardKey]) -> None:
         """New durable state: let those read on whose partitions have moved."""

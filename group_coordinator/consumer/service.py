@@ -214,7 +214,7 @@ class ConsumerService:
             asked.cancel()
 
         waiting.give_up = give_up
-        answer.on_cancel(give_up)
+        answer.on_cancel = give_up
         asked.on_settled(on_settled)
         return answer
 

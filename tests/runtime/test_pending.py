@@ -68,8 +68,8 @@ def test_cancel_reaches_the_reply_under_way() -> None:
     cancelled: list[str] = []
     first: Pending[int] = Pending()
     second: Pending[int] = Pending()
-    first.on_cancel(lambda: cancelled.append("first"))
-    second.on_cancel(lambda: cancelled.append("second"))
+    first.on_cancel = lambda: cancelled.append("first")
+    second.on_cancel = lambda: cancelled.append("second")
     chain = first.then(lambda _one: second).map(lambda value: value).recover(lambda _error: 0)
     first.succeed(1)
     chain.cancel()
@@ -96,7 +96,7 @@ def test_a_caller_that_gave_up_starts_no_further_step() -> None:
 def test_a_settled_reply_cannot_be_given_up() -> None:
     cancelled: list[str] = []
     reply: Pending[int] = Pending()
-    reply.on_cancel(lambda: cancelled.append("reply"))
+    reply.on_cancel = lambda: cancelled.append("reply")
     reply.succeed(1)
     reply.cancel()
     assert cancelled == []
@@ -128,7 +128,7 @@ def test_all_of_gives_everyone_up() -> None:
     cancelled: list[int] = []
     parts: list[Pending[int]] = [Pending(), Pending()]
     for number, part in enumerate(parts):
-        part.on_cancel(lambda number=number: cancelled.append(number))  # type: ignore[misc]
+        part.on_cancel = lambda number=number: cancelled.append(number)  # type: ignore[misc]
     all_of(parts).cancel()
     assert cancelled == [0, 1]
 
@@ -145,7 +145,7 @@ async def test_a_reply_can_be_awaited() -> None:
 async def test_a_cancelled_task_gives_its_reply_up() -> None:
     reply: Pending[int] = Pending()
     given_up: list[bool] = []
-    reply.on_cancel(lambda: given_up.append(True))
+    reply.on_cancel = lambda: given_up.append(True)
 
     async def wait() -> int:
         return await reply

@@ -40,7 +40,7 @@ class FakeTransactionServicer:
     ) -> Pending[transaction_pb2.EndTxnResponse]:
         self.contexts.append(context)
         pending: Pending[transaction_pb2.EndTxnResponse] = Pending()
-        pending.on_cancel(self.cancelled.set)
+        pending.on_cancel = self.cancelled.set
         self.waiting.append(pending)
         self.arrived.set()
         return pending

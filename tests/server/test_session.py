@@ -38,7 +38,7 @@ class Room:
         if method == "unknown":
             return failed(TransportError(CallStatus.UNIMPLEMENTED, "no such method"))
         pending: Pending[bytes] = Pending()
-        pending.on_cancel(lambda: self.cancelled.append(body))
+        pending.on_cancel = lambda: self.cancelled.append(body)
         self.waiting[body] = pending
         return pending
 

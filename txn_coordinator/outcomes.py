@@ -119,7 +119,8 @@ class Outcomes:
         joins: list[Operation] = []
         is_fused = len(decided.partitions) + len(decided.groups) <= self._fused_participants_max
         if is_fused:
-            marker, markers = self._marker_of(decided), self._markers
+            markers = self._markers
+            marker = ending_rules.marker_of(decided, self._key.number, self.coordinator_epoch)
             joins += map(partial(markers.partition_marker, marker=marker), sorted(decided.partitions))
             joins += map(partial(markers.group_marker, marker=marker), sorted(decided.groups))
             is_fused = all(map(self.is_served, map(_shard_of, joins)))
@@ -193,7 +194,7 @@ class Outcomes:
         they write to: those of partitions, and the rest. None where it must be finished later, step by step."""
         if len(decided.partitions) + len(decided.groups) > self._fused_participants_max:
             return None
-        marker = self._marker_of(decided)
+        marker = ending_rules.marker_of(decided, self._key.number, self.coordinator_epoch)
         writes = contribution.partitions
         lean_joins = [write.append_and_end(marker) for write in writes]
         rest = [write.hold_and_settle(last_csn, marker) for write in contribution.groups] if contribution.groups else []
@@ -209,12 +210,9 @@ class Outcomes:
     def _are_served(self, operations: Sequence[Operation | LeanJoin]) -> bool:
         return all(map(self.is_served, map(_shard_of, operations)))
 
-    def _marker_of(self, decided: Transaction) -> Marker:
-        return ending_rules.marker_of(decided, self._key.number, self.coordinator_epoch)
-
     def send_markers(self, decided: Transaction) -> SendMarkers:
         """What is owed for a decided transaction."""
-        marker = self._marker_of(decided)
+        marker = ending_rules.marker_of(decided, self._key.number, self.coordinator_epoch)
         return SendMarkers(self._key, decided.transactional_id, marker, decided.partitions, decided.groups)
 
 

@@ -377,7 +377,7 @@ class TransactionShard:
             return replace(ended, reply=Transacted(ended.reply, ()))
         return self.outcomes.decide_transact(current, opened, how, transact.contribution, turn)
 
-    def decide_abort(self, meant: Transaction, turn: Turn, *, cause: str) -> Decision:
+    def decide_abort(self, turn: Turn, *, meant: Transaction, cause: str) -> Decision:
         """Abort by the server: a timeout, a deleted topic, an administrator. Does nothing unless the very transaction
         that it was meant for is still open (spec transactions 9, row 15), nor to one that awaits an outside decision,
         which only an administrator may break. No reply: it may be joined to something that has one."""
@@ -514,14 +514,9 @@ class TransactionShard:
         return (CancelTimer((TIMEOUT, transaction.transactional_id)),) if transaction.never_times_out else ()
 
     def _timeout_of(self, transaction: Transaction, *, delay_ms: int) -> ArmTimer:
-        operation = abort_operation(self.key, transaction, cause=_TIMEOUT_CAUSE)
+        decide = partial(TransactionShard.decide_abort, meant=transaction, cause=_TIMEOUT_CAUSE)
         # One more millisecond: the deadline itself still belongs to the client (strictly later, spec transactions 5).
-        return ArmTimer((TIMEOUT, transaction.transactional_id), delay_ms + 1, operation)
-
-
-def abort_operation(key: ShardKey, transaction: Transaction, *, cause: str) -> Operation:
-    """Aborts exactly this open transaction, if it still is open when the operation runs."""
-    return Operation(key, lambda shard, turn: shard.decide_abort(transaction, turn, cause=cause))
+        return ArmTimer((TIMEOUT, transaction.transactional_id), delay_ms + 1, Operation(self.key, decide))
 
 
 def fence_operation(

@@ -7,6 +7,7 @@ and the write are one step and no transaction can be left hanging in between (sp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -16,7 +17,7 @@ from coordinator_runtime.ports import Membership
 from coordinator_runtime.runtime import Runtime
 from txn_coordinator.counters import COUNTERS, CountersShard
 from txn_coordinator.rules.adding import Additions
-from txn_coordinator.shard import TransactionShard, abort_operation
+from txn_coordinator.shard import TransactionShard
 from txn_coordinator.state import Identity
 
 
@@ -99,7 +100,7 @@ class CoordinatorVerifier:
         wanted = frozenset(ordinals)
         shards: list[TransactionShard] = self._runtime.table.all_serving(Coordinator.TRANSACTIONS)
         return [
-            abort_operation(shard.key, transaction, cause="topic_deleted")
+            Operation(shard.key, partial(TransactionShard.decide_abort, meant=transaction, cause="topic_deleted"))
             for shard in shards
             for transaction in shard.open_touching(wanted)
         ]

@@ -370,7 +370,7 @@ class TestServerAborts:
     def test_only_an_open_transaction_times_out(self, state: TransactionState) -> None:
         """Spec transactions 9, row 13: after PREPARE no timeout may change the outcome."""
         current = transaction(state)
-        decision = shard_with(current).decide_abort(current, TURN, cause="timeout")
+        decision = shard_with(current).decide_abort(TURN, meant=current, cause="timeout")
         assert decision == Decision()
 
     def test_the_timer_of_an_earlier_transaction_does_not_abort_the_next(self) -> None:
@@ -382,12 +382,12 @@ class TestServerAborts:
             replace(current, start_ms=current.start_ms - 1),
             replace(current, producer_id=PREV_PRODUCER_ID),
         ):
-            assert shard.decide_abort(meant, TURN, cause="timeout") == Decision()
+            assert shard.decide_abort(TURN, meant=meant, cause="timeout") == Decision()
 
     def test_an_abort_by_the_server_bumps_whatever_the_client_speaks(self) -> None:
         """Spec transactions 3.12."""
         current = replace(transaction(TransactionState.ONGOING), client_txn_version=1)
-        decision = shard_with(current).decide_abort(current, TURN, cause="timeout")
+        decision = shard_with(current).decide_abort(TURN, meant=current, cause="timeout")
         prepared = changed(decision)
         assert prepared is not None
         assert (prepared.producer_epoch, prepared.last_producer_epoch, prepared.cause) == (6, 5, "timeout")

@@ -67,7 +67,7 @@ def _transact_more(shard: TransactionShard, before: Transaction, outcome: Outcom
 
 
 def _abort(shard: TransactionShard, before: Transaction, _outcome: Outcome) -> Decision:
-    return shard.decide_abort(before, TURN, cause="admin")
+    return shard.decide_abort(TURN, meant=before, cause="admin")
 
 
 @pytest.mark.parametrize("end", [_end, _transact, _transact_more, _abort])

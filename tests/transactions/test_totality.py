@@ -150,7 +150,7 @@ def questions(draw: st.DrawFn) -> Question:
                 start_ms=NOW_MS - 100,
                 last_update_ms=NOW_MS - 100,
             )
-            return lambda shard: shard.decide_abort(meant, TURN, cause="timeout")
+            return lambda shard: shard.decide_abort(TURN, meant=meant, cause="timeout")
         case _:
             csn = draw(st.integers(0, 5))
             return lambda shard: shard.decide_complete(ID, csn, TURN)

@@ -26,7 +26,7 @@ from typing import Any
 from msgspec import Struct
 
 from coordinator_protocol.errors import ErrorCode, Refused, UnknownOutcome
-from coordinator_runtime.clock import Clock
+from coordinator_runtime.clock import Clock, Timers
 from coordinator_runtime.commit_groups import Answer, CommitGroups, DecidedEffect, StagedGroup
 from coordinator_runtime.decision import (
     ArmTimer,
@@ -49,7 +49,6 @@ from coordinator_runtime.rows import Rows, StagedRows
 from coordinator_runtime.shard_table import ShardState, ShardTable
 from coordinator_runtime.store import CommitGroup
 from coordinator_runtime.timeline import Journal
-from coordinator_runtime.timers import Timers
 
 INTERNAL = CallContext(principal="server", client_id="", host="")
 """The context of operations that the server starts itself."""

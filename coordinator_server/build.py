@@ -16,7 +16,7 @@ import structlog
 from coordinator_api.v1 import admin_pb2, group_pb2, log_pb2, transaction_pb2
 from coordinator_core.assembly import Core, Surroundings, assemble
 from coordinator_runtime.clock import Clock
-from coordinator_runtime.commit_thread import CommitThread
+from coordinator_runtime.commit_groups import CommitThread
 from coordinator_runtime.decision import ShardKey
 from coordinator_runtime.driver import LoopDriver
 from coordinator_runtime.rocks import StoreStatistics
@@ -28,12 +28,11 @@ from coordinator_server.answer_bytes import AnswerBytes
 from coordinator_server.config import Address, Config
 from coordinator_server.events import EventObserver, GroupObserver
 from coordinator_server.fair_reads import FairReads
-from coordinator_server.metrics.calls import CallNumbers
 from coordinator_server.metrics.groups import GroupNumbers, measured
 from coordinator_server.metrics.lag import GroupLags
 from coordinator_server.metrics.partitions import LogNumbers
 from coordinator_server.metrics.readings import AllReadings, MetricsConfig, ServerNumbers
-from coordinator_server.metrics.runtime import RuntimeNumbers
+from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
 from coordinator_server.session import SERVICE as SESSION_SERVICE
 from coordinator_server.shard_events import ShardObserver, log_control

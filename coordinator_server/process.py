@@ -32,7 +32,7 @@ from coordinator_server.logs import configure_logs
 from coordinator_server.memory import MemoryKeeper, loading_for_good
 from coordinator_server.metrics.collector import ReadingsCollector, registry_of
 from coordinator_server.metrics.endpoint import MetricsEndpoint, listen_for_scrapes
-from coordinator_server.metrics.runtime import LoopLag
+from coordinator_server.metrics.server import LoopLag
 from coordinator_server.output import CommandFailed, ExitStatus
 from coordinator_server.service_manager import ServiceManager
 from coordinator_server.shard_health import ShardHealth

@@ -11,16 +11,15 @@ from typing import Final
 from coordinator_core.assembly import Core
 from coordinator_protocol.errors import Method
 from coordinator_protocol.version import VERSION
-from coordinator_runtime.commit_thread import CommitThread
+from coordinator_runtime.commit_groups import CommitThread
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.shard_table import ShardState
 from coordinator_server.answer_bytes import AnswerBytes
-from coordinator_server.metrics.calls import CallNumbers
 from coordinator_server.metrics.groups import GroupNumbers, group_gauges
 from coordinator_server.metrics.instruments import MS, Readings, Values, by_label, single
 from coordinator_server.metrics.lag import GroupLags
 from coordinator_server.metrics.partitions import LogNumbers, survey
-from coordinator_server.metrics.runtime import RuntimeNumbers
+from coordinator_server.metrics.server import CallNumbers, RuntimeNumbers
 from coordinator_server.metrics.transactions import TransactionNumbers
 from group_coordinator.registry import PARTS
 from txn_coordinator.counters import COUNTERS, CountersShard

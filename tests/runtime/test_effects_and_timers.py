@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator_protocol.errors import ErrorCode
+from coordinator_runtime.clock import FORGOTTEN_AT_ONCE, Timers
 from coordinator_runtime.decision import ArmTimer, CancelTimer
 from coordinator_runtime.runtime import EXPIRE_AGAIN_MS
-from coordinator_runtime.timers import FORGOTTEN_AT_ONCE, Timers
 from tests.runtime.ledger import Ledger, look, put, put_unless, refuse, remove
 
 

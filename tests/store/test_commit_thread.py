@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coordinator_runtime.clock import SystemClock
-from coordinator_runtime.commit_thread import BATCH_BYTES_MAX, MARK_INTERVAL_MS, CommitThread
+from coordinator_runtime.commit_groups import BATCH_BYTES_MAX, MARK_INTERVAL_MS, CommitThread
 from coordinator_runtime.rocks import open_store
 from coordinator_runtime.store import CommitGroup, Family, StoreFailed
 from tests.harness.manual_clock import ManualClock

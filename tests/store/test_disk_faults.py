@@ -27,7 +27,7 @@ SERVER = """
 import json, sys, threading
 from pathlib import Path
 from coordinator_runtime.clock import SystemClock
-from coordinator_runtime.commit_thread import CommitThread
+from coordinator_runtime.commit_groups import CommitThread
 from coordinator_runtime.rocks import open_store
 from coordinator_runtime.store import CommitGroup, Family
 

@@ -1,7 +1,9 @@
-"""Numbers of calls, counted as they end. On the loop thread only."""
+"""Numbers of the server itself, whatever it is asked: its calls, counted as they end, and its runtime, which is commit
+groups, the disk, the loop, and calls that had to wait."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -10,7 +12,22 @@ from google.protobuf.descriptor import Descriptor, ServiceDescriptor
 from google.protobuf.message import Message
 
 from coordinator_protocol.errors import ErrorCode, Method
-from coordinator_server.metrics.instruments import SECONDS, US, Distribution, Readings, Sample, counts
+from coordinator_runtime.clock import Clock
+from coordinator_runtime.commit_groups import StagedGroup
+from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.parking import WaitEnded
+from coordinator_server.metrics.instruments import (
+    SECONDS,
+    SIZES,
+    US,
+    Distribution,
+    Labels,
+    Readings,
+    Sample,
+    copies,
+    counts,
+    single,
+)
 from coordinator_server.transport import CallStatus
 
 _REJECTIONS: Final = {
@@ -18,6 +35,10 @@ _REJECTIONS: Final = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "loading",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "stopping",
 }
+
+_LAG_INTERVAL_MS: Final = 250
+"""Pause between two looks at how late the loop is: rare enough to cost nothing, often enough to meet a stall that
+somebody feels."""
 
 
 class _MethodNumbers:
@@ -37,7 +58,7 @@ class _MethodNumbers:
 
 
 class CallNumbers:
-    """What callers asked since the process started, and what they were told."""
+    """What callers asked since the process started, and what they were told. On the loop thread only."""
 
     def __init__(self, services: Collection[ServiceDescriptor]) -> None:
         self._methods = {
@@ -97,6 +118,91 @@ class CallNumbers:
             ("epoch",): sum(numbers.errors.get(ErrorCode.PRODUCER_FENCED, 0) for numbers in self._methods.values()),
             ("zombie_produce",): self._methods[Method.PRODUCE].errors.get(ErrorCode.INVALID_PRODUCER_EPOCH, 0),
         }
+
+
+class RuntimeNumbers:
+    """What the runtime did since the process started. On the loop thread, but for `synced`."""
+
+    def __init__(self) -> None:
+        self.loop_lag = Distribution(SECONDS, US)
+        self._load_us: dict[str, int] = {}
+        """How long the newest load took, by coordinator."""
+        self._load_failures = {coordinator.name.lower(): 0 for coordinator in Coordinator}
+        self._group_rows = Distribution(SIZES)
+        self._flush = Distribution(SECONDS, US)
+        self._sync = Distribution(SECONDS, US)
+        self._written_bytes = 0
+        self._waits: dict[Labels, Distribution] = {}
+        self._defects = 0
+
+    def group_durable(self, group: StagedGroup) -> None:
+        """A commit group is on disk."""
+        self._group_rows.observe(group.row_count)
+        self._flush.observe(group.elapsed_us)
+        self._written_bytes += group.size_bytes
+
+    def synced(self, elapsed_us: int) -> None:
+        """The store synced. On the commit thread, which alone observes this."""
+        self._sync.observe(elapsed_us)
+
+    def waited(self, wait: WaitEnded) -> None:
+        """A call waits no more behind a transaction that was being completed."""
+        labels = (wait.method, wait.result)
+        waits = self._waits.get(labels)
+        if waits is None:
+            waits = self._waits[labels] = Distribution(SECONDS, US)
+        waits.observe(wait.elapsed_us)
+
+    def shard_loaded(self, coordinator: Coordinator, elapsed_us: int) -> None:
+        """A shard serves."""
+        self._load_us[coordinator.name.lower()] = elapsed_us
+
+    def shard_load_failed(self, coordinator: Coordinator) -> None:
+        """A shard could not be read."""
+        self._load_failures[coordinator.name.lower()] += 1
+
+    def met_defect(self) -> None:
+        """One operation failed by a bug of ours."""
+        self._defects += 1
+
+    def readings(self) -> Readings:
+        """Everything that is counted here."""
+        waits = copies(self._waits)
+        return {
+            "txn_coordinator_concurrent_waits_total": {labels: waited.count for labels, waited in waits.items()},
+            "txn_coordinator_concurrent_wait_seconds": waits,
+            "txn_runtime_load_seconds": {
+                (coordinator,): elapsed_us / US for coordinator, elapsed_us in self._load_us.items()
+            },
+            "txn_runtime_load_failures_total": {
+                (coordinator,): number for coordinator, number in self._load_failures.items()
+            },
+            "txn_runtime_batch_records": single(self._group_rows.copy()),
+            "txn_runtime_flush_seconds": single(self._flush.copy()),
+            "txn_runtime_event_loop_lag_seconds": single(self.loop_lag.copy()),
+            "txn_runtime_defects_total": single(self._defects),
+            "txn_store_sync_seconds": single(self._sync.copy()),
+            "txn_store_write_bytes_total": single(self._written_bytes),
+        }
+
+
+class LoopLag:
+    """Notes how late the loop is, because whatever holds it up holds up everybody: asks to be called at regular times
+    for as long as the loop runs, and measures how much later it was."""
+
+    def __init__(self, clock: Clock, lag: Distribution) -> None:
+        self._clock = clock
+        self._lag = lag
+        self._due_us = 0
+
+    def start(self) -> None:
+        """Begin, on the running loop."""
+        self._due_us = self._clock.monotonic_us() + _LAG_INTERVAL_MS * 1_000
+        asyncio.get_running_loop().call_later(_LAG_INTERVAL_MS / 1_000, self._tick)
+
+    def _tick(self) -> None:
+        self._lag.observe(max(0, self._clock.monotonic_us() - self._due_us))
+        self.start()
 
 
 def _count_items(numbers: _MethodNumbers, response: Message, field: str) -> None:

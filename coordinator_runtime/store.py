@@ -122,7 +122,10 @@ class Store(Protocol):
         that can tell by checksums of their own which rows are whole."""
 
     def last(self, family: Family, prefix: bytes) -> tuple[bytes, bytes] | None:
-        """The greatest key that starts with the prefix, or None."""
+        """The greatest key that starts with the prefix, and its value; or None."""
+
+    def last_key(self, family: Family, prefix: bytes) -> bytes | None:
+        """The greatest key that starts with the prefix, or None. No value is read, wherever it lies."""
 
     def close(self) -> None:
         """Sync and release the directory. Idempotent."""

@@ -36,6 +36,7 @@ from coordinator_runtime.decision import Record, ShardKey, Turn
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.store import Family, Store
 from coordinator_runtime.unknown_rows import check_version
+from partition_log.load_checks import check_partition
 from partition_log.records import (
     APPENDED,
     BatchesAppended,
@@ -344,7 +345,9 @@ class LogRows:
         for ordinal in self._ordinals_in(shard):
             stored = store.get(_PARTITIONS, head_key(ordinal))
             assert stored is not None, f"partition {ordinal} is in the catalog and not in the store"
-            yield PartitionRestored(ordinal, decode_head(stored))
+            head = decode_head(stored)
+            check_partition(store, partition_key(ordinal), head)
+            yield PartitionRestored(ordinal, head)
             yield from _load_producers(store, ordinal)
 
 

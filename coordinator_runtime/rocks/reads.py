@@ -130,20 +130,18 @@ class RocksReads:
         self._check_usable()
         try:
             iterator = self._families[family].iter()
-            after = after_prefix(prefix)
-            if after is None:
-                iterator.seek_to_last()
-            else:
-                iterator.seek_for_prev(after)
-                if iterator.valid() and iterator.key() == after:
-                    iterator.prev()
-            iterator.status()
-            if not iterator.valid():
-                return None
-            key: bytes = iterator.key()
-            if not key.startswith(prefix):
+            key = _seek_last(iterator, prefix)
+            if key is None:
                 return None
             return key, self._segments.value_of(iterator.value()) if family is Family.LOG else iterator.value()
+        except Exception as error:
+            raise self._unread(family, error) from error
+
+    def last_key(self, family: Family, prefix: bytes) -> bytes | None:
+        """The greatest key that starts with the prefix."""
+        self._check_usable()
+        try:
+            return _seek_last(self._families[family].iter(), prefix)
         except Exception as error:
             raise self._unread(family, error) from error
 
@@ -188,6 +186,22 @@ class RocksReads:
             # Closed all the same. After a failure it repeats that failure, which was reported.
             if self._failure is None:
                 raise self._failed(error) from error
+
+
+def _seek_last(iterator: RdictIter, prefix: bytes) -> bytes | None:
+    """Put the iterator on the greatest key that starts with the prefix, and return that."""
+    after = after_prefix(prefix)
+    if after is None:
+        iterator.seek_to_last()
+    else:
+        iterator.seek_for_prev(after)
+        if iterator.valid() and iterator.key() == after:
+            iterator.prev()
+    iterator.status()
+    if not iterator.valid():
+        return None
+    key: bytes = iterator.key()
+    return key if key.startswith(prefix) else None
 
 
 def after_prefix(prefix: bytes) -> bytes | None:

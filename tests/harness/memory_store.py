@@ -68,6 +68,12 @@ class _SortedFamily:
             case _:
                 raise StoreDamaged(self.name, "block checksum mismatch")
 
+    def last_key(self, prefix: bytes) -> bytes | None:
+        """The greatest key that starts with the prefix."""
+        # No key is longer than the padding, so this is beyond every key that starts with the prefix.
+        position = bisect_left(self.keys, prefix + b"\xff" * _KEY_BYTES_MAX) - 1
+        return self.keys[position] if position >= 0 and self.keys[position].startswith(prefix) else None
+
     def put(self, key: bytes, value: bytes | None) -> bytes | None:
         """Set the value, or delete the key for None; returns what was there."""
         if self.damage:
@@ -228,15 +234,20 @@ class MemoryStore:
 
     def last(self, family: Family, prefix: bytes) -> tuple[bytes, bytes] | None:
         self._check_usable()
-        # No key is longer than the padding, so this is beyond every key that starts with the prefix.
-        beyond = prefix + b"\xff" * _KEY_BYTES_MAX
         with self._lock:
             stored = self._families[family]
-            position = bisect_left(stored.keys, beyond) - 1
-            if position < 0 or not stored.keys[position].startswith(prefix):
-                return None
-            key = stored.keys[position]
-            return key, stored.read(key)
+            key = stored.last_key(prefix)
+            return None if key is None else (key, stored.read(key))
+
+    def last_key(self, family: Family, prefix: bytes) -> bytes | None:
+        self._check_usable()
+        with self._lock:
+            stored = self._families[family]
+            key = stored.last_key(prefix)
+            # A value in a segment is not looked at. Anything else lies in the block of its key.
+            if key is not None and stored.damage.get(key) not in (None, Damage.VALUE):
+                stored.read(key)
+            return key
 
     def close(self) -> None:
         if self._failure is None:

@@ -37,5 +37,8 @@ class Unwritten:
     def last(self, family: Family, prefix: bytes) -> tuple[bytes, bytes] | None:
         return self._store.last(family, prefix)
 
+    def last_key(self, family: Family, prefix: bytes) -> bytes | None:
+        return self._store.last_key(family, prefix)
+
     def close(self) -> None:
         return None

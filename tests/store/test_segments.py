@@ -253,6 +253,7 @@ def test_damage_is_said_and_never_read(shelf: Shelf, damage: str) -> None:
         shelf.store.get(Family.LOG, log_key(1, 0))
     with pytest.raises(StoreDamaged):
         shelf.store.last(Family.LOG, partition_key(1))
+    assert shelf.store.last_key(Family.LOG, partition_key(1)) == log_key(1, 0), "it does not lie there"
     shelf.put(1, 1, SMALL)
     assert shelf.store.get(Family.LOG, log_key(1, 1)) == SMALL, "everything else is read and written"
 

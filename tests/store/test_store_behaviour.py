@@ -172,6 +172,13 @@ def test_last_finds_the_greatest_key_with_the_prefix(store: Store) -> None:
     assert store.last(PRODUCERS, b"\x01") is None
 
 
+def test_the_greatest_key_is_found_without_its_value(store: Store) -> None:
+    put_keys(store, b"\x01\x00", b"\x01\x07", b"\x02")
+    assert store.last_key(LOG, b"\x01") == b"\x01\x07"
+    assert store.last_key(LOG, b"\x03") is None
+    assert store.last_key(PRODUCERS, b"") is None
+
+
 def test_last_is_not_led_astray_by_the_key_that_follows_the_prefix(store: Store) -> None:
     put_keys(store, b"\x01\xff", b"\x02")
     assert store.last(LOG, b"\x01") == (b"\x01\xff", b"value of \x01\xff")
@@ -276,6 +283,7 @@ def test_the_memory_store_is_a_true_likeness(
         (
             rows_of_all_families(store),
             store.last(bounds[0], prefix),
+            store.last_key(bounds[0], prefix),
             list(store.scan(*bounds)),
             list(store.scan_backwards(*bounds)),
             store.version(),
@@ -283,4 +291,5 @@ def test_the_memory_store_is_a_true_likeness(
         for store in both
     )
     assert rocks == memory
-    assert rocks[3] == list(reversed(rocks[2]))
+    assert rocks[4] == list(reversed(rocks[3]))
+    assert rocks[2] == (rocks[1] and rocks[1][0])

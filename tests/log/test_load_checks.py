@@ -1,0 +1,95 @@
+"""A family that lost rows is noticed when a shard loads, by the last rows alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.shard_table import ShardState
+from coordinator_runtime.store import CommitGroup, Family
+from partition_log import codec
+from partition_log.load_checks import what_is_missing
+from partition_log.state import IndexProgress, PartitionConfig, PartitionHead
+from tests.harness.memory_store import Damage, MemoryStore
+from tests.log.log_room import TOPIC, Batch, LogRoom
+
+CONFIG = PartitionConfig(index_interval_batches=3)
+"""Eight batches are two stretches, and two more."""
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "unfinished", "logged_to", "finished_to", "wrong"),
+    [
+        (0, 0, 0, 0, 0, None),
+        (0, 8, 6, 8, 6, None),
+        (0, 8, 0, 8, 0, None),
+        (8, 8, 6, 8, 6, None),
+        (8, 8, 6, 0, 0, None),
+        (8, 8, 6, 4, 3, None),
+        (7, 8, 6, 8, 0, None),
+        (0, 8, 6, 7, 6, "its log ends at 8, and its rows in LOG at 7"),
+        (0, 8, 6, 0, 6, "its log ends at 8, and its rows in LOG at 0"),
+        (7, 8, 6, 0, 6, "its log ends at 8, and its rows in LOG at 0"),
+        (0, 8, 6, 9, 6, "its log ends at 8, and its rows in LOG at 9"),
+        (8, 8, 6, 9, 6, "its log ends at 8, and its rows in LOG at 9"),
+        (0, 8, 6, 8, 3, "its finished stretches end at 6, and their rows in STRETCHES at 3"),
+        (5, 8, 6, 8, 0, "its finished stretches end at 6, and their rows in STRETCHES at 0"),
+        (0, 8, 6, 8, 8, "its finished stretches end at 6, and their rows in STRETCHES at 8"),
+    ],
+)
+def test_the_last_rows_fit_the_head_or_lie_before_the_log_start(
+    start: int, end: int, unfinished: int, logged_to: int, finished_to: int, wrong: str | None
+) -> None:
+    head = PartitionHead(start, end, end, index=IndexProgress(first_offset=unfinished))
+    assert what_is_missing(head, logged_to=logged_to, finished_to=finished_to) == wrong
+
+
+def written() -> LogRoom:
+    room = LogRoom(config=CONFIG)
+    room.create(partition_count=2)
+    for _ in range(8):
+        room.append(Batch())
+    return room.crash()
+
+
+def without_last(room: LogRoom, family: Family) -> LogRoom:
+    """What a start finds that lost the newest row of a family."""
+    store = room.store
+    assert isinstance(store, MemoryStore)
+    key = store.last_key(family, codec.partition_key(room.ordinal()))
+    assert key is not None
+    store.write([CommitGroup(store.version() + 1, [(family, key, None)])])
+    return LogRoom(store.crash(kept_groups=1), config=CONFIG)
+
+
+def test_what_a_crash_leaves_is_served() -> None:
+    room = written().crash()
+    assert room.read_all() == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("family", "wrong"),
+    [
+        (Family.LOG, "its log ends at 8, and its rows in LOG at 7"),
+        (Family.STRETCHES, "its finished stretches end at 6, and their rows in STRETCHES at 3"),
+    ],
+)
+def test_a_family_that_lost_its_newest_rows_fails_the_shard_and_no_other(family: Family, wrong: str) -> None:
+    room = written()
+    shard, ordinal = room.catalog.log_shard(TOPIC, 0), room.ordinal()
+    table = without_last(room, family).runtime.table
+    assert table.failures[shard] == (
+        f"RowsMissing: the partition with ordinal {ordinal}: {wrong}. Rows are missing in a store that was whole: "
+        "restore a backup; `txnctl store verify` names the partition and what else is wrong"
+    )
+    others = {state for key, state in table.states().items() if key != shard and key.coordinator is Coordinator.LOG}
+    assert others == {ShardState.ACTIVE}
+
+
+def test_rows_that_cannot_be_read_are_the_business_of_their_readers() -> None:
+    room = written()
+    store = room.store
+    assert isinstance(store, MemoryStore)
+    store.damage(Family.LOG, codec.log_key(room.ordinal(), 7), Damage.BLOCK)
+    again = LogRoom(store.crash(), config=CONFIG)
+    assert not again.runtime.table.failures

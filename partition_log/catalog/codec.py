@@ -9,7 +9,6 @@ from coordinator_runtime.rows import EncodedRecord
 from partition_log.catalog.state import (
     CatalogRecord,
     OrdinalsAllocated,
-    PayloadValidation,
     Topic,
     TopicCreated,
     TopicDeleted,
@@ -26,11 +25,13 @@ class CatalogCodec:
         match value:
             case TopicCreated(topic):
                 stored = log_pb2.TopicValue(
-                    topic_id=topic.topic_id, partition_ordinals=topic.partition_ordinals, created_ms=topic.created_ms
+                    topic_id=topic.topic_id,
+                    partition_ordinals=topic.partition_ordinals,
+                    created_ms=topic.created_ms,
+                    settings=dict(topic.settings),
                 )
-                if topic.validate_payload is not PayloadValidation.FULL:
-                    stored.validate_payload = topic.validate_payload
-                return EncodedRecord(TOPIC_TYPE, topic.name.encode(), stored.SerializeToString())
+                # A map has no order of its own, and equal topics have equal rows.
+                return EncodedRecord(TOPIC_TYPE, topic.name.encode(), stored.SerializeToString(deterministic=True))
             case TopicDeleted(name):
                 return EncodedRecord(TOPIC_TYPE, name.encode(), None)
             case OrdinalsAllocated(next_ordinal):
@@ -46,15 +47,9 @@ class CatalogCodec:
                     stored.topic_id,
                     tuple(stored.partition_ordinals),
                     stored.created_ms,
-                    _validation(stored.validate_payload),
+                    tuple(sorted(stored.settings.items())),
                 )
             )
         if record_type == ORDINAL_ALLOCATOR_TYPE:
             return OrdinalsAllocated(log_pb2.OrdinalAllocatorValue.FromString(value).next_ordinal)
         return None
-
-
-def _validation(stored: str) -> PayloadValidation:
-    """The default for a value that only a newer program knows: one topic must not keep all others from being loaded,
-    and who takes only what every reader can decode spoils no log."""
-    return PayloadValidation.HEADER if stored == PayloadValidation.HEADER else PayloadValidation.FULL

@@ -135,7 +135,7 @@ class CatalogShard:
         if validate_only:
             return Decision(reply=Topic(wanted.name, b"", (), turn.now_ms))
         ordinals = tuple(range(first, first + wanted.partition_count))
-        topic = Topic(wanted.name, topic_id, ordinals, turn.now_ms, wanted.validate_payload)
+        topic = Topic(wanted.name, topic_id, ordinals, turn.now_ms, wanted.settings)
         return Decision(
             reply=topic,
             records=(

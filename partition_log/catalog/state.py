@@ -39,7 +39,15 @@ class Topic(Struct, frozen=True):
     partition_ordinals: tuple[int, ...]
     """Ordinals of the partitions, by partition number."""
     created_ms: int
-    validate_payload: PayloadValidation = PayloadValidation.FULL
+    settings: tuple[tuple[str, str], ...] = ()
+    """Names and values of what was set for this topic, by name; also those that only a newer program knows."""
+
+    @property
+    def validate_payload(self) -> PayloadValidation:
+        """The setting. A value that only a newer program knows counts as the strictest: who takes only what every
+        reader can decode spoils no log."""
+        is_header = (VALIDATE_PAYLOAD, PayloadValidation.HEADER.value) in self.settings
+        return PayloadValidation.HEADER if is_header else PayloadValidation.FULL
 
 
 class PlacedPartition(Struct, frozen=True):
@@ -87,9 +95,9 @@ class NewTopic:
     config: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def validate_payload(self) -> PayloadValidation:
-        """The setting, which must have been checked."""
-        return PayloadValidation(self.config.get(VALIDATE_PAYLOAD, PayloadValidation.FULL))
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        """What is stored of the settings, which must have been checked."""
+        return tuple(sorted((name, str(value)) for name, value in self.config.items()))
 
 
 def check_new_topic(topic: NewTopic, limits: Limits) -> None:

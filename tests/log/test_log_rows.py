@@ -17,6 +17,7 @@ from partition_log import codec
 from partition_log.catalog.codec import TOPIC_TYPE, CatalogCodec
 from partition_log.catalog.state import (
     CatalogRecord,
+    NewTopic,
     OrdinalsAllocated,
     PayloadValidation,
     Topic,
@@ -157,9 +158,21 @@ def test_a_catalog_record_of_a_newer_program_is_skipped() -> None:
 
 
 def test_a_topic_with_a_setting_of_a_newer_program_is_loaded_and_held_to_the_strictest_we_know() -> None:
-    stored = log_pb2.TopicValue(topic_id=b"i" * 16, partition_ordinals=[1], validate_payload="signed")
-    topic = Topic("a", b"i" * 16, (1,), 0, PayloadValidation.FULL)
-    assert CatalogCodec().decode(TOPIC_TYPE, b"a", stored.SerializeToString()) == TopicCreated(topic)
+    settings = {"validate_payload": "signed", "retention_ms": "1000"}
+    stored = log_pb2.TopicValue(topic_id=b"i" * 16, partition_ordinals=[1], settings=settings)
+    encoded = stored.SerializeToString(deterministic=True)
+    created = CatalogCodec().decode(TOPIC_TYPE, b"a", encoded)
+    assert isinstance(created, TopicCreated)
+    assert created.topic.validate_payload is PayloadValidation.FULL
+    assert CatalogCodec().encode(created).value == encoded, "what it does not know is kept"
+
+
+def test_what_was_set_for_a_topic_is_stored_under_its_names() -> None:
+    topic = Topic("a", b"i" * 16, (1,), 0, NewTopic("a", 1, {"validate_payload": "header"}).settings)
+    row = CatalogCodec().encode(TopicCreated(topic))
+    assert dict(log_pb2.TopicValue.FromString(row.value or b"").settings) == {"validate_payload": "header"}
+    assert CatalogCodec().decode(row.record_type, row.key, row.value or b"") == TopicCreated(topic)
+    assert topic.validate_payload is PayloadValidation.HEADER
 
 
 @given(st.tuples(ordinals, offsets), st.tuples(ordinals, offsets))

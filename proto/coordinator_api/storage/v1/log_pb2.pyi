@@ -24,18 +24,43 @@ class TopicValue(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class SettingsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     PARTITION_ORDINALS_FIELD_NUMBER: _builtins.int
     CREATED_MS_FIELD_NUMBER: _builtins.int
-    VALIDATE_PAYLOAD_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.bytes
     """UUID, 16 bytes."""
     created_ms: _builtins.int
-    validate_payload: _builtins.str
-    """As the setting of this name: "header". Empty: "full"."""
     @_builtins.property
     def partition_ordinals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Ordinal of each partition, by partition number. Ordinals are never used again."""
+
+    @_builtins.property
+    def settings(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """What was set for this topic, by the names that CreateTopics takes; what is not here has its default. Names and values
+        that a program does not know are without effect there, and are kept when the row is written again. What must not be
+        overlooked is no setting alone, but a feature of the store too (docs/store-format.md, "Unknown things").
+        """
 
     def __init__(
         self,
@@ -43,11 +68,11 @@ class TopicValue(_message.Message):
         topic_id: _builtins.bytes = ...,
         partition_ordinals: _abc.Iterable[_builtins.int] | None = ...,
         created_ms: _builtins.int = ...,
-        validate_payload: _builtins.str = ...,
+        settings: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "partition_ordinals", b"partition_ordinals", "topic_id", b"topic_id", "validate_payload", b"validate_payload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "partition_ordinals", b"partition_ordinals", "settings", b"settings", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

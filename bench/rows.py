@@ -2,8 +2,8 @@
 
 A transaction is a batch of one record to each of three partitions, by one Transact. The server runs without a network
 on the embedded store, and what it hands to the store is counted: rows by family, keys and values together, before
-RocksDB compresses or replaces anything. "64 in a group" are 64 producers that ask in one turn of the loop, so that their rows
-of state, heads and history are shared; "alone" is one at a time, each with a commit group to itself. Each batch of
+RocksDB compresses or replaces anything. "64 in a group" are 64 producers that ask in one turn of the loop, so that
+their rows of heads and history are shared; "alone" is one at a time, each with a commit group to itself. Each batch of
 groups has one row more, its version, which is not counted.
 
 `--product DIR` counts another working tree, for example an older commit; `--two-phase split` the other way to commit.

@@ -86,7 +86,7 @@ class _Watch:
                     self._bytes[family.name] += len(key) + len(value or b"")
             write(store, groups)
 
-        RocksStore.write = counted  # type: ignore[method-assign]
+        RocksStore.write = counted  # type: ignore[method-assign,assignment]
 
     def forget(self) -> None:
         """Begin again."""

@@ -135,6 +135,12 @@ class BatchHeader(Struct, frozen=True, gc=False):
         """Offset of the last record; the next batch starts one later."""
         return self.base_offset + self.record_count - 1
 
+    def records_between(self, start_offset: int, end_offset: int) -> int:
+        """How many of its records lie in the half-open range: exact if the whole batch does, or has no holes, else an
+        upper bound, because only the payload says where the holes are."""
+        first, end = max(self.base_offset, start_offset), min(self.last_offset + 1, end_offset)
+        return min(self.record_count, max(0, end - first))
+
     @property
     def last_sequence(self) -> int:
         """Sequence of the last record, or -1 where the batch has none."""

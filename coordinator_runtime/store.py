@@ -28,15 +28,15 @@ class Family(IntEnum):
     that one forward seek to an offset lands on the batch that holds it. A value never begins with 0xFF, so that a store
     may mark what it keeps elsewhere."""
     STRETCHES = 2
-    """(partition ordinal u32, running max timestamp + 1 u64, last offset u64) -> first offset of the stretch u64."""
+    """(partition ordinal u32, last offset u64) -> a finished stretch of the log: first offset, largest timestamp up to
+    its end, and what lies before its end: bytes, records, markers, aborted transactions."""
     PRODUCERS = 3
     """(partition ordinal u32, kind u8, producer id u64) -> producer entry with its last five batches."""
     ABORTED = 4
     """(partition ordinal u32, outcome u8, producer id u64, marker offset u64) -> the transaction that the marker ended.
     By producer, so that a reader finds the end of a batch's transaction with one seek."""
     PARTITIONS = 5
-    """(partition ordinal u32, kind u8) -> log start and log end; (partition ordinal u32, last offset u64) -> markers up
-    to there."""
+    """(partition ordinal u32, kind u8) -> log start, log end and all that lies between them, counted."""
     COORDINATOR_STATE = 6
     """(coordinator u8, shard u16, record type u8, key) -> newest value: the compacted log, which alone rebuilds a
     shard."""

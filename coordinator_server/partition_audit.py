@@ -11,7 +11,7 @@ Source: spec log-and-runtime 1.3, 1.5, 1.7 and 6.2 (white-box checks).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader, verify_batch
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_protocol.producers import next_sequence
+from coordinator_server.column_audit import Columns
 from coordinator_server.stored import StoredBatch
 from partition_log.batch_checks import why_unreadable
 from partition_log.batches import OFFSET_END, LogDamaged
@@ -31,10 +32,10 @@ from partition_log.state import (
     EndedTransaction,
     ForgottenProducers,
     LastMarker,
-    MarkerCount,
     OpenTransaction,
     PartitionHead,
     ProducerEntry,
+    Stretch,
 )
 
 
@@ -52,6 +53,7 @@ class PartitionAudit:
 
     forgotten: ForgottenProducers
     """The forgotten producers that the partition's head tells of."""
+    columns: Columns
     opens_payloads: bool = False
     batch_count: int = 0
     transactional_batches: int = 0
@@ -100,23 +102,22 @@ class PartitionAudit:
             opened[0] if opened else self.end_offset,
             len(opened),
             max(aborts, default=NO_OFFSET),
-            stored.index,
-            len(aborts),
+            self.columns.index(),
             stored.forgotten,
-            MarkerCount(stored.counted.from_offset, self.markers_between(stored.counted.from_offset, self.end_offset)),
+            self.columns.totals,
         )
-
-    def markers_between(self, start_offset: int, end_offset: int) -> int:
-        """Return how many markers lie between two offsets."""
-        return sum(start_offset <= logged.offset < end_offset for logged in self.markers)
 
 
 def audit_log(
-    read_from: Callable[[int], Iterable[StoredBatch]], forgotten: ForgottenProducers, *, opens_payloads: bool
+    read_from: Callable[[int], Iterable[StoredBatch]],
+    forgotten: ForgottenProducers,
+    stretches: Sequence[Stretch] = (),
+    *,
+    opens_payloads: bool,
 ) -> PartitionAudit:
-    """Read a whole log, from offset 0; behind damage only the batches themselves are checked. `opens_payloads`: the
-    topic takes only what readers can decode."""
-    audit = PartitionAudit(forgotten, opens_payloads)
+    """Read a whole log, from offset 0; behind damage only the batches themselves are checked. `stretches`: those that
+    are stored. `opens_payloads`: the topic takes only what readers can decode."""
+    audit = PartitionAudit(forgotten, Columns(stretches), opens_payloads)
     while audit.end_offset < OFFSET_END:
         try:
             for batch in read_from(audit.end_offset):
@@ -147,13 +148,15 @@ def _take(audit: PartitionAudit, batch: StoredBatch) -> None:
     damage = damage_of(batch, opens_payload=audit.opens_payloads)
     if damage:
         audit.damaged.append(damage)
-    marker = batch.marker
+    marker, ended_before = batch.marker, len(audit.ended)
     if marker is not None:
         _take_marker(audit, header.base_offset, marker)
     elif header.producer_id != NO_PRODUCER_ID:
         _take_data(audit, header)
     if header.producer_id != NO_PRODUCER_ID:
         audit.last_offsets[header.producer_id] = header.last_offset
+    ends_abort = marker is not None and marker.outcome is Outcome.ABORT and len(audit.ended) > ended_before
+    audit.columns.take(batch, ends_abort=ends_abort)
 
 
 def damage_of(batch: StoredBatch, *, opens_payload: bool) -> str | None:

@@ -17,12 +17,14 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from coordinator_api.storage.v1 import transaction_pb2
+from coordinator_protocol.batch import BatchHeader
 from coordinator_protocol.errors import Refused
 from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.rocks import ReadOnlyStore
 from coordinator_runtime.store import Family, StoreUnreadable
 from coordinator_runtime.unknown_rows import UnknownRow
 from coordinator_server import stored
+from coordinator_server.column_audit import Columns, totals_words
 from coordinator_server.partition_audit import LoggedMarker, PartitionAudit, audit_log, damage_of, producer_differences
 from coordinator_server.stored import HistoryRow, StoredRows
 from partition_log.batches import LogDamaged
@@ -164,30 +166,32 @@ class _Verification:
         log = Check("batches", "offsets follow each other, every checksum is right, readers can decode", "batches")
         placement = Check("placement", "no transactional batch lies outside its transaction", "transactional batches")
         positions = Check("positions", "LSO, log end and open transactions are what the log says", "partitions")
+        stretches = Check("stretches", "what lies before the end of a stretch is what the log says", "stretches")
         producers = Check("producers", "producer entries are what the log says", "producers")
         index = Check(
             "index", "the outcome index holds the ended transactions of the log, and no others", "transactions"
         )
         for ordinal, head in sorted(self._heads.items()):
             name = self._names.get(ordinal, f"ordinal {ordinal}")
-            if head.log_start_offset > 0:
+            if head.log_start_offset > 0 or head.compacted_to > 0:
                 self._unread.add(ordinal)
-                # What was trimmed can no longer be recomputed; what is left is checked batch by batch.
+                # What was taken away can no longer be recomputed; what is left is checked batch by batch.
                 try:
-                    self._check_trimmed(ordinal, name, log)
+                    self._check_what_is_left(ordinal, name, log, stretches)
                 except _UNREADABLE as damage:
                     log.violated(f"{name}: a row cannot be read: {_words(damage)}")
                 continue
             try:
                 read_from = partial(stored.batches, self._rows, ordinal)
-                audit = audit_log(read_from, head.forgotten, opens_payloads=ordinal in self._validated)
+                kept = stored.stretches(self._rows, ordinal)
+                audit = audit_log(read_from, head.forgotten, kept, opens_payloads=ordinal in self._validated)
                 self._note(log, name, audit.batch_count, audit.damaged)
                 if not audit.is_whole:
                     self._unread.add(ordinal)
                     continue
                 self._note(placement, name, audit.transactional_batches, audit.misplaced)
                 self._check_positions(positions, name, head, audit)
-                self._check_marker_counts(positions, ordinal, name, audit)
+                self._note(stretches, name, len(kept), list(audit.columns.differences()))
                 self._check_producers(producers, ordinal, name, audit)
                 self._check_index(index, ordinal, name, audit)
             except _UNREADABLE as damage:
@@ -196,23 +200,28 @@ class _Verification:
                 continue
             for logged in audit.markers:
                 self._markers[logged.marker.csn][ordinal].append(logged)
-        return [log, placement, positions, producers, index]
+        return [log, placement, positions, stretches, producers, index]
 
     def _note(self, check: Check, name: str, examined: int, violations: list[str]) -> None:
         check.examined += examined
         for violation in violations:
             check.violated(f"{name}: {violation}")
 
-    def _check_trimmed(self, ordinal: int, name: str, check: Check) -> None:
-        end_offset = None
+    def _check_what_is_left(self, ordinal: int, name: str, check: Check, stretches: Check) -> None:
+        head, end_offset = self._heads[ordinal], None
+        kept = [each for each in stored.stretches(self._rows, ordinal) if each.last_offset >= head.log_start_offset]
+        columns = Columns(kept)
         for batch in stored.batches(self._rows, ordinal):
             check.examined += 1
-            if end_offset is not None and batch.header.base_offset != end_offset:
-                check.violated(f"{name}: the batch at offset {batch.header.base_offset} does not follow {end_offset}")
+            problem = _misplaced(batch.header, end_offset, head.compacted_to)
+            if problem is not None:
+                check.violated(f"{name}: {problem}")
+            columns.take(batch, ends_abort=False)
             damage = damage_of(batch, opens_payload=ordinal in self._validated)
             if damage:
                 check.violated(f"{name}: {damage}")
             end_offset = batch.header.last_offset + 1
+        self._note(stretches, name, len(kept), list(columns.differences_from_end(head.totals)))
 
     def _check_positions(self, check: Check, name: str, head: PartitionHead, audit: PartitionAudit) -> None:
         check.examined += 1
@@ -224,13 +233,6 @@ class _Verification:
                 f"{name}: producers were forgotten at offset {head.forgotten.end_offset}, with markers up to csn"
                 f" {head.forgotten.csn}, which the log does not have"
             )
-
-    def _check_marker_counts(self, check: Check, ordinal: int, name: str, audit: PartitionAudit) -> None:
-        from_offset = self._heads[ordinal].counted.from_offset
-        for last_offset, markers in stored.marker_counts(self._rows, ordinal).items():
-            found = audit.markers_between(from_offset, last_offset + 1)
-            if markers != found:
-                check.violated(f"{name}: {markers} markers are counted up to offset {last_offset}, the log has {found}")
 
     def _check_producers(self, check: Check, ordinal: int, name: str, audit: PartitionAudit) -> None:
         kept = stored.producers(self._rows, ordinal)
@@ -409,9 +411,17 @@ def _words(damage: Exception) -> str:
     return damage.message if isinstance(damage, Refused) else f"{type(damage).__name__}: {damage}"
 
 
+def _misplaced(header: BatchHeader, end_offset: int | None, compacted_to: int) -> str | None:
+    """What is wrong with the place of a batch behind the one that ended before `end_offset`; None: nothing. Offsets
+    without a record are only where the log was compacted."""
+    at = header.base_offset
+    if end_offset is not None and (at < end_offset or (at > end_offset and at > compacted_to)):
+        return f"the batch at offset {at} does not follow {end_offset}"
+    return None
+
+
 def _head_words(head: PartitionHead) -> str:
     return (
         f"end {head.log_end_offset}, last stable {head.last_stable_offset}, {head.open_transactions} open, newest abort"
-        f" at {head.last_abort_offset} of {head.aborted_transactions}, {head.counted.markers} markers from"
-        f" {head.counted.from_offset} on"
+        f" at {head.last_abort_offset}, {totals_words(head.totals)}, the last stretch {head.index}"
     )

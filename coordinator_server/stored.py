@@ -21,7 +21,7 @@ from partition_log import codec
 from partition_log.batches import batches as readable_batches
 from partition_log.catalog.codec import CatalogCodec
 from partition_log.catalog.state import CatalogRecord
-from partition_log.state import EndedTransaction, PartitionHead, ProducerEntry
+from partition_log.state import EndedTransaction, PartitionHead, ProducerEntry, Stretch
 from txn_coordinator.codec import TransactionCodec
 from txn_coordinator.records import TransactionChanged, TransactionUnreadable
 from txn_coordinator.state import DECIDED, Transaction, TransactionState
@@ -197,20 +197,13 @@ def batches(rows: StoredRows, ordinal: int, start_offset: int = 0) -> Iterator[S
 
 def heads(rows: StoredRows) -> dict[int, PartitionHead]:
     """Positions of every partition, by ordinal."""
-    return {
-        codec.ordinal_of(key): codec.decode_head(value)
-        for key, value in rows.scan(Family.PARTITIONS, b"", _END)
-        if not codec.is_stretch(key)
-    }
+    return {codec.ordinal_of(key): codec.decode_head(value) for key, value in rows.scan(Family.PARTITIONS, b"", _END)}
 
 
-def marker_counts(rows: StoredRows, ordinal: int) -> dict[int, int]:
-    """Markers of a partition up to the end of each finished stretch, by its last offset."""
-    start, end = codec.stretch_key(ordinal, 0), codec.partition_key(ordinal + 1)
-    return {
-        codec.stretch_end(key): codec.decode_marker_count(value)
-        for key, value in rows.scan(Family.PARTITIONS, start, end)
-    }
+def stretches(rows: StoredRows, ordinal: int) -> list[Stretch]:
+    """The finished stretches of a partition, in order."""
+    start, end = codec.partition_key(ordinal), codec.partition_key(ordinal + 1)
+    return [codec.decode_stretch(key, value) for key, value in rows.scan(Family.STRETCHES, start, end)]
 
 
 def producers(rows: StoredRows, ordinal: int) -> dict[int, ProducerEntry]:

@@ -4,15 +4,14 @@ All integers are big-endian; those in keys are unsigned, so that byte order is n
 
 ```
 LOG         ordinal u32, last offset u64                            -> stored batch
-STRETCHES   ordinal u32, max timestamp + 1 u64, last offset u64     -> first offset u64
+STRETCHES   ordinal u32, last offset u64                            -> stretch of the log
 PRODUCERS   ordinal u32, kind u8 (0), producer id u64               -> producer entry
 ABORTED     ordinal u32, outcome u8, producer id u64, marker offset u64 -> ended transaction
 PARTITIONS  ordinal u32, kind u8 (0)                                -> head
-PARTITIONS  ordinal u32, last offset of a stretch u64               -> markers up to there u64
 ```
 A batch lies under its last offset, so that one forward seek to any offset lands on the batch that holds it. Outcomes
 lie by producer: a reader asks "was this batch's transaction aborted?", and finds the answer with one seek, however many
-transactions ended in between. Heads, producers and outcomes start with a version byte.
+transactions ended in between. Heads, producers, outcomes and stretches start with a version byte.
 
 A load reads the rows of heads and producers and no batch, so it takes as long as there are partitions and producers,
 however long the logs are.
@@ -57,11 +56,11 @@ from partition_log.state import (
     ForgottenProducers,
     IndexProgress,
     LastMarker,
-    MarkerCount,
+    LogTotals,
     OpenTransaction,
     PartitionHead,
     ProducerEntry,
-    TimeIndexEntry,
+    Stretch,
 )
 
 VALUE_VERSION: Final = 1
@@ -74,11 +73,10 @@ _ORDINAL_AND_NUMBER: Final = struct.Struct(">IQ")
 # The pad byte is the kind of the row, 0. Later kinds of rows have other numbers there.
 _HEAD_KEY: Final = struct.Struct(">Ix")
 _PRODUCER_KEY: Final = struct.Struct(">IxQ")
-_TIME_INDEX_KEY: Final = struct.Struct(">IQQ")
 _OUTCOME_KEY: Final = struct.Struct(">IBQQ")
 
-_NUMBER: Final = struct.Struct(">Q")
-_HEAD: Final = struct.Struct(">BqqqIqqIIqQqQqQ")
+_HEAD: Final = struct.Struct(">BqqqIqqIIqqQQQQQq")
+_STRETCH: Final = struct.Struct(">BqqqQQQQ")
 _PRODUCER: Final = struct.Struct(">BhiqqqhbQB")
 _CACHED_BATCHES: Final = tuple(struct.Struct(">" + "iiq" * count) for count in range(BATCHES_CACHED_MAX + 1))
 _OUTCOME: Final = struct.Struct(">BhqQ")
@@ -141,54 +139,36 @@ def producer_id_of(key: bytes) -> int:
     return producer_id
 
 
-def time_index_key(ordinal: int, max_timestamp_ms: int, last_offset: int) -> bytes:
-    """Key of a stretch of the log. One is added to the timestamp because -1, none, is the smallest one."""
-    return _TIME_INDEX_KEY.pack(ordinal, max_timestamp_ms + 1, last_offset)
+stretch_key: Final[Callable[[int, int], bytes]] = _ORDINAL_AND_NUMBER.pack
+"""(ordinal, last offset): key of a finished stretch of the log; also where a scan for the stretch of an offset
+starts."""
 
 
-def encode_time_index(entry: TimeIndexEntry) -> bytes:
-    """Value of a stretch; the rest is in its key."""
-    return _NUMBER.pack(entry.first_offset)
+def encode_stretch(stretch: Stretch) -> bytes:
+    """Value of a stretch; its last offset is in its key."""
+    totals = stretch.totals
+    return _STRETCH.pack(
+        VALUE_VERSION,
+        stretch.first_offset,
+        stretch.max_timestamp_ms,
+        stretch.ended_ms,
+        totals.size_bytes,
+        totals.record_count,
+        totals.marker_count,
+        totals.abort_count,
+    )
 
 
-def decode_time_index(value: bytes) -> int:
-    """First offset of the stretch."""
-    first_offset: int
-    (first_offset,) = _NUMBER.unpack(value)
-    return first_offset
-
-
-def stretch_key(ordinal: int, last_offset: int) -> bytes:
-    """Key of a finished stretch of the log; also where a scan for the stretch of an offset starts."""
-    return _ORDINAL_AND_NUMBER.pack(ordinal, last_offset)
-
-
-def stretch_end(key: bytes) -> int:
-    """The last offset in the key of a stretch."""
-    last_offset: int = _ORDINAL_AND_NUMBER.unpack(key)[1]
-    return last_offset
-
-
-def is_stretch(key: bytes) -> bool:
-    """Whether a row of PARTITIONS is a stretch, and not a head."""
-    return len(key) == _ORDINAL_AND_NUMBER.size
-
-
-def encode_marker_count(markers: int) -> bytes:
-    """Value of a stretch: how many markers were counted up to its end."""
-    return _NUMBER.pack(markers)
-
-
-def decode_marker_count(value: bytes) -> int:
-    """Markers up to the end of the stretch."""
-    markers: int
-    (markers,) = _NUMBER.unpack(value)
-    return markers
+def decode_stretch(key: bytes, value: bytes) -> Stretch:
+    """Raises UnknownRow."""
+    _check_version(value)
+    _, first_offset, max_timestamp_ms, ended_ms, *totals = _STRETCH.unpack(value)
+    return Stretch(first_offset, last_offset(key), max_timestamp_ms, ended_ms, LogTotals(*totals))
 
 
 def encode_head(head: PartitionHead) -> bytes:
     """Value of a partition."""
-    index = head.index
+    index, totals = head.index, head.totals
     return _HEAD.pack(
         VALUE_VERSION,
         head.log_start_offset,
@@ -200,33 +180,31 @@ def encode_head(head: PartitionHead) -> bytes:
         index.size_bytes,
         index.batch_count,
         index.max_timestamp_ms,
-        head.aborted_transactions,
         head.forgotten.end_offset,
         head.forgotten.csn,
-        head.counted.from_offset,
-        head.counted.markers,
+        totals.size_bytes,
+        totals.record_count,
+        totals.marker_count,
+        totals.abort_count,
+        head.compacted_to,
     )
 
 
 def decode_head(value: bytes) -> PartitionHead:
     """Raises UnknownRow."""
     _check_version(value)
-    # Rows written before producers were ever forgotten end earlier: none was. Those written before markers were counted
-    # end earlier too: counting begins at their log end.
-    numbers = _HEAD.unpack(value.ljust(_HEAD.size, b"\0"))
-    _, start, end, stable, open_transactions, last_abort, *index, aborted, forgotten_offset, forgotten_csn = numbers[
-        :-2
-    ]
+    numbers = _HEAD.unpack(value)
+    _, start, end, stable, open_transactions, last_abort = numbers[:6]
     return PartitionHead(
         start,
         end,
         stable,
         open_transactions,
         last_abort,
-        IndexProgress(*index),
-        aborted,
-        ForgottenProducers(forgotten_offset, forgotten_csn),
-        MarkerCount(*numbers[-2:]) if len(value) == _HEAD.size else MarkerCount(end),
+        IndexProgress(*numbers[6:10]),
+        ForgottenProducers(*numbers[10:12]),
+        LogTotals(*numbers[12:16]),
+        compacted_to=numbers[16],
     )
 
 
@@ -337,9 +315,11 @@ class LogRows:
             key = outcome_key(ordinal, ended.outcome, producer_id, ended.marker_offset)
             add((_ABORTED, key, encode_outcome(ended)))
             staged.size_bytes += OUTCOME_ROW_BYTES
-        if appended.indexed:
-            for stretch, markers in appended.indexed:
-                _stage_index(ordinal, stretch, markers, staged)
+        if appended.stretches:
+            for stretch in appended.stretches:
+                key, row = stretch_key(ordinal, stretch.last_offset), encode_stretch(stretch)
+                add((_STRETCHES, key, row))
+                staged.size_bytes += len(key) + len(row)
 
     def load(self, store: Store, shard: ShardKey) -> Iterator[LogRecord]:
         for ordinal in self._ordinals_in(shard):
@@ -380,19 +360,6 @@ def _stage_forgotten(record: ProducersForgotten, staged: StagedRows) -> None:
     _stage_head(ordinal, record.head, staged)
     for producer_id in record.producer_ids:
         _stage_producer(ordinal, producer_id, None, staged)
-
-
-def _stage_index(ordinal: int, entry: TimeIndexEntry, markers: int, staged: StagedRows) -> None:
-    rows = (
-        (
-            _STRETCHES,
-            time_index_key(ordinal, entry.max_timestamp_ms, entry.last_offset),
-            encode_time_index(entry),
-        ),
-        (_PARTITIONS, stretch_key(ordinal, entry.last_offset), encode_marker_count(markers)),
-    )
-    staged.added += rows
-    staged.size_bytes += sum(len(key) + len(value) for _family, key, value in rows)
 
 
 _STAGES: Final[Mapping[type, Callable[[Any, StagedRows], None]]] = {

@@ -1,12 +1,14 @@
 """How many records lie between an offset and the ends of a partition: what a reader still has before it.
 
-Markers are no records, and of aborted transactions a committed reader gets none. Offsets follow each other without
-gaps, and the store holds how many markers lie before the end of every stretch of the log. So a count is a subtraction,
-and reads the headers of two stretches at most, however far the ends are.
+Markers are no records, and of aborted transactions a committed reader gets none. The store holds how many records lie
+before the end of every stretch of the log. So a count is a subtraction, and reads the headers of two stretches at most,
+however far the ends are.
 
-Two parts of a log must be looked at batch by batch: what lies before the newest abort, because only the outcome of each
-batch says whether it is hidden; and what was written before markers were counted. That is done within a budget, and the
-caller goes on where it ended, as with a fetch.
+What lies before the newest abort must be looked at batch by batch, because only the outcome of each batch says whether
+it is hidden. That is done within a budget, and the caller goes on where it ended, as with a fetch.
+
+A header does not say where in its batch offsets are without a record. So an offset inside a batch that was compacted
+gives an upper bound, too high by the batch's holes at most.
 
 Source: spec ecosystem 8, rows 30 and 31 (lag never reaches zero; lag against the wrong end).
 """
@@ -15,12 +17,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from coordinator_protocol.batch import BatchHeader
-from coordinator_runtime.store import Family, Store
-from partition_log import codec
+from coordinator_runtime.store import Store
 from partition_log.batches import batches
 from partition_log.reading import SEEK_COST_BATCHES, AbortedIndex, Budget
 from partition_log.state import PartitionHead
+from partition_log.stretches import stretches
 
 
 class Counted(NamedTuple):
@@ -48,16 +49,15 @@ def count_records(store: Store, ordinal: int, head: PartitionHead, start_offset:
         return Counted(next_offset=start)
     budget.batches -= SEEK_COST_BATCHES
     # Aborted records lie before their marker, so behind the newest one there are none.
-    read_end = min(max(head.counted.from_offset, min(head.last_abort_offset, stable)), end)
+    read_end = min(head.last_abort_offset, stable)
     read = _count_each(store, ordinal, head, (start, read_end), budget)
     at = read.next_offset
     if at < read_end:
         return read
-    markers = _markers_before(store, ordinal, head, at, budget)
-    records = end - at - (head.counted.markers - markers)
-    committed = 0
+    before = _records_before(store, ordinal, head, at, budget)
+    records, committed = head.totals.record_count - before, 0
     if at < stable:
-        committed = stable - at - (_markers_before(store, ordinal, head, stable, budget) - markers)
+        committed = _records_before(store, ordinal, head, stable, budget) - before
     return Counted(read.records + records, read.committed_records + committed, end)
 
 
@@ -69,8 +69,8 @@ def _count_each(store: Store, ordinal: int, head: PartitionHead, offsets: tuple[
     aborted = AbortedIndex(store, ordinal, head, budget)
     records = committed = 0
     for header, encoded in batches(store, ordinal, at, head.log_end_offset):
-        passed = _overlap(header, at, end)
         if not header.is_control:
+            passed = header.records_between(at, end)
             records += passed
             if header.base_offset < head.last_stable_offset and not (header.is_transactional and aborted.hides(header)):
                 committed += passed
@@ -81,27 +81,21 @@ def _count_each(store: Store, ordinal: int, head: PartitionHead, offsets: tuple[
     return Counted(records, committed, at)
 
 
-def _markers_before(store: Store, ordinal: int, head: PartitionHead, offset: int, budget: Budget) -> int:
-    """Markers that were counted before an offset. From the end of its stretch backwards, because retention takes rows
-    away from the front."""
+def _records_before(store: Store, ordinal: int, head: PartitionHead, offset: int, budget: Budget) -> int:
+    """Records before an offset, to be compared with other such numbers. From the end of its stretch backwards, because
+    what removal took away lies before all the rest."""
     if offset == head.log_end_offset:
-        return head.counted.markers
-    end, markers = head.log_end_offset, head.counted.markers
+        return head.totals.record_count
+    end, records = head.log_end_offset, head.totals.record_count
     # A stretch that was finished after the view was taken is as good: the store holds all of it.
-    for key, value in store.scan(
-        Family.PARTITIONS, codec.stretch_key(ordinal, offset), codec.partition_key(ordinal + 1)
-    ):
-        end, markers = codec.stretch_end(key) + 1, codec.decode_marker_count(value)
-        break
+    stretch = next(stretches(store, ordinal, offset), None)
+    if stretch is not None:
+        end, records = stretch.last_offset + 1, stretch.totals.record_count
     for header, encoded in batches(store, ordinal, offset, end):
-        markers -= header.is_control
+        if not header.is_control:
+            records -= header.records_between(offset, end)
         _pay(budget, encoded)
-    return markers
-
-
-def _overlap(header: BatchHeader, start: int, end: int) -> int:
-    """How many offsets of the batch lie in the range."""
-    return max(0, min(header.last_offset + 1, end) - max(header.base_offset, start))
+    return records
 
 
 def _pay(budget: Budget, encoded: bytes) -> None:

@@ -18,11 +18,9 @@ from partition_log.records import PartitionGrew, TransactionEnded
 from partition_log.rules import AppendVerdict, MarkerVerdict, end_of
 from partition_log.state import (
     EndedTransaction,
-    IndexProgress,
-    MarkerCount,
+    LogTotals,
     PartitionConfig,
     PartitionHead,
-    TimeIndexEntry,
 )
 
 # Module-level aliases: enum attribute lookup is slow on CPython 3.11.
@@ -44,10 +42,10 @@ def grow(
     Raises Refused as `rules.judge_append` and `rules.judge_marker`, and DUPLICATE_SEQUENCE_NUMBER where all batches are
     in the log, and not in the transaction."""
     producer_id, txn_epoch, outcome, is_aborted, csn, control, marker_bytes, producer = end_of(marker, now_ms)
-    forgotten_csn, index = head.forgotten.csn, head.index
+    forgotten_csn, totals = head.forgotten.csn, head.totals
     before = entry = partition.producers.get(producer_id)
     start_offset = offset = head.log_end_offset
-    size_bytes, newest_ms = 0, index.max_timestamp_ms
+    size_bytes, record_count, newest_ms = 0, 0, head.index.max_timestamp_ms
     batches: list[tuple[int, bytes]] = []
     for append in appends:
         batch = append.header
@@ -60,7 +58,8 @@ def grow(
             )
         rest_of_header, payload = append.offsetless
         encoded = pack_base_offset(offset) + rest_of_header + payload
-        offset += batch.record_count
+        offset += batch.last_offset_delta + 1
+        record_count += batch.record_count
         size_bytes += len(encoded)
         batches.append((offset - 1, encoded))
         if newest_ms < batch.max_timestamp_ms:
@@ -72,16 +71,15 @@ def grow(
     verdict = rules.judge_marker(before, marker, forgotten_csn=forgotten_csn)
     assert verdict is _APPEND_MARKER, "the outcome of an open transaction was decided a moment ago"
     batches.append((offset, pack_base_offset(offset) + control))
-    ordinal, end_offset, counted = appends[0].ordinal, offset + 1, head.counted
-    counted = MarkerCount(counted.from_offset, counted.markers + 1)
-    grown_bytes, unindexed_batches = size_bytes + marker_bytes, index.batch_count + len(batches)
-    unindexed_bytes = index.size_bytes + grown_bytes
-    indexed: Sequence[tuple[TimeIndexEntry, int]] = ()
-    if unindexed_bytes < config.index_interval_bytes and unindexed_batches < config.index_interval_batches:
-        index = IndexProgress(index.first_offset, unindexed_bytes, unindexed_batches, newest_ms)
-    else:
-        index, stretches = rules.index_after_all(index, batches, config)
-        indexed = [(each, counted.markers - (each.last_offset < offset)) for each in stretches]
+    ordinal, end_offset = appends[0].ordinal, offset + 1
+    grown_bytes = size_bytes + marker_bytes
+    totals = LogTotals(
+        totals.size_bytes + grown_bytes,
+        totals.record_count + record_count,
+        totals.marker_count + 1,
+        totals.abort_count + is_aborted,
+    )
+    index, stretches = rules.index_after(head, batches, totals, newest_ms, config, now_ms)
     still_open, stable_offset, first_offset = head.open_transactions, end_offset, start_offset
     if still_open:
         first_unstable = partition.first_unstable_without(opened)
@@ -95,10 +93,10 @@ def grow(
         still_open,
         offset if is_aborted else head.last_abort_offset,
         index,
-        head.aborted_transactions + is_aborted,
         head.forgotten,
-        counted,
+        totals,
+        head.compacted_to,
     )
     ended = EndedTransaction(producer_id, txn_epoch, first_offset, offset, outcome, csn)
-    record = TransactionEnded(ordinal, batches, grown_bytes, extended, producer_id, producer, ended, indexed)
-    return first_offset, record, PartitionGrew(ordinal, offset - start_offset, size_bytes, outcome, marker_bytes)
+    record = TransactionEnded(ordinal, batches, grown_bytes, extended, producer_id, producer, ended, stretches)
+    return first_offset, record, PartitionGrew(ordinal, record_count, size_bytes, outcome, marker_bytes)

@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from coordinator_protocol.batch import (
     NO_PRODUCER_ID,
-    NO_TIMESTAMP_MS,
     BatchHeader,
     OffsetlessBatch,
     pack_base_offset,
@@ -25,12 +24,11 @@ from partition_log import rules
 from partition_log.records import BatchesAppended, PartitionGrew, TransactionEnded
 from partition_log.state import (
     EndedTransaction,
-    MarkerCount,
+    LogTotals,
     OpenTransaction,
     PartitionConfig,
     PartitionHead,
     ProducerEntry,
-    TimeIndexEntry,
 )
 
 # Module-level alias: enum attribute lookup is slow on CPython 3.11.
@@ -103,12 +101,12 @@ class PartitionDraft:
         "_config",
         "_ended",
         "_head",
-        "_index",
-        "_indexed",
         "_marker",
         "_marker_bytes",
+        "_newest_ms",
         "_now_ms",
         "_partition",
+        "_record_count",
         "end_offset",
         "entry",
         "ordinal",
@@ -134,10 +132,10 @@ class PartitionDraft:
         """What the partition knows of the producer by now; None = nothing, or the batches are of no producer."""
         self.end_offset = head.log_end_offset
         """The offset of the next batch."""
-        self._index = head.index
-        self._indexed: list[tuple[TimeIndexEntry, int]] = []
+        self._newest_ms = head.index.max_timestamp_ms
         self._batches: list[tuple[int, bytes]] = []
         self._batch_bytes = 0
+        self._record_count = 0
         self._marker: Marker | None = None
         self._marker_bytes = 0
         self._ended: EndedTransaction | None = None
@@ -151,18 +149,12 @@ class PartitionDraft:
             )
         rest_of_header, payload = append.offsetless
         encoded = pack_base_offset(base_offset) + rest_of_header + payload
-        self.end_offset = base_offset + batch.record_count
+        self.end_offset = base_offset + batch.last_offset_delta + 1
         self._batches.append((self.end_offset - 1, encoded))
         self._batch_bytes += len(encoded)
-        self._index, stretch = rules.index_after(
-            self._index,
-            last_offset=self.end_offset - 1,
-            size_bytes=len(encoded),
-            max_timestamp_ms=batch.max_timestamp_ms,
-            config=self._config,
-        )
-        if stretch is not None:
-            self._indexed.append((stretch, head.counted.markers))
+        self._record_count += batch.record_count
+        if self._newest_ms < batch.max_timestamp_ms:
+            self._newest_ms = batch.max_timestamp_ms
 
     def end(self, marker: Marker) -> None:
         """Put the marker behind everything, which ends the producer's transaction if it has one open here."""
@@ -176,16 +168,6 @@ class PartitionDraft:
         self.end_offset = offset + 1
         self._batches.append((offset, encoded))
         self._marker, self._marker_bytes = marker, len(encoded)
-        self._index, stretch = rules.index_after(
-            self._index,
-            last_offset=offset,
-            size_bytes=len(encoded),
-            # A marker is no record: a search by time must not end at one.
-            max_timestamp_ms=NO_TIMESTAMP_MS,
-            config=self._config,
-        )
-        if stretch is not None:
-            self._indexed.append((stretch, self._head.counted.markers + 1))
 
     def record(self) -> tuple[BatchesAppended | TransactionEnded, PartitionGrew]:
         """The change, to be replayed and stored, and the event that tells of it. Something was appended."""
@@ -202,31 +184,36 @@ class PartitionDraft:
         else:
             first_unstable = self._partition.first_unstable_without(was_open)
             stable_offset = end_offset if first_unstable is None else first_unstable
-        marker, ended, counted = self._marker, self._ended, head.counted
+        marker, ended, totals = self._marker, self._ended, head.totals
         is_aborted = ended is not None and ended.outcome is _ABORT
-        has_marker = marker is not None
+        grown_bytes = self._batch_bytes + self._marker_bytes
+        totals = LogTotals(
+            totals.size_bytes + grown_bytes,
+            totals.record_count + self._record_count,
+            totals.marker_count + (marker is not None),
+            totals.abort_count + is_aborted,
+        )
+        index, stretches = rules.index_after(head, self._batches, totals, self._newest_ms, self._config, self._now_ms)
         extended = PartitionHead(
             log_start_offset=head.log_start_offset,
             log_end_offset=end_offset,
             last_stable_offset=stable_offset,
             open_transactions=open_transactions,
             last_abort_offset=end_offset - 1 if is_aborted else head.last_abort_offset,
-            index=self._index,
-            aborted_transactions=head.aborted_transactions + is_aborted,
+            index=index,
             forgotten=head.forgotten,
-            counted=MarkerCount(counted.from_offset, counted.markers + 1) if has_marker else counted,
+            totals=totals,
+            compacted_to=head.compacted_to,
         )
-        grown_bytes = self._batch_bytes + self._marker_bytes
         record: BatchesAppended | TransactionEnded
         if marker is None:
             record = BatchesAppended(
-                self.ordinal, self._batches, grown_bytes, extended, self.producer_id, entry, self._indexed
+                self.ordinal, self._batches, grown_bytes, extended, self.producer_id, entry, stretches
             )
         else:
             assert entry is not None, "whoever is sent a marker is known by it"
             record = TransactionEnded(
-                self.ordinal, self._batches, grown_bytes, extended, self.producer_id, entry, ended, self._indexed
+                self.ordinal, self._batches, grown_bytes, extended, self.producer_id, entry, ended, stretches
             )
-        record_count = end_offset - head.log_end_offset - has_marker
         outcome = None if marker is None else marker.outcome
-        return record, PartitionGrew(self.ordinal, record_count, self._batch_bytes, outcome, self._marker_bytes)
+        return record, PartitionGrew(self.ordinal, self._record_count, self._batch_bytes, outcome, self._marker_bytes)

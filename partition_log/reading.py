@@ -21,6 +21,7 @@ from coordinator_runtime.store import Family, Store, StoreDamaged
 from partition_log import codec
 from partition_log.batches import LogDamaged, batches
 from partition_log.state import NO_OFFSET, EndedTransaction, Isolation, PartitionHead
+from partition_log.stretches import first_that
 
 BATCHES_READ_MAX: Final = 2_048
 BYTES_READ_MAX: Final = 4 << 20
@@ -266,13 +267,11 @@ def find_by_time(store: Store, ordinal: int, head: PartitionHead, *, bound: int,
     nothing = (NO_OFFSET, NO_TIMESTAMP_MS)
     if head.index.max_timestamp_ms < timestamp_ms:
         return nothing
-    first_offset = head.index.first_offset
-    # Timestamps in the index are running maxima, so the first stretch that reaches the time holds the first such batch.
-    start = codec.time_index_key(ordinal, timestamp_ms, 0)
-    for _key, value in store.scan(Family.STRETCHES, start, codec.partition_key(ordinal + 1)):
-        first_offset = codec.decode_time_index(value)
-        break
-    first_offset = max(first_offset, head.log_start_offset)
+    unfinished_offset, log_start_offset = head.index.first_offset, head.log_start_offset
+    # Timestamps of stretches are running maxima, so the first one that reaches the time holds the first such batch.
+    finished = (log_start_offset, unfinished_offset)
+    stretch = first_that(store, ordinal, finished, lambda found: found.max_timestamp_ms >= timestamp_ms)
+    first_offset = max(unfinished_offset if stretch is None else stretch.first_offset, log_start_offset)
     if first_offset >= bound:
         return nothing
     for header, _encoded in batches(store, ordinal, first_offset, bound):

@@ -15,7 +15,7 @@ from coordinator_protocol.batch import NO_PRODUCER_ID
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.store import Family
 from partition_log.catalog.state import Topic
-from partition_log.state import EndedTransaction, Isolation, PartitionHead, ProducerEntry, TimeIndexEntry
+from partition_log.state import EndedTransaction, Isolation, PartitionHead, ProducerEntry, Stretch
 
 
 class PartitionCreated(Struct, frozen=True, gc=False):
@@ -42,8 +42,8 @@ class BatchesAppended(Struct, frozen=True, gc=False):
     producer_id: int = NO_PRODUCER_ID
     producer: ProducerEntry | None = None
     """None for batches of no producer."""
-    indexed: Sequence[tuple[TimeIndexEntry, int]] = ()
-    """Entries of the time index, as in `TransactionEnded`."""
+    stretches: Sequence[Stretch] = ()
+    """Stretches of the log that are finished now."""
     ended: ClassVar[None] = None
 
 
@@ -61,8 +61,8 @@ class TransactionEnded(Struct, frozen=True, gc=False):
     producer: ProducerEntry
     ended: EndedTransaction | None
     """None where the transaction had no records here."""
-    indexed: Sequence[tuple[TimeIndexEntry, int]] = ()
-    """Stretches of the log that are finished, each with the number of markers in the log up to its end."""
+    stretches: Sequence[Stretch] = ()
+    """Stretches of the log that are finished now."""
 
 
 APPENDED: Final = frozenset((BatchesAppended, TransactionEnded))

@@ -12,7 +12,7 @@ Source: spec log-and-runtime 1.3 and 1.5, with the csn of design 6 in place of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from coordinator_protocol.batch import (
     BASE_OFFSET_BYTES,
     NO_PRODUCER_ID,
-    NO_TIMESTAMP_MS,
     BatchHeader,
     Encoding,
     decode_header,
@@ -38,11 +37,12 @@ from partition_log.state import (
     ForgottenProducers,
     IndexProgress,
     LastMarker,
+    LogTotals,
     OpenTransaction,
     PartitionConfig,
     PartitionHead,
     ProducerEntry,
-    TimeIndexEntry,
+    Stretch,
 )
 
 _HALF_CIRCLE: Final = SEQUENCE_MAX >> 1
@@ -384,36 +384,52 @@ def check_last_sequence(
     )
 
 
-def index_after_all(
-    index: IndexProgress, batches: Iterable[tuple[int, bytes]], config: PartitionConfig
-) -> tuple[IndexProgress, list[TimeIndexEntry]]:
-    """Progress of the time index after several batches, each with its last offset, and the entries that they
-    completed."""
-    completed: list[TimeIndexEntry] = []
-    for last_offset, encoded in batches:
-        header = decode_header(encoded)
-        index, entry = index_after(
-            index,
-            last_offset=last_offset,
-            size_bytes=len(encoded),
-            # A marker is no record: to search by time must not end at one.
-            max_timestamp_ms=NO_TIMESTAMP_MS if header.is_control else header.max_timestamp_ms,
-            config=config,
-        )
-        if entry is not None:
-            completed.append(entry)
-    return index, completed
-
-
 def index_after(
-    index: IndexProgress, *, last_offset: int, size_bytes: int, max_timestamp_ms: int, config: PartitionConfig
-) -> tuple[IndexProgress, TimeIndexEntry | None]:
-    """Progress of the time index after one more batch, and the entry that it completed."""
-    newest_ms = index.max_timestamp_ms
-    if newest_ms < max_timestamp_ms:
-        newest_ms = max_timestamp_ms
-    size_bytes += index.size_bytes
-    batch_count = index.batch_count + 1
+    head: PartitionHead,
+    rows: Sequence[tuple[int, bytes]],
+    totals: LogTotals,
+    newest_ms: int,
+    config: PartitionConfig,
+    now_ms: int,
+) -> tuple[IndexProgress, Sequence[Stretch]]:
+    """How the end of the log stands after several rows, each with its last offset, and the stretches that they
+    finished. `totals` and `newest_ms`, the largest timestamp of a record, are those of the log with all of them."""
+    index = head.index
+    size_bytes = index.size_bytes + totals.size_bytes - head.totals.size_bytes
+    batch_count = index.batch_count + len(rows)
     if size_bytes < config.index_interval_bytes and batch_count < config.index_interval_batches:
-        return IndexProgress(index.first_offset, size_bytes, batch_count, newest_ms), None
-    return IndexProgress(last_offset + 1, 0, 0, newest_ms), TimeIndexEntry(newest_ms, index.first_offset, last_offset)
+        return IndexProgress(index.first_offset, size_bytes, batch_count, newest_ms), ()
+    return stretches_after(head, rows, totals=totals, config=config, now_ms=now_ms)
+
+
+def stretches_after(
+    head: PartitionHead,
+    rows: Iterable[tuple[int, bytes]],
+    *,
+    totals: LogTotals,
+    config: PartitionConfig,
+    now_ms: int,
+) -> tuple[IndexProgress, list[Stretch]]:
+    """Do what `index_after` does, row by row: for rows that finish a stretch, or more than one."""
+    index, counted, aborts = head.index, head.totals, totals.abort_count - head.totals.abort_count
+    finished: list[Stretch] = []
+    for last_offset, encoded in rows:
+        header = decode_header(encoded)
+        newest_ms, is_marker = index.max_timestamp_ms, header.is_control
+        # A marker is no record: a search by time must not end at one.
+        if not is_marker and newest_ms < header.max_timestamp_ms:
+            newest_ms = header.max_timestamp_ms
+        counted = LogTotals(
+            counted.size_bytes + len(encoded),
+            counted.record_count + (0 if is_marker else header.record_count),
+            counted.marker_count + is_marker,
+            counted.abort_count + aborts * is_marker,
+        )
+        size_bytes, batch_count = index.size_bytes + len(encoded), index.batch_count + 1
+        if size_bytes < config.index_interval_bytes and batch_count < config.index_interval_batches:
+            index = IndexProgress(index.first_offset, size_bytes, batch_count, newest_ms)
+        else:
+            finished.append(Stretch(index.first_offset, last_offset, newest_ms, now_ms, counted))
+            index = IndexProgress(last_offset + 1, 0, 0, newest_ms)
+    assert counted == totals, "the rows are what the totals count"
+    return index, finished

@@ -77,8 +77,21 @@ class ProducerEntry(Struct, frozen=True, gc=False):
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
 
+class LogTotals(Struct, frozen=True, gc=False):
+    """Everything that lies before an offset, counted. Only differences mean something: of what the log held once,
+    removal and compaction may have taken parts away."""
+
+    size_bytes: int = 0
+    """Bytes of the rows in `LOG`, wherever their values lie; keys do not count."""
+    record_count: int = 0
+    """Records of clients, those of aborted transactions too; markers are none."""
+    marker_count: int = 0
+    abort_count: int = 0
+    """Aborted transactions with records here, each counted at its marker."""
+
+
 class IndexProgress(Struct, frozen=True, gc=False):
-    """The stretch of the log that has no row in the time index yet."""
+    """The end of the log, which is no finished stretch yet."""
 
     first_offset: int = 0
     size_bytes: int = 0
@@ -96,15 +109,6 @@ class ForgottenProducers(Struct, frozen=True, gc=False):
     """Newest of their markers. A marker up to here that is for an unknown producer was sent before."""
 
 
-class MarkerCount(Struct, frozen=True, gc=False):
-    """How many markers lie in the log, so that records can be counted without reading them."""
-
-    from_offset: int = 0
-    """Where counting began: 0, but for a partition that is older than counting."""
-    markers: int = 0
-    """Markers from there to the log end."""
-
-
 class PartitionHead(Struct, frozen=True, gc=False):
     """All positions of a partition at one moment. The durable reading is what readers get: its `log_end_offset` is the
     high watermark. Always log start <= last stable offset <= log end."""
@@ -117,10 +121,11 @@ class PartitionHead(Struct, frozen=True, gc=False):
     last_abort_offset: int = NO_OFFSET
     """Offset of the newest abort marker that ended a transaction: readers beyond it need not look for aborted ones."""
     index: IndexProgress = IndexProgress()
-    aborted_transactions: int = 0
-    """Rows that say which records committed readers must not see."""
     forgotten: ForgottenProducers = ForgottenProducers()
-    counted: MarkerCount = MarkerCount()
+    totals: LogTotals = LogTotals()
+    """What lies before the log end."""
+    compacted_to: int = 0
+    """Before it, offsets may be without a record: within a batch, and between two. From there on none is."""
 
 
 EMPTY_HEAD: Final = PartitionHead()
@@ -133,13 +138,19 @@ class Isolation(IntEnum):
     READ_UNCOMMITTED = 1
 
 
-class TimeIndexEntry(Struct, frozen=True, gc=False):
-    """A finished stretch of the log: before its end, no record is newer than `max_timestamp_ms`."""
+class Stretch(Struct, frozen=True, gc=False):
+    """A finished stretch of the log. Its borders are those of rows in `LOG`, and stretches follow each other without
+    gaps. What it says of the log up to its end never falls from one to the next, so the first one that reaches a value
+    is found by halving (`stretches.first_that`)."""
 
-    max_timestamp_ms: int
-    """Largest timestamp of the log from its start up to here, so that entries ascend in both columns."""
     first_offset: int
     last_offset: int
+    max_timestamp_ms: int
+    """Largest timestamp of a record from the log's beginning up to here."""
+    ended_ms: int
+    """Wall time of its last append: what is left to go by where records have no time, or one in the future."""
+    totals: LogTotals
+    """What lies before its end."""
 
 
 class EndedTransaction(Struct, frozen=True, gc=False):
@@ -158,9 +169,9 @@ class PartitionConfig:
     """How partitions are kept."""
 
     index_interval_bytes: int = 1 << 20
-    """How densely they are indexed by time; a search reads at most one stretch. Too small: a row for every batch. Too
-    large: long searches."""
+    """How long a stretch of the log is; a search by time and a count read one or two of them. Too small: a row more for
+    every batch. Too large: long searches."""
     index_interval_batches: int = 256
-    """Bounds the headers that one search reads: about a millisecond."""
+    """Bounds the rows that one search reads: about a millisecond."""
     producer_id_expiration_ms: int = PRODUCER_EXPIRATION_MS
     """Time after which a producer that does not write is forgotten."""

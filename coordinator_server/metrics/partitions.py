@@ -161,7 +161,7 @@ class Survey:
                 head.log_end_offset - head.last_stable_offset,
                 head.open_transactions,
                 max(0, now_ms - oldest_ms) / MS,
-                head.aborted_transactions,
+                head.totals.abort_count,
             )
             for name, value in zip(_POSITIONS, positions, strict=True):
                 values[name][labels] = value

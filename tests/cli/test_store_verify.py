@@ -18,14 +18,14 @@ from coordinator_runtime.store import CommitGroup, Family, Mutation
 from coordinator_server import stored
 from coordinator_server.store_verify import Check, verify_store
 from partition_log import codec
-from partition_log.state import EMPTY_HEAD, ForgottenProducers, MarkerCount
+from partition_log.state import EMPTY_HEAD, ForgottenProducers, Stretch
 from tests.cli.terminal import Terminal
 from tests.harness.memory_store import MemoryStore
 from tests.harness.rocks_shelf import RocksShelf
 from tests.harness.script import Script
 from tests.harness.stored_batches import encode_batch
 from tests.harness.transcript import read_transcript
-from tests.harness.world import World
+from tests.harness.world import World, WorldOptions
 from txn_coordinator.codec import CSN_TYPE, TRANSACTION_TYPE, TransactionCodec
 from txn_coordinator.records import TransactionChanged
 from txn_coordinator.state import Transaction, TransactionState
@@ -66,7 +66,7 @@ class Damaged:
     """A store after the story, and ways to spoil it."""
 
     def __init__(self) -> None:
-        world = World()
+        world = World(WorldOptions(index_interval_batches=4))
         play(world)
         assert isinstance(world.shelf.store, MemoryStore)
         self.store = world.shelf.store
@@ -211,13 +211,54 @@ def forget_an_abort(damaged: Damaged) -> None:
     damaged.put(HEAD, codec.head_key(0), codec.encode_head(replace(head, last_abort_offset=-1)))
 
 
-def miscount_the_markers(damaged: Damaged) -> None:
+def miscount(damaged: Damaged, **changes: int) -> None:
     head = stored.heads(damaged.store)[0]
-    damaged.put(HEAD, codec.head_key(0), codec.encode_head(replace(head, counted=MarkerCount(0, 9))))
+    wrong = replace(head, totals=replace(head.totals, **changes))
+    damaged.put(HEAD, codec.head_key(0), codec.encode_head(wrong))
 
 
-def miscount_the_markers_of_a_stretch(damaged: Damaged) -> None:
-    damaged.put(HEAD, codec.stretch_key(0, 4), codec.encode_marker_count(1))
+def miscount_the_markers(damaged: Damaged) -> None:
+    miscount(damaged, marker_count=9)
+
+
+def miscount_the_bytes(damaged: Damaged) -> None:
+    miscount(damaged, size_bytes=1)
+
+
+def miscount_the_aborted_transactions(damaged: Damaged) -> None:
+    miscount(damaged, abort_count=0)
+
+
+def put_stretch(damaged: Damaged, stretch: Stretch) -> None:
+    damaged.put(Family.STRETCHES, codec.stretch_key(0, stretch.last_offset), codec.encode_stretch(stretch))
+
+
+def only_stretch(damaged: Damaged) -> Stretch:
+    (stretch,) = stored.stretches(damaged.store, 0)
+    return stretch
+
+
+def miscount_a_stretch(damaged: Damaged) -> None:
+    stretch = only_stretch(damaged)
+    put_stretch(damaged, replace(stretch, totals=replace(stretch.totals, record_count=4)))
+
+
+def end_a_stretch_within_a_batch(damaged: Damaged) -> None:
+    put_stretch(damaged, replace(only_stretch(damaged), last_offset=0))
+
+
+def begin_a_stretch_too_late(damaged: Damaged) -> None:
+    put_stretch(damaged, replace(only_stretch(damaged), first_offset=1))
+
+
+def lose_a_stretch(damaged: Damaged) -> None:
+    damaged.put(Family.STRETCHES, codec.stretch_key(0, only_stretch(damaged).last_offset), None)
+
+
+def miscount_a_stretch_of_what_was_trimmed(damaged: Damaged) -> None:
+    miscount_a_stretch(damaged)
+    head = stored.heads(damaged.store)[0]
+    damaged.put(HEAD, codec.head_key(0), codec.encode_head(replace(head, log_start_offset=2)))
 
 
 def lose_a_producer(damaged: Damaged) -> None:
@@ -360,11 +401,22 @@ DAMAGES = [
     (
         forget_an_open_transaction,
         "positions",
-        "0 open, newest abort at -1 of 0, 1 markers from 0 on is stored, the log says end 3",
+        "t-1: end 3, last stable 2, 0 open, newest abort at -1, ",
     ),
-    (forget_an_abort, "positions", "newest abort at -1 of 1, 2 markers from 0 on is stored"),
-    (miscount_the_markers, "positions", "9 markers from 0 on is stored"),
-    (miscount_the_markers_of_a_stretch, "positions", "t-0: 1 markers are counted up to offset 4, the log has 2"),
+    (forget_an_abort, "positions", "newest abort at -1, "),
+    (miscount_the_markers, "positions", "9 markers and 1 aborted transactions"),
+    (miscount_the_bytes, "positions", ", 1 bytes, 3 records, 2 markers"),
+    (miscount_the_aborted_transactions, "positions", "2 markers and 0 aborted transactions"),
+    (miscount_a_stretch, "stretches", "t-0: the stretch from offset 0 to 4 says"),
+    (miscount_a_stretch_of_what_was_trimmed, "stretches", "and not what lies between them in the log"),
+    (
+        end_a_stretch_within_a_batch,
+        "stretches",
+        "the stretch from offset 0 to 0 ends where no row of the log does",
+    ),
+    (end_a_stretch_within_a_batch, "stretches", "t-0: the stretch from offset 0 to 4 does not follow, 1 is next"),
+    (begin_a_stretch_too_late, "stretches", "t-0: the stretch from offset 1 to 4 does not follow, 0 is next"),
+    (lose_a_stretch, "positions", "the last stretch IndexProgress(first_offset=5"),
     (lose_a_producer, "producers", "t-0: producer 0 wrote here and is not stored"),
     (
         lose_a_producer_that_wrote_after_others_were_forgotten,
@@ -430,7 +482,7 @@ def test_a_sound_store_is_said_to_be_one(txnctl: Terminal, data_dir: Path) -> No
     ended = txnctl("store", "verify", str(data_dir)).well()
     assert "every promise holds" in ended.stderr
     examined = {line.split()[0]: line for line in ended.lines[2:]}
-    names = "durable catalog batches placement positions producers index history outcomes hanging"
+    names = "durable catalog batches placement positions stretches producers index history outcomes hanging"
     assert list(examined) == names.split()
     report = txnctl("store", "verify", str(data_dir), "-o", "json").well().document
     assert report["violations"] == 0

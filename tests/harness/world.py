@@ -34,6 +34,7 @@ from coordinator_runtime.ports import (
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.store import Family, Store, StoreFailed
 from coordinator_server.store_verify import verify_store
+from coordinator_server.stored import heads, stretches
 from coordinator_server.wire.servicers import group_servicers
 from group_coordinator.config import GroupConfig
 from partition_log.catalog.state import NewTopic
@@ -92,6 +93,8 @@ class WorldOptions:
     """After how long an idle transactional id is forgotten."""
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
     """After how long a partition forgets an idle producer."""
+    index_interval_batches: int = PartitionConfig().index_interval_batches
+    """How many rows of a log make a stretch."""
     group_config: GroupConfig = field(default_factory=GroupConfig)
     authorizer: Authorizer = ALLOW_ALL
     two_phase_commit_enable: bool = True
@@ -106,7 +109,10 @@ class WorldOptions:
             two_phase=self.two_phase,
             two_phase_commit_enable=self.two_phase_commit_enable,
             transactional_id_expiration_ms=self.expiration_ms,
-            partitions=PartitionConfig(producer_id_expiration_ms=self.producer_expiration_ms),
+            partitions=PartitionConfig(
+                index_interval_batches=self.index_interval_batches,
+                producer_id_expiration_ms=self.producer_expiration_ms,
+            ),
             groups=self.group_config,
         )
 
@@ -501,6 +507,18 @@ class World:
         """Send a marker that this server's coordinators did not send, as a coordinator elsewhere may."""
         ordinal = self.inside.catalog.resolve(*partition_name(partition)).ordinal
         return self.inside.runtime.write(self.inside.markers.partition_marker(ordinal, marker), is_urgent=True)
+
+    def counted(self, partition: str) -> list[tuple[int, int, int, int]]:
+        """What the store says lies before the ends of the finished stretches and of the log: offset, records, markers,
+        aborted transactions."""
+        store = self.shelf.store
+        ordinal = self.inside.catalog.resolve(*partition_name(partition)).ordinal
+        ends = [(stretch.last_offset + 1, stretch.totals) for stretch in stretches(store, ordinal)]
+        head = heads(store)[ordinal]
+        return [
+            (offset, totals.record_count, totals.marker_count, totals.abort_count)
+            for offset, totals in (*ends, (head.log_end_offset, head.totals))
+        ]
 
     # What must hold
 

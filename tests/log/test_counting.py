@@ -74,43 +74,6 @@ def test_counts_are_those_of_a_scan_from_every_offset(given_commands: list[tuple
         assert room.room.count(start) == room.naive.count(start)
 
 
-def made_older(room: LogRoom) -> LogRoom:
-    """The room as a program left it that did not count markers yet."""
-    ordinal = room.ordinal()
-    stretches = codec.stretch_key(ordinal, 0), codec.partition_key(ordinal + 1)
-    rows: list[tuple[Family, bytes, bytes | None]] = [
-        (Family.PARTITIONS, key, None) for key, _ in room.store.scan(Family.PARTITIONS, *stretches)
-    ]
-    rows.append((Family.PARTITIONS, codec.head_key(ordinal), codec.encode_head(room.head())[:-16]))
-    room.store.write([CommitGroup(room.store.version() + 1, rows)])
-    room.store.sync()
-    return room.crash()
-
-
-@given(commands, commands)
-@settings(max_examples=30, deadline=None)
-def test_a_partition_that_is_older_than_counting_is_counted(
-    before: list[tuple[str, int, int]], after: list[tuple[str, int, int]]
-) -> None:
-    room = CountedRoom()
-    for command in before:
-        room.perform(*command)
-    room.room = made_older(room.room)
-    assert room.room.head().counted.from_offset == room.naive.end
-    for command in after:
-        room.perform(*command)
-    for start in range(room.naive.end + 1):
-        assert room.room.count(start) == room.naive.count(start)
-
-
-def test_what_is_older_than_counting_is_read_step_by_step() -> None:
-    room = CountedRoom()
-    for _ in range(10):
-        room.perform("plain", 0, 1)
-    room.room = made_older(room.room)
-    assert room.count(0, Budget(0, batches=SEEK_COST_BATCHES + 3)) == Counted(3, 3, 3)
-
-
 @given(commands, st.integers(0, 60))
 @settings(max_examples=30, deadline=None)
 def test_what_retention_took_away_is_not_counted(given_commands: list[tuple[str, int, int]], log_start: int) -> None:
@@ -122,7 +85,7 @@ def test_what_retention_took_away_is_not_counted(given_commands: list[tuple[str,
     kept = min(kept, head.last_stable_offset)
     gone: list[tuple[Family, bytes, bytes | None]] = [
         (family, row, None)
-        for family in (Family.LOG, Family.PARTITIONS)
+        for family in (Family.LOG, Family.STRETCHES)
         for row, _ in room.room.store.scan(family, codec.log_key(ordinal, 0), codec.log_key(ordinal, kept))
     ]
     room.room.store.write([CommitGroup(room.room.store.version() + 1, gone)])

@@ -40,11 +40,11 @@ from partition_log.state import (
     ForgottenProducers,
     IndexProgress,
     LastMarker,
-    MarkerCount,
+    LogTotals,
     OpenTransaction,
     PartitionHead,
     ProducerEntry,
-    TimeIndexEntry,
+    Stretch,
 )
 from tests.harness.staged import counted_bytes
 from tests.log.log_room import TOPIC, Batch, LogRoom
@@ -68,6 +68,7 @@ unmarked = st.builds(
 )
 markers = st.builds(LastMarker, epochs, outcomes, csns)
 entries = unmarked | st.builds(lambda entry, last: replace(entry, last_marker=last, forgotten_csn=0), unmarked, markers)
+totals = st.builds(LogTotals, offsets, offsets, offsets, offsets)
 heads = st.builds(
     PartitionHead,
     offsets,
@@ -76,14 +77,16 @@ heads = st.builds(
     st.integers(0, 2**32 - 1),
     st.integers(-1, 2**63 - 1),
     st.builds(IndexProgress, offsets, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), times_ms),
-    offsets,
     st.builds(ForgottenProducers, offsets, csns),
-    st.builds(MarkerCount, offsets, offsets),
+    totals,
+    offsets,
 )
+stretches = st.builds(Stretch, offsets, offsets, times_ms, times_ms, totals)
 ended = st.builds(EndedTransaction, offsets, epochs, offsets, offsets, outcomes, csns)
 topics = st.builds(
     Topic, st.text(min_size=1), st.binary(min_size=16, max_size=16), st.lists(ordinals).map(tuple), offsets
 )
+STRETCH = Stretch(0, 3, 5, 6, LogTotals(10, 4))
 catalog_records = st.one_of(st.builds(TopicCreated, topics), st.builds(OrdinalsAllocated, st.integers(0, 2**32 - 1)))
 
 
@@ -103,10 +106,10 @@ def test_an_ended_transaction_comes_back_as_it_was(ordinal: int, transaction: En
     assert codec.decode_outcome(key, codec.encode_outcome(transaction)) == transaction
 
 
-@given(times_ms, offsets, offsets)
-def test_a_stretch_comes_back_as_it_was(time_ms: int, first_offset: int, last_offset: int) -> None:
-    entry = TimeIndexEntry(time_ms, first_offset, last_offset)
-    assert codec.decode_time_index(codec.encode_time_index(entry)) == first_offset
+@given(ordinals, stretches)
+def test_a_stretch_comes_back_as_it_was(ordinal: int, stretch: Stretch) -> None:
+    key = codec.stretch_key(ordinal, stretch.last_offset)
+    assert codec.decode_stretch(key, codec.encode_stretch(stretch)) == stretch
 
 
 @given(catalog_records)
@@ -123,10 +126,23 @@ def test_a_catalog_record_comes_back_as_it_was(record: CatalogRecord) -> None:
         PartitionDeleted(7),
         BatchesAppended(7, [(3, b"batch")], 5, PartitionHead()),
         BatchesAppended(
-            7, [(2, b"batch"), (3, b"other")], 10, PartitionHead(), 1, ProducerEntry(0), [(TimeIndexEntry(5, 0, 3), 0)]
+            7,
+            [(2, b"batch"), (3, b"other")],
+            10,
+            PartitionHead(),
+            1,
+            ProducerEntry(0),
+            [STRETCH],
         ),
         TransactionEnded(
-            7, [(3, b"marker")], 6, PartitionHead(), 1, ProducerEntry(1), None, [(TimeIndexEntry(5, 0, 3), 1)]
+            7,
+            [(3, b"marker")],
+            6,
+            PartitionHead(),
+            1,
+            ProducerEntry(1),
+            None,
+            [STRETCH],
         ),
         TransactionEnded(
             7,
@@ -180,11 +196,6 @@ def test_keys_sort_as_their_numbers(one: tuple[int, int], other: tuple[int, int]
     assert (codec.log_key(*one) < codec.log_key(*other)) is (one < other)
 
 
-@given(st.tuples(ordinals, times_ms, offsets), st.tuples(ordinals, times_ms, offsets))
-def test_time_keys_sort_as_their_numbers(one: tuple[int, int, int], other: tuple[int, int, int]) -> None:
-    assert (codec.time_index_key(*one) < codec.time_index_key(*other)) is (one < other)
-
-
 def test_golden_bytes() -> None:
     entry = ProducerEntry(
         3, 2, 1_700_000_000_000, (CachedBatch(0, 4, 10),), OpenTransaction(10, 9), LastMarker(2, Outcome.COMMIT, 50)
@@ -194,38 +205,22 @@ def test_golden_bytes() -> None:
         "010000000000000004000000000000000a"
     )  # fmt: skip
     head = PartitionHead(
-        1, 9, 7, 2, 5, IndexProgress(4, 600, 3, 1_000), 8, ForgottenProducers(6, 49), MarkerCount(3, 2)
+        1, 9, 7, 2, 5, IndexProgress(4, 600, 3, 1_000), ForgottenProducers(6, 49), LogTotals(900, 7, 2, 1), 3
     )
     assert codec.encode_head(head).hex() == (
         "010000000000000001000000000000000900000000000000070000000200000000000000050000000000000004"
-        "000002580000000300000000000003e8000000000000000800000000000000060000000000000031"
-        "00000000000000030000000000000002"
+        "000002580000000300000000000003e800000000000000060000000000000031"
+        "00000000000003840000000000000007000000000000000200000000000000010000000000000003"
     )  # fmt: skip
     transaction = EndedTransaction(7, 3, 1, 6, Outcome.ABORT, 50)
     assert codec.outcome_key(5, Outcome.ABORT, 7, 6).hex() == "000000050000000000000000070000000000000006"
     assert codec.encode_outcome(transaction).hex() == "01000300000000000000010000000000000032"
     assert codec.log_key(5, 6).hex() == "000000050000000000000006"
-    assert codec.time_index_key(5, -1, 6).hex() == "0000000500000000000000000000000000000006"
     assert codec.stretch_key(5, 6).hex() == "000000050000000000000006"
-    assert codec.encode_marker_count(7).hex() == "0000000000000007"
-
-
-@pytest.mark.parametrize(("forgotten", "bytes_missing"), [(ForgottenProducers(6, 49), 16), (ForgottenProducers(), 32)])
-def test_a_head_of_an_older_program_is_read_and_counting_begins_at_its_end(
-    forgotten: ForgottenProducers, bytes_missing: int
-) -> None:
-    head = PartitionHead(1, 9, 7, 2, 5, IndexProgress(4, 600, 3, 1_000), 8, forgotten, MarkerCount(3, 2))
-    stored = codec.encode_head(head)[:-bytes_missing]
-    assert codec.decode_head(stored) == replace(head, counted=MarkerCount(9))
-
-
-@given(st.tuples(ordinals, offsets), offsets)
-def test_a_count_of_markers_comes_back_as_it_was(stretch: tuple[int, int], markers: int) -> None:
-    key = codec.stretch_key(*stretch)
-    assert codec.is_stretch(key)
-    assert not codec.is_stretch(codec.head_key(stretch[0]))
-    assert codec.stretch_end(key) == stretch[1]
-    assert codec.decode_marker_count(codec.encode_marker_count(markers)) == markers
+    assert codec.encode_stretch(Stretch(4, 6, -1, 9, LogTotals(900, 7, 2, 1))).hex() == (
+        "010000000000000004ffffffffffffffff0000000000000009"
+        "0000000000000384000000000000000700000000000000020000000000000001"
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("family", [Family.PARTITIONS, Family.PRODUCERS])

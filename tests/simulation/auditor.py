@@ -67,6 +67,7 @@ class Auditor:
         self._check_fencing()
         self._check_repetitions()
         self._check_logs()
+        self._check_counts()
         self._check_markers()
         self._check_reads()
         self._check_acknowledged()
@@ -99,6 +100,29 @@ class Auditor:
                 f"P8: {partition}: committed records by its markers {_values(committed)}, "
                 f"shown {_values(self._history.final_committed[partition].entries)}",
             )
+
+    def _check_counts(self) -> None:
+        """What the store says lies before an offset is what the log has there. An abort counts where it hides
+        records."""
+        for partition, counted in self._history.counted.items():
+            entries = self._history.final_raw[partition].entries
+            for end_offset, *numbers in counted:
+                before = [entry for entry in entries if entry.offset < end_offset]
+                writers: set[int] = set()
+                aborts = 0
+                for entry in before:
+                    if entry.outcome:
+                        aborts += entry.outcome == "abort" and entry.producer_id in writers
+                        writers.discard(entry.producer_id)
+                    else:
+                        writers.add(entry.producer_id)
+                markers = sum(1 for entry in before if entry.outcome)
+                expected = [len(before) - markers, markers, aborts]
+                _require(
+                    numbers == expected,
+                    f"{partition}: records, markers and aborts before offset {end_offset} are stored as {numbers}, "
+                    f"and are {expected}",
+                )
 
     def _check_markers(self) -> None:
         """P1: one outcome for each decision, and at most one marker of it in each partition."""

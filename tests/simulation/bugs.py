@@ -295,6 +295,13 @@ def forget_the_csn(forget: Any, head: PartitionHead, entries: Any) -> PartitionH
     return replace(done, forgotten=replace(done.forgotten, csn=0))
 
 
+def leave_out_the_last_row(stretches_after: Any, *args: Any, **kwargs: Any) -> Any:
+    index, finished = stretches_after(*args, **kwargs)
+    totals = [stretch.totals for stretch in finished]
+    wrong = [replace(each, marker_count=max(0, each.marker_count - 1)) for each in totals]
+    return index, [replace(stretch, totals=total) for stretch, total in zip(finished, wrong, strict=True)]
+
+
 def repeat_the_marker(judge: Any, entry: Any, marker: Any, **kwargs: Any) -> Any:
     verdict = judge(entry, marker, **kwargs)
     return MarkerVerdict.APPEND if verdict is MarkerVerdict.REPEATED else verdict

@@ -177,6 +177,9 @@ class History:
     final_raw: dict[str, Read] = field(default_factory=dict)
     """Every partition from its start, once all is calm."""
     final_committed: dict[str, Read] = field(default_factory=dict)
+    counted: dict[str, list[tuple[int, int, int, int]]] = field(default_factory=dict)
+    """What the store says, then, lies before some offsets of every partition: offset, records, markers, aborted
+    transactions."""
     plain_commits: list[PlainCommit] = field(default_factory=list)
     offset_reads: list[OffsetRead] = field(default_factory=list)
     final_offsets: dict[str, int] = field(default_factory=dict)

@@ -81,6 +81,7 @@ _GATHERED = {"member_weight": 40.0, "steps": 600}
 _FEW_EPOCHS = {"epoch_max": 3}
 _CRASHING = {"crash_weight": 4.0}
 _FORGETFUL = {"producer_expiration_ms": 500, "tick_weight": 3.0}
+_SHORT_STRETCHES = {"stretch_rows": 2}
 _DECIDED_OUTSIDE = {"participant_ids": 2, "tick_weight": 3.0}
 
 CANARIES = (
@@ -344,6 +345,12 @@ MUTANTS = (
         "a late marker is appended again once its producer is forgotten",
         ((log_rules, "head_after_forgetting", bugs.forget_the_csn),),
         _FORGETFUL,
+    ),
+    Mutant(
+        "leave_out_the_last_row",
+        "a stretch does not count the marker that it ends with",
+        ((log_rules, "stretches_after", bugs.leave_out_the_last_row),),
+        _SHORT_STRETCHES,
     ),
 )
 """Every bug that the simulation must catch."""

@@ -38,6 +38,8 @@ class Options:
     """How often a member of a group does something."""
     transact_share: float
     """How often a client of version 2 ends its transaction at once, with all that is left to write."""
+    stretch_rows: int
+    """How many rows of a log make a stretch."""
 
     @classmethod
     def of(cls, seed: int) -> Options:
@@ -61,4 +63,5 @@ class Options:
             shard_weight=rng.choice((0.0, 0.0, 0.5, 3.0)),
             member_weight=rng.choice((0.0, 0.0, 40.0)),
             transact_share=rng.choice((0.0, 0.2, 0.7)),
+            stretch_rows=rng.choice((1, 2, 5, 256)),
         )

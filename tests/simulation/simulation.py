@@ -62,6 +62,7 @@ class Simulation:
                 two_phase=options.two_phase,
                 producer_epoch_max=options.epoch_max,
                 producer_expiration_ms=options.producer_expiration_ms,
+                index_interval_batches=options.stretch_rows,
                 group_config=GROUP_CONFIG,
                 runtime_limits=RuntimeLimits(
                     group_bytes_max=options.group_bytes_max, parked_calls_max=options.parked_calls_max
@@ -485,6 +486,7 @@ class Simulation:
         self._now += 1
         for partition in self._partitions:
             self.history.final_raw[partition] = self._note_read(partition, "raw", 0)
+            self.history.counted[partition] = self.world.counted(partition)
             self.history.final_committed[partition] = self._note_read(partition, "committed", 0)
         for group in self._groups():
             self.history.final_offsets[group] = self.world.inside.groups.committed(group)

@@ -75,8 +75,8 @@ _shard_of = attrgetter("shard")
 
 
 class Work(Struct, eq=False):
-    """What an operation, and everything that it joins and tries, has gathered so far: records, effects and events in the
-    order in which they were decided. Whoever began the work takes it back in the journal when `perform` is refused."""
+    """What an operation, and all that it joins and tries, has gathered so far: records, effects and events in the order
+    in which they were decided. Whoever began the work takes it back in the journal when `perform` is refused."""
 
     table: ShardTable
     journal: Journal

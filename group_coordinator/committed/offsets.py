@@ -46,12 +46,13 @@ class OffsetCounts(NamedTuple):
 class GroupOffsets:
     """The offsets of one group."""
 
-    __slots__ = ("_journal", "_pending", "_producers_max", "committed")
+    __slots__ = ("_journal", "_producers_max", "committed", "pending")
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self.committed: TimelineMap[PartitionKey, Offset] = TimelineMap(journal)
-        self._pending: dict[Producer, TimelineMap[PartitionKey, PendingOffset]] = {}
+        self.pending: dict[Producer, TimelineMap[PartitionKey, PendingOffset]] = {}
+        """Those of transactions, by producer."""
         self._producers_max = _MAPS_KEPT
 
     # Reading, live
@@ -64,27 +65,27 @@ class GroupOffsets:
     @property
     def has_pending(self) -> bool:
         """Some transaction holds offsets of the group."""
-        return any(self._pending.values())
+        return any(self.pending.values())
 
     @property
     def has_durable(self) -> bool:
         """Something is on disk."""
-        return _is_durable(self.committed) or any(map(_is_durable, self._pending.values()))
+        return _is_durable(self.committed) or any(map(_is_durable, self.pending.values()))
 
     @property
     def is_gone(self) -> bool:
         """Nothing is in it, nor can come back: it may be dropped."""
-        return self.committed.is_gone and all(pending.is_gone for pending in self._pending.values())
+        return self.committed.is_gone and all(pending.is_gone for pending in self.pending.values())
 
     def holds(self, partition: PartitionKey) -> bool:
         """True for a partition with a committed or a pending offset."""
         if self.committed.get(partition) is not None:
             return True
-        return any(pending.get(partition) is not None for pending in self._pending.values())
+        return any(pending.get(partition) is not None for pending in self.pending.values())
 
     def pending_of(self, producer: Producer) -> list[tuple[PartitionKey, PendingOffset]]:
         """The pending offsets of the transaction of a producer."""
-        pending = self._pending.get(producer)
+        pending = self.pending.get(producer)
         return [] if pending is None else list(pending.items())
 
     def blocking(self, partition: PartitionKey) -> list[tuple[Producer, PendingOffset]]:
@@ -92,14 +93,14 @@ class GroupOffsets:
         position says. So the order is the same after a restart, which reads the rows back by producer id."""
         held = [
             (producer, found)
-            for producer, pending in self._pending.items()
+            for producer, pending in self.pending.items()
             if (found := pending.get(partition)) is not None
         ]
         return sorted(held, key=lambda each: each[1].offset.position)
 
     def unstable(self) -> set[PartitionKey]:
         """The partitions with pending offsets."""
-        return set().union(*(pending.keys() for pending in self._pending.values()))
+        return set().union(*(pending.keys() for pending in self.pending.values()))
 
     def partitions(self) -> set[PartitionKey]:
         """The partitions with a committed or a pending offset."""
@@ -109,7 +110,7 @@ class GroupOffsets:
         """All pending offsets, as they are on disk."""
         return [
             (producer, partition, found)
-            for producer, pending in self._pending.items()
+            for producer, pending in self.pending.items()
             for partition, found in pending.durable_items()
         ]
 
@@ -117,28 +118,20 @@ class GroupOffsets:
 
     def hold(self, producer: Producer, partition: PartitionKey, offset: PendingOffset) -> bool:
         """True if the producer had no pending offset in the partition until now."""
-        pending = self._pending.get(producer)
+        pending = self.pending.get(producer)
         if pending is None:
-            if len(self._pending) >= self._producers_max:
+            if len(self.pending) >= self._producers_max:
                 self._prune()
-            pending = self._pending[producer] = TimelineMap(self._journal)
+            pending = self.pending[producer] = TimelineMap(self._journal)
         is_new = partition not in pending
         pending.put(partition, offset)
         return is_new
 
-    def forget_pending(self, producer: Producer, partition: PartitionKey) -> bool:
-        """True if the producer had a pending offset in the partition until now."""
-        pending = self._pending.get(producer)
-        if pending is None or pending.get(partition) is None:
-            return False
-        pending.remove(partition)
-        return True
-
     def _prune(self) -> None:
         """Drop the maps of producers whose transactions are over."""
-        for producer in [producer for producer, pending in self._pending.items() if pending.is_gone]:
-            del self._pending[producer]
-        self._producers_max = max(_MAPS_KEPT, 2 * len(self._pending))
+        for producer in [producer for producer, pending in self.pending.items() if pending.is_gone]:
+            del self.pending[producer]
+        self._producers_max = max(_MAPS_KEPT, 2 * len(self.pending))
 
 
 class Offsets:
@@ -238,8 +231,10 @@ class Offsets:
 
     def _forget_pending(self, record: PendingOffsetForgotten) -> None:
         offsets = self._groups.get(record.group_id) or self._new_group(record.group_id)
-        if not offsets.forget_pending(record.producer, record.partition):
+        pending = offsets.pending.get(record.producer)
+        if pending is None or pending.get(record.partition) is None:
             return
+        pending.remove(record.partition)
         self._tally.add(_PENDING, -1)
         if not offsets.pending_of(record.producer):
             self._open_since_ms.remove((record.group_id, record.producer))

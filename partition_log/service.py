@@ -185,9 +185,11 @@ class LogService:
         for batch in batches:
             admission = self._admission(batch, transactional_id, ordinals, context)
             append = Append(batch.placed.ref.ordinal, batch.header, batch.offsetless, admission)
-            appends.append(Operation(batch.placed.shard, partial(_decide, append, batch.check)))
+            decide: Callable[[LogShard, Turn], Decision] = partial(LogShard.decide_append, append=append)
             if batch.check is not None:
+                decide = partial(_decide_checked, batch.check, decide)
                 checks.append(batch.check.recover(_refused_by_itself))
+            appends.append(Operation(batch.placed.shard, decide))
         operation = appends[0]
         if len(appends) > 1:
             together = Decision(attempts=tuple(appends), combine=list)
@@ -424,10 +426,11 @@ def _several_batches() -> Refused:
     )
 
 
-def _decide(append: Append, check: Pending[None] | None, shard: LogShard, turn: Turn) -> Decision:
-    if check is not None:
-        check.result()
-    return shard.decide_append(append, turn)
+def _decide_checked(
+    check: Pending[None], decide: Callable[[LogShard, Turn], Decision], shard: LogShard, turn: Turn
+) -> Decision:
+    check.result()
+    return decide(shard, turn)
 
 
 def _refused_by_itself(_error: Exception) -> None:

@@ -117,7 +117,7 @@ class LogShard:
 
     # Deciding
 
-    def decide_append(self, append: Append, turn: Turn) -> Decision:
+    def decide_append(self, turn: Turn, *, append: Append) -> Decision:
         """Append a client's batch. The reply is Appended. Raises Refused as `rules.judge_append`, and
         UNKNOWN_TOPIC_OR_PARTITION."""
         draft, head = self._draft(append, turn)

@@ -107,9 +107,11 @@ def test_one_step_is_as_good_as_many(
         appends = [steps.batch(PRODUCER_ID, epoch, count, timestamp_ms=timestamp_ms) for count, timestamp_ms in batches]
         for room in (steps, at_once):
             if other_opens:
-                room.perform(lambda log, append=room.batch(OTHER_PRODUCER_ID, 0, 1): log.decide_append(append, TURN))  # type: ignore[misc]
+                room.perform(
+                    lambda log, append=room.batch(OTHER_PRODUCER_ID, 0, 1): log.decide_append(TURN, append=append)
+                )  # type: ignore[misc]
             if is_open:
-                room.perform(lambda log, append=appends[0]: log.decide_append(append, TURN))  # type: ignore[misc]
+                room.perform(lambda log, append=appends[0]: log.decide_append(TURN, append=append))  # type: ignore[misc]
         ending = marker(PRODUCER_ID, epoch, outcome, csn=epoch + 1)
         first = steps.perform(lambda log, appends=appends: log.decide_append_all(appends, TURN))  # type: ignore[misc]
         steps.perform(lambda log, ending=ending: log.decide_marker(TURN, ordinal=ORDINAL, marker=ending))  # type: ignore[misc]
@@ -177,7 +179,7 @@ def test_what_was_appended_outside_of_the_transaction_is_no_part_of_it() -> None
         encoding=Encoding.RECORDS_V1,
     )
     plain = Append(ORDINAL, header, encode_offsetless(header, b"payload"), is_admitted=True)
-    room.perform(lambda log: log.decide_append(plain, TURN))
+    room.perform(lambda log: log.decide_append(TURN, append=plain))
     refused = room.perform(
         lambda log: log.decide_append_and_end([transactional], marker(PRODUCER_ID, 0, Outcome.COMMIT, 1), TURN)
     )

@@ -336,7 +336,8 @@ class BusyServer:
         )
 
         def decide(log: LogShard, turn: Turn) -> Decision:
-            return log.decide_append(Append(placed.ref.ordinal, header, (bytes(56), bytes(24)), is_admitted=True), turn)
+            append = Append(placed.ref.ordinal, header, (bytes(56), bytes(24)), is_admitted=True)
+            return log.decide_append(turn, append=append)
 
         await self.server.parts.core.runtime.write(Operation(placed.shard, decide))
 

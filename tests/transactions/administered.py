@@ -108,5 +108,5 @@ class Administered(World):
             is_transactional=True,
         )
         append = Append(placed.ref.ordinal, header, encode_offsetless(header, b"lost"), is_admitted=True)
-        self.inside.runtime.write(Operation(placed.shard, lambda log, turn: log.decide_append(append, turn)))
+        self.inside.runtime.write(Operation(placed.shard, lambda log, turn: log.decide_append(turn, append=append)))
         self.settle()

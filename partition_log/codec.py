@@ -35,7 +35,7 @@ from coordinator_runtime.decision import Record, ShardKey, Turn
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.store import Family, Store
 from coordinator_runtime.unknown_rows import check_version
-from partition_log.load_checks import check_partition
+from partition_log.load_checks import check_kinds, check_partition
 from partition_log.records import (
     APPENDED,
     BatchesAppended,
@@ -70,7 +70,7 @@ serve such an entry."""
 
 _ORDINAL: Final = struct.Struct(">I")
 _ORDINAL_AND_NUMBER: Final = struct.Struct(">IQ")
-# The pad byte is the kind of the row, 0. Later kinds of rows have other numbers there.
+# The pad byte is the kind of the row, 0. Other kinds have other numbers there (`load_checks.UNKNOWN_KINDS_FROM`).
 _HEAD_KEY: Final = struct.Struct(">Ix")
 _PRODUCER_KEY: Final = struct.Struct(">IxQ")
 _OUTCOME_KEY: Final = struct.Struct(">IBQQ")
@@ -326,6 +326,7 @@ class LogRows:
             stored = store.get(_PARTITIONS, head_key(ordinal))
             assert stored is not None, f"partition {ordinal} is in the catalog and not in the store"
             head = decode_head(stored)
+            check_kinds(store, partition_key(ordinal))
             check_partition(store, partition_key(ordinal), head)
             yield PartitionRestored(ordinal, head)
             yield from _load_producers(store, ordinal)
@@ -374,7 +375,8 @@ def _load_producers(store: Store, ordinal: int) -> Iterator[ProducerRestored]:
     """All producers of a partition as they are read; those with open transactions last, in order of their first
     offsets."""
     still_open: list[tuple[int, ProducerRestored]] = []
-    rows = store.scan(_PRODUCERS, partition_key(ordinal), partition_key(ordinal + 1))
+    # Behind them lie rows of other kinds.
+    rows = store.scan(_PRODUCERS, producer_key(ordinal, 0), partition_key(ordinal) + b"\x01")
     for key, value in rows:
         restored = ProducerRestored(ordinal, producer_id_of(key), decode_producer(value))
         opened = restored.producer.open_transaction

@@ -1,4 +1,5 @@
-"""What a partition's rows must agree on before it is served: a family that lost rows below RocksDB gives itself away.
+"""What must hold of a partition's rows before it is served: this program knows all that matters, and no family lost
+rows below RocksDB, which would give itself away.
 
 RocksDB keeps each family in files of its own, so a store whose files were damaged or mixed with older ones may have one
 family at one moment and another at an earlier one. What RocksDB notices of that, and what the durable mark does, is
@@ -13,14 +14,30 @@ from __future__ import annotations
 from typing import Final
 
 from coordinator_runtime.store import Family, Store, StoreUnreadable
+from coordinator_runtime.unknown_rows import IGNORABLE_FROM, pass_over
 from partition_log.state import PartitionHead
 
 _OFFSET_BYTES: Final = 8
 """Keys of LOG and of STRETCHES end with a last offset."""
 
 
+UNKNOWN_KINDS_FROM: Final = {Family.PARTITIONS: 3, Family.PRODUCERS: 2}
+"""The kind bytes behind the ordinal that this program does not know begin here; those from `IGNORABLE_FROM` on may be
+passed over. The known ones: `partition_log/codec.py`."""
+
+
 class RowsMissing(Exception):
     """Families of one store disagree: one of them has lost rows. What they belong to must not be served."""
+
+
+def check_kinds(store: Store, prefix: bytes) -> None:
+    """Return only if a partition, whose keys begin with the prefix, has no row that matters and that only a newer
+    program knows. Raises UnknownRow."""
+    for family, unknown_from in UNKNOWN_KINDS_FROM.items():
+        rows = store.scan(family, prefix + bytes([unknown_from]), prefix + bytes([IGNORABLE_FROM]))
+        for key, _value in rows:
+            ordinal = int.from_bytes(prefix, "big")
+            pass_over(key[len(prefix)], f"a row in {family.name} of the partition with ordinal {ordinal}")
 
 
 def check_partition(store: Store, prefix: bytes, head: PartitionHead) -> None:

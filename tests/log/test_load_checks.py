@@ -8,10 +8,11 @@ from coordinator_runtime.decision import Coordinator
 from coordinator_runtime.shard_table import ShardState
 from coordinator_runtime.store import CommitGroup, Family
 from partition_log import codec
-from partition_log.load_checks import what_is_missing
+from partition_log.load_checks import UNKNOWN_KINDS_FROM, what_is_missing
+from partition_log.requests import DeleteTopics, TopicName
 from partition_log.state import IndexProgress, PartitionConfig, PartitionHead
 from tests.harness.memory_store import Damage, MemoryStore
-from tests.log.log_room import TOPIC, Batch, LogRoom
+from tests.log.log_room import CONTEXT, TOPIC, Batch, LogRoom
 
 CONFIG = PartitionConfig(index_interval_batches=3)
 """Eight batches are two stretches, and two more."""
@@ -93,3 +94,39 @@ def test_rows_that_cannot_be_read_are_the_business_of_their_readers() -> None:
     store.damage(Family.LOG, codec.log_key(room.ordinal(), 7), Damage.BLOCK)
     again = LogRoom(store.crash(), config=CONFIG)
     assert not again.runtime.table.failures
+
+
+def with_row(room: LogRoom, family: Family, key: bytes) -> LogRoom:
+    """What a start finds after a newer program has stored a row."""
+    store = room.store
+    assert isinstance(store, MemoryStore)
+    store.write([CommitGroup(store.version() + 1, [(family, key, b"newer")])])
+    return LogRoom(store.crash(kept_groups=1), config=CONFIG)
+
+
+@pytest.mark.parametrize("family", UNKNOWN_KINDS_FROM)
+@pytest.mark.parametrize("last_known", [True, False])
+def test_a_kind_of_row_that_only_a_newer_program_knows_fails_the_shard(family: Family, last_known: bool) -> None:
+    room = written()
+    kind = UNKNOWN_KINDS_FROM[family] if last_known else 0x7F
+    shard, key = room.catalog.log_shard(TOPIC, 0), codec.partition_key(room.ordinal()) + bytes([kind, 1, 2])
+    table = with_row(room, family, key).runtime.table
+    assert table.failures[shard] == (
+        f"UnknownRow: a row in {family.name} of the partition with ordinal {room.ordinal()} is of type {kind}, which"
+        " this program does not know and must not pass over: start the version that wrote it, or a later one"
+    )
+    assert [key for key, state in table.states().items() if state is not ShardState.ACTIVE] == [shard]
+
+
+@pytest.mark.parametrize("family", UNKNOWN_KINDS_FROM)
+@pytest.mark.parametrize("kind", [0x80, 0xFF])
+def test_one_that_can_be_done_without_stays_and_goes_with_its_partition(family: Family, kind: int) -> None:
+    room = written()
+    key = codec.partition_key(room.ordinal()) + bytes([kind, 1, 2])
+    again = with_row(room, family, key)
+    assert again.read_all() == list(range(8))
+    again.append(Batch())
+    assert again.store.get(family, key) == b"newer"
+    again.topics.delete_topics(DeleteTopics([TopicName(TOPIC)]), CONTEXT)
+    again.flush()
+    assert again.store.get(family, key) is None

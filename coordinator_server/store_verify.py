@@ -23,7 +23,7 @@ from coordinator_runtime.decision import Coordinator, ShardKey
 from coordinator_runtime.rocks import ReadOnlyStore
 from coordinator_runtime.store import Family, StoreUnreadable
 from coordinator_runtime.unknown_rows import UnknownRow
-from coordinator_server import stored
+from coordinator_server import known_rows, stored
 from coordinator_server.column_audit import Columns, totals_words
 from coordinator_server.partition_audit import LoggedMarker, PartitionAudit, audit_log, damage_of, producer_differences
 from coordinator_server.stored import HistoryRow, StoredRows
@@ -114,6 +114,7 @@ class _Verification:
 
     def run(self) -> list[Check]:
         return [
+            self._checked(self._check_known, "known", "every row that matters is of a kind that is known", "rows"),
             self._checked(self._check_catalog, "catalog", "every partition of every topic has its log", "partitions"),
             *self._check_partitions(),
             self._checked(
@@ -129,6 +130,16 @@ class _Verification:
                 self._check_hanging, "hanging", "the coordinator knows every transaction open in a partition", "open"
             ),
         ]
+
+    def _check_known(self, check: Check) -> None:
+        for family in (Family.META, Family.PARTITIONS, Family.PRODUCERS, Family.COORDINATOR_STATE):
+            for key, _value in stored.rows_of(self._rows, family):
+                check.examined += 1
+                if known_rows.kind_of(family, key) is None and known_rows.is_needed(family, key):
+                    check.violated(
+                        f"{family.name} has a row {key.hex()} of a kind that only a newer program knows: start the"
+                        " version that wrote it, or a later one"
+                    )
 
     def _checked(self, check: Callable[[Check], None], name: str, promise: str, unit: str) -> Check:
         result = Check(name, promise, unit)

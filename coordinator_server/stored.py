@@ -100,6 +100,11 @@ class StoredBatch:
         return self.encoded[HEADER_BYTES:]
 
 
+def rows_of(rows: StoredRows, family: Family) -> Iterator[tuple[bytes, bytes]]:
+    """All rows of a family, as they are."""
+    return rows.scan(family, b"", _END)
+
+
 def state_key(shard: ShardKey, record_type: int, key: bytes) -> bytes:
     """Return the key of the row that holds the newest value of a key."""
     return _STATE_KEY.pack(shard.coordinator, shard.number, record_type) + key

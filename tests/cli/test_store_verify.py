@@ -377,6 +377,14 @@ def write_with_a_newer_program(damaged: Damaged) -> None:
     damaged.spoil(Family.PRODUCERS, codec.producer_key(0, 0), lambda entry: b"\x09" + entry[1:])
 
 
+def add_a_state_of_a_newer_program(damaged: Damaged) -> None:
+    damaged.put(Family.COORDINATOR_STATE, bytes([Coordinator.TRANSACTIONS, 0, 0, 0x7F]) + b"id", b"fenced")
+
+
+def add_a_kind_of_a_newer_program(damaged: Damaged) -> None:
+    damaged.put(Family.PARTITIONS, codec.partition_key(0) + b"\x7f", b"fenced")
+
+
 def cut_a_state(damaged: Damaged) -> None:
     key, _ = damaged.transaction("orders")
     damaged.spoil(Family.COORDINATOR_STATE, key, lambda value: value[:-1])
@@ -446,6 +454,12 @@ DAMAGES = [
     (turn_the_csn_back, "outcomes", "csn 2 was used, the counter stands at 0"),
     (lose_the_positions_of_a_partition, "catalog", "t-0 (ordinal 0) has no row of positions"),
     (invent_a_partition, "catalog", "the partition with ordinal 7 belongs to no topic"),
+    (add_a_state_of_a_newer_program, "known", "COORDINATOR_STATE has a row 0300007f6964 of a kind that only a newer"),
+    (
+        add_a_kind_of_a_newer_program,
+        "known",
+        "PARTITIONS has a row 000000007f of a kind that only a newer",
+    ),
     (write_with_a_newer_program, "batches", "t-0: a row cannot be read: UnknownRow"),
     (cut_a_state, "hanging", "a row cannot be read"),
 ]
@@ -482,7 +496,7 @@ def test_a_sound_store_is_said_to_be_one(txnctl: Terminal, data_dir: Path) -> No
     ended = txnctl("store", "verify", str(data_dir)).well()
     assert "every promise holds" in ended.stderr
     examined = {line.split()[0]: line for line in ended.lines[2:]}
-    names = "durable catalog batches placement positions stretches producers index history outcomes hanging"
+    names = "durable known catalog batches placement positions stretches producers index history outcomes hanging"
     assert list(examined) == names.split()
     report = txnctl("store", "verify", str(data_dir), "-o", "json").well().document
     assert report["violations"] == 0

@@ -170,6 +170,15 @@ class PartitionSequences(Protocol):
         this epoch has this sequence number."""
 
 
+class EndIdentity(NamedTuple):
+    """What the end of one transaction is known by, in every partition: its csn, among those of the shard that decided
+    it, and its producer."""
+
+    coordinator_shard: int
+    csn: int
+    producer_id: int
+
+
 class PartitionWrite(Protocol):
     """What a Transact appends to one partition, checked as far as that goes without looking at the partition. Its
     refusals name it."""
@@ -183,6 +192,11 @@ class PartitionWrite(Protocol):
 
     def append_and_end(self, marker: Marker) -> LeanJoin:
         """Appends it and ends the transaction, with nothing in between. The reply is that of `append`."""
+
+    def first_offset(self, identity: EndIdentity) -> Operation:
+        """Asks, for a repetition, where the records of a transaction that has ended begin in the partition. The reply
+        is -1 where it has none, and None where the partition has forgotten the producer: then
+        `TransactedPartitions.remembered_offset` knows."""
 
 
 class GroupWrite(Protocol):

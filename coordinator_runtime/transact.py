@@ -12,12 +12,12 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Operation
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import (
     CallContext,
     ClientBatch,
+    EndIdentity,
     GroupOffsets,
     GroupWrite,
     Membership,
@@ -66,8 +66,9 @@ class TransactedPartitions(Protocol):
     def place(self, batches: Sequence[ClientBatch], membership: Membership, context: CallContext) -> PlacedBatches:
         """Raises Refused for a batch that no partition would take, and for one that the caller may not write."""
 
-    def first_offset(self, ordinal: int, producer_id: int, outcome: Outcome, csn: int) -> int:
-        """Where the records of an ended transaction begin in a partition, from durable state; -1 = there are none."""
+    def remembered_offset(self, ordinal: int, identity: EndIdentity) -> int:
+        """Where the records of an ended transaction begin in a partition that has forgotten its producer, from durable
+        state; -1 = there are none."""
 
 
 class TransactedOffsets(Protocol):

@@ -11,7 +11,7 @@ Source: spec log-and-runtime 1.3, 1.5, 1.7 and 6.2 (white-box checks).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -20,21 +20,25 @@ from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader, verify_batch
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_protocol.producers import next_sequence
+from coordinator_runtime.ports import EndIdentity
 from coordinator_server.column_audit import Columns
 from coordinator_server.stored import StoredBatch
+from partition_log import codec
 from partition_log.batch_checks import why_unreadable
 from partition_log.batches import OFFSET_END, LogDamaged
 from partition_log.state import (
     BATCHES_CACHED_MAX,
     NO_COORDINATOR_EPOCH,
+    NO_COORDINATOR_SHARD,
     NO_OFFSET,
+    AbortedTransaction,
     CachedBatch,
-    EndedTransaction,
     ForgottenProducers,
     LastMarker,
     OpenTransaction,
     PartitionHead,
     ProducerEntry,
+    RememberedEnd,
     Stretch,
 )
 
@@ -45,6 +49,19 @@ class LoggedMarker:
 
     offset: int
     marker: Marker
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedEnd:
+    """A transaction that had records here, and the marker that ended it."""
+
+    first_offset: int
+    last: LoggedMarker
+
+    @property
+    def identity(self) -> EndIdentity:
+        marker = self.last.marker
+        return EndIdentity(marker.coordinator_shard, marker.csn, marker.producer_id)
 
 
 @dataclass(slots=True)
@@ -64,7 +81,7 @@ class PartitionAudit:
     """The last offset of each producer's newest batch or marker."""
     returned: set[int] = field(default_factory=set)
     """Producers that wrote again after they may have been forgotten."""
-    ended: set[EndedTransaction] = field(default_factory=set)
+    ended: list[LoggedEnd] = field(default_factory=list)
     markers: list[LoggedMarker] = field(default_factory=list)
     is_whole: bool = True
     """False: a row was no batch at all, and what lies behind it is unknown."""
@@ -78,6 +95,32 @@ class PartitionAudit:
         """First offsets of the transactions without a marker."""
         entries = self.producers.values()
         return sorted(entry.open_transaction.first_offset for entry in entries if entry.open_transaction is not None)
+
+    @property
+    def aborted(self) -> list[LoggedEnd]:
+        """The transactions whose records committed readers must not see."""
+        return [ended for ended in self.ended if ended.last.marker.outcome is Outcome.ABORT]
+
+    def aborted_rows(self) -> set[tuple[int, AbortedTransaction]]:
+        """The rows that tell readers of them: at the marker, and at every multiple of the stride that it crosses."""
+        rows: set[tuple[int, AbortedTransaction]] = set()
+        stride = codec.ABORTED_STRIDE
+        for ended in self.aborted:
+            marker, marker_offset = ended.last.marker, ended.last.offset
+            aborted = AbortedTransaction(
+                marker.producer_id,
+                marker.txn_epoch,
+                ended.first_offset,
+                marker_offset,
+                marker.coordinator_shard,
+                marker.csn,
+            )
+            rows.add((marker_offset, aborted))
+            across = stride * (ended.first_offset // stride + 1)
+            while across < marker_offset:
+                rows.add((across, aborted))
+                across += stride
+        return rows
 
     @property
     def has_what_was_forgotten(self) -> bool:
@@ -95,7 +138,7 @@ class PartitionAudit:
     def head(self, log_start_offset: int, stored: PartitionHead) -> PartitionHead:
         """Return the positions that follow from the log. Those that it does not tell are taken from the stored ones."""
         opened = self.open_offsets
-        aborts = [ended.marker_offset for ended in self.ended if ended.outcome is Outcome.ABORT]
+        aborts = [ended.last.offset for ended in self.aborted]
         return PartitionHead(
             log_start_offset,
             self.end_offset,
@@ -212,6 +255,7 @@ def _take_data(audit: PartitionAudit, batch: BatchHeader) -> None:
         batches=(*earlier, cached)[-BATCHES_CACHED_MAX:],
         open_transaction=opened,
         last_marker=None if entry is None else entry.last_marker,
+        coordinator_shard=NO_COORDINATOR_SHARD if entry is None else entry.coordinator_shard,
     )
 
 
@@ -236,16 +280,18 @@ def _take_marker(audit: PartitionAudit, offset: int, marker: Marker) -> None:
             if marker.txn_epoch != entry.epoch:
                 audit.misplaced.append(f"{where} ends a transaction that is open with epoch {entry.epoch}")
             first_offset = entry.open_transaction.first_offset
-            audit.ended.add(
-                EndedTransaction(marker.producer_id, marker.txn_epoch, first_offset, offset, marker.outcome, marker.csn)
-            )
+            audit.ended.append(LoggedEnd(first_offset, audit.markers[-1]))
+    opened = None if entry is None else entry.open_transaction
     epoch = marker.next_epoch if entry is None else max(entry.epoch, marker.next_epoch)
     is_new_epoch = entry is None or marker.next_epoch > entry.epoch
     audit.producers[marker.producer_id] = ProducerEntry(
         epoch=epoch,
         coordinator_epoch=marker.coordinator_epoch,
         batches=() if entry is None or is_new_epoch else entry.batches,
-        last_marker=LastMarker(marker.txn_epoch, marker.outcome, marker.csn),
+        last_marker=LastMarker(
+            marker.txn_epoch, marker.outcome, marker.csn, NO_OFFSET if opened is None else opened.first_offset
+        ),
+        coordinator_shard=marker.coordinator_shard,
     )
 
 
@@ -264,10 +310,39 @@ def producer_differences(audit: PartitionAudit, stored: dict[int, ProducerEntry]
                 yield f"producer {producer_id} is stored as {kept}, the log says {expected}"
 
 
+def remembered_differences(
+    audit: PartitionAudit, stored: Mapping[int, ProducerEntry], remembered: Iterable[RememberedEnd]
+) -> Iterator[str]:
+    """Yield where what is remembered of forgotten producers is not what the log says, or is missing. The log does not
+    tell who was forgotten and came back."""
+    begins = {ended.identity: ended.first_offset for ended in audit.ended}
+    kept = {end.identity: end.first_offset for end in remembered}
+    for identity, first_offset in kept.items():
+        begin = begins.get(identity)
+        if begin != first_offset:
+            yield f"{_end_words(identity)} is remembered from offset {first_offset}, the log says {begin}"
+    for producer_id in sorted(audit.producers.keys() - stored.keys()):
+        entry = audit.producers[producer_id]
+        if entry.last_marker is None or entry.last_marker.first_offset == NO_OFFSET:
+            continue
+        identity = EndIdentity(entry.coordinator_shard, entry.last_marker.csn, producer_id)
+        if identity not in kept:
+            yield f"{_end_words(identity)} is not remembered, and its producer is forgotten"
+
+
+def _end_words(identity: EndIdentity) -> str:
+    return f"outcome {identity.csn} of coordinator shard {identity.coordinator_shard}, producer {identity.producer_id},"
+
+
 def _is_rest(kept: ProducerEntry, expected: ProducerEntry) -> bool:
     """True for what is left of an entry where the partition had forgotten its beginning."""
     if kept.last_marker is None:
-        expected = replace(expected, coordinator_epoch=NO_COORDINATOR_EPOCH, last_marker=None)
+        expected = replace(
+            expected,
+            coordinator_epoch=NO_COORDINATOR_EPOCH,
+            coordinator_shard=NO_COORDINATOR_SHARD,
+            last_marker=None,
+        )
     batches = expected.batches[len(expected.batches) - len(kept.batches) :]
     return kept == replace(expected, batches=batches)
 

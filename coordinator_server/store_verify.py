@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -25,7 +26,14 @@ from coordinator_runtime.store import Family, StoreUnreadable
 from coordinator_runtime.unknown_rows import UnknownRow
 from coordinator_server import known_rows, stored
 from coordinator_server.column_audit import Columns, totals_words
-from coordinator_server.partition_audit import LoggedMarker, PartitionAudit, audit_log, damage_of, producer_differences
+from coordinator_server.partition_audit import (
+    LoggedMarker,
+    PartitionAudit,
+    audit_log,
+    damage_of,
+    producer_differences,
+    remembered_differences,
+)
 from coordinator_server.stored import HistoryRow, StoredRows
 from partition_log.batches import LogDamaged
 from partition_log.catalog.codec import TOPIC_TYPE
@@ -180,7 +188,7 @@ class _Verification:
         stretches = Check("stretches", "what lies before the end of a stretch is what the log says", "stretches")
         producers = Check("producers", "producer entries are what the log says", "producers")
         index = Check(
-            "index", "the outcome index holds the ended transactions of the log, and no others", "transactions"
+            "index", "the index holds the aborted transactions of the log where readers look, and no others", "rows"
         )
         for ordinal, head in sorted(self._heads.items()):
             name = self._names.get(ordinal, f"ordinal {ordinal}")
@@ -250,17 +258,21 @@ class _Verification:
         check.examined += len(kept)
         for difference in producer_differences(audit, kept):
             check.violated(f"{name}: {difference}")
+        remembered = stored.remembered_ends(self._rows, ordinal)
+        check.examined += len(remembered)
+        for difference in remembered_differences(audit, kept, remembered):
+            check.violated(f"{name}: {difference}")
         for producer_id, entry in kept.items():
             if entry.open_transaction is not None:
                 self._open.append((ordinal, producer_id, entry))
 
     def _check_index(self, check: Check, ordinal: int, name: str, audit: PartitionAudit) -> None:
-        kept = stored.ended_transactions(self._rows, ordinal)
+        expected, kept = audit.aborted_rows(), set(stored.aborted_rows(self._rows, ordinal))
         check.examined += len(kept)
-        for ended in sorted(audit.ended - kept, key=lambda ended: ended.marker_offset):
-            check.violated(f"{name}: {ended} is in the log and not in the index")
-        for ended in sorted(kept - audit.ended, key=lambda ended: ended.marker_offset):
-            check.violated(f"{name}: {ended} is in the index and not in the log")
+        for offset, aborted in sorted(expected - kept, key=itemgetter(0)):
+            check.violated(f"{name}: {aborted} is in the log and has no row at offset {offset}")
+        for offset, aborted in sorted(kept - expected, key=itemgetter(0)):
+            check.violated(f"{name}: {aborted} has a row at offset {offset} and is not in the log")
 
     # Coordinators
 

@@ -18,10 +18,12 @@ from coordinator_protocol.marker import Marker, Outcome, decode_marker_payload
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, ShardKey
 from coordinator_runtime.store import Family, StoreDamaged
 from partition_log import codec
+from partition_log.batches import OFFSET_END
 from partition_log.batches import batches as readable_batches
 from partition_log.catalog.codec import CatalogCodec
 from partition_log.catalog.state import CatalogRecord
-from partition_log.state import EndedTransaction, PartitionHead, ProducerEntry, Stretch
+from partition_log.reading import AbortedIndex, Budget
+from partition_log.state import AbortedTransaction, PartitionHead, ProducerEntry, RememberedEnd, Stretch
 from txn_coordinator.codec import TransactionCodec
 from txn_coordinator.records import TransactionChanged, TransactionUnreadable
 from txn_coordinator.state import DECIDED, Transaction, TransactionState
@@ -213,29 +215,40 @@ def stretches(rows: StoredRows, ordinal: int) -> list[Stretch]:
 
 def producers(rows: StoredRows, ordinal: int) -> dict[int, ProducerEntry]:
     """Producers of a partition, by producer id."""
-    start, end = codec.partition_key(ordinal), codec.partition_key(ordinal + 1)
+    start, end = codec.partition_key(ordinal), codec.remembered_from(ordinal)
     return {
         codec.producer_id_of(key): codec.decode_producer(value)
         for key, value in rows.scan(Family.PRODUCERS, start, end)
     }
 
 
-def ended_transactions(rows: StoredRows, ordinal: int) -> set[EndedTransaction]:
-    """Transactions that ended in a partition, as readers are told."""
+def remembered_ends(rows: StoredRows, ordinal: int) -> list[RememberedEnd]:
+    """What a partition remembers of transactions whose producers it has forgotten."""
+    start, end = codec.remembered_from(ordinal), codec.remembered_end(ordinal)
+    return [codec.decode_remembered(key, value) for key, value in rows.scan(Family.PRODUCERS, start, end)]
+
+
+def aborted_rows(rows: StoredRows, ordinal: int) -> list[tuple[int, AbortedTransaction]]:
+    """The rows from which readers learn what was aborted in a partition, each with the offset under which it lies."""
     start, end = codec.partition_key(ordinal), codec.partition_key(ordinal + 1)
-    return {codec.decode_outcome(key, value) for key, value in rows.scan(Family.ABORTED, start, end)}
+    return [codec.decode_aborted(key, value) for key, value in rows.scan(Family.ABORTED, start, end)]
 
 
-def outcome_of(rows: StoredRows, ordinal: int, batch: BatchHeader) -> Outcome | None:
-    """How the transaction of a batch ended; None while it is open."""
-    for outcome in Outcome:
-        start = codec.outcome_key(ordinal, outcome, batch.producer_id, batch.base_offset)
-        end = codec.outcome_key(ordinal, outcome, batch.producer_id + 1, 0)
-        for key, value in rows.scan(Family.ABORTED, start, end):
-            if codec.decode_outcome(key, value).first_offset <= batch.base_offset:
-                return outcome
-            break
-    return None
+class Fates:
+    """Says of the batches of a partition, in ascending order, how their transactions ended."""
+
+    def __init__(self, rows: StoredRows, ordinal: int) -> None:
+        everything = PartitionHead(last_abort_offset=OFFSET_END)
+        self._aborted = AbortedIndex(rows, ordinal, everything, Budget(0))
+        self._producers = producers(rows, ordinal)
+
+    def of(self, batch: BatchHeader) -> Outcome | None:
+        """The outcome; None while the transaction is open. Raises LogDamaged where that cannot be read."""
+        if self._aborted.hides(batch):
+            return Outcome.ABORT
+        entry = self._producers.get(batch.producer_id)
+        opened = None if entry is None else entry.open_transaction
+        return None if opened is not None and opened.first_offset <= batch.base_offset else Outcome.COMMIT
 
 
 def _range_of(coordinator: Coordinator | None) -> tuple[bytes, bytes]:

@@ -6,12 +6,15 @@ All integers are big-endian; those in keys are unsigned, so that byte order is n
 LOG         ordinal u32, last offset u64                            -> stored batch
 STRETCHES   ordinal u32, last offset u64                            -> stretch of the log
 PRODUCERS   ordinal u32, kind u8 (0), producer id u64               -> producer entry
-ABORTED     ordinal u32, outcome u8, producer id u64, marker offset u64 -> ended transaction
+PRODUCERS   ordinal u32, kind u8 (1), coordinator shard u16, csn u64, producer id u64 -> remembered end
+ABORTED     ordinal u32, offset u64, producer id u64                -> aborted transaction
 PARTITIONS  ordinal u32, kind u8 (0)                                -> head
 ```
-A batch lies under its last offset, so that one forward seek to any offset lands on the batch that holds it. Outcomes
-lie by producer: a reader asks "was this batch's transaction aborted?", and finds the answer with one seek, however many
-transactions ended in between. Heads, producers, outcomes and stretches start with a version byte.
+A batch lies under its last offset, so that one forward seek to any offset lands on the batch that holds it. An aborted
+transaction lies under the offset of its marker, and under every multiple of 65,536 between its first record and that:
+whoever reads [a, e) finds all that he must know of between a and the next such multiple at or behind e, by one seek,
+however long a transaction was open (`partition_log/aborted.py`). What is neither aborted nor open is committed. Heads,
+producers, aborted transactions and stretches start with a version byte.
 
 A load reads the rows of heads and producers and no batch, so it takes as long as there are partitions and producers,
 however long the logs are.
@@ -23,7 +26,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from operator import itemgetter
 from typing import Any, Final
 
@@ -32,6 +35,7 @@ from google.protobuf.message import DecodeError
 from coordinator_api.v1 import log_pb2
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Record, ShardKey, Turn
+from coordinator_runtime.ports import EndIdentity
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.store import Family, Store
 from coordinator_runtime.unknown_rows import check_version
@@ -51,8 +55,10 @@ from partition_log.records import (
 from partition_log.state import (
     BATCHES_CACHED_MAX,
     EMPTY_HEAD,
+    NO_COORDINATOR_SHARD,
+    NO_OFFSET,
+    AbortedTransaction,
     CachedBatch,
-    EndedTransaction,
     ForgottenProducers,
     IndexProgress,
     LastMarker,
@@ -60,6 +66,7 @@ from partition_log.state import (
     OpenTransaction,
     PartitionHead,
     ProducerEntry,
+    RememberedEnd,
     Stretch,
 )
 
@@ -73,16 +80,24 @@ _ORDINAL_AND_NUMBER: Final = struct.Struct(">IQ")
 # The pad byte is the kind of the row, 0. Other kinds have other numbers there (`load_checks.UNKNOWN_KINDS_FROM`).
 _HEAD_KEY: Final = struct.Struct(">Ix")
 _PRODUCER_KEY: Final = struct.Struct(">IxQ")
-_OUTCOME_KEY: Final = struct.Struct(">IBQQ")
+_REMEMBERED_KEY: Final = struct.Struct(">IBHQQ")
+_ABORTED_KEY: Final = struct.Struct(">IQQ")
 
 _HEAD: Final = struct.Struct(">BqqqIqqIIqqQQQQQq")
 _STRETCH: Final = struct.Struct(">BqqqQQQQ")
-_PRODUCER: Final = struct.Struct(">BhiqqqhbQB")
+_PRODUCER: Final = struct.Struct(">BhiHqqqhbQqB")
 _CACHED_BATCHES: Final = tuple(struct.Struct(">" + "iiq" * count) for count in range(BATCHES_CACHED_MAX + 1))
-_OUTCOME: Final = struct.Struct(">BhqQ")
+_ABORTED_VALUE: Final = struct.Struct(">BhHqqQ")
+_REMEMBERED: Final = struct.Struct(">Bq")
 
-OUTCOME_ROW_BYTES: Final = _OUTCOME_KEY.size + _OUTCOME.size
-"""Key and value of an ended transaction."""
+_REMEMBERED_KIND: Final = 1
+
+ABORTED_STRIDE: Final = 1 << 16
+"""Readers must look for aborted transactions up to the next multiple of this. Smaller: more rows of one that was open
+for long. Larger: a reader looks at more markers that are none of its business."""
+
+_NO_SHARD: Final = 2**16 - 1
+"""Stored where no coordinator shard is known; the numbers of shards are smaller."""
 
 _NOTHING: Final = -1
 """Stands for an absent value where only 0 and above have a meaning."""
@@ -111,9 +126,8 @@ partition_key: Final[Callable[[int], bytes]] = _ORDINAL.pack
 head_key: Final[Callable[[int], bytes]] = _HEAD_KEY.pack
 """(ordinal): key of a partition's head."""
 
-outcome_key: Final[Callable[[int, Outcome, int, int], bytes]] = _OUTCOME_KEY.pack
-"""(ordinal, outcome, producer id, marker offset): key of an ended transaction; also where a scan for the producer's
-markers from an offset on starts."""
+aborted_key: Final[Callable[[int, int, int], bytes]] = _ABORTED_KEY.pack
+"""(ordinal, offset, producer id): key of a row of an aborted transaction."""
 
 
 def ordinal_of(key: bytes) -> int:
@@ -215,12 +229,14 @@ def encode_producer(entry: ProducerEntry) -> bytes:
         SEALED_VERSION if entry.is_sealed else VALUE_VERSION,
         entry.epoch,
         entry.coordinator_epoch,
+        _NO_SHARD if entry.coordinator_shard == NO_COORDINATOR_SHARD else entry.coordinator_shard,
         entry.last_append_ms,
         _NOTHING if opened is None else opened.first_offset,
         _NOTHING if opened is None else opened.started_ms,
         _NOTHING if marker is None else marker.txn_epoch,
         _NOTHING if marker is None else marker.outcome,
         entry.forgotten_csn if marker is None else marker.csn,
+        NO_OFFSET if marker is None else marker.first_offset,
         len(batches),
     )
     if not batches:
@@ -236,9 +252,20 @@ def decode_producer(value: bytes) -> ProducerEntry:
     is_sealed = value[0] == SEALED_VERSION
     if not is_sealed:
         _check_version(value)
-    _, epoch, coordinator_epoch, last_ms, first_offset, started_ms, txn_epoch, outcome, csn, count = (
-        _PRODUCER.unpack_from(value)
-    )
+    (
+        _,
+        epoch,
+        coordinator_epoch,
+        shard,
+        last_ms,
+        first_offset,
+        started_ms,
+        txn_epoch,
+        outcome,
+        csn,
+        ended_from,
+        count,
+    ) = _PRODUCER.unpack_from(value)
     numbers = _CACHED_BATCHES[count].unpack_from(value, _PRODUCER.size)
     return ProducerEntry(
         epoch,
@@ -246,31 +273,70 @@ def decode_producer(value: bytes) -> ProducerEntry:
         last_ms,
         tuple(CachedBatch(*numbers[at : at + 3]) for at in range(0, 3 * count, 3)),
         None if first_offset == _NOTHING else OpenTransaction(first_offset, started_ms),
-        None if outcome == _NOTHING else LastMarker(txn_epoch, Outcome(outcome), csn),
+        None if outcome == _NOTHING else LastMarker(txn_epoch, Outcome(outcome), csn, ended_from),
         is_sealed,
         csn if outcome == _NOTHING else 0,
+        NO_COORDINATOR_SHARD if shard == _NO_SHARD else shard,
     )
 
 
-def encode_outcome(ended: EndedTransaction) -> bytes:
-    """Value of an ended transaction; the rest is in its key."""
-    return _OUTCOME.pack(VALUE_VERSION, ended.txn_epoch, ended.first_offset, ended.csn)
+def aborted_offsets(aborted: AbortedTransaction) -> Iterator[int]:
+    """The offsets under which an aborted transaction has a row."""
+    yield aborted.marker_offset
+    first_multiple = (aborted.first_offset // ABORTED_STRIDE + 1) * ABORTED_STRIDE
+    yield from range(first_multiple, aborted.marker_offset, ABORTED_STRIDE)
 
 
-def decode_outcome(key: bytes, value: bytes) -> EndedTransaction:
+def encode_aborted(aborted: AbortedTransaction) -> bytes:
+    """Value of every row of an aborted transaction; the producer id is in its key."""
+    return _ABORTED_VALUE.pack(
+        VALUE_VERSION,
+        aborted.txn_epoch,
+        aborted.coordinator_shard,
+        aborted.first_offset,
+        aborted.marker_offset,
+        aborted.csn,
+    )
+
+
+def decode_aborted(key: bytes, value: bytes) -> tuple[int, AbortedTransaction]:
+    """The offset under which the row lies, and what it says. Raises UnknownRow."""
+    _check_version(value)
+    _ordinal, offset, producer_id = _ABORTED_KEY.unpack(key)
+    _version, txn_epoch, shard, first_offset, marker_offset, csn = _ABORTED_VALUE.unpack(value)
+    return offset, AbortedTransaction(producer_id, txn_epoch, first_offset, marker_offset, shard, csn)
+
+
+def remembered_key(ordinal: int, identity: EndIdentity) -> bytes:
+    """Key of what is remembered of a transaction that has ended."""
+    return _REMEMBERED_KEY.pack(ordinal, _REMEMBERED_KIND, *identity)
+
+
+def remembered_from(ordinal: int) -> bytes:
+    """Where what is remembered of a partition's forgotten producers begins: behind all of those that it knows."""
+    return _REMEMBERED_KEY.pack(ordinal, _REMEMBERED_KIND, 0, 0, 0)
+
+
+def remembered_end(ordinal: int) -> bytes:
+    """Where that ends."""
+    return _REMEMBERED_KEY.pack(ordinal, _REMEMBERED_KIND + 1, 0, 0, 0)
+
+
+def encode_remembered(remembered: RememberedEnd) -> bytes:
+    """Value of what is remembered; the rest is in its key."""
+    return _REMEMBERED.pack(VALUE_VERSION, remembered.first_offset)
+
+
+def decode_remembered(key: bytes, value: bytes) -> RememberedEnd:
     """Raises UnknownRow."""
     _check_version(value)
-    _, outcome, producer_id, marker_offset = _OUTCOME_KEY.unpack(key)
-    _, txn_epoch, first_offset, csn = _OUTCOME.unpack(value)
-    return EndedTransaction(producer_id, txn_epoch, first_offset, marker_offset, Outcome(outcome), csn)
+    _ordinal, _kind, *identity = _REMEMBERED_KEY.unpack(key)
+    return RememberedEnd(EndIdentity(*identity), _REMEMBERED.unpack(value)[1])
 
 
 def _check_version(value: bytes) -> None:
     check_version(value[0], VALUE_VERSION, "a stored value")
 
-
-# The entry that a transaction leaves of its producer is usually equal in all of its partitions.
-_encode_ended: Final = lru_cache(maxsize=64)(encode_producer)
 
 # Module-level aliases: enum attribute lookup is slow on CPython 3.11, and a transaction stages dozens of rows.
 _LOG: Final = Family.LOG
@@ -300,7 +366,7 @@ class LogRows:
             return
         # Every transaction stages this for each of its partitions, so it calls next to nothing.
         appended: BatchesAppended | TransactionEnded = value
-        ordinal, producer_id, batches, ended = appended.ordinal, appended.producer_id, appended.batches, appended.ended
+        ordinal, producer_id, batches = appended.ordinal, appended.producer_id, appended.batches
         add = staged.added.append
         staged.size_bytes += _HEAD_KEY_BYTES + len(batches) * _LOG_KEY_BYTES + appended.size_bytes
         for last_offset, batch in batches:
@@ -308,13 +374,11 @@ class LogRows:
         staged.encoded_later[_PARTITIONS, head_key(ordinal)] = partial(encode_head, appended.head)
         entry = appended.producer
         if entry is not None:
-            producer = encode_producer(entry) if ended is None else _encode_ended(entry)
+            producer = encode_producer(entry)
             staged.newest[_PRODUCERS, producer_key(ordinal, producer_id)] = producer
             staged.size_bytes += _PRODUCER_KEY_BYTES + len(producer)
-        if ended is not None:
-            key = outcome_key(ordinal, ended.outcome, producer_id, ended.marker_offset)
-            add((_ABORTED, key, encode_outcome(ended)))
-            staged.size_bytes += OUTCOME_ROW_BYTES
+        if appended.aborted is not None:
+            _stage_aborted(ordinal, appended.aborted, staged)
         if appended.stretches:
             for stretch in appended.stretches:
                 key, row = stretch_key(ordinal, stretch.last_offset), encode_stretch(stretch)
@@ -356,11 +420,22 @@ def _stage_producer(ordinal: int, producer_id: int, producer: bytes | None, stag
     staged.size_bytes += _PRODUCER_KEY_BYTES + (0 if producer is None else len(producer))
 
 
+def _stage_aborted(ordinal: int, aborted: AbortedTransaction, staged: StagedRows) -> None:
+    value, producer_id = encode_aborted(aborted), aborted.producer_id
+    rows = [(_ABORTED, aborted_key(ordinal, offset, producer_id), value) for offset in aborted_offsets(aborted)]
+    staged.added += rows
+    staged.size_bytes += len(rows) * (_ABORTED_KEY.size + _ABORTED_VALUE.size)
+
+
 def _stage_forgotten(record: ProducersForgotten, staged: StagedRows) -> None:
     ordinal = record.ordinal
     _stage_head(ordinal, record.head, staged)
     for producer_id in record.producer_ids:
         _stage_producer(ordinal, producer_id, None, staged)
+    for remembered in record.remembered:
+        key, value = remembered_key(ordinal, remembered.identity), encode_remembered(remembered)
+        staged.added.append((_PRODUCERS, key, value))
+        staged.size_bytes += len(key) + len(value)
 
 
 _STAGES: Final[Mapping[type, Callable[[Any, StagedRows], None]]] = {
@@ -375,9 +450,7 @@ def _load_producers(store: Store, ordinal: int) -> Iterator[ProducerRestored]:
     """All producers of a partition as they are read; those with open transactions last, in order of their first
     offsets."""
     still_open: list[tuple[int, ProducerRestored]] = []
-    # Behind them lie rows of other kinds.
-    rows = store.scan(_PRODUCERS, producer_key(ordinal, 0), partition_key(ordinal) + b"\x01")
-    for key, value in rows:
+    for key, value in store.scan(_PRODUCERS, producer_key(ordinal, 0), remembered_from(ordinal)):
         restored = ProducerRestored(ordinal, producer_id_of(key), decode_producer(value))
         opened = restored.producer.open_transaction
         if opened is None:

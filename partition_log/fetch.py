@@ -32,7 +32,7 @@ from partition_log.reading import Budget, PartitionRead
 from partition_log.records import DamageFound, RecordsRead
 from partition_log.requests import Fetch, FetchResult
 from partition_log.shard import LogShard
-from partition_log.state import EndedTransaction, PartitionHead
+from partition_log.state import AbortedTransaction, PartitionHead
 
 PLACES_TOLD_MAX: Final = 10_000
 """Beyond so many, a new one is not told any more: the disk is lost, and that has been said."""
@@ -99,7 +99,7 @@ class _Position:
 
     def result(self, watch: DamageWatch) -> FetchResult:
         read, head = self.read, self.head
-        aborted: tuple[EndedTransaction, ...] = ()
+        aborted: tuple[AbortedTransaction, ...] = ()
         if self.error is None and head is not None:
             try:
                 aborted = read.aborted_transactions(head)

@@ -13,11 +13,10 @@ from coordinator_protocol.batch import pack_base_offset
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import LeanDecision
 from partition_log import rules
-from partition_log.partition_state import Append, Partition
+from partition_log.partition_state import Append, Partition, aborted_by
 from partition_log.records import PartitionGrew, TransactionEnded
 from partition_log.rules import AppendVerdict, MarkerVerdict, end_of
 from partition_log.state import (
-    EndedTransaction,
     LogTotals,
     PartitionConfig,
     PartitionHead,
@@ -41,7 +40,7 @@ def grow(
 
     Raises Refused as `rules.judge_append` and `rules.judge_marker`, and DUPLICATE_SEQUENCE_NUMBER where all batches are
     in the log, and not in the transaction."""
-    producer_id, txn_epoch, outcome, is_aborted, csn, control, marker_bytes, producer = end_of(marker, now_ms)
+    producer_id, outcome, is_aborted, control, marker_bytes = end_of(marker, now_ms)
     forgotten_csn, totals = head.forgotten.csn, head.totals
     before = entry = partition.producers.get(producer_id)
     start_offset = offset = head.log_end_offset
@@ -97,6 +96,7 @@ def grow(
         totals,
         head.compacted_to,
     )
-    ended = EndedTransaction(producer_id, txn_epoch, first_offset, offset, outcome, csn)
-    record = TransactionEnded(ordinal, batches, grown_bytes, extended, producer_id, producer, ended, stretches)
+    producer = rules.entry_left_by(marker, first_offset, now_ms)
+    aborted = aborted_by(marker, first_offset, offset) if is_aborted else None
+    record = TransactionEnded(ordinal, batches, grown_bytes, extended, producer_id, producer, aborted, stretches)
     return first_offset, record, PartitionGrew(ordinal, record_count, size_bytes, outcome, marker_bytes)

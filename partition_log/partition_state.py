@@ -23,7 +23,7 @@ from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
 from partition_log.records import BatchesAppended, PartitionGrew, TransactionEnded
 from partition_log.state import (
-    EndedTransaction,
+    AbortedTransaction,
     LogTotals,
     OpenTransaction,
     PartitionConfig,
@@ -89,6 +89,13 @@ class Partition:
         return None
 
 
+def aborted_by(marker: Marker, first_offset: int, marker_offset: int) -> AbortedTransaction:
+    """The transaction that the marker ends, which has records from the first offset on."""
+    return AbortedTransaction(
+        marker.producer_id, marker.txn_epoch, first_offset, marker_offset, marker.coordinator_shard, marker.csn
+    )
+
+
 class PartitionDraft:
     """What one operation makes of a partition: batches of one producer are appended, its transaction may end, and the
     record says what came of it. The partition itself changes when the record is replayed.
@@ -96,10 +103,10 @@ class PartitionDraft:
     Whether a batch or a marker gets in is decided before, by the rules."""
 
     __slots__ = (
+        "_aborted",
         "_batch_bytes",
         "_batches",
         "_config",
-        "_ended",
         "_head",
         "_marker",
         "_marker_bytes",
@@ -138,7 +145,7 @@ class PartitionDraft:
         self._record_count = 0
         self._marker: Marker | None = None
         self._marker_bytes = 0
-        self._ended: EndedTransaction | None = None
+        self._aborted: AbortedTransaction | None = None
 
     def append(self, append: Append) -> None:
         """Put a client's batch at the end of the log. It is of the draft's producer, and comes before the marker."""
@@ -159,10 +166,8 @@ class PartitionDraft:
     def end(self, marker: Marker) -> None:
         """Put the marker behind everything, which ends the producer's transaction if it has one open here."""
         offset, opened = self.end_offset, None if self.entry is None else self.entry.open_transaction
-        if opened is not None:
-            self._ended = EndedTransaction(
-                marker.producer_id, marker.txn_epoch, opened.first_offset, offset, marker.outcome, marker.csn
-            )
+        if opened is not None and marker.outcome is _ABORT:
+            self._aborted = aborted_by(marker, opened.first_offset, offset)
         self.entry = rules.entry_after_marker(self.entry, marker, now_ms=self._now_ms)
         encoded = pack_base_offset(offset) + rules.end_of(marker, self._now_ms).control
         self.end_offset = offset + 1
@@ -184,8 +189,8 @@ class PartitionDraft:
         else:
             first_unstable = self._partition.first_unstable_without(was_open)
             stable_offset = end_offset if first_unstable is None else first_unstable
-        marker, ended, totals = self._marker, self._ended, head.totals
-        is_aborted = ended is not None and ended.outcome is _ABORT
+        marker, aborted, totals = self._marker, self._aborted, head.totals
+        is_aborted = aborted is not None
         grown_bytes = self._batch_bytes + self._marker_bytes
         totals = LogTotals(
             totals.size_bytes + grown_bytes,
@@ -213,7 +218,7 @@ class PartitionDraft:
         else:
             assert entry is not None, "whoever is sent a marker is known by it"
             record = TransactionEnded(
-                self.ordinal, self._batches, grown_bytes, extended, self.producer_id, entry, ended, stretches
+                self.ordinal, self._batches, grown_bytes, extended, self.producer_id, entry, aborted, stretches
             )
         outcome = None if marker is None else marker.outcome
         return record, PartitionGrew(self.ordinal, self._record_count, self._batch_bytes, outcome, self._marker_bytes)

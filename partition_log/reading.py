@@ -2,25 +2,26 @@
 
 The view is one `PartitionHead`, taken once. The store may already hold what was written after it, and never less:
 batches at or beyond the view's end are not looked at, and a transaction whose marker is beyond it began at or beyond
-its last stable offset, where no committed reader gets. So data, positions and outcomes always fit together, without a
-snapshot of the store.
+its last stable offset, where no committed reader gets. So data, positions and what was aborted always fit together,
+without a snapshot of the store.
 
 Source: spec log-and-runtime 2.1 and 2.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from coordinator_protocol.batch import NO_TIMESTAMP_MS, BatchHeader, payload_of
 from coordinator_protocol.errors import Refused
-from coordinator_protocol.marker import Outcome, decode_marker_payload
+from coordinator_protocol.marker import decode_marker_payload
 from coordinator_runtime.store import Family, Store, StoreDamaged
-from partition_log import codec
-from partition_log.batches import LogDamaged, batches
-from partition_log.state import NO_OFFSET, EndedTransaction, Isolation, PartitionHead
+from partition_log.aborted import aborted_between, next_multiple
+from partition_log.batches import LogDamaged, LogReads, batches
+from partition_log.state import NO_OFFSET, AbortedTransaction, Isolation, PartitionHead
 from partition_log.stretches import first_that
 
 BATCHES_READ_MAX: Final = 2_048
@@ -28,7 +29,12 @@ BYTES_READ_MAX: Final = 4 << 20
 """How much one call may read, hidden or not: about 5 ms of the loop's time. A reader goes on at `next_offset`."""
 
 SEEK_COST_BATCHES: Final = 4
-"""What it costs to begin with a partition or a transaction, in batches."""
+"""What it costs to begin with a partition, or to look for aborted transactions, in batches."""
+
+_ROWS_PER_BATCH: Final = 8
+"""Rows of aborted transactions that take as long as a batch."""
+
+_first_offset = attrgetter("first_offset")
 
 
 @dataclass(slots=True)
@@ -141,24 +147,23 @@ class PartitionRead:
         # Everything below the bound was seen, also where offsets are missing.
         self.next_offset = bound if self._end_offset is None else min(bound, self._end_offset)
 
-    def aborted_transactions(self, head: PartitionHead) -> tuple[EndedTransaction, ...]:
+    def aborted_transactions(self, head: PartitionHead) -> tuple[AbortedTransaction, ...]:
         """Aborted transactions, under the view, with records among those that a raw read was shown. By first offset.
         Raises LogDamaged, StoreUnreadable."""
         if not self._is_raw:
             return ()
-        found: dict[int, EndedTransaction] = {}
         producers = {
             header.producer_id for header, _encoded in self.batches if header.is_transactional and not header.is_control
         }
+        if not producers or head.last_abort_offset < self.fetch_offset:
+            return ()
+        shown = (self.fetch_offset, self.next_offset)
         try:
-            for producer_id in sorted(producers):
-                for ended in _aborted_of(self._store, self._ordinal, producer_id, self.fetch_offset):
-                    if ended.first_offset >= self.next_offset or ended.marker_offset >= head.log_end_offset:
-                        break
-                    found[ended.first_offset] = ended
+            rows = aborted_between(self._store, self._ordinal, *shown, head.last_abort_offset)
+            found = [aborted for aborted in rows if aborted.producer_id in producers]
         except StoreDamaged as damage:
             raise _outcome_unknown(self.batches[0][0], damage) from damage
-        return tuple(found[first_offset] for first_offset in sorted(found))
+        return tuple(sorted(found, key=_first_offset))
 
     def _aborted(self, head: PartitionHead, budget: Budget) -> AbortedIndex | None:
         shows_aborted = self._is_raw or self._isolation is not Isolation.READ_COMMITTED
@@ -202,50 +207,51 @@ class PartitionRead:
 
 
 class AbortedIndex:
-    """Says of batches, in ascending order of their offsets, whether their transaction was aborted."""
+    """Says of batches, in ascending order of their offsets, whether their transaction was aborted. It reads the rows of
+    one stride at a time."""
 
-    __slots__ = ("_budget", "_current", "_head", "_ordinal", "_store")
+    __slots__ = ("_ahead", "_budget", "_head", "_known_to", "_ordinal", "_store")
 
-    def __init__(self, store: Store, ordinal: int, head: PartitionHead, budget: Budget) -> None:
+    def __init__(self, store: LogReads, ordinal: int, head: PartitionHead, budget: Budget) -> None:
         self._store = store
         self._ordinal = ordinal
         self._head = head
         self._budget = budget
-        self._current: dict[int, EndedTransaction | None] = {}
-        """By producer: its first aborted transaction that ends after the last batch asked for; None: no more."""
+        self._known_to = 0
+        """The aborted transactions that meet the offsets below, from the last batch asked for on, are known."""
+        self._ahead: dict[int, list[AbortedTransaction]] = {}
+        """By producer: those that end after the last batch asked for, the next one last."""
 
     def hides(self, batch: BatchHeader) -> bool:
         """Raises LogDamaged where that cannot be read: a guess might show an aborted record, or hide a committed
         one."""
-        offset, producer_id = batch.base_offset, batch.producer_id
+        offset = batch.base_offset
         if offset > self._head.last_abort_offset:
             return False
-        if producer_id in self._current:
-            ended = self._current[producer_id]
-            if ended is not None and ended.marker_offset < offset:
-                ended = self._find(batch)
-        else:
-            ended = self._find(batch)
-        return ended is not None and ended.first_offset <= offset
+        if offset >= self._known_to:
+            self._look(batch)
+        ahead = self._ahead.get(batch.producer_id)
+        if ahead is None:
+            return False
+        while ahead and ahead[-1].marker_offset < offset:
+            ahead.pop()
+        return bool(ahead) and ahead[-1].first_offset <= offset
 
-    def _find(self, batch: BatchHeader) -> EndedTransaction | None:
-        self._budget.batches -= SEEK_COST_BATCHES
-        producer_id = batch.producer_id
+    def _look(self, batch: BatchHeader) -> None:
+        budget, offset = self._budget, batch.base_offset
+        known_to, rows, ahead = next_multiple(offset), 0, defaultdict(list)
         try:
-            ended = next(_aborted_of(self._store, self._ordinal, producer_id, batch.base_offset), None)
+            for found in aborted_between(self._store, self._ordinal, offset, known_to, self._head.last_abort_offset):
+                ahead[found.producer_id].append(found)
+                rows += 1
         except StoreDamaged as damage:
             raise _outcome_unknown(batch, damage) from damage
-        self._current[producer_id] = ended
-        return ended
-
-
-def _aborted_of(store: Store, ordinal: int, producer_id: int, offset: int) -> Iterator[EndedTransaction]:
-    """Aborted transactions of a producer whose markers lie at the offset or behind it, ascending. Not yet durable ones
-    are among them."""
-    start = codec.outcome_key(ordinal, Outcome.ABORT, producer_id, offset)
-    end = codec.outcome_key(ordinal, Outcome.ABORT, producer_id + 1, 0)
-    for key, value in store.scan(Family.ABORTED, start, end):
-        yield codec.decode_outcome(key, value)
+        for of_producer in ahead.values():
+            of_producer.reverse()
+        self._known_to, self._ahead = known_to, dict(ahead)
+        # However many there are, half of the budget is left to go on with: else a reader would come back to the same
+        # rows for every batch.
+        budget.batches -= SEEK_COST_BATCHES + min(rows // _ROWS_PER_BATCH, budget.batches // 2)
 
 
 def _outcome_unknown(batch: BatchHeader, damage: StoreDamaged) -> LogDamaged:

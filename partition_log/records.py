@@ -15,7 +15,14 @@ from coordinator_protocol.batch import NO_PRODUCER_ID
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.store import Family
 from partition_log.catalog.state import Topic
-from partition_log.state import EndedTransaction, Isolation, PartitionHead, ProducerEntry, Stretch
+from partition_log.state import (
+    AbortedTransaction,
+    Isolation,
+    PartitionHead,
+    ProducerEntry,
+    RememberedEnd,
+    Stretch,
+)
 
 
 class PartitionCreated(Struct, frozen=True, gc=False):
@@ -44,7 +51,7 @@ class BatchesAppended(Struct, frozen=True, gc=False):
     """None for batches of no producer."""
     stretches: Sequence[Stretch] = ()
     """Stretches of the log that are finished now."""
-    ended: ClassVar[None] = None
+    aborted: ClassVar[None] = None
 
 
 class TransactionEnded(Struct, frozen=True, gc=False):
@@ -59,8 +66,8 @@ class TransactionEnded(Struct, frozen=True, gc=False):
     head: PartitionHead
     producer_id: int
     producer: ProducerEntry
-    ended: EndedTransaction | None
-    """None where the transaction had no records here."""
+    aborted: AbortedTransaction | None
+    """None where it was committed, or had no records here."""
     stretches: Sequence[Stretch] = ()
     """Stretches of the log that are finished now."""
 
@@ -83,6 +90,8 @@ class ProducersForgotten(Struct, frozen=True, gc=False):
     ordinal: int
     producer_ids: tuple[int, ...]
     head: PartitionHead
+    remembered: Sequence[RememberedEnd] = ()
+    """What stays of those whose last transaction had records here."""
 
 
 class PartitionRestored(Struct, frozen=True, gc=False):

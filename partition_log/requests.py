@@ -14,7 +14,7 @@ from coordinator_protocol.errors import CoordinatorError
 from coordinator_runtime.ports import ClientBatch, OpenInPartition, PartitionName, PartitionRef
 from partition_log.catalog.state import NewTopic, PayloadValidation
 from partition_log.counting import NOTHING_COUNTED, Counted
-from partition_log.state import EndedTransaction, Isolation, PartitionHead, ProducerEntry
+from partition_log.state import AbortedTransaction, Isolation, PartitionHead, ProducerEntry
 
 
 class CreateTopics(Struct, frozen=True):
@@ -119,7 +119,7 @@ class FetchResult(Struct, frozen=True):
     """Headers and stored forms."""
     aborted_records_hidden: int = 0
     control_records_hidden: int = 0
-    aborted: tuple[EndedTransaction, ...] = ()
+    aborted: tuple[AbortedTransaction, ...] = ()
     error: CoordinatorError | None = None
 
 

@@ -12,7 +12,7 @@ Source: spec log-and-runtime 1.3 and 1.5, with the csn of design 6 in place of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -30,9 +30,11 @@ from coordinator_protocol.batch import (
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from coordinator_protocol.producers import SEQUENCE_MAX, is_plain, next_sequence
+from coordinator_runtime.ports import EndIdentity
 from partition_log.state import (
     BATCHES_CACHED_MAX,
     NO_COORDINATOR_EPOCH,
+    NO_OFFSET,
     CachedBatch,
     ForgottenProducers,
     IndexProgress,
@@ -42,6 +44,7 @@ from partition_log.state import (
     PartitionConfig,
     PartitionHead,
     ProducerEntry,
+    RememberedEnd,
     Stretch,
 )
 
@@ -243,6 +246,7 @@ def entry_after_append(
         open_transaction,
         entry.last_marker,
         forgotten_csn=entry.forgotten_csn,
+        coordinator_shard=entry.coordinator_shard,
     )
 
 
@@ -302,12 +306,37 @@ def _contradiction(marker: Marker, what: str) -> Refused:
 def entry_after_marker(entry: ProducerEntry | None, marker: Marker, *, now_ms: int) -> ProducerEntry:
     """The producer's entry once the marker is appended. A marker that raises the epoch starts sequences anew; one that
     does not (client version 1) lets them run on."""
-    last_marker = LastMarker(marker.txn_epoch, marker.outcome, marker.csn)
-    if entry is None:
-        return ProducerEntry(marker.next_epoch, marker.coordinator_epoch, now_ms, (), None, last_marker)
-    batches = entry.batches if marker.next_epoch <= entry.epoch else ()
+    epoch, first_offset = marker.next_epoch, NO_OFFSET
+    batches: tuple[CachedBatch, ...] = ()
+    if entry is not None:
+        batches = entry.batches if epoch <= entry.epoch else ()
+        epoch = max(entry.epoch, epoch)
+        if entry.open_transaction is not None:
+            first_offset = entry.open_transaction.first_offset
     return ProducerEntry(
-        max(entry.epoch, marker.next_epoch), marker.coordinator_epoch, now_ms, batches, None, last_marker
+        epoch=epoch,
+        coordinator_epoch=marker.coordinator_epoch,
+        last_append_ms=now_ms,
+        batches=batches,
+        last_marker=LastMarker(marker.txn_epoch, marker.outcome, marker.csn, first_offset),
+        coordinator_shard=marker.coordinator_shard,
+    )
+
+
+def entry_left_by(marker: Marker, first_offset: int, now_ms: int) -> ProducerEntry:
+    """`entry_after_marker` where the marker raises the epoch, and ends a transaction that begins at this offset: of
+    what was there before nothing is left. Every transaction of a whole asks for it once per partition."""
+    last_marker = LastMarker(marker.txn_epoch, marker.outcome, marker.csn, first_offset)
+    return ProducerEntry(
+        marker.next_epoch,
+        marker.coordinator_epoch,
+        now_ms,
+        (),
+        None,
+        last_marker,
+        False,
+        0,
+        marker.coordinator_shard,
     )
 
 
@@ -315,16 +344,12 @@ class MarkerEnd(NamedTuple):
     """What a marker comes to, alike in all partitions of its transaction."""
 
     producer_id: int
-    txn_epoch: int
     outcome: Outcome
     is_aborted: bool
-    csn: int
     control: bytes
     """The control batch but for its base offset."""
     size_bytes: int
     """Bytes of the whole control batch."""
-    producer: ProducerEntry
-    """The producer's entry where the marker raises its epoch: nothing is left of what was there before."""
 
 
 # Cached, because a transaction ends alike in all of its partitions, one right after the other.
@@ -345,13 +370,10 @@ def end_of(marker: Marker, now_ms: int) -> MarkerEnd:
     control = b"".join(encode_offsetless(header, encode_marker_payload(marker)))
     return MarkerEnd(
         marker.producer_id,
-        marker.txn_epoch,
         marker.outcome,
         marker.outcome is Outcome.ABORT,
-        marker.csn,
         control,
         BASE_OFFSET_BYTES + len(control),
-        entry_after_marker(None, marker, now_ms=now_ms),
     )
 
 
@@ -364,6 +386,15 @@ def head_after_forgetting(head: PartitionHead, forgotten: Iterable[ProducerEntry
         if entry.last_marker is not None:
             csn = max(csn, entry.last_marker.csn)
     return replace(head, forgotten=ForgottenProducers(head.log_end_offset, csn))
+
+
+def remembered_ends(forgotten: Mapping[int, ProducerEntry]) -> tuple[RememberedEnd, ...]:
+    """What stays of producers that are forgotten, by their ids: where the records of their last transactions begin."""
+    return tuple(
+        RememberedEnd(EndIdentity(entry.coordinator_shard, marker.csn, producer_id), marker.first_offset)
+        for producer_id, entry in forgotten.items()
+        if (marker := entry.last_marker) is not None and marker.first_offset != NO_OFFSET
+    )
 
 
 def check_last_sequence(

@@ -27,7 +27,7 @@ from coordinator_runtime.decision import (
     once_durable,
 )
 from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
-from coordinator_runtime.ports import OpenInPartition
+from coordinator_runtime.ports import EndIdentity, OpenInPartition
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
 from partition_log.catalog.shard import CatalogShard
@@ -48,6 +48,7 @@ from partition_log.records import (
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.state import (
     EMPTY_HEAD,
+    NO_OFFSET,
     CachedBatch,
     OpenTransaction,
     PartitionConfig,
@@ -228,6 +229,18 @@ class LogShard:
         )
         return Decision()
 
+    def decide_first_offset(self, ordinal: int, identity: EndIdentity) -> Decision:
+        """Where the records of a transaction that has ended begin: the reply is an offset, -1 if it has none here, or
+        None where its producer's newest transaction is another one, or forgotten."""
+        partition = self._partition(ordinal)
+        if partition is None:
+            return Decision(reply=NO_OFFSET)
+        entry = partition.producers.get(identity.producer_id)
+        last = None if entry is None else entry.last_marker
+        if entry is None or last is None or (entry.coordinator_shard, last.csn) != identity[:2]:
+            return Decision()
+        return Decision(reply=last.first_offset)
+
     def decide_expire(self, turn: Turn, progress: Progress = START) -> Decision:
         """Forget producers that have nothing open and have not written here for too long, and look again when the next
         one may be due (spec log-and-runtime 1.7)."""
@@ -255,7 +268,12 @@ class LogShard:
     def _forgetting(self, ordinal: int, entries: Mapping[int, ProducerEntry]) -> ProducersForgotten:
         head = self._heads.get(ordinal)
         assert head is not None, f"partition {ordinal} has no head"
-        return ProducersForgotten(ordinal, tuple(entries), rules.head_after_forgetting(head, entries.values()))
+        return ProducersForgotten(
+            ordinal,
+            tuple(entries),
+            rules.head_after_forgetting(head, entries.values()),
+            rules.remembered_ends(entries),
+        )
 
     def decide_create(self, ordinals: Iterable[int]) -> Decision:
         """Make empty partitions."""

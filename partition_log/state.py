@@ -18,6 +18,7 @@ from msgspec import Struct
 from coordinator_protocol.batch import NO_TIMESTAMP_MS
 from coordinator_protocol.marker import Outcome
 from coordinator_protocol.producers import NO_SEQUENCE
+from coordinator_runtime.ports import EndIdentity
 
 BATCHES_CACHED_MAX: Final = 5
 """Batches per producer that are recognised when they come again: as many as Kafka's producers have in flight."""
@@ -26,6 +27,7 @@ PRODUCER_EXPIRATION_MS: Final = 24 * 3_600_000
 """Kafka's `producer.id.expiration.ms`."""
 
 NO_COORDINATOR_EPOCH: Final = -1
+NO_COORDINATOR_SHARD: Final = -1
 NO_OFFSET: Final = -1
 
 
@@ -51,6 +53,9 @@ class LastMarker(Struct, frozen=True, gc=False):
     txn_epoch: int
     outcome: Outcome
     csn: int
+    first_offset: int = NO_OFFSET
+    """Where the records of the transaction begin that it ended; NO_OFFSET: it had none here. A repeated Transact is
+    answered with it."""
 
 
 class ProducerEntry(Struct, frozen=True, gc=False):
@@ -70,6 +75,9 @@ class ProducerEntry(Struct, frozen=True, gc=False):
     forgotten_csn: int = 0
     """Newest csn that the partition had forgotten when this producer came; 0 once it has a marker of its own. All that
     it writes is ended by a newer one."""
+    coordinator_shard: int = NO_COORDINATOR_SHARD
+    """Shard of the producer's transactional id, as its newest marker says: csns and coordinator epochs mean something
+    within it only."""
 
     @property
     def last_sequence(self) -> int:
@@ -153,15 +161,22 @@ class Stretch(Struct, frozen=True, gc=False):
     """What lies before its end."""
 
 
-class EndedTransaction(Struct, frozen=True, gc=False):
-    """A transaction that had records here, and how it ended. Visible records are those of committed ones."""
+class AbortedTransaction(Struct, frozen=True, gc=False):
+    """A transaction that had records here and was aborted. Visible records are those of all others that have ended."""
 
     producer_id: int
     txn_epoch: int
     first_offset: int
     marker_offset: int
-    outcome: Outcome
+    coordinator_shard: int
     csn: int
+
+
+class RememberedEnd(Struct, frozen=True, gc=False):
+    """What is left of a forgotten producer's last transaction, for a Transact that is repeated however late."""
+
+    identity: EndIdentity
+    first_offset: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from coordinator_protocol.batch import (
     BatchHeader,
 )
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_protocol.marker import Marker, Outcome
+from coordinator_protocol.marker import Marker
 from coordinator_protocol.names import check_partition, check_topic_name
 from coordinator_runtime.decision import CATALOG_KEY, Decision, LeanDecision, Operation, ShardKey, Turn, once_durable
 from coordinator_runtime.pending import Pending, all_of
@@ -26,6 +26,7 @@ from coordinator_runtime.ports import (
     Authorizer,
     CallContext,
     ClientBatch,
+    EndIdentity,
     Membership,
     PartitionName,
     PartitionRef,
@@ -43,7 +44,6 @@ from partition_log.fetch import DamageWatch
 from partition_log.partition_state import Append
 from partition_log.shard import LogShard
 
-_OFFSET_END = 2**64 - 1
 _WRITING = (Permission.WRITE, ResourceType.TOPIC)
 
 
@@ -63,6 +63,11 @@ class BatchWrite(Struct, frozen=True):
         """Appends them with the marker right behind them; the reply is that of `append`."""
         placed = self.placed
         return BatchesAndMarker(placed.shard, placed.ref, self.appends, marker)
+
+    def first_offset(self, identity: EndIdentity) -> Operation:
+        """Asks where the records of a transaction that has ended begin; the reply is None where the partition has
+        forgotten the producer since, or never knew it."""
+        return Operation(self.placed.shard, lambda log, _turn: log.decide_first_offset(self.ordinal, identity))
 
     def _decide_append(self, log: LogShard, turn: Turn) -> Decision:
         try:
@@ -143,21 +148,18 @@ class TransactedBatches:
         refusal = None if missing is None else once_durable(CATALOG_KEY, missing)
         return PlacedBatches(targets, writes, refusal, all_of(checks) if checks else None)
 
-    def first_offset(self, ordinal: int, producer_id: int, outcome: Outcome, csn: int) -> int:
-        """Where the records of an ended transaction begin in a partition, from its outcomes; -1 = there are none, or
-        damage keeps them from telling: the outcome itself is not in doubt."""
-        start = codec.outcome_key(ordinal, outcome, producer_id, 0)
-        end = codec.outcome_key(ordinal, outcome, producer_id, _OFFSET_END)
+    def remembered_offset(self, ordinal: int, identity: EndIdentity) -> int:
+        """Where the records of an ended transaction begin in a partition that has forgotten its producer; -1 = there
+        are none, or damage keeps the store from telling: the outcome itself is not in doubt."""
+        key = codec.remembered_key(ordinal, identity)
         try:
-            for key, value in self._store.scan_backwards(Family.ABORTED, start, end):
-                ended = codec.decode_outcome(key, value)
-                if ended.csn <= csn:
-                    return ended.first_offset if ended.csn == csn else NO_OFFSET
+            value = self._store.get(Family.PRODUCERS, key)
         except StoreUnreadable as damage:
             ref = self._catalog.by_ordinal(ordinal)
             if ref is not None:
                 self._damage.met(ref, damage)
-        return NO_OFFSET
+            return NO_OFFSET
+        return NO_OFFSET if value is None else codec.decode_remembered(key, value).first_offset
 
     def _why_nowhere(self, name: PartitionName, context: CallContext) -> Refused:
         """Not raised at once: the answer to a repetition has room for a partition that is gone. Raises Refused for a

@@ -72,9 +72,9 @@ class Transacted(Struct, frozen=True):
     """Reply to Transact."""
 
     ended: Ended
-    first_offsets: Sequence[int] | None
-    """Offset of the transaction's first record in each partition that was written to, in that order. None: this is a
-    repetition, and the log knows them."""
+    first_offsets: Sequence[int | None]
+    """Offset of the transaction's first record in each partition that was written to, in that order. None in a
+    repetition: the partition has forgotten it, and only its store may know."""
 
 
 _shard_of = attrgetter("shard")

@@ -31,6 +31,7 @@ from coordinator_runtime.pending import Pending, all_of, failed, settled
 from coordinator_runtime.ports import (
     Authorizer,
     CallContext,
+    EndIdentity,
     Membership,
     PartitionName,
     PartitionRef,
@@ -326,7 +327,23 @@ class TransactionService:
         written: Pending[Transacted] = write_checked(
             self._runtime, operation, context, check=placed.check, park_key=TransactionInTheWay(transactional_id)
         )
-        return written.map(lambda transacted: _transact_result(transacted, command, placed, partitions))
+
+        def result(transacted: Transacted) -> TransactResult:
+            return _transact_result(transacted.ended, self._first_offsets(transacted, command, placed), placed)
+
+        return written.map(result)
+
+    def _first_offsets(self, transacted: Transacted, command: Transact, placed: PlacedBatches) -> Sequence[int]:
+        """Where the transaction begins in each partition; what a partition has forgotten, its store still tells."""
+        known = [offset for offset in transacted.first_offsets if offset is not None]
+        if len(known) == len(transacted.first_offsets):
+            return known
+        shard, csn = self.shard_key(command.transactional_id).number, transacted.ended.csn
+        identity, find = EndIdentity(shard, csn, command.identity.producer_id), self.ports.partitions.remembered_offset
+        return [
+            find(write.ordinal, identity) if offset is None else offset
+            for write, offset in zip(placed.partitions, transacted.first_offsets, strict=True)
+        ]
 
     def _check_caller(
         self, transactional_id: str, context: CallContext, identity: Identity | None = None, *, is_owner: bool = True
@@ -407,14 +424,8 @@ def _none_added(command: AddPartitions, error: CoordinatorError) -> AddedPartiti
     return AddedPartitions([(name, error) for name in command.partitions], error)
 
 
-def _transact_result(
-    transacted: Transacted, command: Transact, placed: PlacedBatches, partitions: TransactedPartitions
-) -> TransactResult:
-    """The reply with the place of each batch; for a repetition the log finds it."""
-    ended, first_offsets = transacted.ended, transacted.first_offsets
-    if first_offsets is None:
-        find, producer_id = partitions.first_offset, command.identity.producer_id
-        first_offsets = [find(write.ordinal, producer_id, command.outcome, ended.csn) for write in placed.partitions]
+def _transact_result(ended: Ended, first_offsets: Sequence[int], placed: PlacedBatches) -> TransactResult:
+    """The reply with the place of each batch."""
     if len(placed.targets) != len(first_offsets):
         # Batches that share a partition, or have none.
         begins = dict(zip(map(_ordinal, placed.partitions), first_offsets, strict=True))

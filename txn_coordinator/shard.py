@@ -29,7 +29,7 @@ from coordinator_runtime.decision import (
     Turn,
 )
 from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
-from coordinator_runtime.ports import MarkerPort
+from coordinator_runtime.ports import EndIdentity, MarkerPort
 from coordinator_runtime.timeline import Journal, TimelineMap
 from txn_coordinator import fencing
 from txn_coordinator.config import EXPIRATION_MS, TwoPhase
@@ -365,7 +365,7 @@ class TransactionShard:
         current = self._known(request.transactional_id, request.identity)
         opened = transacting.judge_transact(current, request, now_ms=turn.now_ms, limits=self._limits)
         if opened is None:
-            return Decision(reply=Transacted(Ended(current.identity, current.csn), None))
+            return self._repeated(current, transact)
         if transact.refusal is not None:
             return Decision(joins=(transact.refusal,))
         transacting.check_something_to_end(opened, request)
@@ -376,6 +376,17 @@ class TransactionShard:
             ended = self.outcomes.decide(current, how, turn)
             return replace(ended, reply=Transacted(ended.reply, ()))
         return self.outcomes.decide_transact(current, opened, how, transact.contribution, turn)
+
+    def _repeated(self, current: Transaction, transact: PlacedTransact) -> Decision:
+        """The answer that the Transact had. The partitions are asked in this very operation: in the next one, another
+        transaction may have taken the place of this one in them."""
+        identity = EndIdentity(self.key.number, current.csn, transact.request.identity.producer_id)
+        ended = Ended(current.identity, current.csn)
+        return Decision(
+            reply=Transacted(ended, ()),
+            joins=tuple(write.first_offset(identity) for write in transact.contribution.partitions),
+            combine=partial(Transacted, ended),
+        )
 
     def decide_abort(self, turn: Turn, *, meant: Transaction, cause: str) -> Decision:
         """Abort by the server: a timeout, a deleted topic, an administrator. Does nothing unless the very transaction

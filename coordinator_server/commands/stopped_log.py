@@ -9,7 +9,7 @@ from datetime import datetime
 from coordinator_client.encodings import decode_rows, unpack
 from coordinator_client.errors import CorruptBatch, TransactionError
 from coordinator_client.state import Row as RecordRow
-from coordinator_protocol.batch import verify_batch
+from coordinator_protocol.batch import BatchHeader, verify_batch
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator
@@ -33,16 +33,20 @@ def stopped_log(
     topic = _topic(rows, name)
     for partition in chosen_partitions(name, len(topic.partition_ordinals), partitions):
         ordinal = topic.partition_ordinals[partition]
+        fates = stored.Fates(rows, ordinal)
         for found in _from(rows, ordinal, start):
             if isinstance(found, LogDamaged):
                 yield _unreadable(name, partition, found)
                 continue
             try:
                 verify_batch(found.encoded)
+                fate = _fate(fates, found.header)
             except Refused as damage:
                 yield _corrupt(name, partition, found, damage.message)
+            except LogDamaged as unknown:
+                yield _unreadable(name, partition, unknown)
             else:
-                yield _logged(rows, topic, partition, found, start)
+                yield _logged(name, partition, found, start, fate)
 
 
 def transaction_history(rows: StoredRows, transactional_id: str | None) -> Iterator[list[Row]]:
@@ -113,21 +117,22 @@ def _from(rows: StoredRows, ordinal: int, start: Position) -> Iterator[StoredBat
             return
 
 
-def _logged(rows: StoredRows, topic: Topic, partition: int, batch: StoredBatch, start: Position) -> LoggedBatch:
+def _fate(fates: stored.Fates, header: BatchHeader) -> Fate:
+    return _FATES[fates.of(header)] if header.is_transactional and not header.is_control else Fate.PLAIN
+
+
+def _logged(topic: str, partition: int, batch: StoredBatch, start: Position, fate: Fate) -> LoggedBatch:
     header = batch.header
-    fate = Fate.PLAIN
-    if header.is_transactional and not header.is_control:
-        fate = _FATES[stored.outcome_of(rows, topic.partition_ordinals[partition], header)]
     first_offset = max(header.base_offset, start) if isinstance(start, int) else header.base_offset
     return LoggedBatch(
-        topic=topic.name,
+        topic=topic,
         partition=partition,
         header=header,
         marker=batch.marker,
         fate=fate,
         size_bytes=len(batch.encoded),
         first_offset=first_offset,
-        records=_records_of(topic.name, partition, batch, first_offset),
+        records=_records_of(topic, partition, batch, first_offset),
     )
 
 

@@ -12,13 +12,14 @@ from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from coordinator_protocol.version import VERSION
 from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.ports import EndIdentity
 from coordinator_runtime.rocks import open_store
 from coordinator_runtime.rocks.own_rows import FEATURES_KEY, WRITER_KEY
 from coordinator_runtime.store import CommitGroup, Family, Mutation
 from coordinator_server import stored
 from coordinator_server.store_verify import Check, verify_store
 from partition_log import codec
-from partition_log.state import EMPTY_HEAD, ForgottenProducers, Stretch
+from partition_log.state import EMPTY_HEAD, ForgottenProducers, RememberedEnd, Stretch
 from tests.cli.terminal import Terminal
 from tests.harness.memory_store import MemoryStore
 from tests.harness.rocks_shelf import RocksShelf
@@ -301,12 +302,29 @@ def lower_the_epoch_of_a_producer(damaged: Damaged) -> None:
 
 
 def forget_an_outcome(damaged: Damaged) -> None:
-    damaged.put(Family.ABORTED, codec.outcome_key(0, Outcome.ABORT, 0, 4), None)
+    damaged.put(Family.ABORTED, codec.aborted_key(0, 4, 0), None)
 
 
 def invent_an_outcome(damaged: Damaged) -> None:
-    row = damaged.store.get(Family.ABORTED, codec.outcome_key(0, Outcome.ABORT, 0, 4))
-    damaged.put(Family.ABORTED, codec.outcome_key(1, Outcome.ABORT, 0, 4), row)
+    row = damaged.store.get(Family.ABORTED, codec.aborted_key(0, 4, 0))
+    damaged.put(Family.ABORTED, codec.aborted_key(1, 4, 0), row)
+
+
+def put_an_outcome_where_nobody_looks(damaged: Damaged) -> None:
+    row = damaged.store.get(Family.ABORTED, codec.aborted_key(0, 4, 0))
+    damaged.put(Family.ABORTED, codec.aborted_key(0, 4, 0), None)
+    damaged.put(Family.ABORTED, codec.aborted_key(0, 3, 0), row)
+
+
+def remember_an_end_that_never_was(damaged: Damaged) -> None:
+    identity = EndIdentity(coordinator_shard=0, csn=77, producer_id=0)
+    end = RememberedEnd(identity, first_offset=0)
+    damaged.put(Family.PRODUCERS, codec.remembered_key(0, identity), codec.encode_remembered(end))
+
+
+def forget_an_end_with_its_producer(damaged: Damaged) -> None:
+    forget(damaged, ForgottenProducers(end_offset=5, csn=2))
+    lose_a_producer(damaged)
 
 
 def change_a_state(damaged: Damaged) -> None:
@@ -395,7 +413,7 @@ DAMAGES = [
     (write_a_marker_twice, "outcomes", "t-0 has 2 markers of abort 2 of 'orders' (producer 0, epoch 1), at 4, 5"),
     (write_a_marker_twice, "placement", "the marker at offset 5 (producer 0, epoch 1, csn 2) follows csn 2"),
     (turn_a_commit_into_an_abort, "outcomes", "t-0: the marker at offset 2 says abort of producer 0, epoch 0, and not"),
-    (turn_a_commit_into_an_abort, "index", "is in the log and not in the index"),
+    (turn_a_commit_into_an_abort, "index", "is in the log and has no row at offset 2"),
     (write_a_marker_that_nobody_decided, "outcomes", "csn 77 has markers in t-0 and was never decided"),
     (write_a_marker_where_it_does_not_belong, "outcomes", "t-1 has a marker of abort 2 of 'orders'"),
     (write_a_late_batch, "placement", "t-0: the batch at offset 5 (producer 0, epoch 0) lies behind epoch 2"),
@@ -440,8 +458,11 @@ DAMAGES = [
     (lose_what_is_left_of_a_producer, "producers", "t-0: producer 0 is stored as ProducerEntry(epoch=2"),
     (invent_a_producer, "producers", "t-0: producer 99 is stored and never wrote here"),
     (lower_the_epoch_of_a_producer, "producers", "t-0: producer 0 is stored as ProducerEntry(epoch=0"),
-    (forget_an_outcome, "index", "is in the log and not in the index"),
-    (invent_an_outcome, "index", "is in the index and not in the log"),
+    (forget_an_outcome, "index", "is in the log and has no row at offset 4"),
+    (invent_an_outcome, "index", "has a row at offset 4 and is not in the log"),
+    (put_an_outcome_where_nobody_looks, "index", "is in the log and has no row at offset 4"),
+    (remember_an_end_that_never_was, "producers", "producer 0, is remembered from offset 0, the log says None"),
+    (forget_an_end_with_its_producer, "producers", "producer 0, is not remembered, and its producer is forgotten"),
     (change_a_state, "history", "the state of 'orders' is not its newest log row"),
     (lose_a_state, "history", "the state of 'orders' is not its newest log row"),
     (invent_a_state, "history", "'ordersx' has a state and no log row"),

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from coordinator_api.storage.v1 import log_pb2
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator, Record, ShardKey, Turn
+from coordinator_runtime.ports import EndIdentity
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.shard_table import ShardState
 from coordinator_runtime.store import CommitGroup, Family
@@ -35,8 +36,8 @@ from partition_log.records import (
     TransactionEnded,
 )
 from partition_log.state import (
+    AbortedTransaction,
     CachedBatch,
-    EndedTransaction,
     ForgottenProducers,
     IndexProgress,
     LastMarker,
@@ -44,6 +45,7 @@ from partition_log.state import (
     OpenTransaction,
     PartitionHead,
     ProducerEntry,
+    RememberedEnd,
     Stretch,
 )
 from tests.harness.staged import counted_bytes
@@ -55,6 +57,7 @@ sequences = st.integers(0, 2**31 - 1)
 epochs = st.integers(0, 2**15 - 1)
 times_ms = st.integers(-1, 2**63 - 1)
 csns = st.integers(0, 2**64 - 1)
+shards = st.integers(0, 2**16 - 2)
 outcomes = st.sampled_from(Outcome)
 
 unmarked = st.builds(
@@ -65,8 +68,9 @@ unmarked = st.builds(
     batches=st.lists(st.builds(CachedBatch, sequences, sequences, offsets), max_size=5).map(tuple),
     open_transaction=st.none() | st.builds(OpenTransaction, offsets, offsets),
     forgotten_csn=csns,
+    coordinator_shard=st.just(-1) | shards,
 )
-markers = st.builds(LastMarker, epochs, outcomes, csns)
+markers = st.builds(LastMarker, epochs, outcomes, csns, st.integers(-1, 2**63 - 1))
 entries = unmarked | st.builds(lambda entry, last: replace(entry, last_marker=last, forgotten_csn=0), unmarked, markers)
 totals = st.builds(LogTotals, offsets, offsets, offsets, offsets)
 heads = st.builds(
@@ -82,7 +86,8 @@ heads = st.builds(
     offsets,
 )
 stretches = st.builds(Stretch, offsets, offsets, times_ms, times_ms, totals)
-ended = st.builds(EndedTransaction, offsets, epochs, offsets, offsets, outcomes, csns)
+aborted = st.builds(AbortedTransaction, offsets, epochs, offsets, offsets, shards, csns)
+remembered = st.builds(RememberedEnd, st.builds(EndIdentity, shards, csns, offsets), offsets)
 topics = st.builds(
     Topic, st.text(min_size=1), st.binary(min_size=16, max_size=16), st.lists(ordinals).map(tuple), offsets
 )
@@ -100,10 +105,20 @@ def test_a_head_comes_back_as_it_was(head: PartitionHead) -> None:
     assert codec.decode_head(codec.encode_head(head)) == head
 
 
-@given(ordinals, ended)
-def test_an_ended_transaction_comes_back_as_it_was(ordinal: int, transaction: EndedTransaction) -> None:
-    key = codec.outcome_key(ordinal, transaction.outcome, transaction.producer_id, transaction.marker_offset)
-    assert codec.decode_outcome(key, codec.encode_outcome(transaction)) == transaction
+@given(ordinals, offsets, aborted)
+def test_an_aborted_transaction_comes_back_as_it_was(
+    ordinal: int, offset: int, transaction: AbortedTransaction
+) -> None:
+    key = codec.aborted_key(ordinal, offset, transaction.producer_id)
+    assert codec.decode_aborted(key, codec.encode_aborted(transaction)) == (offset, transaction)
+
+
+@given(ordinals, remembered)
+def test_what_is_remembered_of_a_forgotten_producer_comes_back_as_it_was(ordinal: int, end: RememberedEnd) -> None:
+    key = codec.remembered_key(ordinal, end.identity)
+    assert codec.remembered_from(ordinal) <= key < codec.remembered_end(ordinal)
+    assert codec.producer_key(ordinal, 2**64 - 1) < codec.remembered_from(ordinal)
+    assert codec.decode_remembered(key, codec.encode_remembered(end)) == end
 
 
 @given(ordinals, stretches)
@@ -151,10 +166,14 @@ def test_a_catalog_record_comes_back_as_it_was(record: CatalogRecord) -> None:
             PartitionHead(),
             1,
             ProducerEntry(1),
-            EndedTransaction(1, 0, 0, 3, Outcome.COMMIT, 1),
+            AbortedTransaction(1, 0, 0, 3, 5, 1),
+        ),
+        TransactionEnded(
+            7, [(3, b"marker")], 6, PartitionHead(), 1, ProducerEntry(1), AbortedTransaction(1, 0, 0, 1 << 18, 5, 1)
         ),
         ProducerSealed(7, 1, ProducerEntry(0)),
         ProducersForgotten(7, (1, 2), PartitionHead()),
+        ProducersForgotten(7, (1, 2), PartitionHead(), [RememberedEnd(EndIdentity(3, 4, 1), 5)]),
     ],
 )
 def test_who_stages_counts_the_bytes(value: LogRecord) -> None:
@@ -198,10 +217,16 @@ def test_keys_sort_as_their_numbers(one: tuple[int, int], other: tuple[int, int]
 
 def test_golden_bytes() -> None:
     entry = ProducerEntry(
-        3, 2, 1_700_000_000_000, (CachedBatch(0, 4, 10),), OpenTransaction(10, 9), LastMarker(2, Outcome.COMMIT, 50)
+        epoch=3,
+        coordinator_epoch=2,
+        last_append_ms=1_700_000_000_000,
+        batches=(CachedBatch(0, 4, 10),),
+        open_transaction=OpenTransaction(10, 9),
+        last_marker=LastMarker(2, Outcome.COMMIT, 50, 7),
+        coordinator_shard=6,
     )
     assert codec.encode_producer(entry).hex() == (
-        "010003000000020000018bcfe56800000000000000000a00000000000000090002010000000000000032"
+        "0100030000000200060000018bcfe56800000000000000000a000000000000000900020100000000000000320000000000000007"
         "010000000000000004000000000000000a"
     )  # fmt: skip
     head = PartitionHead(
@@ -212,9 +237,12 @@ def test_golden_bytes() -> None:
         "000002580000000300000000000003e800000000000000060000000000000031"
         "00000000000003840000000000000007000000000000000200000000000000010000000000000003"
     )  # fmt: skip
-    transaction = EndedTransaction(7, 3, 1, 6, Outcome.ABORT, 50)
-    assert codec.outcome_key(5, Outcome.ABORT, 7, 6).hex() == "000000050000000000000000070000000000000006"
-    assert codec.encode_outcome(transaction).hex() == "01000300000000000000010000000000000032"
+    transaction = AbortedTransaction(7, 3, 1, 6, 9, 50)
+    assert codec.aborted_key(5, 6, 7).hex() == "0000000500000000000000060000000000000007"
+    assert codec.encode_aborted(transaction).hex() == "0100030009000000000000000100000000000000060000000000000032"
+    end = RememberedEnd(EndIdentity(9, 50, 7), 1)
+    assert codec.remembered_key(5, end.identity).hex() == "0000000501000900000000000000320000000000000007"
+    assert codec.encode_remembered(end).hex() == "010000000000000001"
     assert codec.log_key(5, 6).hex() == "000000050000000000000006"
     assert codec.stretch_key(5, 6).hex() == "000000050000000000000006"
     assert codec.encode_stretch(Stretch(4, 6, -1, 9, LogTotals(900, 7, 2, 1))).hex() == (

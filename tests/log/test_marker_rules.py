@@ -53,7 +53,11 @@ def test_a_marker_for_an_unknown_producer_is_appended_because_it_may_be_the_only
     assert judged(None, marker()) is MarkerVerdict.APPEND
     entry = entry_after_marker(None, marker(), now_ms=NOW_MS)
     assert entry == ProducerEntry(
-        epoch=4, coordinator_epoch=2, last_append_ms=NOW_MS, last_marker=LastMarker(3, Outcome.COMMIT, 60)
+        epoch=4,
+        coordinator_epoch=2,
+        last_append_ms=NOW_MS,
+        last_marker=LastMarker(3, Outcome.COMMIT, 60),
+        coordinator_shard=0,
     )
 
 
@@ -89,7 +93,7 @@ def test_one_csn_with_two_meanings_is_a_defect_of_the_coordinator(other: Marker)
 def test_the_marker_of_the_open_transaction_closes_it() -> None:
     assert judged(OPEN, marker()) is MarkerVerdict.APPEND
     entry = entry_after_marker(OPEN, marker(), now_ms=NOW_MS)
-    assert (entry.open_transaction, entry.last_marker) == (None, LastMarker(3, Outcome.COMMIT, 60))
+    assert (entry.open_transaction, entry.last_marker) == (None, LastMarker(3, Outcome.COMMIT, 60, first_offset=10))
 
 
 def test_a_client_of_version_1_ends_its_next_transaction_at_the_same_epoch() -> None:
@@ -156,7 +160,7 @@ def test_what_is_forgotten_later_keeps_no_open_transaction_from_its_end() -> Non
 
 def test_the_first_marker_takes_the_place_of_what_was_forgotten() -> None:
     entry = entry_after_marker(RETURNED, marker(csn=61), now_ms=NOW_MS)
-    assert (entry.last_marker, entry.forgotten_csn) == (LastMarker(3, Outcome.COMMIT, 61), 0)
+    assert (entry.last_marker, entry.forgotten_csn) == (LastMarker(3, Outcome.COMMIT, 61, first_offset=10), 0)
 
 
 def test_the_newest_marker_that_is_forgotten_stays_known() -> None:

@@ -80,17 +80,16 @@ def test_the_end_of_an_empty_transaction_does_not_move_the_bound_of_another_one(
     assert (head.log_end_offset, head.last_stable_offset, head.open_transactions) == (2, 0, 1)
 
 
-def test_every_ended_transaction_leaves_its_outcome(room: LogRoom) -> None:
+def test_an_aborted_transaction_has_a_row_and_a_committed_one_has_none(room: LogRoom) -> None:
     room.append(Batch(TX, 0, 3))
     room.end(TX, ABORT)
     room.append(Batch(TX.at(1), 0))
     room.end(TX.at(1), COMMIT)
     ordinal = room.ordinal()
     rows = room.store.scan(Family.ABORTED, codec.partition_key(ordinal), codec.partition_key(ordinal + 1))
-    found = [codec.decode_outcome(key, value) for key, value in rows]
-    assert [(ended.outcome, ended.txn_epoch, ended.first_offset, ended.marker_offset) for ended in found] == [
-        (ABORT, 0, 0, 3),
-        (COMMIT, 1, 4, 5),
+    found = [codec.decode_aborted(key, value) for key, value in rows]
+    assert [(offset, aborted.txn_epoch, aborted.first_offset, aborted.marker_offset) for offset, aborted in found] == [
+        (3, 0, 0, 3)
     ]
     assert room.head().last_abort_offset == 3
 

@@ -23,7 +23,7 @@ from group_coordinator.committed.offsets import GroupOffsets, Offsets
 from partition_log.records import PartitionGrew, ProducersForgotten
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.shard import LogShard, PartitionMarkers
-from partition_log.state import PartitionHead
+from partition_log.state import AbortedTransaction, PartitionHead
 from txn_coordinator import state
 from txn_coordinator.codec import TransactionCodec
 from txn_coordinator.counters import CountersShard
@@ -300,6 +300,14 @@ def leave_out_the_last_row(stretches_after: Any, *args: Any, **kwargs: Any) -> A
     totals = [stretch.totals for stretch in finished]
     wrong = [replace(each, marker_count=max(0, each.marker_count - 1)) for each in totals]
     return index, [replace(stretch, totals=total) for stretch, total in zip(finished, wrong, strict=True)]
+
+
+def leave_out_a_boundary(offsets: Any, aborted: AbortedTransaction) -> list[int]:
+    return [offset for offset in offsets(aborted) if offset == aborted.marker_offset]
+
+
+def remember_no_end(_remembered: Any, _forgotten: Any) -> tuple[()]:
+    return ()
 
 
 def repeat_the_marker(judge: Any, entry: Any, marker: Any, **kwargs: Any) -> Any:

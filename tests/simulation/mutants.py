@@ -23,6 +23,7 @@ from group_coordinator.committed.offsets import GroupOffsets, Offsets
 from group_coordinator.committed.transacted import OffsetsWrite
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.shard import GroupShard
+from partition_log import codec as log_codec
 from partition_log import reading as log_reading
 from partition_log import rules as log_rules
 from partition_log.shard import LogShard, PartitionMarkers
@@ -339,6 +340,18 @@ MUTANTS = (
         "a partition forgets a producer whose transaction is open",
         ((LogShard, "_last_uses", bugs.forget_whoever_is_idle),),
         _FORGETFUL,
+    ),
+    Mutant(
+        "leave_out_a_boundary",
+        "an aborted transaction has no row at the multiples of the stride that it lies across",
+        ((log_codec, "aborted_offsets", bugs.leave_out_a_boundary),),
+        {"aborted_stride": 2},
+    ),
+    Mutant(
+        "remember_no_end",
+        "a Transact is repeated once a partition has forgotten its producer, and the answer has no offsets",
+        ((log_rules, "remembered_ends", bugs.remember_no_end),),
+        _FORGETFUL | _TRANSACTING,
     ),
     Mutant(
         "forget_the_csn",

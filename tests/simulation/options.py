@@ -40,6 +40,8 @@ class Options:
     """How often a client of version 2 ends its transaction at once, with all that is left to write."""
     stretch_rows: int
     """How many rows of a log make a stretch."""
+    aborted_stride: int
+    """How densely aborted transactions have rows: small, so that short ones lie across several."""
 
     @classmethod
     def of(cls, seed: int) -> Options:
@@ -64,4 +66,5 @@ class Options:
             member_weight=rng.choice((0.0, 0.0, 40.0)),
             transact_share=rng.choice((0.0, 0.2, 0.7)),
             stretch_rows=rng.choice((1, 2, 5, 256)),
+            aborted_stride=rng.choice((2, 5, 1 << 16)),
         )

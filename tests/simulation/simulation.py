@@ -18,6 +18,7 @@ from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import RuntimeLimits
+from partition_log import codec
 from partition_log.catalog.state import NewTopic
 from partition_log.requests import CreateTopics, ProduceResult
 from partition_log.state import Isolation
@@ -94,6 +95,14 @@ class Simulation:
 
     def run(self) -> History:
         """All of it. Raises whatever the server raises that is not a refusal."""
+        before = codec.ABORTED_STRIDE
+        setattr(codec, "ABORTED_STRIDE", self.options.aborted_stride)  # noqa: B010  a constant of the product
+        try:
+            return self._run()
+        finally:
+            setattr(codec, "ABORTED_STRIDE", before)  # noqa: B010  as above
+
+    def _run(self) -> History:
         for transactional_id in self._ids:
             self._new_instance(transactional_id)
         events = self._events()

@@ -23,10 +23,12 @@ from coordinator_runtime.decision import (
     ShardKey,
     Turn,
 )
+from coordinator_runtime.ports import EndIdentity
 from tests.harness.table import cells
 from tests.transactions.test_decision_tables import stored
 from tests.transactions.world_of_one import (
     ID,
+    KEY,
     LIMITS,
     NOW_MS,
     TURN,
@@ -73,6 +75,9 @@ class Write:
     def append_and_end(self, marker: Marker) -> AppendedAndEnded:
         return AppendedAndEnded(self.ordinal, marker.csn)
 
+    def first_offset(self, identity: EndIdentity) -> Operation:
+        return Operation(COUNTERS, lambda _shard, _turn: Decision(reply=("begins", self.ordinal, identity)))
+
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
@@ -102,6 +107,16 @@ def transact(
     return PlacedTransact(
         request, Contribution([Write(each) for each in partitions], [Offsets(each) for each in groups]), refusal
     )
+
+
+def assert_repeated(decision: Decision, current: Transaction, identity: Identity, ordinals: Sequence[int]) -> None:
+    """It writes nothing, and asks the partitions where the transaction that has ended begins."""
+    ended = Ended(current.identity, current.csn)
+    assert replace(decision, joins=(), combine=None) == Decision(reply=Transacted(ended, ()))
+    assert decision.combine is not None
+    replies = [join.decide(None, TURN).reply for join in decision.joins]
+    end = EndIdentity(KEY.number, current.csn, identity.producer_id)
+    assert decision.combine(replies) == Transacted(ended, [("begins", ordinal, end) for ordinal in ordinals])  # type: ignore[misc]  # what the double says
 
 
 NEW_COMMIT = """
@@ -179,8 +194,7 @@ def test_every_state_answers(
         return
     assert isinstance(decision, Decision)
     if answer == "repeat":
-        told = Transacted(Ended(current.identity, current.csn), None)
-        assert decision == Decision(reply=told), "a repetition writes nothing"
+        assert_repeated(decision, current, identity, (4, 5) if writes else ())
         return
     after = changed(decision)
     assert after is not None
@@ -273,7 +287,7 @@ def test_what_does_not_exist_refuses_it_unless_it_is_a_repetition(two_phase: Two
     ended = replace(transaction(TransactionState.COMPLETE_COMMIT), transact_id=NAME)
     repeated = transact(Identity(ended.producer_id, 4), Outcome.COMMIT, partitions=(1,), refusal=refusal)
     decision = shard_with(ended, two_phase=two_phase).decide_transact(repeated, TURN)
-    assert decision == Decision(reply=Transacted(Ended(ended.identity, ended.csn), None))
+    assert_repeated(decision, ended, Identity(ended.producer_id, 4), (1,))
 
 
 def test_a_prepared_transaction_takes_no_more_and_can_be_ended() -> None:

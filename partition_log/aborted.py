@@ -1,0 +1,46 @@
+"""The aborted transactions of a partition, as far as a reader of some of its offsets must know them.
+
+One may have begun long before those offsets, and end long behind them. It has a row under the offset of its marker, and
+one under every multiple of the stride between its first record and its marker. Let `bound` be the least multiple at or
+behind the end of the offsets [start, end). A transaction that meets them has its marker in [start, bound], or it lies
+across the bound and has a row there. So one scan from the start to the bound finds them all, and meets nothing but the
+markers in between and what lies across one offset, however long a transaction was open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from coordinator_runtime.store import Family
+from partition_log import codec
+from partition_log.batches import LogReads
+from partition_log.state import AbortedTransaction
+
+
+def aborted_between(
+    store: LogReads, ordinal: int, start: int, end: int, last_abort_offset: int
+) -> Iterator[AbortedTransaction]:
+    """Aborted transactions that meet [start, end), each once, those of one producer in their order.
+    `last_abort_offset`: the newest abort marker of the reader's view; what was aborted later is left out.
+
+    Raises StoreDamaged, StoreUnreadable."""
+    bound = _multiple_from(end)
+    # In a view, nothing lies across the bound unless its newest abort does.
+    last_offset = min(bound, last_abort_offset)
+    first_key, end_key = codec.aborted_key(ordinal, start, 0), codec.aborted_key(ordinal, last_offset + 1, 0)
+    for key, value in store.scan(Family.ABORTED, first_key, end_key):
+        offset, aborted = codec.decode_aborted(key, value)
+        # What lies across a multiple before the bound comes again, at its marker or at the bound.
+        is_last_row = offset == aborted.marker_offset or offset == bound
+        if is_last_row and aborted.first_offset < end and aborted.marker_offset <= last_abort_offset:
+            yield aborted
+
+
+def next_multiple(offset: int) -> int:
+    """The least multiple of the stride behind the offset: who looks for aborted transactions of the offsets up to there
+    looks at no marker in vain."""
+    return _multiple_from(offset + 1)
+
+
+def _multiple_from(offset: int) -> int:
+    return -(-offset // codec.ABORTED_STRIDE) * codec.ABORTED_STRIDE

@@ -313,3 +313,7 @@ def remember_no_end(_remembered: Any, _forgotten: Any) -> tuple[()]:
 def repeat_the_marker(judge: Any, entry: Any, marker: Any, **kwargs: Any) -> Any:
     verdict = judge(entry, marker, **kwargs)
     return MarkerVerdict.APPEND if verdict is MarkerVerdict.REPEATED else verdict
+
+
+def look_away(_check: Any, *_args: Any, **_kwargs: Any) -> None:
+    """What should refuse to serve says nothing."""

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from coordinator_runtime import rows as runtime_rows
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.parking import Parking
 from coordinator_runtime.rows import TableCodec
@@ -24,6 +25,7 @@ from group_coordinator.committed.transacted import OffsetsWrite
 from group_coordinator.consumer.group import ConsumerGroup
 from group_coordinator.shard import GroupShard
 from partition_log import codec as log_codec
+from partition_log import load_checks
 from partition_log import reading as log_reading
 from partition_log import rules as log_rules
 from partition_log.shard import LogShard, PartitionMarkers
@@ -352,6 +354,18 @@ MUTANTS = (
         "a Transact is repeated once a partition has forgotten its producer, and the answer has no offsets",
         ((log_rules, "remembered_ends", bugs.remember_no_end),),
         _FORGETFUL | _TRANSACTING,
+    ),
+    Mutant(
+        "pass_over_newer_rows",
+        "rows that only a newer program knows are passed over, whatever they may fence",
+        ((runtime_rows, "pass_over", bugs.look_away), (load_checks, "pass_over", bugs.look_away)),
+        _CRASHING,
+    ),
+    Mutant(
+        "check_no_last_rows",
+        "a partition that lost the end of its log is served as if it had never been longer",
+        ((log_codec, "check_partition", bugs.look_away),),
+        _CRASHING,
     ),
     Mutant(
         "forget_the_csn",

@@ -32,6 +32,7 @@ from tests.simulation.groups import Groups
 from tests.simulation.history import SHARED_GROUP, Answer, Entry, History, OffsetRead, Op, PlainCommit, Read
 from tests.simulation.options import Options
 from tests.simulation.participants import Manager, Participant
+from tests.simulation.strangers import check_that_they_are_noticed
 from txn_coordinator.outcomes import Ended
 from txn_coordinator.service import TransactResult
 from txn_coordinator.shard import Initialised
@@ -40,6 +41,8 @@ from txn_coordinator.state import Identity
 _TIMEOUTS_MS = (500, 2_000, 20_000)
 _CALM_MS = 30_000
 _REQUESTS_MAX = 300
+_STRANGERS_SHARE = 0.2
+"""Share of the crashes before which the store is looked at with altered rows; each look is up to four starts."""
 """What nobody needs more of once all is calm."""
 
 
@@ -58,6 +61,7 @@ class Simulation:
         self._disk_fails = shelf is None
         """Only the memory store fails when told to."""
         self._rng = Random(options.seed)
+        self._strangers_rng = Random(f"strangers {options.seed}")
         self.world = World(
             WorldOptions(
                 two_phase=options.two_phase,
@@ -302,6 +306,8 @@ class Simulation:
 
     def _crash(self) -> None:
         self.world.check_replay()
+        if self._strangers_rng.random() < _STRANGERS_SHARE:
+            check_that_they_are_noticed(self.world, self._strangers_rng)
         kept_groups = self._rng.randrange(self.world.undurable_groups + 1)
         self.world.crash(kept_groups=kept_groups, down_ms=self._rng.choice((0, 700)))
         self._on_restarted()

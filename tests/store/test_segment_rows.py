@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coordinator_runtime.rocks import RocksStore
 from coordinator_runtime.segment_rows import (
     LENGTH_PREFIX,
     NAMED_PREFIX,
@@ -17,7 +19,7 @@ from coordinator_runtime.segment_rows import (
     number_in,
     segment_of,
 )
-from coordinator_runtime.store import Family
+from coordinator_runtime.store import CommitGroup, Family, StoreDamaged
 from partition_log.codec import log_key, partition_key
 from tests.store.test_segments import LARGE, SMALL, Shelf
 
@@ -78,7 +80,7 @@ def test_a_file_goes_once_the_log_start_has_passed_all_that_is_in_it(shelf: Shel
     assert len(shelf.rows()) == 2
 
 
-def test_a_file_stays_while_another_partition_needs_it(shelf: Shelf) -> None:
+def test_a_file_stays_while_another_needs_it(shelf: Shelf) -> None:
     shelf.put(1, 0)
     shelf.put(2, 0)
     shelf.reopen()
@@ -150,3 +152,23 @@ def test_what_is_stored_is_what_a_search_of_the_log_would_find(steps: list[tuple
     assert {named_of(name): number_in(value) for name, value in stored.items()} == expected
     again = SegmentRows((*place, offset) for place, offset in expected.items())
     assert rows.segments() == again.segments() == {segment for segment, _ in expected}
+
+
+@pytest.mark.parametrize("lost", ["segment/", "segment_length/"])
+def test_a_row_that_is_not_written_is_noticed_by_these_tests(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """The file would go at the next start, or could be cut off unnoticed."""
+    batch = RocksStore._batch
+
+    def without(store: RocksStore, groups: Sequence[CommitGroup]) -> object:
+        kept = [
+            replace(group, mutations=[each for each in group.mutations if not each[1].startswith(lost.encode())])
+            for group in groups
+        ]
+        return batch(store, kept)
+
+    monkeypatch.setattr(RocksStore, "_batch", without)
+    test = test_they_tell_how_long_each_closed_file_is if "length" in lost else test_a_file_stays_while_another_needs_it
+    with pytest.raises((AssertionError, StoreDamaged)):
+        test(shelf)

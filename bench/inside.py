@@ -13,6 +13,8 @@ import signal
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -68,8 +70,9 @@ def run_inside(story: Callable[[Inside], Awaitable[ResultT]], **settings: object
     from coordinator_server.output import ExitStatus
 
     transport, told = _NoNetwork(), _Told(story)
-    # The name that the process opens its transport by, in every version.
-    process.open_transport = lambda *_arguments: transport  # type: ignore[attr-defined,assignment]
+    # The name that the server opens its transport by: in `listeners`, and in `process` while there was only one.
+    opener = "coordinator_server.listeners" if find_spec("coordinator_server.listeners") else process.__name__
+    vars(import_module(opener))["open_transport"] = lambda *_arguments: transport
     with tempfile.TemporaryDirectory(prefix="bench-inside-") as directory:
         config = Config.model_validate(
             {"data_dir": Path(directory) / "data", "listen": "127.0.0.1:0", "log_level": "error"} | settings

@@ -23,8 +23,9 @@ from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.decision import Coordinator, Record, ShardRouter, Turn
 from coordinator_runtime.rows import StagedRows, StateRows
 from coordinator_runtime.store import CommitGroup
+from coordinator_server.addresses import Address
 from coordinator_server.build import build, load
-from coordinator_server.config import Address, Config
+from coordinator_server.config import Config
 from coordinator_server.memory import loading_for_good
 from coordinator_server.process import open_rocks_store
 from txn_coordinator.codec import TransactionCodec

@@ -24,8 +24,9 @@ from coordinator_protocol.batch import Compression
 from coordinator_protocol.compression import pack
 from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.ports import CallContext
+from coordinator_server.addresses import Address
 from coordinator_server.build import Server, build, load
-from coordinator_server.config import Address, Config
+from coordinator_server.config import Config
 from coordinator_server.process import open_rocks_store
 
 ResponseT = TypeVar("ResponseT", bound=Message)

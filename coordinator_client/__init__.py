@@ -57,6 +57,7 @@ from coordinator_client.producer_shell import ProducerConfig, ProducerOptions
 from coordinator_client.reader import ReadOptions, ReadPlan, ReadRecord, RecordReader, plan_ranges, read
 from coordinator_client.settings import Skipped
 from coordinator_client.state import Identity
+from coordinator_client.tls import Tls
 from coordinator_protocol.next_event import NextEvent
 
 __all__ = [
@@ -112,6 +113,7 @@ __all__ = [
     "ResetTo",
     "Retriable",
     "Skipped",
+    "Tls",
     "TopicDescription",
     "TopicPartition",
     "Transaction",

@@ -31,6 +31,7 @@ from coordinator_client.errors import Rejected, check_here, rejected
 from coordinator_client.first_contact import GIVE_UP_MS
 from coordinator_client.group_admin import GroupCalls
 from coordinator_client.settings import duration_ms
+from coordinator_client.tls import Tls
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.names import check_topic_name, check_transactional_id
 
@@ -79,13 +80,14 @@ class Admin(GroupCalls):
         client_id: str = "",
         deadline_ms: int = DEADLINE_MS,
         wait_ms: int | None = GIVE_UP_MS,
+        tls: Tls | None = None,
     ) -> None:
         """Remember where the server is; nothing is opened.
 
-        `deadline_ms` is how long each call may take. `client_id` and `wait_ms` are those of `Connection`, and count
-        only where the connection is made here. Raises: Rejected, Misconfigured or TypeError for a wrong one.
+        `deadline_ms` is how long each call may take. `client_id`, `wait_ms` and `tls` are those of `Connection`, and
+        count only where the connection is made here. Raises: Rejected, Misconfigured or TypeError for a wrong one.
         """
-        connection, self._is_own = connection_to(endpoint, client_id=client_id or "admin", wait_ms=wait_ms)
+        connection, self._is_own = connection_to(endpoint, client_id=client_id or "admin", wait_ms=wait_ms, tls=tls)
         super().__init__(connection, Deadlines(total_ms=duration_ms("deadline_ms", deadline_ms)))
 
     def __enter__(self) -> Self:

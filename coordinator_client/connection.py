@@ -30,7 +30,16 @@ from coordinator_client.random_source import RandomSource, SystemRandomSource
 from coordinator_client.server_look import look_at
 from coordinator_client.session_transport import Channel, SessionTransport
 from coordinator_client.settings import duration_ms
-from coordinator_client.transport import GRPC_SESSION, SESSION, TARGET_SCHEMES, UNARY, Transport, check_transport
+from coordinator_client.tls import Tls
+from coordinator_client.transport import (
+    GRPC_SESSION,
+    SESSION,
+    TARGET_SCHEMES,
+    UNARY,
+    UNIX_SCHEMES,
+    Transport,
+    check_transport,
+)
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.names import check_client_id
 
@@ -67,6 +76,7 @@ class Connection:
         client_id: str = "",
         transport: str = SESSION,
         wait_ms: int | None = GIVE_UP_MS,
+        tls: Tls | None = None,
         **surroundings: Unpack[Surroundings],
     ) -> None:
         """Remember where the server is; nothing is opened.
@@ -77,13 +87,16 @@ class Connection:
         case; or `unary`, a call for each request, which a server without sessions gets anyway. `wait_ms`: how long a
         client that was never connected looks for its server before its calls raise Unreachable. Default 1,500. It is
         counted from when the first of them began to look, and a call never takes longer than its own deadline. None: as
-        long as each call may take. A client that was connected once always tries until the deadline. Raises: Rejected,
-        Misconfigured or TypeError where one of them cannot be right.
+        long as each call may take. A client that was connected once always tries until the deadline. `tls`: how to
+        check the server and what to show it; default: no TLS. Raises: Rejected, Misconfigured or TypeError where one of
+        them cannot be right.
         """
         _check_endpoint(endpoint)
         check_transport(transport)
+        _check_tls(endpoint, tls)
         check_here(check_client_id, client_id)
         self.endpoint = endpoint
+        self.tls = tls
         self.client_id = client_id
         self.clock = surroundings.get("clock") or SystemClock()
         self.random_source = surroundings.get("random_source") or SystemRandomSource()
@@ -148,14 +161,14 @@ class Connection:
             return next(iter(self._transports.values()), None) or self._open_transport(self.endpoint)
         note_use()
         if self._transport_name == UNARY:
-            return UnaryTransport(self.endpoint)
+            return UnaryTransport(self.endpoint, self.tls)
         open_channel = open_grpc_channel if self._transport_name == GRPC_SESSION else open_best_channel
-        return SessionTransport(self.endpoint, open_loop, open_channel)
+        return SessionTransport(self.endpoint, open_loop, open_channel, self.tls)
 
     def _no_contact(self, look: Look | None, patience_ms: int | None) -> FirstContact | None:
         """Return the first contact that is to be made; None where the server cannot be looked at beforehand."""
         if look is None and self._open_transport is None:
-            look = look_at(self.endpoint, self.clock)
+            look = look_at(self.endpoint, self.clock, self.tls)
         if look is None:
             return None
         return FirstContact(
@@ -241,12 +254,28 @@ def client_id_for(kind: str, name: str | None) -> str:
 
 
 def connection_to(
-    server: str | Connection, *, client_id: str = "", transport: str = SESSION, wait_ms: int | None = GIVE_UP_MS
+    server: str | Connection,
+    *,
+    client_id: str = "",
+    transport: str = SESSION,
+    wait_ms: int | None = GIVE_UP_MS,
+    tls: Tls | None = None,
 ) -> tuple[Connection, bool]:
     """Return a connection to the server, and whether it was made here and so must be closed here."""
     if isinstance(server, Connection):
         return server, False
-    return Connection(server, client_id=client_id, transport=transport, wait_ms=wait_ms), True
+    return Connection(server, client_id=client_id, transport=transport, wait_ms=wait_ms, tls=tls), True
+
+
+def _check_tls(endpoint: str, tls: object) -> None:
+    if tls is None:
+        return
+    if not isinstance(tls, Tls):
+        raise TypeError(f"tls must be a Tls, such as Tls(ca_file='ca.pem'), not {type(tls).__name__}")
+    if endpoint.startswith(UNIX_SCHEMES):
+        raise misconfigured(
+            ErrorCode.INVALID_CONFIG, f"a Unix socket has no TLS: leave it out for {endpoint}, or name HOST:PORT"
+        )
 
 
 def _check_endpoint(endpoint: str) -> None:
@@ -262,12 +291,12 @@ def _check_endpoint(endpoint: str) -> None:
         )
 
 
-def open_best_channel(endpoint: str, loop: AsyncioLoop) -> Channel:
+def open_best_channel(endpoint: str, loop: AsyncioLoop, tls: Tls | None = None) -> Channel:
     """Return the fastest channel that is installed. It connects when it is first needed."""
     compiled = _compiled()
-    # Unix sockets, targets that only gRPC's resolvers understand, and IPv6 zones are left to grpc.aio.
-    if compiled is None or endpoint.startswith(TARGET_SCHEMES) or "%" in endpoint:
-        return open_grpc_channel(endpoint, loop)
+    # TLS, Unix sockets, targets that only gRPC's resolvers understand, and IPv6 zones are left to grpc.aio.
+    if compiled is None or tls is not None or endpoint.startswith(TARGET_SCHEMES) or "%" in endpoint:
+        return open_grpc_channel(endpoint, loop, tls)
     try:
         channel: Channel = compiled.NativeChannel(endpoint, loop)
     except ValueError:
@@ -276,9 +305,9 @@ def open_best_channel(endpoint: str, loop: AsyncioLoop) -> Channel:
     return channel
 
 
-def open_grpc_channel(endpoint: str, loop: AsyncioLoop) -> Channel:
+def open_grpc_channel(endpoint: str, loop: AsyncioLoop, tls: Tls | None = None) -> Channel:
     """Return the channel that needs nothing beside gRPC."""
-    return GrpcChannel(endpoint, loop)
+    return GrpcChannel(endpoint, loop, tls)
 
 
 @cache

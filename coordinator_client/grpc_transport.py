@@ -10,15 +10,18 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, Protocol
 
 from coordinator_api.v1 import session_pb2
 from coordinator_client.calls import ReplyT, RequestT, Rpc
 from coordinator_client.errors import Loss
 from coordinator_client.grpc_library import aio, grpc, loss_of
+from coordinator_client.kept_channel import ChannelOptions, KeptChannel
 from coordinator_client.loops import AsyncioLoop
 from coordinator_client.process import THIS_PROCESS
-from coordinator_client.transport import CHANNEL_OPTIONS, Call
+from coordinator_client.tls import Tls
+from coordinator_client.transport import Call
 
 
 class UnaryTransport:
@@ -26,9 +29,10 @@ class UnaryTransport:
 
     is_direct: Final = True
 
-    def __init__(self, endpoint: str) -> None:
-        self._endpoint = endpoint
-        self._channel = _SHARED.acquire(endpoint)
+    def __init__(self, endpoint: str, tls: Tls | None = None) -> None:
+        self._server = (endpoint, tls)
+        self._kept = _SHARED.acquire(self._server)
+        self._channel = self._kept.current()
         self._calls: dict[str, grpc.UnaryUnaryMultiCallable[Any, Any]] = {}
 
     def start(
@@ -57,16 +61,41 @@ class UnaryTransport:
 
     def close(self) -> None:
         self._calls.clear()
-        _SHARED.release(self._endpoint)
+        _SHARED.release(self._server)
 
     def _callable(self, rpc: Rpc[RequestT, ReplyT]) -> grpc.UnaryUnaryMultiCallable[RequestT, ReplyT]:
+        channel = self._kept.current()
+        if channel is not self._channel:
+            self._calls, self._channel = {}, channel
         known = self._calls.get(rpc.method)
         if known is None:
-            known = self._channel.unary_unary(
+            known = channel.unary_unary(
                 rpc.path, request_serializer=rpc.request_type.SerializeToString, response_deserializer=rpc.parse
             )
             self._calls[rpc.method] = known
         return known
+
+
+_Server = tuple[str, Tls | None]
+
+
+def _open_channel(endpoint: str, credentials: grpc.ChannelCredentials | None, options: ChannelOptions) -> grpc.Channel:
+    if credentials is None:
+        return grpc.insecure_channel(endpoint, options)
+    return grpc.secure_channel(endpoint, credentials, options)
+
+
+def kept_channel(endpoint: str, tls: Tls | None) -> KeptChannel[grpc.Channel]:
+    """Open a channel that takes up changed certificates. Raises: Misconfigured where the files cannot be used."""
+    return KeptChannel(tls, partial(_open_channel, endpoint), lambda channel: channel.close())
+
+
+def _open_aio_channel(
+    endpoint: str, credentials: grpc.ChannelCredentials | None, options: ChannelOptions
+) -> aio.Channel:
+    if credentials is None:
+        return aio.insecure_channel(endpoint, options)
+    return aio.secure_channel(endpoint, credentials, options)
 
 
 class _SharedChannels:
@@ -75,19 +104,20 @@ class _SharedChannels:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._channels: dict[tuple[int, str], tuple[grpc.Channel, int]] = {}
+        self._channels: dict[tuple[int, _Server], tuple[KeptChannel[grpc.Channel], int]] = {}
 
-    def acquire(self, endpoint: str) -> grpc.Channel:
-        key = (THIS_PROCESS.process_id, endpoint)
+    def acquire(self, server: _Server) -> KeptChannel[grpc.Channel]:
+        key = (THIS_PROCESS.process_id, server)
         with self._lock:
             channel, users = self._channels.get(key, (None, 0))
             if channel is None:
-                channel = grpc.insecure_channel(endpoint, options=CHANNEL_OPTIONS)
+                endpoint, tls = server
+                channel = kept_channel(endpoint, tls)
             self._channels[key] = (channel, users + 1)
         return channel
 
-    def release(self, endpoint: str) -> None:
-        key = (THIS_PROCESS.process_id, endpoint)
+    def release(self, server: _Server) -> None:
+        key = (THIS_PROCESS.process_id, server)
         with self._lock:
             channel, users = self._channels.pop(key)
             if users > 1:
@@ -120,16 +150,16 @@ class StreamUser(Protocol):
 class GrpcChannel:
     """A channel to one server. Made and used on its loop only."""
 
-    def __init__(self, endpoint: str, loop: AsyncioLoop) -> None:
+    def __init__(self, endpoint: str, loop: AsyncioLoop, tls: Tls | None = None) -> None:
         self._loop = loop.asyncio_loop
-        self._grpc = aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS)
-        self._session: aio.StreamStreamMultiCallable[bytes, bytes] = self._grpc.stream_stream(SESSION_PATH)
+        self._kept = KeptChannel(tls, partial(_open_aio_channel, endpoint), self._close_soon)
         # asyncio keeps only weak references to tasks.
         self._tasks: set[asyncio.Task[None]] = set()
 
     def open_stream(self, user: StreamUser) -> GrpcStream:
         """Open a session stream."""
-        stream = GrpcStream(self._session(), user)
+        call: _Stream = self._kept.current().stream_stream(SESSION_PATH)()
+        stream = GrpcStream(call, user)
         self._spawn(stream.read())
         self._spawn(stream.write())
         return stream
@@ -147,7 +177,7 @@ class GrpcChannel:
         async def make() -> None:
             try:
                 body = request.SerializeToString()
-                reply = rpc.parse(await self._grpc.unary_unary(rpc.path)(body, timeout=timeout_ms / 1_000))
+                reply = rpc.parse(await self._kept.current().unary_unary(rpc.path)(body, timeout=timeout_ms / 1_000))
             except aio.AioRpcError as error:
                 on_done(loss_of(error.code(), error.details()))
             except asyncio.CancelledError:
@@ -162,7 +192,10 @@ class GrpcChannel:
         """Close the channel; calls in flight are reported as lost."""
         for task in self._tasks:
             task.cancel()
-        self._spawn(self._grpc.close())
+        self._kept.close()
+
+    def _close_soon(self, channel: aio.Channel) -> None:
+        self._spawn(channel.close())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)

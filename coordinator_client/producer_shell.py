@@ -22,6 +22,7 @@ from coordinator_client.sending import CorePlan
 from coordinator_client.settings import check_durations
 from coordinator_client.settings import timestamp_ms as check_timestamp_ms
 from coordinator_client.state import Headers, Identity, ProducerStatus, Row
+from coordinator_client.tls import Tls
 from coordinator_client.transport import MESSAGE_BYTES_MAX, SESSION, Call, check_transport
 from coordinator_protocol.batch import Encoding
 from coordinator_protocol.compression import COMPRESSION_NAMES
@@ -53,6 +54,7 @@ class ProducerOptions(TypedDict, total=False):
     client_id: str
     transport: str
     wait_ms: int | None
+    tls: Tls | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +115,9 @@ class ProducerConfig:
     """How long a producer that was never connected looks for the server before it raises Unreachable. Default 1,500.
     None: as long as each call may take. Only where the producer makes its own connection (see `Connection`)."""
 
+    tls: Tls | None = None
+    """How to check the server and what to show it, as in `Tls(ca_file="ca.pem")`. Default: no TLS. See `Connection`."""
+
     def __post_init__(self) -> None:
         if self.transactional_id is not None:
             check_here(check_transactional_id, self.transactional_id, Method.INIT_PRODUCER_ID)
@@ -172,7 +177,7 @@ class ProducerShell:
     def __init__(self, endpoint: str | Connection, **options: Unpack[ProducerOptions]) -> None:
         config = ProducerConfig(**options)
         self._connection, self._is_own = connection_to(
-            endpoint, client_id=config.client_id, transport=config.transport, wait_ms=config.wait_ms
+            endpoint, client_id=config.client_id, transport=config.transport, wait_ms=config.wait_ms, tls=config.tls
         )
         self._clock = self._connection.clock
         self._delivery_timeout_ms = config.delivery_timeout_ms

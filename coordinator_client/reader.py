@@ -23,6 +23,7 @@ from coordinator_client.settings import (
     isolation_level,
 )
 from coordinator_client.state import Headers, TopicPartitionCount
+from coordinator_client.tls import Tls
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.marker import Marker
 from coordinator_protocol.names import check_topic_name
@@ -59,6 +60,7 @@ class ReadOptions(TypedDict, total=False):
     on_corrupt_batch: str
     patience_ms: int
     wait_ms: int | None
+    tls: Tls | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,9 @@ class ReadPlan:
     wait_ms: int | None = GIVE_UP_MS
     """How long a read that was never connected looks for the server before it raises Unreachable. Default 1,500. None:
     as long as each call may take. Only where `read` makes its own connection (see `Connection`)."""
+
+    tls: Tls | None = None
+    """How to check the server and what to show it, as in `Tls(ca_file="ca.pem")`. Default: no TLS. See `Connection`."""
 
     def __post_init__(self) -> None:
         for name, position in (("start", self.start), ("end", self.end)):
@@ -150,7 +155,7 @@ def read(topic: str, endpoint: str | Connection, **options: Unpack[ReadOptions])
     plan = ReadPlan(**options)
     fetching = plan.fetch_options
     check_here(check_topic_name, topic, Method.FETCH)
-    connection, is_own = connection_to(endpoint, wait_ms=plan.wait_ms)
+    connection, is_own = connection_to(endpoint, wait_ms=plan.wait_ms, tls=plan.tls)
     skipped = Skipped()
 
     def records() -> Iterator[ReadRecord]:

@@ -1,8 +1,8 @@
 """Looks whether a server listens at an address, and at what listens there instead. The only user of sockets in the
 client.
 
-It connects, greets as HTTP/2 does, reads the first frame and closes. Every gRPC server answers that, however busy, and
-no other program does.
+It connects, by TLS if the client does, greets as HTTP/2 does, reads the first frame and closes. Every gRPC server
+answers that, however busy, and no other program does.
 
 Source: RFC 9113, 3.4 (connection preface: the first frame of a server is SETTINGS).
 """
@@ -10,11 +10,13 @@ Source: RFC 9113, 3.4 (connection preface: the first frame of a server is SETTIN
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Callable
 from typing import Final
 
 from coordinator_client.clock import Clock
 from coordinator_client.loops import AsyncioLoop, Loop
+from coordinator_client.tls import ALPN, Tls, TlsProblem, new_context, why_no_handshake, why_silent
 
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"
 """What an HTTP/2 client says first, with SETTINGS that change nothing."""
@@ -43,29 +45,33 @@ def place_of(endpoint: str) -> Place | None:
 def what_is_wrong(opening: bytes) -> str | None:
     """Return what the first bytes of a program say that it is; None for an HTTP/2 server."""
     if not opening:
-        return "something listens there and closes the connection without a word: it may want TLS, or take no more"
+        return (
+            "something listens there and closes the connection without a word: it may want TLS (name a CA file), or"
+            " take no more"
+        )
     # Some servers answer an unknown version of HTTP with a page and no status line.
     if opening.startswith((b"HTTP/", b"<")):
         return "an HTTP/1 server listens there, such as a page for people or for metrics: this is another port"
     if opening.startswith(b"\x15\x03"):
-        return "a TLS server listens there, and this client does not speak TLS"
+        return "a TLS server listens there: name the CA file to check it with"
     if len(opening) < _FRAME_HEADER_BYTES or opening[3] != _SETTINGS or any(opening[5:9]):
         return f"something listens there that does not speak HTTP/2: it began with {opening[:_FRAME_HEADER_BYTES]!r}"
     return None
 
 
-def look_at(endpoint: str, clock: Clock) -> ServerLook | None:
+def look_at(endpoint: str, clock: Clock, tls: Tls | None = None) -> ServerLook | None:
     """Return a look at this address; None where only gRPC's resolvers know where it is."""
     place = place_of(endpoint)
-    return None if place is None else ServerLook(place, clock)
+    return None if place is None else ServerLook(place, clock, tls)
 
 
 class ServerLook:
-    """Connects, greets, reads the first frame, and closes."""
+    """Connects, with TLS if that is wanted, greets, reads the first frame, and closes."""
 
-    def __init__(self, place: Place, clock: Clock) -> None:
+    def __init__(self, place: Place, clock: Clock, tls: Tls | None = None) -> None:
         self._place = place
         self._clock = clock
+        self._tls = tls
 
     def now(self, timeout_ms: int) -> str | None:
         ends_ms = self._clock.monotonic_ms() + timeout_ms
@@ -73,10 +79,11 @@ class ServerLook:
         try:
             with self._plug(ends_ms) as plug:
                 said = "something accepts connections there and says nothing"
-                plug.sendall(_PREFACE)
-                return what_is_wrong(self._opening(plug, ends_ms))
+                return self._greet(plug, ends_ms) if self._tls is None else self._greet_safely(plug, ends_ms, self._tls)
         except TimeoutError:
             return said
+        except TlsProblem as problem:
+            return str(problem)
         except OSError as error:
             return error.strerror or str(error)
         except UnicodeError as error:
@@ -88,6 +95,30 @@ class ServerLook:
         # A thread of the loop's pool, because looking a name up blocks; it ends in time by itself.
         future = loop.asyncio_loop.run_in_executor(None, self.now, timeout_ms)
         future.add_done_callback(lambda done: None if done.cancelled() else on_done(done.result()))
+
+    def _greet(self, plug: socket.socket, ends_ms: int) -> str | None:
+        plug.sendall(_PREFACE)
+        return what_is_wrong(self._opening(plug, ends_ms))
+
+    def _greet_safely(self, plug: socket.socket, ends_ms: int, tls: Tls) -> str | None:
+        assert not isinstance(self._place, str), "a Unix socket has no TLS"
+        host = tls.server_name or self._place[0]
+        plug.settimeout(self._left_seconds(ends_ms))
+        try:
+            safe = new_context(tls).wrap_socket(plug, server_hostname=host)
+        except ssl.SSLError as error:
+            return why_no_handshake(error, host)
+        except ConnectionResetError:
+            return "something listens there and cuts the connection in the TLS handshake"
+        with safe:
+            if safe.selected_alpn_protocol() != ALPN:
+                return "a TLS server listens there that does not speak HTTP/2, and so no gRPC"
+            try:
+                safe.sendall(_PREFACE)
+                opening = self._opening(safe, ends_ms)
+            except ssl.SSLError:
+                opening = b""
+            return what_is_wrong(opening) if opening else why_silent(tls)
 
     def _plug(self, ends_ms: int) -> socket.socket:
         if not isinstance(self._place, str):

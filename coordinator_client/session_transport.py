@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 
 from coordinator_client.calls import ReplyT, RequestT, Rpc
 from coordinator_client.clock import Clock, SystemClock
@@ -18,6 +18,7 @@ from coordinator_client.errors import Loss
 from coordinator_client.grpc_transport import UnaryTransport
 from coordinator_client.loops import AsyncioLoop, Loop
 from coordinator_client.session import SENT_ALONE, Session, SessionCall
+from coordinator_client.tls import Tls
 from coordinator_client.transport import Call, Transport
 
 LOOK_MS: Final = 1_000
@@ -58,8 +59,10 @@ class Channel(Protocol):
         """Close the channel."""
 
 
-OpenChannel: TypeAlias = Callable[[str, AsyncioLoop], Channel]
-"""(endpoint, loop) -> the channel."""
+class OpenChannel(Protocol):
+    """Makes the channel of a session, which connects when it is first needed."""
+
+    def __call__(self, endpoint: str, loop: AsyncioLoop, tls: Tls | None = None) -> Channel: ...
 
 
 class _BulkCall:
@@ -256,8 +259,11 @@ class SessionTransport:
     """Carries the requests of one connection. Those that block their thread (`ask`) are unary calls: tools and bulk
     readers need no stream, and no thread beside their own."""
 
-    def __init__(self, endpoint: str, open_loop: Callable[[], Loop], open_channel: OpenChannel) -> None:
+    def __init__(
+        self, endpoint: str, open_loop: Callable[[], Loop], open_channel: OpenChannel, tls: Tls | None = None
+    ) -> None:
         self._endpoint = endpoint
+        self._tls = tls
         self._open_loop = open_loop
         self._open_channel = open_channel
         self._lock = threading.Lock()
@@ -285,7 +291,7 @@ class SessionTransport:
         unary = self._unary
         if unary is None:
             with self._lock:
-                unary = self._unary = self._unary or UnaryTransport(self._endpoint)
+                unary = self._unary = self._unary or UnaryTransport(self._endpoint, self._tls)
         return unary.ask(rpc, request, timeout_ms=timeout_ms)
 
     def close(self) -> None:
@@ -304,31 +310,34 @@ class SessionTransport:
                 _SHARED.release(self._shared)
                 self._shared = None
             if self._shared is None:
-                self._shared = _SHARED.acquire(self._endpoint, self._open_loop, self._open_channel)
+                self._shared = _SHARED.acquire((self._endpoint, self._tls), self._open_loop, self._open_channel)
             return self._shared
 
 
 class _SharedSessions:
-    """The sessions of this process, with the number of users of each: one session per endpoint, loop and kind of
+    """The sessions of this process, with the number of users of each: one session per endpoint, TLS, loop and kind of
     channel."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sessions: dict[tuple[str, object, OpenChannel], SharedSession] = {}
+        self._sessions: dict[tuple[tuple[str, Tls | None], object, OpenChannel], SharedSession] = {}
         self._users: dict[SharedSession, int] = {}
 
-    def acquire(self, endpoint: str, open_loop: Callable[[], Loop], open_channel: OpenChannel) -> SharedSession:
+    def acquire(
+        self, server: tuple[str, Tls | None], open_loop: Callable[[], Loop], open_channel: OpenChannel
+    ) -> SharedSession:
+        endpoint, tls = server
         with self._lock:
             loop = open_loop()
             assert isinstance(loop, AsyncioLoop), "a stream lives on an asyncio loop"
-            key = (endpoint, loop.asyncio_loop, open_channel)
+            key = (server, loop.asyncio_loop, open_channel)
             session = self._sessions.get(key)
             if session is None:
                 session = self._sessions[key] = SharedSession(
                     loop,
                     SystemClock(),
-                    open_channel=lambda: open_channel(endpoint, loop),
-                    open_unary=lambda: UnaryTransport(endpoint),
+                    open_channel=lambda: open_channel(endpoint, loop, tls),
+                    open_unary=lambda: UnaryTransport(endpoint, tls),
                 )
                 self._users[session] = 0
             else:

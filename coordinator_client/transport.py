@@ -14,7 +14,8 @@ GRPC_SESSION: Final = "grpc_session"
 UNARY: Final = "unary"
 TRANSPORTS: Final = (SESSION, GRPC_SESSION, UNARY)
 
-TARGET_SCHEMES: Final = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:")
+UNIX_SCHEMES: Final = ("unix:", "unix-abstract:")
+TARGET_SCHEMES: Final = (*UNIX_SCHEMES, "dns:", "ipv4:", "ipv6:")
 """How an endpoint begins that is a gRPC target instead of HOST:PORT."""
 
 MESSAGE_BYTES_MAX: Final = 16 * MEBI

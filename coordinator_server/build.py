@@ -23,9 +23,10 @@ from coordinator_runtime.rocks import StoreStatistics
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreFailed
 from coordinator_runtime.worker import WorkerProcess
+from coordinator_server.addresses import Address
 from coordinator_server.admission import Admission
 from coordinator_server.answer_bytes import AnswerBytes
-from coordinator_server.config import Address, Config
+from coordinator_server.config import Config
 from coordinator_server.events import EventObserver, GroupObserver
 from coordinator_server.fair_reads import FairReads
 from coordinator_server.metrics.groups import GroupNumbers, measured

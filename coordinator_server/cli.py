@@ -16,7 +16,7 @@ from coordinator_server.commands.administration import abort, hanging
 from coordinator_server.commands.doctor import doctor
 from coordinator_server.commands.health import health
 from coordinator_server.commands.log import consume
-from coordinator_server.commands.options import SERVER_WAIT, parse_duration_ms
+from coordinator_server.commands.options import SERVER_TLS, SERVER_WAIT, ServerTls, parse_duration_ms
 from coordinator_server.commands.probe import probe
 from coordinator_server.commands.produce import produce
 from coordinator_server.commands.serve import config, dev, serve
@@ -75,8 +75,42 @@ def options(
             help="How long to wait for a server that cannot be reached, as in 30s.",
         ),
     ] = 0,
+    tls_ca_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="TXNCTL_TLS_CA_FILE",
+            help="Speak TLS, with a server whose certificate a CA of this PEM file signed.",
+        ),
+    ] = None,
+    tls_certificate_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="TXNCTL_TLS_CERTIFICATE_FILE",
+            help="Certificate to show, in PEM, to a server that asks.",
+        ),
+    ] = None,
+    tls_key_file: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", envvar="TXNCTL_TLS_KEY_FILE", help="Key of that certificate, in PEM."),
+    ] = None,
+    tls_server_name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            envvar="TXNCTL_TLS_SERVER_NAME",
+            help="Name in the certificate of the server. [default: the host of --server]",
+        ),
+    ] = None,
 ) -> None:
     """Transactions over gRPC: run a server, and look at one."""
+    given = ServerTls(tls_ca_file, tls_certificate_file, tls_key_file, tls_server_name)
+    if given.ca_file is None and any(given):
+        raise CommandFailed(
+            ExitStatus.USAGE, "the other --tls options need --tls-ca-file, by which the server is checked"
+        )
+    SERVER_TLS.set(given)
     SERVER_WAIT.set(wait_ms / 1_000)
 
 

@@ -7,17 +7,19 @@ Unknown names are errors in all of them, because a misspelt limit that is silent
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple, Self
+from typing import Annotated, Final, Self
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
@@ -27,11 +29,14 @@ from coordinator_protocol.limits import EPOCH_MAX, MEBI, Limits
 from coordinator_runtime.rocks import StoreOptions
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.segments import SegmentOptions
+from coordinator_server.addresses import AddressText, ListenText
 from coordinator_server.admission import AdmissionLimits
 from coordinator_server.answer_bytes import AnswerLimits
-from coordinator_server.listening import check_unix_address, is_unix
+from coordinator_server.listeners import Listener
+from coordinator_server.listening import is_unix
 from coordinator_server.logs import LogFormat, LogLevel
 from coordinator_server.metrics.lag import LagConfig
+from coordinator_server.tls import ClientAuth
 from coordinator_server.transports import NO_UNIX_SOCKETS, TransportName
 from group_coordinator.assignors import SERVER_ASSIGNORS
 from group_coordinator.config import GROUP_SIZE_MAX, GroupConfig, MigrationPolicy
@@ -41,54 +46,6 @@ from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 ENVIRONMENT_PREFIX: Final = "TXN_"
 CONFIG_FILE_VARIABLE: Final = "TXN_CONFIG"
 """Environment variable that names the TOML file where no flag does."""
-
-PORT_MAX: Final = 65_535
-
-
-class Address(NamedTuple):
-    """Where to listen, or to be found."""
-
-    host: str
-    """`unix:PATH` for a Unix socket."""
-    port: int
-    """0 for a Unix socket, which has none."""
-
-    def __str__(self) -> str:
-        if is_unix(self.host):
-            return self.host
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def parse_address(text: str) -> Address:
-    """HOST:PORT, with an IPv6 host in brackets. Raises ValueError with what is wrong."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
-        raise ValueError(f"{text!r} is no HOST:PORT with a port from 0 to {PORT_MAX}")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ValueError(f"{text!r} is no HOST:PORT: write an IPv6 host in brackets, as in [::1]:{port}")
-    if not host:
-        raise ValueError(f"{text!r} names no host: write 127.0.0.1:{port} for this machine, 0.0.0.0:{port} for all")
-    return Address(host, int(port))
-
-
-def parse_listen(text: str) -> Address:
-    """HOST:PORT, or unix:PATH. Raises ValueError with what is wrong."""
-    if not is_unix(text):
-        return parse_address(text)
-    check_unix_address(text)
-    return Address(text, 0)
-
-
-def _checked_address(text: str) -> str:
-    parse_address(text)
-    return text
-
-
-def _checked_listen(text: str) -> str:
-    parse_listen(text)
-    return text
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -107,8 +64,17 @@ def _checked_assignors(text: str) -> str:
     return text
 
 
-AddressText = Annotated[str, AfterValidator(_checked_address)]
-ListenText = Annotated[str, AfterValidator(_checked_listen)]
+def _listeners(value: object) -> object:
+    """Tables of a file come as they are; the environment and flags have only text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f'is no list in JSON ({error}), such as [{{"listen": "unix:/run/txn.sock"}}]') from error
+
+
+MoreListeners = Annotated[tuple[Listener, ...], NoDecode, BeforeValidator(_listeners)]
 AssignorNames = Annotated[str, AfterValidator(_checked_assignors)]
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
@@ -126,13 +92,33 @@ class Config(BaseSettings):
 
     listen: ListenText = "127.0.0.1:7070"
     """HOST:PORT that the gRPC server listens on; port 0 takes a free one. Anything but a loopback host lets others
-    in, and there is no authentication yet. Or unix:PATH, a Unix socket with mode 0600: only the user that runs the
+    in, and who may do what is not asked yet. Or unix:PATH, a Unix socket with mode 0600: only the user that runs the
     server can connect, until the mode of the file is changed. Put it into a directory with mode 0700, too."""
 
     transport: TransportName = TransportName.AUTO
     """What serves gRPC; callers see no difference. grpc: grpc.aio, which is always there. native: the compiled one,
     which needs less processor time, must be installed (`make native`), and serves no Unix sockets. auto: native where
     that is possible."""
+
+    tls_certificate_file: Path | None = None
+    """PEM file with the certificate of the server, then those between it and the CA; with it, `listen` speaks TLS (1.2
+    or 1.3) and nothing else. It and the other files are looked at every second: once all of them are right again after
+    a change, connections made from then on use them, and open ones go on."""
+
+    tls_key_file: Path | None = None
+    """PEM file with the key of that certificate, without a passphrase: give it mode 0600."""
+
+    tls_client_ca_file: Path | None = None
+    """PEM file with the CA certificates that sign those of callers (mTLS). Set together with tls_client_auth."""
+
+    tls_client_auth: ClientAuth = ClientAuth.NONE
+    """Whether callers show a certificate: none; requested, one that is shown must be right (not with the transport
+    grpc); required, nobody connects without one."""
+
+    listeners: MoreListeners = ()
+    """More addresses to listen on beside `listen`, each with TLS of its own: tables `[[listeners]]` with the settings
+    listen, tls_certificate_file, tls_key_file, tls_client_ca_file and tls_client_auth, or the same as a list in JSON.
+    Nothing is taken over from those of `listen`. All listeners share `connections_max` evenly."""
 
     advertised: AddressText | None = None
     """HOST:PORT that FindCoordinator tells clients, where it differs from `listen` (behind a proxy, in a container)."""
@@ -352,8 +338,10 @@ class Config(BaseSettings):
 
     @model_validator(mode="after")
     def _limits_make_sense_together(self) -> Self:
-        if self.transport is TransportName.NATIVE and is_unix(self.listen):
-            raise ValueError(f"transport = native, listen = {self.listen}: {NO_UNIX_SOCKETS}")
+        for listener in self.all_listeners():
+            listener.tls_files()
+            if self.transport is TransportName.NATIVE and is_unix(listener.listen):
+                raise ValueError(f"transport = native, listen = {listener.listen}: {NO_UNIX_SOCKETS}")
         if self.answer_bytes_max < self.message_bytes_max:
             raise ValueError(
                 f"answer_bytes_max = {self.answer_bytes_max}: must be at least message_bytes_max"
@@ -362,6 +350,11 @@ class Config(BaseSettings):
         self.limits()
         self.group_config()
         return self
+
+    def all_listeners(self) -> tuple[Listener, ...]:
+        """Where the server listens, that of `listen` first."""
+        own = self.model_dump(include=set(Listener.model_fields))
+        return (Listener.model_construct(**own), *self.listeners)
 
     def lag_config(self) -> LagConfig:
         """Which groups have their lag measured."""

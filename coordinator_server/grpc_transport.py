@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, cast
 
 import grpc
@@ -32,6 +32,7 @@ from coordinator_server.listening import (
     tcp_sockets,
 )
 from coordinator_server.session import SESSION_METHOD
+from coordinator_server.tls import ClientAuth, Credentials, KeptCredentials
 from coordinator_server.transport import Handler, TransportError
 from coordinator_server.transports import (
     CONNECTION_AGE_GRACE_MS,
@@ -88,10 +89,16 @@ class GrpcTransport:
         sockets = tcp_sockets(host, port)
         close(sockets)
         try:
-            self._port = self._new_server(len(sockets)).add_insecure_port(address)
+            self._port = self._add_port(self._new_server(len(sockets)), address)
         except RuntimeError as error:
             raise AddressRefused(f"cannot listen on {address}: {error}") from error
         return self._port
+
+    def _add_port(self, server: aio.Server, address: str) -> int:
+        credentials = self._options.credentials
+        if credentials is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, _server_credentials(credentials))
 
     def _new_server(self, addresses: int) -> aio.Server:
         """gRPC counts connections by address, so each has its share."""
@@ -231,6 +238,26 @@ class _HeldAnswer:
         if self.size_bytes:
             self._room.release(self._connection, self.size_bytes)
             self.size_bytes = 0
+
+
+def _server_credentials(kept: KeptCredentials) -> grpc.ServerCredentials:
+    """Those that are kept, and at every new connection what they have become. gRPC's C core (BoringSSL) takes TLS 1.2
+    and 1.3 by default; a test holds it to that."""
+    # Its types do not say that None stands for "as before".
+    fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", partial(_changed_configuration, kept))
+    is_required = kept.client_auth is ClientAuth.REQUIRED
+    return grpc.dynamic_ssl_server_credentials(_configuration(kept.current), fetch, is_required)
+
+
+def _changed_configuration(kept: KeptCredentials) -> grpc.ServerCertificateConfiguration | None:
+    """Called by gRPC at every new connection, on a thread of its own; None: as before."""
+    changed = kept.take_new()
+    return None if changed is None else _configuration(changed)
+
+
+def _configuration(credentials: Credentials) -> grpc.ServerCertificateConfiguration:
+    pairs = [(credentials.key, credentials.certificate)]
+    return grpc.ssl_server_certificate_configuration(pairs, credentials.client_ca)
 
 
 def _channel_options(options: TransportOptions, connections_max: int) -> list[tuple[str, int]]:

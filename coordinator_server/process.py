@@ -7,11 +7,10 @@ at once without touching the store again, and the next start recovers what had b
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, Final, NoReturn, Protocol
@@ -24,10 +23,12 @@ from coordinator_protocol.errors import UnknownOutcome
 from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_runtime.rocks import open_store
 from coordinator_runtime.store import StoreFailed, StoreRefused
+from coordinator_server.addresses import Address, is_local, parse_address
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
-from coordinator_server.config import Address, Config, parse_address, parse_listen
+from coordinator_server.config import Config
 from coordinator_server.handles import HandlePlan, TooFewHandles, plan_handles, raise_handle_limit
-from coordinator_server.listening import AddressRefused, give_unix_address_back, is_unix
+from coordinator_server.listeners import Listeners, OpenListener
+from coordinator_server.listening import AddressRefused
 from coordinator_server.logs import configure_logs
 from coordinator_server.memory import MemoryKeeper, loading_for_good
 from coordinator_server.metrics.collector import ReadingsCollector, registry_of
@@ -36,8 +37,9 @@ from coordinator_server.metrics.server import LoopLag
 from coordinator_server.output import CommandFailed, ExitStatus
 from coordinator_server.service_manager import ServiceManager
 from coordinator_server.shard_health import ShardHealth
-from coordinator_server.transport_choice import TransportMissing, open_transport
-from coordinator_server.transports import Transport, TransportName, TransportOptions
+from coordinator_server.tls import TlsRefused
+from coordinator_server.transport_choice import TransportMissing
+from coordinator_server.transports import TransportOptions
 
 ANSWERS_LEAVE_MS: Final = 500
 """How long answers that were given may take to leave the process when it ends."""
@@ -52,9 +54,9 @@ class StoreOpener(Protocol):
 
 
 class Announce(Protocol):
-    """Called once the server takes work, with the address that it listens on and how."""
+    """Called once the server takes work, with where it listens; what `listen` names is first."""
 
-    def __call__(self, address: Address, transport: TransportName) -> None: ...
+    def __call__(self, listeners: Sequence[OpenListener]) -> None: ...
 
 
 def handle_plan(config: Config) -> HandlePlan:
@@ -130,17 +132,16 @@ class _Process:
         self._failure: asyncio.Future[Exception] = asyncio.Future()
         self._signal: asyncio.Future[signal.Signals] = asyncio.Future()
         self._handles = handle_plan(config)
+        self._listeners = Listeners()
         self._metrics: MetricsEndpoint | None = None
         self._manager = ServiceManager.of(os.environ, os.getpid())
 
     async def live(self, opener: StoreOpener) -> ExitStatus:
-        # Both addresses first: a server that cannot have them makes no directory.
+        # The addresses first: a server that cannot have them makes no directory.
+        listeners = self._listeners
         async with AsyncExitStack() as undo:
-            transport = self._open_transport()
-            undo.push_async_callback(transport.stop, 0)
-            address = self._bind(transport)
-            if is_unix(address.host):
-                undo.callback(give_unix_address_back, address.host)
+            undo.push_async_callback(listeners.give_back)
+            self._open_listeners()
             self._metrics = self._listen_for_scrapes()
             if self._metrics is not None:
                 undo.callback(self._metrics.close)
@@ -150,64 +151,53 @@ class _Process:
         self._manager.busy("loading the state")
         server = build(self._config, opened, self._clock, self._fail)
         if self._metrics is not None:
-            self._publish(self._metrics, server, opened, transport)
+            self._publish(self._metrics, server, opened)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
-        await transport.start(server.dispatcher, server.answers)
+        await listeners.start(server.dispatcher, server.answers)
         try:
-            is_ready = await self._unless(
-                self._get_ready(server, opened, transport, address), self._failure, self._signal
-            )
+            is_ready = await self._unless(self._get_ready(server), self._failure, self._signal)
         except BaseException:
-            await transport.stop(0)
+            await listeners.stop(0)
             raise
         if is_ready:
             MemoryKeeper(self._clock).start()
             ends: set[asyncio.Future[Any]] = {self._failure, self._signal}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if self._signal.done() and not self._failure.done():
-            await self._drain(server, transport, self._signal.result())
+            await self._drain(server, self._signal.result())
         if self._failure.done():
-            await self._give_up(server, transport, self._failure.result())
+            await self._give_up(server, self._failure.result())
             return ExitStatus.FAILED
         return ExitStatus.OK
 
-    def _open_transport(self) -> Transport:
-        """Raises CommandFailed."""
+    def _open_listeners(self) -> None:
+        """Take the addresses to serve on. Raises CommandFailed."""
         options = TransportOptions(
             self._config.message_bytes_max,
             has_reflection=self._config.reflection,
             connections_max=self._handles.connections_max,
             streams_max=self._config.streams_per_connection_max,
         )
-        name = self._config.transport
-        if name is TransportName.AUTO and is_unix(self._config.listen):
-            name = TransportName.GRPC
+        wanted, name = self._config.all_listeners(), self._config.transport
         try:
-            transport = open_transport(name, SERVICE_NAMES, self._clock, options)
-        except TransportMissing as missing:
-            raise CommandFailed(ExitStatus.USAGE, str(missing)) from missing
-        transport.on_failure = self._fail
-        return transport
-
-    def _bind(self, transport: Transport) -> Address:
-        """Take the address to serve on. Raises CommandFailed."""
-        wanted = parse_listen(self._config.listen)
-        try:
-            return Address(wanted.host, transport.bind(wanted.host, wanted.port))
+            self._listeners.open(wanted, name, SERVICE_NAMES, self._clock, options)
+        except (TransportMissing, TlsRefused) as refusal:
+            raise CommandFailed(ExitStatus.USAGE, str(refusal)) from refusal
         except AddressRefused as refusal:
             raise CommandFailed(ExitStatus.ADDRESS_REFUSED, str(refusal)) from refusal
+        self._listeners.on_failure(self._fail)
 
-    def _advertised(self, address: Address) -> Address:
+    def _advertised(self) -> Address:
         advertised = self._config.advertised
-        return address if advertised is None else parse_address(advertised)
+        return self._listeners.first.address if advertised is None else parse_address(advertised)
 
-    async def _get_ready(self, server: Server, opened: OpenStore, transport: Transport, address: Address) -> None:
+    async def _get_ready(self, server: Server) -> None:
         began_ms = self._clock.monotonic_ms()
         server.commits.start()
         try:
             with loading_for_good():
-                failed_shards = await load(server, self._config, self._advertised(address))
+                failed_shards = await load(server, self._config, self._advertised())
         except Exception as error:
             _log.error("load_failed", old_state="loading", new_state="failed", exc_info=error)
             raise CommandFailed(
@@ -223,22 +213,27 @@ class _Process:
             old_state="loading",
             new_state="active",
         )
-        await ShardHealth(server.core.loader, transport).tell()
-        await transport.set_ready(True)
-        if not is_unix(address.host) and not is_loopback(address.host):
-            _log.warning(
-                "open_to_others", listen=str(address), advice="there is no authentication: let trusted networks in only"
+        await ShardHealth(server.core.loader, self._listeners).tell()
+        await self._listeners.set_ready(True)
+        for each in self._listeners.opened:
+            if not is_local(each.address.host):
+                _log.warning(
+                    "open_to_others",
+                    listen=str(each.address),
+                    protection=each.protection,
+                    advice="there is no authentication: let trusted networks in only",
+                )
+            _log.info(
+                "serving",
+                listen=str(each.address),
+                transport=each.transport.name,
+                protection=each.protection,
+                data_dir=str(self._config.data_dir),
+                connections_max=self._handles.connections_max,
+                two_phase=self._config.two_phase,
             )
-        _log.info(
-            "serving",
-            listen=str(address),
-            transport=transport.name,
-            data_dir=str(self._config.data_dir),
-            connections_max=self._handles.connections_max,
-            two_phase=self._config.two_phase,
-        )
-        self._announce(address, transport.name)
-        self._manager.ready(f"serving gRPC on {address}")
+        self._announce(self._listeners.opened)
+        self._manager.ready(f"serving gRPC on {self._listeners.first.address}")
 
     def _listen_for_scrapes(self) -> MetricsEndpoint | None:
         """Take the address for metrics, if the configuration names one. Raises CommandFailed."""
@@ -252,21 +247,21 @@ class _Process:
                 ExitStatus.ADDRESS_REFUSED, f"cannot listen for metrics on {wanted}: {error.strerror}; choose another"
             ) from error
 
-    def _publish(self, metrics: MetricsEndpoint, server: Server, opened: OpenStore, transport: Transport) -> None:
+    def _publish(self, metrics: MetricsEndpoint, server: Server, opened: OpenStore) -> None:
         """Answer scrapes from now on: while the state is loaded, too."""
         loop = asyncio.get_running_loop()
-        collector = ReadingsCollector(loop, server.readings, opened.statistics, transport.numbers)
+        collector = ReadingsCollector(loop, server.readings, opened.statistics, self._listeners.numbers)
         metrics.publish(registry_of(collector))
         LoopLag(self._clock, server.readings.numbers.runtime.loop_lag).start()
         listen = Address(parse_address(self._config.metrics_listen or "").host, metrics.port)
         _log.info("serving_metrics", listen=str(listen), path="/metrics")
 
-    async def _drain(self, server: Server, transport: Transport, reason: signal.Signals) -> None:
+    async def _drain(self, server: Server, reason: signal.Signals) -> None:
         """Take nothing new, make durable and answer what was staged, close. Stops in between if the store fails."""
         _log.info("drain", signal=reason.name, unanswered_calls=server.dispatcher.unanswered_calls)
         self._manager.stopping(f"draining after {reason.name}")
         server.core.loader.stop()
-        await transport.announce_stop()
+        await self._listeners.announce_stop()
         server.dispatcher.close()
         try:
             async with asyncio.timeout(self._config.drain_ms_max / 1000):
@@ -276,7 +271,7 @@ class _Process:
             self._fail(TimeoutError(f"the disk needed longer than {self._config.drain_ms_max} ms to finish"))
             return
         server.dispatcher.answer_unanswered()
-        await transport.stop(ANSWERS_LEAVE_MS)
+        await self._listeners.stop(ANSWERS_LEAVE_MS)
         if self._metrics is not None:
             # In a thread, because a scrape under way waits for this loop.
             await asyncio.to_thread(self._metrics.close)  # noqa: TID251  no state of ours is touched there
@@ -290,7 +285,7 @@ class _Process:
             return
         _log.info("stopped")
 
-    async def _give_up(self, server: Server, transport: Transport, failure: Exception) -> None:
+    async def _give_up(self, server: Server, failure: Exception) -> None:
         """Fail-stop: tell the waiters that their outcome is unknown, and let these answers leave."""
         _log.error(
             "fail_stop",
@@ -301,10 +296,10 @@ class _Process:
             exc_info=None if isinstance(failure, (StoreFailed, TimeoutError)) else failure,
         )
         self._manager.stopping(f"failed: {failure}")
-        await transport.announce_stop()
+        await self._listeners.announce_stop()
         server.dispatcher.close()
         server.dispatcher.answer_unanswered(UnknownOutcome(f"the server stopped: {failure}; ask again when it is back"))
-        await transport.stop(ANSWERS_LEAVE_MS)
+        await self._listeners.stop(ANSWERS_LEAVE_MS)
         server.worker.close()
         server.payload_worker.close()
 
@@ -330,11 +325,3 @@ class _Process:
             # Who asks twice does not want to wait. It is a crash like any other: the next start recovers.
             os._exit(128 + number)
         self._signal.set_result(number)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens on the host."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

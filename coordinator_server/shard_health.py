@@ -12,7 +12,7 @@ from typing import Final
 from coordinator_runtime.decision import ShardKey
 from coordinator_runtime.loader import ShardChange, ShardLoader
 from coordinator_runtime.shard_table import ShardState
-from coordinator_server.transports import Transport
+from coordinator_server.listeners import Listeners
 
 SHARDS: Final = "shards"
 """The health service's name for all shards together."""
@@ -21,9 +21,9 @@ SHARDS: Final = "shards"
 class ShardHealth:
     """Listens to the loader. Made on the running loop, once the first load is over."""
 
-    def __init__(self, loader: ShardLoader, transport: Transport) -> None:
+    def __init__(self, loader: ShardLoader, listeners: Listeners) -> None:
         self._loader = loader
-        self._transport = transport
+        self._listeners = listeners
         self._told: set[ShardKey] = set()
         """Shards that have a name of their own because they failed once."""
         self._telling: set[asyncio.Task[None]] = set()
@@ -34,8 +34,8 @@ class ShardHealth:
         failed = {standing.key for standing in self._loader.standings() if standing.state is ShardState.FAILED}
         self._told |= failed
         for key in sorted(self._told):
-            await self._transport.set_health(health_name(key), is_serving=key not in failed)
-        await self._transport.set_health(SHARDS, is_serving=not failed)
+            await self._listeners.set_health(health_name(key), is_serving=key not in failed)
+        await self._listeners.set_health(SHARDS, is_serving=not failed)
 
     def _on_change(self, _change: ShardChange) -> None:
         task = asyncio.get_running_loop().create_task(self.tell())

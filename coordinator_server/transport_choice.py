@@ -8,7 +8,14 @@ from typing import Final
 import structlog
 
 from coordinator_runtime.clock import Clock
-from coordinator_server.transports import Transport, TransportName, TransportOptions
+from coordinator_server.tls import ClientAuth
+from coordinator_server.transports import (
+    NO_REQUESTED_CERTIFICATES,
+    NO_TLS,
+    Transport,
+    TransportName,
+    TransportOptions,
+)
 
 _HOW_TO_GET_IT: Final = (
     "`make native` builds and installs it, with cargo; the server runs without it where transport is auto or grpc"
@@ -18,11 +25,18 @@ _log = structlog.get_logger("transport")
 
 
 class TransportMissing(Exception):
-    """The transport that was asked for is not installed. The message says what to do."""
+    """The transport that was asked for is not installed, or cannot do what was asked of it. The message says what to
+    do."""
 
 
 def open_transport(name: TransportName, services: Sequence[str], clock: Clock, options: TransportOptions) -> Transport:
     """The transport of that name, or the best that is there. Raises TransportMissing."""
+    if options.credentials is not None:
+        if name is TransportName.NATIVE:
+            raise TransportMissing(f"transport = native, and a listener with TLS: {NO_TLS}")
+        if options.credentials.client_auth is ClientAuth.REQUESTED:
+            raise TransportMissing(f"tls_client_auth = requested: {NO_REQUESTED_CERTIFICATES}")
+        name = TransportName.GRPC
     if name is not TransportName.GRPC:
         try:
             from coordinator_server.native_transport import NativeTransport

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom
+from coordinator_server.tls import KeptCredentials
 from coordinator_server.transport import Handler
 
 KEEPALIVE_MS: Final = 30_000
@@ -19,6 +20,13 @@ CONNECTION_AGE_GRACE_MS: Final = 60_000
 NO_UNIX_SOCKETS: Final = (
     "the compiled transport does not serve Unix sockets, because callers built on gRPC's C core name the path as "
     "authority there, which its HTTP/2 takes for malformed; use transport = auto or grpc"
+)
+
+
+NO_TLS: Final = "the compiled transport does not speak TLS yet; use transport = auto or grpc"
+NO_REQUESTED_CERTIFICATES: Final = (
+    "the transport grpc cannot ask callers for a certificate without demanding it; use tls_client_auth = required, or"
+    " none on a second listener"
 )
 
 
@@ -42,6 +50,8 @@ class TransportOptions:
     connections_max: int = 10_000
     streams_max: int = 4_096
     """Calls and streams of one connection that have not ended."""
+    credentials: KeptCredentials | None = None
+    """What TLS is served with; None: no TLS."""
 
 
 @dataclass(frozen=True, slots=True)

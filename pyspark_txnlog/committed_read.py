@@ -15,7 +15,7 @@ from coordinator_client.admin import Admin
 from coordinator_client.clock import SystemClock
 from coordinator_client.connection import Connection
 from pyspark_txnlog.options import FORMAT, ReadOptions, Report, offsets_json, parse_options, topic_ids_json
-from pyspark_txnlog.planning import CLIENT_ID, plan_read
+from pyspark_txnlog.planning import CLIENT_ID, plan_read, tls_of
 from pyspark_txnlog.ranges import OffsetRange
 from pyspark_txnlog.spark_session import start_spark
 
@@ -202,7 +202,7 @@ def run_job(
 
 
 def _plan(options: ReadOptions) -> tuple[list[OffsetRange], dict[tuple[str, int], tuple[int, int]]]:
-    with Connection(options.endpoint, client_id=CLIENT_ID, wait_ms=None) as connection:
+    with Connection(options.endpoint, client_id=CLIENT_ID, wait_ms=None, tls=tls_of(options)) as connection:
         planned = plan_read(connection, options)
         names = tuple(dict.fromkeys(found.topic for found in planned))
         # Asked after the ends were taken: the positions of a partition only grow.

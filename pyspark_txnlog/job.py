@@ -67,6 +67,14 @@ def first_cause(message: str) -> str:
     return message.strip().splitlines()[0] if message.strip() else "Spark failed without a reason"
 
 
+_TLS_OPTIONS = {
+    "--tls-ca-file": "speak TLS with a server whose certificate a CA of this PEM file signed; every executor needs it",
+    "--tls-certificate-file": "certificate to show to a server that asks, in PEM",
+    "--tls-key-file": "key of that certificate, in PEM",
+    "--tls-server-name": "name in the certificate of the server (default: the host of --endpoint)",
+}
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pyspark_txnlog.job",
@@ -78,6 +86,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--endpoint", default=DEFAULT_ENDPOINT, metavar="HOST:PORT", help="the server (default: %(default)s)"
     )
+    for option, what in _TLS_OPTIONS.items():
+        parser.add_argument(option, metavar="NAME" if option == "--tls-server-name" else "FILE", help=what)
     parser.add_argument(
         "--output", default="", metavar="DIR", help="directory to write Parquet to; without it, rows are printed"
     )
@@ -125,6 +135,10 @@ def _settings(asked: argparse.Namespace) -> JobSettings:
         raise InvalidOption("--format parquet and --output DIR go together")
     given = {
         "endpoint": asked.endpoint,
+        "tlsCaFile": asked.tls_ca_file,
+        "tlsCertificateFile": asked.tls_certificate_file,
+        "tlsKeyFile": asked.tls_key_file,
+        "tlsServerName": asked.tls_server_name,
         "subscribe": ",".join(asked.topics),
         "isolationLevel": asked.isolation,
         "columns": asked.columns,

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from coordinator_client.settings import ON_CORRUPT_BATCH, RAISE
 
@@ -152,12 +152,24 @@ class Topics:
     """These partitions of each topic."""
 
 
+class TlsNames(NamedTuple):
+    """The options of TLS: names of files on the driver and on every executor, never what is in them."""
+
+    ca_file: str
+    certificate_file: str | None = None
+    key_file: str | None = None
+    server_name: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """The options of one read, checked."""
 
     endpoint: str
     """HOST:PORT of the server."""
+
+    tls_files: TlsNames | None = None
+    """How to speak TLS with it; None = no TLS. Names only: they travel to every executor, which has the files."""
 
     topics: Topics
 
@@ -210,6 +222,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         raise InvalidOption(f"endpoint is {endpoint!r} and must name one server, HOST:PORT")
     return ReadOptions(
         endpoint=endpoint,
+        tls_files=_tls_files(options),
         topics=_topics(options),
         columns=_columns(options),
         starting=parse_starting(options.get("startingoffsets", "earliest")),
@@ -229,8 +242,10 @@ def topic_ids_json(topic_ids: Mapping[str, bytes]) -> str:
     return json.dumps({topic: topic_id.hex() for topic, topic_id in topic_ids.items()}, separators=(",", ":"))
 
 
+_TLS_NAMES: Final = ("tlsCaFile", "tlsCertificateFile", "tlsKeyFile", "tlsServerName")
 _NAMES: Final = (
     "endpoint",
+    *_TLS_NAMES,
     "kafka.bootstrap.servers",
     "subscribe",
     "subscribePattern",
@@ -254,6 +269,8 @@ _BY_TIME: Final = "reading by time is not offered; name offsets with startingOff
 _BINARY: Final = "key and value are always binary; cast them in the query, e.g. value.cast('string')"
 _NO_GROUP: Final = "a batch read joins no consumer group and commits no offsets; leave it out"
 _STREAMING: Final = "it limits a stream and this is a batch read; leave it out, or bound the read with endingOffsets"
+_TLS_FILES: Final = "use tlsCaFile, tlsCertificateFile and tlsKeyFile, which name PEM files on every executor"
+_NO_SECRETS: Final = "options travel in plain sight; name files, which every executor has (tlsKeyFile for a key)"
 _TIMEOUT: Final = "use rpcTimeoutMs, the time to keep trying to reach the server"
 
 _ADVICE: Final = MappingProxyType(
@@ -266,6 +283,14 @@ _ADVICE: Final = MappingProxyType(
         "kafka.group.id": _NO_GROUP,
         "groupidprefix": _NO_GROUP,
         "kafka.interceptor.classes": "nothing stands between the log and the query; transform in the query",
+        "kafka.security.protocol": "TLS is on where tlsCaFile names a CA file",
+        "kafka.ssl.truststore.location": _TLS_FILES,
+        "kafka.ssl.keystore.location": _TLS_FILES,
+        "kafka.ssl.key.password": _NO_SECRETS,
+        "kafka.ssl.keystore.password": _NO_SECRETS,
+        "kafka.ssl.truststore.password": _NO_SECRETS,
+        "password": _NO_SECRETS,
+        "token": _NO_SECRETS,
         "kafka.key.deserializer": _BINARY,
         "kafka.value.deserializer": _BINARY,
         "kafka.key.serializer": _BINARY,
@@ -307,6 +332,18 @@ def _either(options: Mapping[str, str], name: str, alias: str) -> str:
     if own and other and own != other:
         raise InvalidOption(f"{name} says {own!r} and {alias} says {other!r}; set one of them")
     return own or other
+
+
+def _tls_files(options: Mapping[str, str]) -> TlsNames | None:
+    given = {name: options.get(name.lower()) or None for name in _TLS_NAMES}
+    ca_file, certificate_file, key_file, server_name = given.values()
+    if ca_file is None:
+        if any(given.values()):
+            raise InvalidOption(f"{next(filter(given.get, given))} is set and tlsCaFile is not, which switches TLS on")
+        return None
+    if (certificate_file is None) != (key_file is None):
+        raise InvalidOption("tlsCertificateFile and tlsKeyFile go together: a certificate needs its key")
+    return TlsNames(ca_file, certificate_file, key_file, server_name)
 
 
 def _topics(options: Mapping[str, str]) -> Topics:

@@ -13,28 +13,35 @@ from coordinator_client.batch_reader import BatchReader, FetchOptions, Partition
 from coordinator_client.calls import LIST_OFFSETS, Deadlines
 from coordinator_client.connection import Connection
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS, isolation_level
-from pyspark_txnlog.options import ReadOptions, Topics
+from coordinator_client.tls import Tls
+from pyspark_txnlog.options import ReadOptions, TlsNames, Topics
 from pyspark_txnlog.ranges import OffsetRange, Positions, plan_ranges
 
 CLIENT_ID = "pyspark-txnlog"
 
-_CONNECTIONS: dict[tuple[int, str], Connection] = {}
+_CONNECTIONS: dict[tuple[int, str, TlsNames | None], Connection] = {}
 
 
 class UnknownTopic(LookupError):
     """A topic or partition that a read names does not exist, or is not the one that it was."""
 
 
-def shared_connection(endpoint: str) -> Connection:
-    """Return the one connection of this process to a server; its channel opens with the first request.
+def tls_of(options: ReadOptions) -> Tls | None:
+    """Return what the options say of TLS. Raises: Misconfigured where a file is not on this machine, or is wrong."""
+    names = options.tls_files
+    return None if names is None else Tls(**names._asdict())
+
+
+def shared_connection(options: ReadOptions) -> Connection:
+    """Return the one connection of this process to the server; its channel opens with the first request.
 
     It waits for a server that is not there yet: a job may start beside it, and Spark would take the failure of a task
     for a reason to begin again. It is never closed: Spark keeps a worker process for task after task, and a fork must
     not inherit it, which the process id in the key sees to.
     """
-    key = (os.getpid(), endpoint)
+    key = (os.getpid(), options.endpoint, options.tls_files)
     if key not in _CONNECTIONS:
-        _CONNECTIONS[key] = Connection(endpoint, client_id=CLIENT_ID, wait_ms=None)
+        _CONNECTIONS[key] = Connection(options.endpoint, client_id=CLIENT_ID, wait_ms=None, tls=tls_of(options))
     return _CONNECTIONS[key]
 
 

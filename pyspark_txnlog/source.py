@@ -60,7 +60,7 @@ class RangeReader(DataSourceReader):
         check_dependencies()
         from pyspark_txnlog.planning import plan_read, shared_connection
 
-        planned = plan_read(shared_connection(self._options.endpoint), self._options)
+        planned = plan_read(shared_connection(self._options), self._options)
         if self._options.report is Report.RANGES:
             return [InputPartition(found) for found in planned]
         return [InputPartition(piece) for piece in split_ranges(planned, self._options.min_partitions)]
@@ -95,7 +95,7 @@ class RangeReader(DataSourceReader):
     def _open(self, scanned: OffsetRange) -> BatchReader:
         from pyspark_txnlog.planning import open_range, shared_connection
 
-        return open_range(shared_connection(self._options.endpoint), self._options, scanned)
+        return open_range(shared_connection(self._options), self._options, scanned)
 
 
 def _advised(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -183,6 +183,8 @@ def _kind(found: dict[str, Any], schema: dict[str, Any]) -> Iterator[str]:
         for kind in found["anyOf"]:
             if kind["type"] != "null":
                 yield from _kind(kind, schema)
+    elif found["type"] == "array":
+        yield "tables, or a list in JSON"
     elif found["type"] == "integer":
         smallest, largest = found.get("minimum"), found.get("maximum")
         yield f"a number from {smallest:,}" + (" up" if largest is None else f" to {largest:,}")
@@ -200,6 +202,8 @@ def _literal(value: object) -> str:
             return f"`{str(value).lower()}`"
         case int():
             return f"{value:,}"
+        case []:
+            return "none"
         case _:
             return f"`{value}`"
 

@@ -10,6 +10,7 @@ from typing import Final, TypedDict
 from coordinator_client.errors import check_here, wrong_setting
 from coordinator_client.first_contact import GIVE_UP_MS
 from coordinator_client.settings import RAISE, check_durations, check_on_corrupt_batch, isolation_level
+from coordinator_client.tls import Tls
 from coordinator_client.transport import MESSAGE_BYTES_MAX
 from coordinator_protocol.assignors.classic import Assignor
 from coordinator_protocol.errors import Method
@@ -50,6 +51,7 @@ class ConsumerOptions(TypedDict, total=False):
     close_timeout_ms: int
     client_id: str
     wait_ms: int | None
+    tls: Tls | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +153,9 @@ class ConsumerConfig:
     """How long a consumer that was never connected looks for the server before `poll` raises Unreachable; it may be
     called again. Default 1,500. None: as long as each call may take. Only where the consumer makes its own connection
     (see `Connection`)."""
+
+    tls: Tls | None = None
+    """How to check the server and what to show it, as in `Tls(ca_file="ca.pem")`. Default: no TLS. See `Connection`."""
 
     def __post_init__(self) -> None:
         isolation_level(self.isolation)

@@ -121,7 +121,7 @@ class ConsumerShell:
     def __init__(self, endpoint: str | Connection, **options: Unpack[ConsumerOptions]) -> None:
         self._config = ConsumerConfig(**options)
         self._connection, self._is_own = connection_to(
-            endpoint, client_id=self._config.client_id, wait_ms=self._config.wait_ms
+            endpoint, client_id=self._config.client_id, wait_ms=self._config.wait_ms, tls=self._config.tls
         )
         client_id = self._connection.client_id or client_id_for("consumer", self._config.group_id)
         self._core = ConsumerCore(self._config, client_id=client_id, random_source=self._connection.random_source)

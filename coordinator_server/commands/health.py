@@ -41,7 +41,7 @@ def health(
 
     remote.check_reachable(server, timeout_ms)
     request = health_pb2.HealthCheckRequest(service="" if is_alive_enough else SERVICE)
-    with grpc.insecure_channel(server) as channel:
+    with remote.open_channel(server) as channel:
         check = channel.unary_unary(
             METHOD,
             request_serializer=health_pb2.HealthCheckRequest.SerializeToString,

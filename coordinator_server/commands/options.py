@@ -16,6 +16,19 @@ from coordinator_server.output import CommandFailed, ExitStatus, OutputFormat, p
 SERVER_VARIABLE: Final = "TXNCTL_SERVER"
 DEFAULT_SERVER: Final = "127.0.0.1:7070"
 
+
+class ServerTls(NamedTuple):
+    """The values of the options `--tls-...`."""
+
+    ca_file: str | None = None
+    """None = no TLS."""
+    certificate_file: str | None = None
+    key_file: str | None = None
+    server_name: str | None = None
+
+
+NO_TLS: Final = ServerTls()
+SERVER_TLS: Final[ContextVar[ServerTls]] = ContextVar("SERVER_TLS", default=NO_TLS)
 SERVER_WAIT: Final[ContextVar[float]] = ContextVar("SERVER_WAIT", default=0)
 """The value of `--wait`, in seconds."""
 

@@ -91,7 +91,7 @@ def probe(
         with (
             _signals_set(stopped),
             remote.failures_in_words(server),
-            sdk.Connection(server, client_id="txnctl-probe", transport=UNARY) as connection,
+            sdk.Connection(server, client_id="txnctl-probe", transport=UNARY, tls=remote.tls_for(server)) as connection,
         ):
             probe = Probe(
                 connection,
@@ -128,7 +128,7 @@ def _signals_set(stopped: threading.Event) -> Iterator[None]:
 
 def _published(metrics: ProbeMetrics, listen: str) -> MetricsEndpoint:
     """Serve the metrics. Raises CommandFailed where it cannot listen there."""
-    from coordinator_server.config import parse_address
+    from coordinator_server.addresses import parse_address
     from coordinator_server.metrics.endpoint import listen_for_scrapes
 
     try:

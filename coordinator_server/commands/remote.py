@@ -4,21 +4,32 @@ terminal."""
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from coordinator_client.admin import Admin, TopicDescription
 from coordinator_client.calls import Deadlines, ReplyT, RequestT, Rpc
 from coordinator_client.clock import SystemClock
 from coordinator_client.connection import Connection
-from coordinator_client.errors import Fenced, Loss, OutcomeUnknown, Rejected, Retriable, TransactionError
+from coordinator_client.errors import (
+    Fenced,
+    Loss,
+    Misconfigured,
+    OutcomeUnknown,
+    Rejected,
+    Retriable,
+    TransactionError,
+)
 from coordinator_client.first_contact import GIVE_UP_MS, FirstContact
-from coordinator_client.grpc_transport import UnaryTransport
+from coordinator_client.grpc_library import grpc
+from coordinator_client.grpc_transport import UnaryTransport, kept_channel
 from coordinator_client.log import Answers
 from coordinator_client.server_look import look_at
-from coordinator_client.transport import Transport
+from coordinator_client.tls import Tls
+from coordinator_client.transport import UNIX_SCHEMES
 from coordinator_protocol.errors import ErrorCode
-from coordinator_server.commands.options import SERVER_VARIABLE, SERVER_WAIT
+from coordinator_server.commands.options import SERVER_TLS, SERVER_VARIABLE, SERVER_WAIT
 from coordinator_server.output import CommandFailed, ExitStatus, end_if_reader_left
 
 CLIENT_ID = "txnctl"
@@ -34,21 +45,49 @@ class PrintingTransport(UnaryTransport):
 
 
 @contextmanager
-def connected(server: str, transport: Callable[[str], Transport] = UnaryTransport) -> Iterator[Connection]:
+def connected(server: str, transport: type[UnaryTransport] = UnaryTransport) -> Iterator[Connection]:
     """A connection to the server, closed at the end. What fails inside is raised as CommandFailed."""
     check_address(server)
-    connection = Connection(server, client_id=CLIENT_ID, open_transport=transport)
+    tls = tls_for(server)
+    connection = Connection(server, client_id=CLIENT_ID, tls=tls, open_transport=partial(transport, tls=tls))
     with failures_in_words(server), connection:
         check_reachable(server)
         yield connection
 
 
 def check_address(server: str) -> None:
-    """Raise CommandFailed for text that cannot be an address."""
+    """Raise CommandFailed for text that cannot be an address, and for files that TLS cannot use."""
     try:
-        Connection(server)
+        Connection(server, tls=tls_for(server))
     except Rejected as refusal:
         raise CommandFailed(ExitStatus.USAGE, refusal.reason) from refusal
+
+
+def tls_for(server: str) -> Tls | None:
+    """Return how to speak TLS with the server, as the options of `txnctl` say; a Unix socket has none. Raises
+    CommandFailed."""
+    given = SERVER_TLS.get()
+    if given.ca_file is None or server.startswith(UNIX_SCHEMES):
+        return None
+    try:
+        return Tls(
+            ca_file=given.ca_file,
+            certificate_file=given.certificate_file,
+            key_file=given.key_file,
+            server_name=given.server_name,
+        )
+    except Misconfigured as refusal:
+        raise CommandFailed(ExitStatus.USAGE, refusal.reason) from refusal
+
+
+@contextmanager
+def open_channel(server: str) -> Iterator[grpc.Channel]:
+    """A plain gRPC channel to the server, for services that are not ours. Raises CommandFailed."""
+    kept = kept_channel(server, tls_for(server))
+    try:
+        yield kept.current()
+    finally:
+        kept.close()
 
 
 @contextmanager
@@ -86,7 +125,7 @@ def check_reachable(server: str, timeout_ms: int = GIVE_UP_MS) -> None:
     """Return once a server answers there; `--wait` says how long to wait for it. Raises CommandFailed, at once where
     nothing listens: gRPC would go on trying until the deadline."""
     clock = SystemClock()
-    look = look_at(server, clock)
+    look = look_at(server, clock, tls_for(server))
     if look is None:
         return
     wait_ms = round(SERVER_WAIT.get() * 1_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -14,8 +15,8 @@ from coordinator_server.commands.options import Output
 from coordinator_server.output import Column, CommandFailed, ExitStatus, OutputFormat, Row, Value, print_list
 
 if TYPE_CHECKING:
-    from coordinator_server.config import Address, Config, LoadedConfig
-    from coordinator_server.transports import TransportName
+    from coordinator_server.config import Config, LoadedConfig
+    from coordinator_server.listeners import OpenListener
 
 DataDir = Annotated[
     Path | None,
@@ -93,10 +94,18 @@ def run_server(config: Config) -> None:
     """Run until the end of the process. Raises CommandFailed if it cannot start."""
     from coordinator_server.process import end_process, run
 
-    def announce(address: Address, transport: TransportName) -> None:
-        typer.echo(f"txnctl: serving gRPC on {address}, data in {config.data_dir} ({transport} transport)")
+    def announce(listeners: Sequence[OpenListener]) -> None:
+        first, *others = listeners
+        typer.echo(f"txnctl: serving gRPC on {first.address}, data in {config.data_dir} ({_how(first)})")
+        for each in others:
+            typer.echo(f"txnctl: serving gRPC on {each.address}, too ({_how(each)})")
 
     end_process(run(config, announce))
+
+
+def _how(listener: OpenListener) -> str:
+    transport = f"{listener.transport.name} transport"
+    return transport if listener.credentials is None else f"{transport}, {listener.protection}"
 
 
 def dev(
@@ -114,9 +123,10 @@ def dev(
         flags["two_phase"] = two_phase
     data_dir = Path(tempfile.mkdtemp(prefix="txnctl-dev-"))
 
-    def announce(address: Address, transport: TransportName) -> None:
+    def announce(listeners: Sequence[OpenListener]) -> None:
+        first = listeners[0]
         typer.echo(
-            f"txnctl dev: gRPC on {address}, data in {data_dir} until Ctrl-C, which removes it ({transport} transport)"
+            f"txnctl dev: gRPC on {first.address}, data in {data_dir} until Ctrl-C, which removes it ({_how(first)})"
         )
 
     try:

@@ -69,6 +69,7 @@ PUBLIC = [
     "ResetTo",
     "Retriable",
     "Skipped",
+    "Tls",
     "TopicDescription",
     "TopicPartition",
     "Transaction",

@@ -15,10 +15,11 @@ from pathlib import Path
 from grpc import aio
 
 from coordinator_runtime.clock import Clock, SystemClock
+from coordinator_server.addresses import Address
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
-from coordinator_server.config import Address, Config
-from coordinator_server.transport_choice import open_transport
-from coordinator_server.transports import Transport, TransportOptions
+from coordinator_server.config import Config
+from coordinator_server.listeners import Listeners
+from coordinator_server.transports import TransportOptions
 from tests.harness.memory_store import MemoryStore
 from tests.harness.transports import wanted_transport
 
@@ -31,7 +32,7 @@ class InProcessServer:
 
     parts: Server
     store: MemoryStore
-    transport: Transport
+    listeners: Listeners
     channel: aio.Channel
     address: Address
     failures: list[Exception] = field(default_factory=list)
@@ -42,23 +43,28 @@ class InProcessServer:
 async def in_process_server(
     store: MemoryStore | None = None, clock: Clock | None = None, /, **settings: object
 ) -> AsyncIterator[InProcessServer]:
-    """A server that takes work. `settings` are those of `Config`; `clock` is the system's unless told."""
+    """A server that takes work, on a free port unless `listen` says otherwise. `settings` are those of `Config`;
+    `clock` is the system's unless told."""
     store = store or MemoryStore()
-    config = Config.model_validate({"data_dir": Path("in-memory"), "shard_count": 4} | settings)
+    always = {"data_dir": Path("in-memory"), "shard_count": 4, "listen": f"{HOST}:0"}
+    config = Config.model_validate(always | settings)
     clock = clock or SystemClock()
     failures: list[Exception] = []
-    transport = open_transport(wanted_transport(), SERVICE_NAMES, clock, TransportOptions(config.message_bytes_max))
-    address = Address(HOST, transport.bind(HOST, 0))
+    listeners = Listeners()
+    options = TransportOptions(config.message_bytes_max)
+    name = config.transport if "transport" in settings else wanted_transport()
+    listeners.open(config.all_listeners(), name, SERVICE_NAMES, clock, options)
+    address = listeners.first.address
     parts = build(config, OpenStore(store, lambda _version: None), clock, failures.append)
-    await transport.start(parts.dispatcher, parts.answers)
+    await listeners.start(parts.dispatcher, parts.answers)
     parts.commits.start()
     try:
         await load(parts, config, address)
-        await transport.set_ready(True)
+        await listeners.set_ready(True)
         async with aio.insecure_channel(str(address)) as channel:
-            yield InProcessServer(parts, store, transport, channel, address, failures)
+            yield InProcessServer(parts, store, listeners, channel, address, failures)
     finally:
-        await transport.stop(0)
+        await listeners.stop(0)
         parts.worker.close()
         parts.payload_worker.close()
         parts.commits.close()

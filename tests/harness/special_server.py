@@ -8,8 +8,8 @@ from typing import NoReturn
 
 from coordinator_runtime.store import CommitGroup, Family, Store
 from coordinator_server import process
-from coordinator_server.config import Address, load_config
-from coordinator_server.transports import TransportName
+from coordinator_server.config import load_config
+from coordinator_server.listeners import OpenListener
 
 
 class StoreOver:
@@ -59,7 +59,7 @@ def serve(opener: process.StoreOpener) -> NoReturn:
     flags = vars(parser.parse_args())
     del flags["command"]
 
-    def announce(address: Address, transport: TransportName) -> None:
-        print(f"test server: gRPC on {address}, data in {flags['data_dir']} ({transport} transport)", flush=True)
+    def announce(listeners: Sequence[OpenListener]) -> None:
+        print(f"test server: gRPC on {listeners[0].address}, data in {flags['data_dir']}", flush=True)
 
     process.end_process(process.run(load_config(None, flags).config, announce, opener))

@@ -10,8 +10,9 @@ import pytest
 from coordinator_protocol.limits import Limits
 from coordinator_runtime.rocks import StoreOptions
 from coordinator_runtime.runtime import RuntimeLimits
+from coordinator_server.addresses import Address, parse_address
 from coordinator_server.admission import AdmissionLimits
-from coordinator_server.config import Address, Config, ConfigRefused, LoadedConfig, load_config, parse_address
+from coordinator_server.config import Config, ConfigRefused, LoadedConfig, load_config
 from txn_coordinator.config import TwoPhase
 
 

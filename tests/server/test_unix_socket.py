@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from coordinator_runtime.clock import SystemClock
-from coordinator_server.config import Address, Config, parse_address, parse_listen
+from coordinator_server.addresses import Address, parse_address, parse_listen
+from coordinator_server.config import Config
 from coordinator_server.grpc_transport import GrpcTransport
 from coordinator_server.listening import AddressRefused
 from coordinator_server.output import ExitStatus

@@ -12,7 +12,7 @@ from coordinator_api.v1.common_pb2 import ISOLATION_LEVEL_READ_UNCOMMITTED
 from coordinator_client.connection import Connection
 from coordinator_client.transport import Call
 from coordinator_protocol.errors import Method
-from pyspark_txnlog.options import ReadOptions, Topics
+from pyspark_txnlog.options import ReadOptions, Topics, parse_options
 from pyspark_txnlog.planning import UnknownTopic, plan_read, shared_connection
 
 
@@ -107,5 +107,6 @@ def test_a_topic_with_another_id_is_not_the_one_that_was_asked_for(two_topics: P
 
 
 def test_a_process_has_one_connection_to_a_server() -> None:
-    assert shared_connection("127.0.0.1:9") is shared_connection("127.0.0.1:9")
-    assert shared_connection("127.0.0.1:9") is not shared_connection("127.0.0.1:10")
+    one, other = (parse_options({"endpoint": endpoint, "subscribe": "t"}) for endpoint in ("h:9", "h:10"))
+    assert shared_connection(one) is shared_connection(one)
+    assert shared_connection(one) is not shared_connection(other)

@@ -1,0 +1,346 @@
+"""TLS on a listener: which files are taken, what a stranger sees, and how files that change are taken up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import ssl
+import warnings
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import grpc
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from pydantic import ValidationError
+from structlog.testing import capture_logs
+
+from coordinator_runtime.clock import SystemClock
+from coordinator_server.admission import Admission, AdmissionLimits
+from coordinator_server.config import Config
+from coordinator_server.listeners import Listener, Listeners
+from coordinator_server.tls import ClientAuth, KeptCredentials, TlsFiles, TlsRefused, read_credentials
+from coordinator_server.transport import Dispatcher
+from coordinator_server.transport_choice import TransportMissing
+from coordinator_server.transports import TransportName, TransportOptions
+from tests.harness.certificates import DAY, Authority, Pair
+from tests.server.fake_servicer import SERVICE
+
+CLOCK = SystemClock()
+HOST = "127.0.0.1"
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "ca")
+
+
+def files_of(pair: Pair, **more: object) -> TlsFiles:
+    return TlsFiles(pair.certificate, pair.key, **more)  # type: ignore[arg-type]
+
+
+def refusal(files: TlsFiles) -> str:
+    with pytest.raises(TlsRefused) as refused:
+        read_credentials(files, CLOCK.wall_ms())
+    return str(refused.value)
+
+
+def test_a_certificate_with_its_key_is_taken(authority: Authority) -> None:
+    files = files_of(authority.issue("server"), client_ca_file=authority.ca_file, client_auth=ClientAuth.REQUIRED)
+    found = read_credentials(files, CLOCK.wall_ms())
+    assert found.client_ca == authority.ca_file.read_bytes()
+    assert 0.9 * DAY < timedelta(milliseconds=found.ends_ms - CLOCK.wall_ms()) <= DAY
+
+
+def test_a_file_that_is_missing_is_named(authority: Authority, tmp_path: Path) -> None:
+    pair, gone = authority.issue("server"), tmp_path / "gone"
+    for files in (
+        TlsFiles(gone, pair.key),
+        TlsFiles(pair.certificate, gone),
+        files_of(pair, client_ca_file=gone, client_auth=ClientAuth.REQUIRED),
+    ):
+        assert refusal(files) == f"{gone} cannot be read: No such file or directory"
+
+
+def test_a_key_of_another_certificate_is_refused(authority: Authority) -> None:
+    one, other = authority.issue("one"), authority.issue("other")
+    assert f"the key in {other.key} is not that of the certificate in {one.certificate}" in refusal(
+        TlsFiles(one.certificate, other.key)
+    )
+
+
+def test_an_expired_certificate_is_refused_and_one_of_tomorrow(authority: Authority) -> None:
+    assert "expired at" in refusal(files_of(authority.issue("old", lasts=-DAY)))
+    assert "is not valid before" in refusal(files_of(authority.issue("new", since=DAY)))
+
+
+def test_what_is_no_certificate_and_no_key_is_refused(authority: Authority, tmp_path: Path) -> None:
+    pair, noise = authority.issue("server"), tmp_path / "noise"
+    noise.write_text("-----BEGIN NOISE-----")
+    assert "holds no certificate in PEM" in refusal(TlsFiles(noise, pair.key))
+    assert "holds no private key in PEM" in refusal(TlsFiles(pair.certificate, noise))
+    files = files_of(pair, client_ca_file=noise, client_auth=ClientAuth.REQUIRED)
+    assert "holds no certificate in PEM" in refusal(files)
+
+
+def test_a_key_with_a_passphrase_is_refused_without_its_content(authority: Authority) -> None:
+    pair = authority.issue("server")
+    key = load_pem_private_key(pair.key.read_bytes(), None)
+    pair.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")))
+    assert f"the key in {pair.key} is encrypted" in refusal(files_of(pair))
+
+
+def test_a_certificate_of_clients_is_none_of_a_server(authority: Authority) -> None:
+    assert "not one of a server" in refusal(files_of(authority.issue("client", is_server=False)))
+
+
+def test_an_expired_ca_is_refused(tmp_path: Path, authority: Authority) -> None:
+    old = Authority(tmp_path, "old", lasts=-DAY)
+    files = files_of(authority.issue("server"), client_ca_file=old.ca_file, client_auth=ClientAuth.REQUIRED)
+    assert f"every certificate in {old.ca_file} has expired" in refusal(files)
+
+
+# What is kept
+
+
+def test_a_rotation_is_taken_up_once_both_files_are_new(authority: Authority) -> None:
+    pair, following = authority.issue("server"), authority.issue("next")
+    kept = KeptCredentials(files_of(pair), CLOCK)
+    first = kept.current
+    assert kept.take_new() is None, "gRPC has the first ones from the beginning"
+    kept.look()
+    assert kept.take_new() is None
+    following.key.replace(pair.key)
+    with capture_logs() as lines:
+        kept.look()
+        kept.look()
+    assert [line["event"] for line in lines] == ["credentials_refused"], "told once, not at every look"
+    assert kept.current is first
+    assert "is not that of the certificate" in (kept.refusal or "")
+    following.certificate.replace(pair.certificate)
+    kept.look()
+    assert kept.refusal is None
+    taken = kept.take_new()
+    assert taken is kept.current is not first
+    assert kept.take_new() is None
+
+
+def test_files_that_vanish_leave_the_old_ones_serving(authority: Authority) -> None:
+    pair = authority.issue("server")
+    kept = KeptCredentials(files_of(pair), CLOCK)
+    pair.certificate.unlink()
+    kept.look()
+    assert "cannot be read" in (kept.refusal or "")
+    assert kept.take_new() is None
+
+
+def test_an_expiry_in_service_is_told_once(authority: Authority) -> None:
+    class Later(SystemClock):
+        is_later = False
+
+        def wall_ms(self) -> int:
+            return super().wall_ms() + (2 * 86_400_000 if self.is_later else 0)
+
+    clock = Later()
+    kept = KeptCredentials(files_of(authority.issue("server")), clock)
+    clock.is_later = True
+    with capture_logs() as lines:
+        kept.look()
+        kept.look()
+    assert [line["event"] for line in lines] == ["certificate_expired"]
+
+
+# Settings
+
+
+def config(**settings: object) -> Config:
+    return Config.model_validate({"data_dir": Path("d")} | settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"tls_certificate_file": "c"}, "tls_certificate_file is set and tls_key_file is not"),
+        ({"tls_key_file": "k"}, "tls_key_file is set and tls_certificate_file is not"),
+        ({"tls_client_ca_file": "a"}, "tls_client_ca_file and tls_client_auth = requested or required go together"),
+        ({"tls_client_auth": "required"}, "tls_client_ca_file and tls_client_auth = requested or required go together"),
+        ({"tls_client_auth": "required", "tls_client_ca_file": "a"}, "set tls_certificate_file and tls_key_file"),
+        (
+            {"listen": "unix:s", "tls_certificate_file": "c", "tls_key_file": "k"},
+            "a Unix socket has no TLS",
+        ),
+    ],
+)
+def test_half_of_what_tls_needs_is_refused(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        config(**settings)
+    with pytest.raises(ValidationError, match=said):
+        config(listeners=[{"listen": "127.0.0.1:1"} | settings])
+
+
+def test_more_listeners_come_as_tables_or_as_json() -> None:
+    wanted = (
+        Listener(listen="unix:/run/txn.sock"),
+        Listener(listen="127.0.0.1:7071", tls_certificate_file=Path("c"), tls_key_file=Path("k")),
+    )
+    tables = [
+        {"listen": "unix:/run/txn.sock"},
+        {"listen": "127.0.0.1:7071", "tls_certificate_file": "c", "tls_key_file": "k"},
+    ]
+    text = json.dumps(tables)
+    for given in (tables, text):
+        assert config(listeners=given).all_listeners() == (Listener(listen="127.0.0.1:7070"), *wanted)
+    with pytest.raises(ValidationError, match="no list in JSON"):
+        config(listeners="unix:/run/txn.sock")
+
+
+# Listening
+
+
+@asynccontextmanager
+async def serving(*wanted: Listener, name: TransportName = TransportName.GRPC) -> AsyncIterator[Listeners]:
+    listeners = Listeners()
+    try:
+        listeners.open(wanted, name, [SERVICE.full_name], CLOCK, TransportOptions(1 << 20))
+        dispatcher = Dispatcher([SERVICE], Admission(AdmissionLimits(), lambda: 0), CLOCK, message_bytes_max=1 << 20)
+        await listeners.start(dispatcher)
+        yield listeners
+    finally:
+        await listeners.give_back()
+
+
+def with_tls(pair: Pair, **more: object) -> Listener:
+    return Listener.model_validate(
+        {"listen": f"{HOST}:0", "tls_certificate_file": pair.certificate, "tls_key_file": pair.key} | more
+    )
+
+
+def channel_to(port: int, authority: Authority, shown: Pair | None = None) -> aio.Channel:
+    pair = () if shown is None else (shown.key.read_bytes(), shown.certificate.read_bytes())
+    return aio.secure_channel(f"{HOST}:{port}", grpc.ssl_channel_credentials(authority.ca_file.read_bytes(), *pair))
+
+
+async def is_alive(channel: aio.Channel) -> bool:
+    response = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+    return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+async def test_each_listener_has_protection_of_its_own(authority: Authority, tmp_path: Path) -> None:
+    plain, unix = Listener(listen=f"{HOST}:0"), Listener(listen=f"unix:{tmp_path / 's'}")
+    async with serving(plain, with_tls(authority.issue("server")), unix) as listeners:
+        first, second, third = listeners.opened
+        assert [each.protection for each in listeners.opened] == ["plaintext", "TLS", "plaintext"]
+        async with (
+            aio.insecure_channel(str(first.address)) as by_plain,
+            channel_to(second.address.port, authority) as by_tls,
+            aio.insecure_channel(str(third.address)) as by_unix,
+        ):
+            assert [await is_alive(each) for each in (by_plain, by_tls, by_unix)] == [True] * 3
+        assert listeners.numbers().connections_max == 9_999, "a third of 10,000 for each"
+    assert not (tmp_path / "s").exists()
+
+
+async def test_addresses_are_given_back_if_one_of_them_is_refused(tmp_path: Path, authority: Authority) -> None:
+    missing = with_tls(Pair(tmp_path / "gone", tmp_path / "gone"))
+    unix = Listener(listen=f"unix:{tmp_path / 's'}")
+    with pytest.raises(TlsRefused, match="cannot be read"):
+        async with serving(unix, missing):
+            pass
+    assert not (tmp_path / "s").exists()
+
+
+async def test_a_stranger_without_tls_learns_nothing(authority: Authority) -> None:
+    async with serving(with_tls(authority.issue("server"))) as listeners:
+        said = await asyncio.to_thread(first_words, listeners.first.address.port)
+    assert said == b""
+
+
+def first_words(port: int) -> bytes:
+    with socket.create_connection((HOST, port)) as plug:
+        plug.sendall(PREFACE)
+        try:
+            return plug.recv(9)
+        except ConnectionResetError:
+            return b""
+
+
+async def test_tls_1_2_is_the_least(authority: Authority) -> None:
+    async with serving(with_tls(authority.issue("server"))) as listeners:
+        port = listeners.first.address.port
+        assert await asyncio.to_thread(version_spoken, port, authority, ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
+        assert await asyncio.to_thread(version_spoken, port, authority, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
+        with pytest.raises((ssl.SSLError, ConnectionResetError)):
+            await asyncio.to_thread(version_spoken, port, authority, ssl.TLSVersion.TLSv1_1)
+
+
+def version_spoken(port: int, authority: Authority, only: ssl.TLSVersion) -> str | None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(authority.ca_file)
+    context.set_alpn_protocols(["h2"])
+    # Whatever this machine's library still knows, so that the refusal is the server's.
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = context.maximum_version = only
+    with socket.create_connection((HOST, port)) as plug, context.wrap_socket(plug, server_hostname=HOST) as spoken:
+        return spoken.version()
+
+
+async def test_who_shows_no_certificate_is_kept_out_where_one_is_required(tmp_path: Path, authority: Authority) -> None:
+    required = with_tls(
+        authority.issue("server"), tls_client_ca_file=authority.ca_file, tls_client_auth=ClientAuth.REQUIRED
+    )
+    stranger = Authority(tmp_path, "strangers").issue("stranger")
+    async with serving(required) as listeners:
+        port = listeners.first.address.port
+        async with channel_to(port, authority, authority.issue("client")) as channel:
+            assert await is_alive(channel)
+        for shown in (None, stranger):
+            async with channel_to(port, authority, shown) as channel:
+                with pytest.raises(aio.AioRpcError) as error:
+                    await is_alive(channel)
+            assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_grpc_cannot_ask_for_certificates_that_may_be_left_out(authority: Authority) -> None:
+    requested = with_tls(
+        authority.issue("server"), tls_client_ca_file=authority.ca_file, tls_client_auth=ClientAuth.REQUESTED
+    )
+    with pytest.raises(TransportMissing, match="tls_client_auth = requested: the transport grpc cannot"):
+        async with serving(requested):
+            pass
+
+
+async def test_the_compiled_transport_is_not_asked_for_tls(authority: Authority) -> None:
+    with pytest.raises(TransportMissing, match="transport = native, and a listener with TLS"):
+        async with serving(with_tls(authority.issue("server")), name=TransportName.NATIVE):
+            pass
+
+
+async def test_connections_after_a_rotation_get_what_is_new(tmp_path: Path, authority: Authority) -> None:
+    pair, later = authority.issue("server"), Authority(tmp_path, "later")
+    async with serving(with_tls(pair)) as listeners:
+        port = listeners.first.address.port
+        async with channel_to(port, authority) as before:
+            assert await is_alive(before)
+            pair.replace_by(later.issue("next"))
+            kept = listeners.first.credentials
+            assert kept is not None
+            kept.look()
+            async with channel_to(port, later) as after:
+                assert await is_alive(after)
+            assert await is_alive(before), "an open connection goes on"
+        async with channel_to(port, authority) as late:
+            with pytest.raises(aio.AioRpcError):
+                await is_alive(late)

@@ -8,6 +8,7 @@ import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused, UnknownOutcome
 from coordinator_runtime.ports import CallContext, PartitionName
+from partition_log import rules
 from partition_log.requests import Produce, ProduceResult
 from tests.log.log_room import (
     ABORT,
@@ -51,6 +52,24 @@ def test_a_batch_is_readable_once_it_is_durable(room: LogRoom) -> None:
     assert room.read_all(UNCOMMITTED) == []
     room.flush()
     assert room.read_all(UNCOMMITTED) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("partitions", [(0,), (0, 1)], ids=["one batch", "several batches"])
+def test_a_defect_is_nobodys_result_and_appends_nothing(
+    partitions: tuple[int, ...], room: LogRoom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_arguments: Any, **_more: Any) -> None:
+        raise KeyError("a bug of ours")
+
+    before = room.state()
+    with monkeypatch.context() as patched:
+        patched.setattr(rules, "judge_append", broken)
+        with pytest.raises(KeyError, match="a bug of ours"):
+            produce(room, *((partition, Batch()) for partition in partitions))
+    assert room.state() == before
+    assert [result.base_offset for result in produce(room, *((each, Batch()) for each in partitions))] == [
+        0 for _each in partitions
+    ]
 
 
 def test_a_duplicate_is_answered_with_its_first_offset_and_appends_nothing(room: LogRoom) -> None:

@@ -175,7 +175,8 @@ def assemble(
     authorizer: Authorizer = ALLOW_ALL,
 ) -> Core:
     """All parts, joined, with nothing loaded. Everybody may do everything unless an authorizer is given."""
-    catalog, counters = CatalogShard(runtime.journal, shard_count=config.shard_count), CountersShard(runtime.journal)
+    catalog = CatalogShard(runtime.journal, shard_count=config.shard_count)
+    counters = CountersShard(runtime.journal, store.incarnation)
     router = ShardRouter(Coordinator.GROUPS, config.shard_count)
     partition_markers = PartitionMarkers(catalog)
     base = _Foundation(
@@ -239,7 +240,7 @@ def _kinds(base: _Foundation, counters: CountersShard) -> Sequence[ShardKind]:
     return (
         catalog_kind(catalog),
         counters_kind(counters),
-        partitions_kind(runtime, catalog, config),
+        partitions_kind(runtime, catalog, config, base.store.incarnation),
         groups_kind(runtime, catalog, config, assignors=around.assignors, parts=around.group_parts),
         transactions_kind(runtime, counters, base.markers, config),
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from coordinator_core.config import CoreConfig
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Coordinator, ShardKey, ShardRouter
+from coordinator_runtime.incarnation import FIRST, Incarnation
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.loader import ShardChange, ShardKind, ShardLoader, ShardStanding, ShardStopped
 from coordinator_runtime.pending import Pending
@@ -58,13 +59,17 @@ def counters_kind(counters: CountersShard) -> ShardKind:
     )
 
 
-def partitions_kind(runtime: Runtime, catalog: CatalogShard, config: CoreConfig) -> ShardKind:
-    """The shards of partitions. The catalog, which says what is in each of them, must be loaded before them."""
+def partitions_kind(
+    runtime: Runtime, catalog: CatalogShard, config: CoreConfig, incarnation: Incarnation = FIRST
+) -> ShardKind:
+    """The shards of partitions. The catalog, which says what is in each of them, must be loaded before them.
+    `incarnation`: that of the store."""
     return ShardKind(
         coordinator=Coordinator.LOG,
         shard_count=config.shard_count,
         rows=LogRows(catalog.ordinals_in),
-        make=lambda key: LogShard(key, runtime.journal, config.partitions),
+        make=lambda key: LogShard(key, runtime.journal, config.partitions, incarnation),
+        before_serving=LogShard.before_serving,
     )
 
 

@@ -9,8 +9,8 @@
                                                                63 reserved (0)     u8
 ```
 All integers are big-endian. `batch_length` counts what follows itself, and `crc` covers everything after itself,
-payload included. So a batch is finished but for its base offset before the log is asked for one, with the checksum that
-the client computed.
+payload included. So a batch is finished but for its place, base offset and leader epoch, before the log is asked for
+one, with the checksum that the client computed.
 
 Source: design 6 and 10 (16-bit epochs); spec log 1.2; KIP-98.
 """
@@ -33,11 +33,11 @@ FORMAT_VERSION: Final = 1
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NO_TIMESTAMP_MS: Final = -1
+NO_LEADER_EPOCH: Final = -1
 
 _MAGIC: Final = 2
-_NO_LEADER_EPOCH: Final = -1
-_LENGTH_ENDS_AT: Final = 12
-_HEADER_BYTES_COUNTED: Final = HEADER_BYTES - _LENGTH_ENDS_AT
+LENGTH_ENDS_AT: Final = 12
+HEADER_BYTES_COUNTED: Final = HEADER_BYTES - LENGTH_ENDS_AT
 """How many bytes of the header `batch_length` counts: all behind that field."""
 _CRC_STARTS_AT: Final = 17
 _CRC_ENDS_AT: Final = 21
@@ -45,8 +45,8 @@ _EPOCH_MAX: Final = 2**15 - 1
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
 
-_UNCOVERED: Final = struct.Struct(">iibI")
-"""What lies between the base offset and what the checksum covers, checksum included."""
+_UNCOVERED: Final = struct.Struct(">bI")
+"""What lies between the place and what the checksum covers, checksum included."""
 pack_covered: Final = struct.Struct(">hiqqqhiiBBB").pack
 """Packs what the checksum covers besides the payload: the fields from attributes to the reserved byte, in the order
 shown above. For code that has the fields and needs no header value."""
@@ -55,13 +55,14 @@ TRANSACTIONAL_BIT: Final = 4
 _HEADER: Final = struct.Struct(">qiibIhiqqqhiiBBB")
 _CRC: Final = struct.Struct(">I")
 
-BASE_OFFSET_BYTES: Final = 8
-pack_base_offset: Final[Callable[[int], bytes]] = struct.Struct(">q").pack
-"""Packs the base offset, the first field of a stored batch."""
+PLACE_BYTES: Final = 16
+pack_place: Final[Callable[[int, int, int], bytes]] = struct.Struct(">qii").pack
+"""Packs what the log puts before an offsetless batch: base offset, `batch_length` (`HEADER_BYTES_COUNTED` and the
+payload), leader epoch."""
 
 OffsetlessBatch = tuple[bytes, bytes]
-"""A stored batch without its base offset: the rest of the header with its checksum, and the payload. They stay two
-pieces, because they are copied anyway once the offset is known."""
+"""A stored batch without its place: the rest of the header with its checksum, and the payload. They stay two pieces,
+because they are copied anyway once the offset is known."""
 
 
 class Encoding(IntEnum):
@@ -124,6 +125,8 @@ class BatchHeader(Struct, frozen=True, gc=False):
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
     is_transactional: bool = False
     is_control: bool = False
+    leader_epoch: int = NO_LEADER_EPOCH
+    """Of the partition when the batch was appended; -1 before that."""
 
     @property
     def last_offset_delta(self) -> int:
@@ -167,11 +170,10 @@ _FLAGS: Final[Mapping[int, tuple[Compression, TimestampType, bool, bool]]] = {
 
 
 def encode_offsetless(header: BatchHeader, payload: bytes) -> OffsetlessBatch:
-    """Return the stored form of a batch whose base offset is not known yet, checksum included. What `pack_base_offset`
-    returns goes before it. The header must be valid: see `check_client_batch`."""
+    """Return the stored form of a batch whose place is not known yet, checksum included. What `pack_place` returns goes
+    before it. The header must be valid: see `check_client_batch`."""
     covered = _pack_covered(header)
-    length = len(payload) + _HEADER_BYTES_COUNTED
-    return _UNCOVERED.pack(length, _NO_LEADER_EPOCH, _MAGIC, crc32c(payload, crc32c(covered))) + covered, payload
+    return _UNCOVERED.pack(_MAGIC, crc32c(payload, crc32c(covered))) + covered, payload
 
 
 def decode_header(buffer: bytes | memoryview) -> BatchHeader:
@@ -184,7 +186,7 @@ def decode_header(buffer: bytes | memoryview) -> BatchHeader:
     (
         base_offset,
         length,
-        _,
+        leader_epoch,
         magic,
         _,
         attributes,
@@ -201,7 +203,7 @@ def decode_header(buffer: bytes | memoryview) -> BatchHeader:
     ) = _HEADER.unpack_from(buffer)
     flags = _FLAGS.get(attributes)
     if (
-        length != len(buffer) - _LENGTH_ENDS_AT
+        length != len(buffer) - LENGTH_ENDS_AT
         or magic != _MAGIC
         or format_version != FORMAT_VERSION
         or reserved
@@ -222,6 +224,7 @@ def decode_header(buffer: bytes | memoryview) -> BatchHeader:
         producer_epoch,
         base_sequence,
         *flags,
+        leader_epoch,
     )
 
 
@@ -335,7 +338,7 @@ def encode_client_batch(
     found = crc32c(payload, crc32c(covered))
     if crc is not None and crc != found:
         raise _wrong_crc(crc)
-    return _UNCOVERED.pack(payload_bytes + _HEADER_BYTES_COUNTED, _NO_LEADER_EPOCH, _MAGIC, found) + covered, payload
+    return _UNCOVERED.pack(_MAGIC, found) + covered, payload
 
 
 def _wrong_crc(crc: int) -> Refused:
@@ -417,7 +420,7 @@ def _why_corrupt(buffer: bytes | memoryview) -> Refused:
         return _corrupt(
             f"format version {version} is not known here, only {FORMAT_VERSION}; read it with a newer version"
         )
-    size = length + _LENGTH_ENDS_AT
+    size = length + LENGTH_ENDS_AT
     if size > len(buffer):
         return _corrupt(f"the batch says it takes {size} bytes and is cut off after {len(buffer)}")
     if size < len(buffer):

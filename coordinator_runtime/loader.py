@@ -14,14 +14,15 @@ Source: spec transactions 7, spec log-and-runtime 4.2.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 from coordinator_protocol.errors import ErrorCode, Refused
-from coordinator_runtime.decision import Coordinator, Operation, Record, Shard, ShardEpoch, ShardKey
+from coordinator_runtime.decision import Coordinator, Operation, Record, Shard, ShardEpoch, ShardKey, Turn
+from coordinator_runtime.incarnation import first_epoch
 from coordinator_runtime.pending import Pending, all_of, failed
 from coordinator_runtime.rows import Rows
 from coordinator_runtime.runtime import Runtime
@@ -42,6 +43,8 @@ class ShardKind:
     rows: Rows
     make: Callable[[ShardKey], Shard]
     """A shard with nothing in it."""
+    before_serving: Callable[[Any, Turn], Iterable[Record]] = lambda _shard, _turn: ()
+    """What a shard that was read must have durable before it serves, for the most part nothing."""
     has_epoch: bool = False
     """It sends markers, and so carries a coordinator epoch: `replay` takes a ShardEpoch."""
     is_essential: bool = False
@@ -243,11 +246,16 @@ class ShardLoader:
         return count < RECORDS_PER_STEP
 
     def _open(self, load: _Load) -> None:
-        if not self._kinds[load.key.coordinator].has_epoch:
+        kind = self._kinds[load.key.coordinator]
+        owed = list(kind.before_serving(load.shard, Turn(now_ms=self._runtime.clock.wall_ms())))
+        coordinator_epoch = None
+        if kind.has_epoch:
+            # In another line of the store it is above all that a lost one can have come to.
+            coordinator_epoch = first_epoch(load.coordinator_epoch, self._store.incarnation)
+            owed.append(Record(load.key, ShardEpoch(coordinator_epoch), cause="open"))
+        if not owed:
             self._serve(load)
             return
-        coordinator_epoch = load.coordinator_epoch + 1
-        record = Record(load.key, ShardEpoch(coordinator_epoch), cause="open")
 
         def on_durable(opened: Pending[None]) -> None:
             if self._is_current(load):
@@ -256,10 +264,11 @@ class ShardLoader:
                 except Exception as error:  # noqa: BLE001  the store failed: the process ends, and the next start loads
                     self._fail(load, error)
                 else:
-                    self._epochs[load.key] = coordinator_epoch
+                    if coordinator_epoch is not None:
+                        self._epochs[load.key] = coordinator_epoch
                     self._serve(load)
 
-        self._runtime.write_before_serving(load.shard, record).on_settled(on_durable)
+        self._runtime.write_before_serving(load.shard, owed).on_settled(on_durable)
 
     def _serve(self, load: _Load) -> None:
         key, shard = load.key, load.shard

@@ -291,18 +291,19 @@ class Runtime:
         self.on_work()
         return reply
 
-    def write_before_serving(self, shard: Shard, record: Record) -> Pending[None]:
-        """Write a record of a shard that is loaded and does not serve yet. The reply comes when it is durable.
+    def write_before_serving(self, shard: Shard, records: Iterable[Record]) -> Pending[None]:
+        """Write records of a shard that is loaded and does not serve yet. The reply comes when they are durable.
 
         Errors: as `write`."""
         reply: Pending[None] = Pending()
         if self._failure is not None:
             return failed(_stopping())
         work = Work(self.table, self.journal, Turn(now_ms=self.clock.wall_ms()))
-        shard.replay(record.value)
-        work.records.append(record)
         rows = StagedRows()
-        self._rows[record.shard.coordinator].stage(record, work.turn, rows)
+        for record in records:
+            shard.replay(record.value)
+            work.records.append(record)
+            self._rows[record.shard.coordinator].stage(record, work.turn, rows)
         self._conclude(work, (reply, None, None), rows)
         return reply
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
+from coordinator_runtime.incarnation import Incarnation
+
 
 class Family(IntEnum):
     """The column families (spec log-and-runtime 5.1). All integers in keys are unsigned big-endian, so that byte order
@@ -97,6 +99,10 @@ class Store(Protocol):
 
     Every read raises StoreDamaged or StoreUnreadable, a scan at the row where that happens, and StoreFailed once a
     write or a sync has failed."""
+
+    @property
+    def incarnation(self) -> Incarnation:
+        """Which line of its history the store is in; the same from its opening to its closing."""
 
     def write(self, groups: Sequence[CommitGroup]) -> None:
         """Apply the groups in their order, atomically as one batch, without waiting for the disk.

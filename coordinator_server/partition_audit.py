@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -35,6 +36,7 @@ from partition_log.state import (
     CachedBatch,
     ForgottenProducers,
     LastMarker,
+    Leadership,
     OpenTransaction,
     PartitionHead,
     ProducerEntry,
@@ -83,6 +85,8 @@ class PartitionAudit:
     """Producers that wrote again after they may have been forgotten."""
     ended: list[LoggedEnd] = field(default_factory=list)
     markers: list[LoggedMarker] = field(default_factory=list)
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    """First offset and leader epoch of every row of batches with the same epoch."""
     is_whole: bool = True
     """False: a row was no batch at all, and what lies behind it is unknown."""
     damaged: list[str] = field(default_factory=list)
@@ -148,7 +152,19 @@ class PartitionAudit:
             self.columns.index(),
             stored.forgotten,
             self.columns.totals,
+            leadership=stored.leadership,
         )
+
+    def epoch_differences(self, leadership: Leadership) -> Iterator[str]:
+        """Yield where batches are not stamped with the leader epochs that are stored."""
+        for (start_offset, epoch), (end_offset, _next) in pairwise([*self.epochs, (self.end_offset, -1)]):
+            begun = [known for known in leadership.history if known.start_offset < end_offset]
+            if not begun or begun[-1].epoch != epoch or begun[-1].start_offset > start_offset:
+                known = ", ".join(f"{known.epoch} from offset {known.start_offset} on" for known in leadership.history)
+                yield (
+                    f"the batches at offsets {start_offset} to {end_offset - 1} have leader epoch {epoch}, stored are"
+                    f" {known}"
+                )
 
 
 def audit_log(
@@ -187,6 +203,8 @@ def _take(audit: PartitionAudit, batch: StoredBatch) -> None:
         audit.damaged.append(f"the batch that ends at {header.last_offset} lies under the key {batch.key_offset}")
     audit.end_offset = header.last_offset + 1
     audit.batch_count += 1
+    if not audit.epochs or audit.epochs[-1][1] != header.leader_epoch:
+        audit.epochs.append((header.base_offset, header.leader_epoch))
     # Its header can be read, so the fold goes on: one flipped bit should not look like a hundred wrong rows.
     damage = damage_of(batch, opens_payload=audit.opens_payloads)
     if damage:

@@ -36,6 +36,7 @@ from coordinator_server.partition_audit import (
 )
 from coordinator_server.stored import HistoryRow, StoredRows
 from partition_log.batches import LogDamaged
+from partition_log.load_checks import RowsMissing
 from partition_log.catalog.codec import TOPIC_TYPE
 from partition_log.catalog.state import OrdinalsAllocated, PayloadValidation, TopicCreated
 from partition_log.state import PartitionHead, ProducerEntry
@@ -50,6 +51,7 @@ _UNREADABLE: Final = (
     LogDamaged,
     Refused,
     UnknownRow,
+    RowsMissing,
     DecodeError,
     struct.error,
     ValueError,
@@ -184,7 +186,9 @@ class _Verification:
     def _check_partitions(self) -> list[Check]:
         log = Check("batches", "offsets follow each other, every checksum is right, readers can decode", "batches")
         placement = Check("placement", "no transactional batch lies outside its transaction", "transactional batches")
-        positions = Check("positions", "LSO, log end and open transactions are what the log says", "partitions")
+        positions = Check(
+            "positions", "LSO, log end, leader epochs and open transactions are what the log says", "partitions"
+        )
         stretches = Check("stretches", "what lies before the end of a stretch is what the log says", "stretches")
         producers = Check("producers", "producer entries are what the log says", "producers")
         index = Check(
@@ -247,6 +251,8 @@ class _Verification:
         expected = audit.head(head.log_start_offset, head)
         if head != expected:
             check.violated(f"{name}: {_head_words(head)} is stored, the log says {_head_words(expected)}")
+        for difference in audit.epoch_differences(head.leadership):
+            check.violated(f"{name}: {difference}")
         if not audit.has_what_was_forgotten:
             check.violated(
                 f"{name}: producers were forgotten at offset {head.forgotten.end_offset}, with markers up to csn"

@@ -9,6 +9,7 @@ PRODUCERS   ordinal u32, kind u8 (0), producer id u64               -> producer 
 PRODUCERS   ordinal u32, kind u8 (1), coordinator shard u16, csn u64, producer id u64 -> remembered end
 ABORTED     ordinal u32, offset u64, producer id u64                -> aborted transaction
 PARTITIONS  ordinal u32, kind u8 (0)                                -> head
+PARTITIONS  ordinal u32, kind u8 (1), leader epoch u32              -> where it began (`epoch_rows`)
 ```
 A batch lies under its last offset, so that one forward seek to any offset lands on the batch that holds it. An aborted
 transaction lies under the offset of its marker, and under every multiple of 65,536 between its first record and that:
@@ -31,6 +32,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
+from msgspec.structs import replace
 
 from coordinator_api.v1 import log_pb2
 from coordinator_protocol.marker import Outcome
@@ -39,10 +41,12 @@ from coordinator_runtime.ports import EndIdentity
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.store import Family, Store
 from coordinator_runtime.unknown_rows import check_version
+from partition_log.epoch_rows import EPOCH_ROW_BYTES, ScannedRows, encode_epoch, epoch_key, load_epochs
 from partition_log.load_checks import check_kinds, check_partition
 from partition_log.records import (
     APPENDED,
     BatchesAppended,
+    LeaderEpochRaised,
     LogRecord,
     PartitionCreated,
     PartitionDeleted,
@@ -54,7 +58,6 @@ from partition_log.records import (
 )
 from partition_log.state import (
     BATCHES_CACHED_MAX,
-    EMPTY_HEAD,
     NO_COORDINATOR_SHARD,
     NO_OFFSET,
     AbortedTransaction,
@@ -62,6 +65,7 @@ from partition_log.state import (
     ForgottenProducers,
     IndexProgress,
     LastMarker,
+    Leadership,
     LogTotals,
     OpenTransaction,
     PartitionHead,
@@ -83,7 +87,7 @@ _PRODUCER_KEY: Final = struct.Struct(">IxQ")
 _REMEMBERED_KEY: Final = struct.Struct(">IBHQQ")
 _ABORTED_KEY: Final = struct.Struct(">IQQ")
 
-_HEAD: Final = struct.Struct(">BqqqIqqIIqqQQQQQq")
+_HEAD: Final = struct.Struct(">BqqqIqqIIqqQQQQQqII")
 _STRETCH: Final = struct.Struct(">BqqqQQQQ")
 _PRODUCER: Final = struct.Struct(">BhiHqqqhbQqB")
 _CACHED_BATCHES: Final = tuple(struct.Struct(">" + "iiq" * count) for count in range(BATCHES_CACHED_MAX + 1))
@@ -201,11 +205,13 @@ def encode_head(head: PartitionHead) -> bytes:
         totals.marker_count,
         totals.abort_count,
         head.compacted_to,
+        head.leadership.epoch,
+        head.leadership.incarnation,
     )
 
 
 def decode_head(value: bytes) -> PartitionHead:
-    """Raises UnknownRow."""
+    """The head, in which only the present leader epoch is known (`epoch_rows`). Raises UnknownRow."""
     _check_version(value)
     numbers = _HEAD.unpack(value)
     _, start, end, stable, open_transactions, last_abort = numbers[:6]
@@ -219,6 +225,7 @@ def decode_head(value: bytes) -> PartitionHead:
         ForgottenProducers(*numbers[10:12]),
         LogTotals(*numbers[12:16]),
         compacted_to=numbers[16],
+        leadership=Leadership(*numbers[17:], ()),
     )
 
 
@@ -389,19 +396,28 @@ class LogRows:
         for ordinal in self._ordinals_in(shard):
             stored = store.get(_PARTITIONS, head_key(ordinal))
             assert stored is not None, f"partition {ordinal} is in the catalog and not in the store"
-            head = decode_head(stored)
             check_kinds(store, partition_key(ordinal))
+            head = with_epochs(store, ordinal, decode_head(stored))
             check_partition(store, partition_key(ordinal), head)
             yield PartitionRestored(ordinal, head)
             yield from _load_producers(store, ordinal)
+
+
+def with_epochs(store: ScannedRows, ordinal: int, head: PartitionHead) -> PartitionHead:
+    """The head of a partition with all of its leader epochs. Raises UnknownRow."""
+    leadership = head.leadership
+    return replace(head, leadership=replace(leadership, history=load_epochs(store, ordinal, leadership.epoch)))
 
 
 def _stage_sealed(record: ProducerSealed, staged: StagedRows) -> None:
     _stage_producer(record.ordinal, record.producer_id, encode_producer(record.producer), staged)
 
 
-def _stage_created(record: PartitionCreated, staged: StagedRows) -> None:
-    _stage_head(record.ordinal, EMPTY_HEAD, staged)
+def _stage_leadership(record: PartitionCreated | LeaderEpochRaised, staged: StagedRows) -> None:
+    _stage_head(record.ordinal, record.head, staged)
+    newest = record.head.leadership.history[-1]
+    staged.added.append((_PARTITIONS, epoch_key(record.ordinal, newest.epoch), encode_epoch(newest)))
+    staged.size_bytes += EPOCH_ROW_BYTES
 
 
 def _stage_deleted(record: PartitionDeleted, staged: StagedRows) -> None:
@@ -441,7 +457,8 @@ def _stage_forgotten(record: ProducersForgotten, staged: StagedRows) -> None:
 _STAGES: Final[Mapping[type, Callable[[Any, StagedRows], None]]] = {
     ProducerSealed: _stage_sealed,
     ProducersForgotten: _stage_forgotten,
-    PartitionCreated: _stage_created,
+    PartitionCreated: _stage_leadership,
+    LeaderEpochRaised: _stage_leadership,
     PartitionDeleted: _stage_deleted,
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from coordinator_protocol.batch import pack_base_offset
+from coordinator_protocol.batch import HEADER_BYTES_COUNTED, LENGTH_ENDS_AT, pack_place
 from coordinator_protocol.marker import Marker
 from coordinator_runtime.decision import LeanDecision
 from partition_log import rules
@@ -41,7 +41,7 @@ def grow(
     Raises Refused as `rules.judge_append` and `rules.judge_marker`, and DUPLICATE_SEQUENCE_NUMBER where all batches are
     in the log, and not in the transaction."""
     producer_id, outcome, is_aborted, control, marker_bytes = end_of(marker, now_ms)
-    forgotten_csn, totals = head.forgotten.csn, head.totals
+    forgotten_csn, totals, leader_epoch = head.forgotten.csn, head.totals, head.leadership.epoch
     before = entry = partition.producers.get(producer_id)
     start_offset = offset = head.log_end_offset
     size_bytes, record_count, newest_ms = 0, 0, head.index.max_timestamp_ms
@@ -56,7 +56,7 @@ def grow(
                 entry, batch, base_offset=offset, now_ms=now_ms, forgotten_csn=forgotten_csn
             )
         rest_of_header, payload = append.offsetless
-        encoded = pack_base_offset(offset) + rest_of_header + payload
+        encoded = pack_place(offset, HEADER_BYTES_COUNTED + len(payload), leader_epoch) + rest_of_header + payload
         offset += batch.last_offset_delta + 1
         record_count += batch.record_count
         size_bytes += len(encoded)
@@ -69,7 +69,7 @@ def grow(
     # Whatever was appended a moment ago, of the same epoch, changes nothing of how the marker is judged.
     verdict = rules.judge_marker(before, marker, forgotten_csn=forgotten_csn)
     assert verdict is _APPEND_MARKER, "the outcome of an open transaction was decided a moment ago"
-    batches.append((offset, pack_base_offset(offset) + control))
+    batches.append((offset, pack_place(offset, marker_bytes - LENGTH_ENDS_AT, leader_epoch) + control))
     ordinal, end_offset = appends[0].ordinal, offset + 1
     grown_bytes = size_bytes + marker_bytes
     totals = LogTotals(
@@ -95,6 +95,7 @@ def grow(
         head.forgotten,
         totals,
         head.compacted_to,
+        head.leadership,
     )
     producer = rules.entry_left_by(marker, first_offset, now_ms)
     aborted = aborted_by(marker, first_offset, offset) if is_aborted else None

@@ -12,10 +12,12 @@ from typing import Final
 from msgspec import Struct
 
 from coordinator_protocol.batch import (
+    HEADER_BYTES_COUNTED,
+    LENGTH_ENDS_AT,
     NO_PRODUCER_ID,
     BatchHeader,
     OffsetlessBatch,
-    pack_base_offset,
+    pack_place,
 )
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Operation
@@ -155,7 +157,8 @@ class PartitionDraft:
                 self.entry, batch, base_offset=base_offset, now_ms=self._now_ms, forgotten_csn=head.forgotten.csn
             )
         rest_of_header, payload = append.offsetless
-        encoded = pack_base_offset(base_offset) + rest_of_header + payload
+        place = pack_place(base_offset, HEADER_BYTES_COUNTED + len(payload), head.leadership.epoch)
+        encoded = place + rest_of_header + payload
         self.end_offset = base_offset + batch.last_offset_delta + 1
         self._batches.append((self.end_offset - 1, encoded))
         self._batch_bytes += len(encoded)
@@ -169,7 +172,8 @@ class PartitionDraft:
         if opened is not None and marker.outcome is _ABORT:
             self._aborted = aborted_by(marker, opened.first_offset, offset)
         self.entry = rules.entry_after_marker(self.entry, marker, now_ms=self._now_ms)
-        encoded = pack_base_offset(offset) + rules.end_of(marker, self._now_ms).control
+        ending = rules.end_of(marker, self._now_ms)
+        encoded = pack_place(offset, ending.size_bytes - LENGTH_ENDS_AT, self._head.leadership.epoch) + ending.control
         self.end_offset = offset + 1
         self._batches.append((offset, encoded))
         self._marker, self._marker_bytes = marker, len(encoded)
@@ -209,6 +213,7 @@ class PartitionDraft:
             forgotten=head.forgotten,
             totals=totals,
             compacted_to=head.compacted_to,
+            leadership=head.leadership,
         )
         record: BatchesAppended | TransactionEnded
         if marker is None:

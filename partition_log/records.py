@@ -16,6 +16,7 @@ from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.store import Family
 from partition_log.catalog.state import Topic
 from partition_log.state import (
+    EMPTY_HEAD,
     AbortedTransaction,
     Isolation,
     PartitionHead,
@@ -29,6 +30,14 @@ class PartitionCreated(Struct, frozen=True, gc=False):
     """A partition exists, and is empty."""
 
     ordinal: int
+    head: PartitionHead = EMPTY_HEAD
+
+
+class LeaderEpochRaised(Struct, frozen=True, gc=False):
+    """A partition goes on from its log end in another leader epoch."""
+
+    ordinal: int
+    head: PartitionHead
 
 
 class PartitionDeleted(Struct, frozen=True, gc=False):
@@ -111,6 +120,7 @@ class ProducerRestored(Struct, frozen=True, gc=False):
 
 LogRecord = (
     PartitionCreated
+    | LeaderEpochRaised
     | PartitionDeleted
     | BatchesAppended
     | TransactionEnded

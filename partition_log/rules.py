@@ -20,8 +20,8 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from coordinator_protocol.batch import (
-    BASE_OFFSET_BYTES,
     NO_PRODUCER_ID,
+    PLACE_BYTES,
     BatchHeader,
     Encoding,
     decode_header,
@@ -347,7 +347,7 @@ class MarkerEnd(NamedTuple):
     outcome: Outcome
     is_aborted: bool
     control: bytes
-    """The control batch but for its base offset."""
+    """The control batch but for its place."""
     size_bytes: int
     """Bytes of the whole control batch."""
 
@@ -373,7 +373,7 @@ def end_of(marker: Marker, now_ms: int) -> MarkerEnd:
         marker.outcome,
         marker.outcome is Outcome.ABORT,
         control,
-        BASE_OFFSET_BYTES + len(control),
+        PLACE_BYTES + len(control),
     )
 
 

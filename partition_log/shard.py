@@ -27,14 +27,17 @@ from coordinator_runtime.decision import (
     once_durable,
 )
 from coordinator_runtime.expiration import START, Progress, first_sweep, next_sweep, sweep
+from coordinator_runtime.incarnation import FIRST, Incarnation
 from coordinator_runtime.ports import EndIdentity, OpenInPartition
 from coordinator_runtime.timeline import Journal, TimelineMap
 from partition_log import rules
 from partition_log.catalog.shard import CatalogShard
 from partition_log.growth import grow
+from partition_log.leadership import head_of_new, raised
 from partition_log.partition_state import Append, Appended, Partition, PartitionDraft
 from partition_log.records import (
     APPENDED,
+    LeaderEpochRaised,
     LogRecord,
     MarkerFromOutside,
     PartitionCreated,
@@ -47,7 +50,6 @@ from partition_log.records import (
 )
 from partition_log.rules import AppendVerdict, MarkerVerdict
 from partition_log.state import (
-    EMPTY_HEAD,
     NO_OFFSET,
     CachedBatch,
     OpenTransaction,
@@ -67,8 +69,15 @@ _APPEND_MARKER: Final = MarkerVerdict.APPEND
 class LogShard:
     """Partitions by ordinal. See the module for the rules of the house."""
 
-    def __init__(self, key: ShardKey, journal: Journal, config: PartitionConfig | None = None) -> None:
+    def __init__(
+        self,
+        key: ShardKey,
+        journal: Journal,
+        config: PartitionConfig | None = None,
+        incarnation: Incarnation = FIRST,
+    ) -> None:
         self.key = key
+        self._incarnation = incarnation
         self._journal = journal
         self._config = config if config is not None else PartitionConfig()
         self._heads: TimelineMap[int, PartitionHead] = TimelineMap(journal)
@@ -275,13 +284,22 @@ class LogShard:
             rules.remembered_ends(entries),
         )
 
-    def decide_create(self, ordinals: Iterable[int]) -> Decision:
+    def decide_create(self, ordinals: Iterable[int], turn: Turn) -> Decision:
         """Make empty partitions."""
-        return Decision(records=tuple(Record(self.key, PartitionCreated(ordinal)) for ordinal in ordinals))
+        head = head_of_new(self._incarnation, turn.now_ms)
+        return Decision(records=tuple(Record(self.key, PartitionCreated(ordinal, head)) for ordinal in ordinals))
 
     def decide_delete(self, ordinals: Iterable[int]) -> Decision:
         """Drop partitions with everything in them."""
         return Decision(records=tuple(Record(self.key, PartitionDeleted(ordinal)) for ordinal in ordinals))
+
+    def before_serving(self, turn: Turn) -> Iterator[Record]:
+        """What must be durable before anybody reads or writes here: new leader epochs, where the store has begun
+        another line since a partition was loaded last."""
+        for ordinal, head in self._heads.items():
+            extended = raised(head, self._incarnation, turn.now_ms)
+            if extended is not None:
+                yield Record(self.key, LeaderEpochRaised(ordinal, extended))
 
     def on_loaded(self, turn: Turn) -> Decision:
         """Producers that came due meanwhile are forgotten soon. Nothing else is owed: what a crash left open, the
@@ -312,10 +330,10 @@ class LogShard:
 
     def _replay_other(self, value: LogRecord) -> None:
         match value:
-            case PartitionCreated(ordinal):
-                self._put(ordinal, EMPTY_HEAD)
-            case PartitionRestored(ordinal, head):
+            case PartitionCreated(ordinal, head) | PartitionRestored(ordinal, head):
                 self._put(ordinal, head)
+            case LeaderEpochRaised(ordinal, head):
+                self._heads.put(ordinal, head)
             case ProducerRestored(ordinal, producer_id, producer) | ProducerSealed(ordinal, producer_id, producer):
                 self._existing(ordinal).put(producer_id, producer)
             case ProducersForgotten(ordinal, producer_ids, head):

@@ -18,6 +18,7 @@ from msgspec import Struct
 from coordinator_protocol.batch import NO_TIMESTAMP_MS
 from coordinator_protocol.marker import Outcome
 from coordinator_protocol.producers import NO_SEQUENCE
+from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.ports import EndIdentity
 
 BATCHES_CACHED_MAX: Final = 5
@@ -117,6 +118,32 @@ class ForgottenProducers(Struct, frozen=True, gc=False):
     """Newest of their markers. A marker up to here that is for an unknown producer was sent before."""
 
 
+class LeaderEpoch(Struct, frozen=True, gc=False):
+    """Where a leader epoch of a partition began."""
+
+    epoch: int
+    start_offset: int
+    """The first offset that was given in it, or will be."""
+    began_ms: int
+    """Wall time, for people."""
+    cause: LineCause
+
+
+class Leadership(Struct, frozen=True):
+    """The leader epochs of a partition. What lies at an offset never changes within one."""
+
+    epoch: int
+    """The present one, which every batch is stamped with."""
+    incarnation: int
+    """Incarnation of the store in which the partition was loaded last: in another one it gets another epoch."""
+    history: tuple[LeaderEpoch, ...]
+    """All epochs, ascending; the last one is the present one."""
+
+
+FIRST_LEADERSHIP: Final = Leadership(0, 0, (LeaderEpoch(0, 0, 0, LineCause.CREATED),))
+"""Of partitions in a store that never lost anything, but for the time."""
+
+
 class PartitionHead(Struct, frozen=True, gc=False):
     """All positions of a partition at one moment. The durable reading is what readers get: its `log_end_offset` is the
     high watermark. Always log start <= last stable offset <= log end."""
@@ -134,6 +161,7 @@ class PartitionHead(Struct, frozen=True, gc=False):
     """What lies before the log end."""
     compacted_to: int = 0
     """Before it, offsets may be without a record: within a batch, and between two. From there on none is."""
+    leadership: Leadership = FIRST_LEADERSHIP
 
 
 EMPTY_HEAD: Final = PartitionHead()

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.producers import PLAIN_PRODUCER_IDS_FROM, PRODUCER_ID_MAX, is_plain
 from coordinator_runtime.decision import Coordinator, Decision, Record, ShardKey, Turn
+from coordinator_runtime.incarnation import FIRST, Incarnation
 from coordinator_runtime.timeline import Journal, TimelineMap
 from txn_coordinator.records import CsnGiven, ProducerIdBlockTaken, ProducerIdGiven, UnownedMarkerWritten
 
@@ -43,7 +44,9 @@ class CountersShard:
     """Knows the next producer id and the last csn. To ask for the next one changes nothing: the records that give it
     away, once replayed, count."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, incarnation: Incarnation = FIRST) -> None:
+        self._incarnation = incarnation
+        """Of the store. What a lost line of it gave away is not given again, though nobody knows how far that came."""
         self._values: TimelineMap[str, int] = TimelineMap(journal)
 
     def next_producer_id(self, records: list[Record]) -> int:
@@ -59,8 +62,8 @@ class CountersShard:
 
     def _next(self, kind: _Kind, records: list[Record]) -> int:
         assert not records, "one decision needs at most one producer id"
-        block_end = self._values.get(kind.block_end) or kind.first
-        producer_id = self._next_of(kind)
+        block_end = max(self._values.get(kind.block_end) or kind.first, self._least(kind))
+        producer_id = max(self._next_of(kind), self._least(kind))
         if producer_id >= block_end:
             if block_end > kind.end - BLOCK_SIZE:
                 raise Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "there are no unused producer ids left")
@@ -73,9 +76,13 @@ class CountersShard:
     def _next_of(self, kind: _Kind) -> int:
         return self._values.get(kind.next_producer_id) or kind.first
 
+    def _least(self, kind: _Kind) -> int:
+        """The first producer id of this kind that no lost line can have given."""
+        return kind.first + self._incarnation.least_producer_id
+
     def next_csn(self) -> tuple[int, Record]:
         """The number for the next outcome, and the record that gives it."""
-        csn = (self._values.get(_CSN) or 0) + 1
+        csn = max(self._values.get(_CSN) or 0, self._incarnation.least_csn) + 1
         return csn, Record(COUNTERS, CsnGiven(csn))
 
     def check_given(self, producer_id: int, csn: int) -> None:
@@ -87,9 +94,11 @@ class CountersShard:
             raise Refused(ErrorCode.INVALID_REQUEST, f"csn {csn} was never given to an outcome")
 
     def check_plain(self, producer_id: int) -> None:
-        """Return only for a producer id that no transactional id has or ever had, so that no fence concerns it. Raises
-        Refused INVALID_TXN_STATE."""
-        if not is_plain(producer_id) and producer_id < self._next_of(_OF_TRANSACTIONS):
+        """Return only for a producer id that no transactional id has or ever had, in no line of the store, so that no
+        fence concerns it. Raises Refused INVALID_TXN_STATE."""
+        if not is_plain(producer_id) and producer_id < max(
+            self._next_of(_OF_TRANSACTIONS), self._least(_OF_TRANSACTIONS)
+        ):
             raise Refused(
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer id {producer_id} was given to a transactional id and appends in its transactions only: send "

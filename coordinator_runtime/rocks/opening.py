@@ -11,7 +11,7 @@ on from there. Anything else leaves files that contradict each other, and is ref
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +20,16 @@ from typing import Final
 from rocksdict import Rdict
 
 from coordinator_protocol.version import VERSION
+from coordinator_runtime.clock import SystemClock
 from coordinator_runtime.durable_mark import DurableMark, FileGrowth, Marked, read_mark
 from coordinator_runtime.identity import new_uuid
+from coordinator_runtime.incarnation import (
+    Incarnation,
+    LineCause,
+    incarnation_of,
+    next_incarnation,
+    stored_incarnation,
+)
 from coordinator_runtime.rocks import own_rows
 from coordinator_runtime.rocks.database import StoreOptions, families_of, open_for_reading, open_for_writing, refusal_of
 from coordinator_runtime.rocks.files import (
@@ -36,6 +44,7 @@ from coordinator_runtime.rocks.own_rows import (
     DEMAND_PREFIX,
     FORMAT_VERSION_KEY,
     GROUP_VERSION_KEY,
+    INCARNATION_KEY,
     SHARD_COUNT_KEY,
     STORE_ID_KEY,
     WRITER_KEY,
@@ -52,6 +61,9 @@ from coordinator_runtime.store_directory import DirectoryLock, StoreDirectory, r
 
 _UNUSED_FAMILY: Final = "default"
 """RocksDB makes it, and we keep nothing in it."""
+
+_LOST_WHOLE: Final = Marked(1)
+"""The mark of a store that is being made in the place of one that was lost, whatever version that had reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +126,8 @@ def _mark_of(directory: StoreDirectory) -> tuple[Marked, str | None]:
 
 def _was_finished(marked: Marked, doubt: str | None) -> bool:
     """Whether a store was ever open here; unless the mark can say that none was, one is assumed."""
-    return doubt is not None or marked.version > 0 or marked.manifest.number > 0
+    is_unmade = marked in (Marked(0), _LOST_WHOLE)
+    return doubt is not None or not is_unmade
 
 
 def _check_that_nothing_was_begun(directory: StoreDirectory, marked: Marked, doubt: str | None) -> None:
@@ -237,14 +250,19 @@ def _lost_segments(directory: StoreDirectory, found: Found, newest: FileGrowth) 
 
 
 def open_store(
-    path: Path | str, *, shard_count: int, accept_data_loss: bool = False, options: StoreOptions | None = None
+    path: Path | str,
+    *,
+    shard_count: int,
+    accept_data_loss: bool = False,
+    options: StoreOptions | None = None,
+    wall_ms: Callable[[], int] = SystemClock().wall_ms,
 ) -> RocksStore:
     """Open the store in the directory, or make one there; this process alone has it until `close`.
 
     Every check comes before RocksDB may write, and none changes a file.
 
     `accept_data_loss`: go on with less than had been durable, where what is left is the state of an earlier moment or
-    lacks only values in segments, and remember that for good.
+    lacks only values in segments, and remember that for good: the store has another incarnation then.
 
     Raises StoreRefused: in use, newer format, another shard count, damaged, not to be read or written, on a full disk,
     or (unless `accept_data_loss`) less in it than had been reported durable."""
@@ -258,17 +276,21 @@ def open_store(
         _check_start(directory, inspected, shard_count, accept_data_loss=accept_data_loss)
         durable_mark = DurableMark(directory.durable_mark_path)
         undo.callback(durable_mark.close)
-        if inspected.found is None or inspected.loss is not None:
-            # Before RocksDB makes or changes anything, so that no store ever stands there without a mark.
-            durable_mark.write(Marked(0 if inspected.found is None else inspected.found.version))
+        if inspected.found is None:
+            # Before RocksDB makes anything, so that no store ever stands there without a mark. Where one was lost the
+            # mark goes on to say so.
+            durable_mark.write(Marked(0) if inspected.loss is None else _LOST_WHOLE)
             directory.sync()
         damaged = DamagedFiles(directory)
         database = open_for_writing(directory, options, damaged)
         undo.callback(_close, database)
+        if inspected.loss is not None:
+            begin_line(database, LineCause.DATA_LOSS, wall_ms())
         _accept_lost_segments(directory, database, inspected)
         _write_down(database, inspected.found, shard_count)
         store = RocksStore(database, lock, durable_mark, directory, options.segments, damaged)
-        # What was recovered is in sorted files now, and a new MANIFEST is the current one.
+        # What was recovered is in sorted files now, and a new MANIFEST is the current one. Until here the mark told of
+        # what is missing, so that a start that was cut short anywhere is one whose loss must be accepted again.
         store.mark_durable(store.version())
         undo.pop_all()
         return store
@@ -314,6 +336,19 @@ def _check_start(directory: StoreDirectory, inspected: Inspection, shard_count: 
             f"{inspected.loss}. Nothing was changed. Restore a backup, or start with --accept-data-loss to go on with"
             " what is there; the rest is lost for good then"
         )
+
+
+def begin_line(database: Rdict, cause: LineCause, wall_ms: int) -> Incarnation:
+    """Let another line of the store's history begin, before anything else of it is written; durable when this returns.
+    The store that is opened next, and every shard that it loads, goes by it. Raises StoreFailed."""
+    meta = database.get_column_family(Family.META.name)
+    try:
+        incarnation = next_incarnation(incarnation_of(meta.get(INCARNATION_KEY)), cause, wall_ms)
+        meta.put(INCARNATION_KEY, stored_incarnation(incarnation))
+        database.flush_wal(True)
+    except Exception as error:
+        raise StoreFailed(f"RocksDB cannot write: {error}") from error
+    return incarnation
 
 
 def _close(database: Rdict) -> None:

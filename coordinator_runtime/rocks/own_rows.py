@@ -6,6 +6,7 @@ shard_count      u64    fixed when the store is made
 group_version    u64    of the newest commit group, in its batch
 store_id         16 B   drawn when the store is made: which of several copies or restored lines this is
 writer           UTF-8  version of the newest program that opened the store for writing
+incarnation      u32, cause u8  which line of its history this is (coordinator_runtime/incarnation.py); none: the first
 features         UTF-8  names, separated by commas: what is stored here that an older program cannot do without
 segment/..., segment_length/...   (`coordinator_runtime/segment_rows.py`)
 ```
@@ -22,6 +23,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from coordinator_runtime.incarnation import Incarnation, incarnation_of
+
 FORMAT_VERSION: Final = 3
 """Grows with every change that an older program would misread. 1 and 2 were never released."""
 
@@ -31,6 +34,7 @@ GROUP_VERSION_KEY: Final = b"group_version"
 STORE_ID_KEY: Final = b"store_id"
 WRITER_KEY: Final = b"writer"
 FEATURES_KEY: Final = b"features"
+INCARNATION_KEY: Final = b"incarnation"
 
 DEMAND_PREFIX: Final = b"!"
 """First byte of the names that a program must know to open the store."""
@@ -52,12 +56,15 @@ class StoreIdentity:
     """Version of the newest program that opened it for writing."""
     features: tuple[str, ...]
     """What is stored there that a program must know, by name."""
+    incarnation: Incarnation
+    """Which line of its history the store is in."""
 
 
 def identity_in(get: Callable[[bytes], bytes | None]) -> StoreIdentity:
-    """What META, read by name, says of the store."""
+    """What META, read by name, says of the store. Raises UnknownRow."""
     writer = (get(WRITER_KEY) or b"").decode("utf-8", "replace")
-    return StoreIdentity(get(STORE_ID_KEY) or b"", writer, _features_of(get(FEATURES_KEY)))
+    incarnation = incarnation_of(get(INCARNATION_KEY))
+    return StoreIdentity(get(STORE_ID_KEY) or b"", writer, _features_of(get(FEATURES_KEY)), incarnation)
 
 
 def stored_number(value: int) -> bytes:

@@ -12,10 +12,12 @@ from typing import Final
 from rocksdict import Rdict, WriteBatch, WriteOptions
 
 from coordinator_runtime.durable_mark import DurableMark, FileGrowth, Marked
+from coordinator_runtime.incarnation import incarnation_of
 from coordinator_runtime.rocks.files import DamagedFiles, synced_growth
 from coordinator_runtime.rocks.own_rows import (
     FORMAT_VERSION_KEY,
     GROUP_VERSION_KEY,
+    INCARNATION_KEY,
     SHARD_COUNT_KEY,
     identity_in,
     stored_number,
@@ -60,6 +62,7 @@ class ReadOnlyStore(RocksReads):
         self.shard_count: Final = self._number(SHARD_COUNT_KEY)
         self.format_version: Final = self._number(FORMAT_VERSION_KEY)
         self.identity: Final = identity_in(partial(self.get, Family.META))
+        self.incarnation: Final = self.identity.incarnation
 
     def version(self) -> int:
         """The version of the newest group that was recovered."""
@@ -94,6 +97,7 @@ class RocksStore(RocksReads):
         self._handles = [database.get_column_family_handle(family.name) for family in Family]
         self._lock = lock
         self._version = self._number(GROUP_VERSION_KEY)
+        self.incarnation: Final = incarnation_of(self.get(Family.META, INCARNATION_KEY))
         self._write_stalls = 0
         self._closing = threading.Event()
         # A stalled write would hold the interpreter, so that the whole process stands still. Let it fail and ask again.

@@ -144,7 +144,7 @@ class CatalogShard:
             ),
             events=(TopicChanged(None, topic),),
             joins=tuple(
-                Operation(shard, lambda log, _turn, inside=inside: log.decide_create(inside))  # type: ignore[misc]
+                Operation(shard, lambda log, now, inside=inside: log.decide_create(inside, now))  # type: ignore[misc]
                 for shard, inside in self._by_shard(topic).items()
             ),
         )

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from weakref import WeakSet
 
+from coordinator_runtime.incarnation import FIRST, Incarnation, LineCause, next_incarnation
 from coordinator_runtime.store import CommitGroup, Family, StoreDamaged, StoreFailed, StoreUnreadable
 from tests.harness.patience import DEADLINE_SECONDS
 
@@ -163,7 +164,8 @@ class HeldSync:
 class MemoryStore:
     """The store port in memory. Starts no thread, draws no random number; two threads may use it, as the port says."""
 
-    def __init__(self) -> None:
+    def __init__(self, incarnation: Incarnation = FIRST) -> None:
+        self.incarnation = incarnation
         self._families = [_SortedFamily(family) for family in Family]
         self._unsynced: list[_Undo] = []
         self._version = 0
@@ -263,7 +265,7 @@ class MemoryStore:
         """What a restart finds: everything synced, and the first `kept_groups` of what was not, because the system may
         have written them. This store is unusable from now on; one that was closed loses nothing."""
         assert 0 <= kept_groups <= len(self._unsynced), f"only {len(self._unsynced)} groups are not synced"
-        found = MemoryStore()
+        found = MemoryStore(self.incarnation)
         with self._lock:
             lost = self._unsynced[kept_groups:]
             for undo in reversed(lost):
@@ -276,6 +278,19 @@ class MemoryStore:
                 scan.close()
         self._failure = self._failure or RuntimeError("the process that had this store has crashed")
         return found
+
+    def copy(self) -> MemoryStore:
+        """A backup: all that is written now."""
+        made = MemoryStore(self.incarnation)
+        with self._lock:
+            for family, kept in zip(self._families, made._families, strict=True):
+                kept.keys[:], kept.values = family.keys, dict(family.values)
+            made._version = self._version
+        return made
+
+    def begin_line(self, cause: LineCause, wall_ms: int) -> None:
+        """Another line of history begins, as where a store was opened with less than had been durable."""
+        self.incarnation = next_incarnation(self.incarnation, cause, wall_ms)
 
     def damage(self, family: Family, key: bytes, damage: Damage) -> None:
         """From now on whoever reads this row finds it so, until it is written again."""

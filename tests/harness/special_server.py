@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
+from coordinator_runtime.incarnation import Incarnation
 from coordinator_runtime.store import CommitGroup, Family, Store
 from coordinator_server import process
 from coordinator_server.config import load_config
@@ -17,6 +18,10 @@ class StoreOver:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return self._store.incarnation
 
     def write(self, groups: Sequence[CommitGroup]) -> None:
         self._store.write(groups)

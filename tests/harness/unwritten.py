@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from coordinator_runtime.incarnation import Incarnation
 from coordinator_runtime.store import CommitGroup, Family, Store
 
 
@@ -12,6 +13,10 @@ class Unwritten:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return self._store.incarnation
 
     def write(self, groups: Sequence[CommitGroup]) -> None:
         return None

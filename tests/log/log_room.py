@@ -13,6 +13,7 @@ from coordinator_protocol.errors import CoordinatorError, ErrorCode, Refused
 from coordinator_protocol.limits import Limits
 from coordinator_protocol.marker import Marker, Outcome
 from coordinator_runtime.decision import Coordinator, Decision, Operation, ShardKey, TransactionInTheWay, Unpark
+from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import ALLOW_ALL, Authorizer, CallContext, ClientBatch, PartitionName
 from coordinator_runtime.store import Store
@@ -123,7 +124,7 @@ class LogRoom:
         self.catalog = CatalogShard(self.runtime.journal, shard_count=SHARD_COUNT)
         self.driver.load(catalog_kind(self.catalog))
         core_config = CoreConfig(shard_count=SHARD_COUNT, partitions=config or PartitionConfig())
-        self.driver.load(partitions_kind(self.runtime, self.catalog, core_config))
+        self.driver.load(partitions_kind(self.runtime, self.catalog, core_config, self.store.incarnation))
         self.markers = PartitionMarkers(self.catalog)
         self.transactions = FakeTransactions(self.runtime, csn)
         self.transactions.markers = self.markers
@@ -170,6 +171,19 @@ class LogRoom:
         self.driver.write_unsynced(kept_groups)
         store = self.store.crash(kept_groups=kept_groups)
         return LogRoom(store, self.clock, config=self.config, limits=self.limits, csn=self.transactions.csn)
+
+    def backup(self) -> MemoryStore:
+        """A copy of the store as it is now."""
+        assert isinstance(self.store, MemoryStore)
+        return self.store.copy()
+
+    def restore(self, backup: MemoryStore) -> LogRoom:
+        """What a start finds where a backup took the place of this store."""
+        store = backup.copy()
+        store.begin_line(LineCause.RESTORE, self.clock.wall_ms())
+        room = LogRoom(store, self.clock, config=self.config, limits=self.limits, csn=self.transactions.csn)
+        room.flush()
+        return room
 
     # Topics
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from coordinator_api.storage.v1 import log_pb2
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator, Record, ShardKey, Turn
+from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.ports import EndIdentity
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.shard_table import ShardState
@@ -26,6 +27,7 @@ from partition_log.catalog.state import (
     TopicDeleted,
 )
 from partition_log.codec import LogRows
+from partition_log.epoch_rows import decode_epoch, encode_epoch, epoch_key
 from partition_log.records import (
     BatchesAppended,
     LogRecord,
@@ -41,6 +43,8 @@ from partition_log.state import (
     ForgottenProducers,
     IndexProgress,
     LastMarker,
+    LeaderEpoch,
+    Leadership,
     LogTotals,
     OpenTransaction,
     PartitionHead,
@@ -84,7 +88,9 @@ heads = st.builds(
     st.builds(ForgottenProducers, offsets, csns),
     totals,
     offsets,
+    st.builds(Leadership, st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1), st.just(())),
 )
+leader_epochs = st.builds(LeaderEpoch, st.integers(0, 2**31 - 1), offsets, offsets, st.sampled_from(LineCause))
 stretches = st.builds(Stretch, offsets, offsets, times_ms, times_ms, totals)
 aborted = st.builds(AbortedTransaction, offsets, epochs, offsets, offsets, shards, csns)
 remembered = st.builds(RememberedEnd, st.builds(EndIdentity, shards, csns, offsets), offsets)
@@ -230,12 +236,13 @@ def test_golden_bytes() -> None:
         "010000000000000004000000000000000a"
     )  # fmt: skip
     head = PartitionHead(
-        1, 9, 7, 2, 5, IndexProgress(4, 600, 3, 1_000), ForgottenProducers(6, 49), LogTotals(900, 7, 2, 1), 3
+        1, 9, 7, 2, 5, IndexProgress(4, 600, 3, 1_000), ForgottenProducers(6, 49), LogTotals(900, 7, 2, 1), 3,
+        Leadership(41, 40, ())
     )
     assert codec.encode_head(head).hex() == (
         "010000000000000001000000000000000900000000000000070000000200000000000000050000000000000004"
         "000002580000000300000000000003e800000000000000060000000000000031"
-        "00000000000003840000000000000007000000000000000200000000000000010000000000000003"
+        "000000000000038400000000000000070000000000000002000000000000000100000000000000030000002900000028"
     )  # fmt: skip
     transaction = AbortedTransaction(7, 3, 1, 6, 9, 50)
     assert codec.aborted_key(5, 6, 7).hex() == "0000000500000000000000060000000000000007"

@@ -26,7 +26,7 @@ from coordinator_protocol.batch import (
 )
 from coordinator_protocol.checksum import crc32c
 from coordinator_protocol.errors import ErrorCode, Refused
-from tests.harness.stored_batches import encode_batch, with_base_offset
+from tests.harness.stored_batches import encode_batch, with_place
 
 HEADER = BatchHeader(
     base_offset=0x0102030405060708,
@@ -144,7 +144,7 @@ def test_a_decoded_header_holds_enums_and_not_their_numbers() -> None:
 @given(headers(), payloads, st.integers(0, 2**63 - 1))
 def test_the_log_stamps_the_offset_and_the_checksum_stays(header: BatchHeader, payload: bytes, offset: int) -> None:
     encoded = encode_batch(header, payload)
-    moved = with_base_offset(encode_offsetless(header, payload), offset)
+    moved = with_place(encode_offsetless(header, payload), offset)
     assert moved == encode_batch(replace(header, base_offset=offset), payload)
     assert stored_crc(moved) == stored_crc(encoded) == batch_crc(header, payload)
     verify_batch(moved)

@@ -21,7 +21,7 @@ from coordinator_protocol.batch import (
     verify_batch,
 )
 from coordinator_protocol.errors import ErrorCode, Refused
-from tests.harness.stored_batches import encode_batch, with_base_offset
+from tests.harness.stored_batches import encode_batch, with_place
 
 PLAIN = BatchHeader(
     base_offset=0, record_count=2, base_timestamp_ms=10, max_timestamp_ms=20, encoding=Encoding.RECORDS_V1
@@ -154,5 +154,5 @@ def test_whatever_passes_can_be_stored_and_whatever_cannot_is_refused(header: Ba
     except Refused:
         return
     encoded = encode_client_batch(header, PAYLOAD, crc=batch_crc(header, PAYLOAD), batch_bytes_max=BATCH_BYTES_MAX)
-    verify_batch(with_base_offset(encoded, 5))
-    assert with_base_offset(encoded, 5) == encode_batch(replace(header, base_offset=5), PAYLOAD)
+    verify_batch(with_place(encoded, 5))
+    assert with_place(encoded, 5) == encode_batch(replace(header, base_offset=5), PAYLOAD)

@@ -11,7 +11,8 @@ import pytest
 from rocksdict import Options, Rdict
 
 from coordinator_runtime.durable_mark import DurableMark, Marked
-from coordinator_runtime.rocks import FORMAT_VERSION, RocksStore, StoreOptions, open_read_only, open_store
+from coordinator_runtime.incarnation import FIRST, LineCause
+from coordinator_runtime.rocks import FORMAT_VERSION, RocksStore, StoreOptions, open_read_only, open_store, opening
 from coordinator_runtime.store import CommitGroup, Family, StoreDamaged, StoreRefused
 
 SHARDS = 64
@@ -101,18 +102,51 @@ def test_a_loss_that_is_accepted_once_is_accepted_for_good(tmp_path: Path) -> No
     crashed = copy_of_crashed(tmp_path, durable=GROUPS)
     damage_middle(log_file(crashed))
     store = open_store(crashed, shard_count=SHARDS, accept_data_loss=True)
-    recovered = store.version()
+    recovered, incarnation = store.version(), store.incarnation
     assert recovered < GROUPS
+    assert (incarnation.number > 0, incarnation.cause) == (True, LineCause.DATA_LOSS)
     write_groups(store, 1)
     store.close()
     store = open_store(crashed, shard_count=SHARDS)
-    assert store.version() == recovered + 1
+    assert (store.version(), store.incarnation) == (recovered + 1, incarnation)
     store.close()
+
+
+@pytest.mark.parametrize("vanished", [False, True], ids=["damaged", "vanished"])
+def test_a_loss_whose_acceptance_was_cut_short_must_be_accepted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vanished: bool
+) -> None:
+    """Or the store would go on in its old line, as if nothing had been lost."""
+    crashed = copy_of_crashed(tmp_path, durable=GROUPS)
+    if vanished:
+        shutil.rmtree(crashed / "store")
+    else:
+        damage_middle(log_file(crashed))
+    for step in ("_accept_lost_segments", "_write_down", "RocksStore"):
+        monkeypatch.setattr(opening, step, _dies)
+        with pytest.raises(_Died):
+            open_store(crashed, shard_count=SHARDS, accept_data_loss=True, wall_ms=lambda: 1_800_000_000_000)
+        monkeypatch.undo()
+        with pytest.raises(StoreRefused, match="--accept-data-loss"):
+            open_store(crashed, shard_count=SHARDS)
+    store = open_store(crashed, shard_count=SHARDS, accept_data_loss=True, wall_ms=lambda: 1_800_000_000_000)
+    assert store.incarnation.number == 64_310_403
+    store.close()
+    open_store(crashed, shard_count=SHARDS).close()
+
+
+class _Died(BaseException):
+    pass
+
+
+def _dies(*_args: object) -> None:
+    raise _Died
 
 
 def test_accepting_a_loss_where_there_is_none_changes_nothing(tmp_path: Path) -> None:
     store = open_store(copy_of_crashed(tmp_path, durable=GROUPS), shard_count=SHARDS, accept_data_loss=True)
     assert store.version() == GROUPS
+    assert store.incarnation == FIRST
     assert store.durable_mark.read().version == GROUPS
     store.close()
 

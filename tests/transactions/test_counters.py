@@ -10,6 +10,7 @@ from coordinator_core.shards import counters_kind
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.producers import PLAIN_PRODUCER_IDS_FROM, PRODUCER_ID_MAX
 from coordinator_runtime.decision import Decision, Operation, Record
+from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.timeline import Journal
 from tests.harness.hand_driver import HandDriver
 from tests.harness.manual_clock import ManualClock
@@ -24,7 +25,7 @@ class Counters:
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
         self.driver = HandDriver(store, ManualClock())
-        self.shard = CountersShard(self.driver.runtime.journal)
+        self.shard = CountersShard(self.driver.runtime.journal, store.incarnation)
         self.driver.load(counters_kind(self.shard))
 
     def take(self, *, is_for_plain: bool = False) -> list[int]:
@@ -66,6 +67,50 @@ def test_no_id_is_told_twice(steps: list[str]) -> None:
     ids = [producer_id for each in told for producer_id in each]
     assert len(ids) == len(set(ids))
     assert all(producer_id >= 0 for producer_id in ids)
+
+
+@given(st.lists(st.sampled_from(("take", "take plain", "crash", "back up", "restore")), max_size=20))
+@settings(max_examples=40, deadline=None)
+def test_no_id_of_a_lost_line_is_told_again(steps: list[str]) -> None:
+    """One backup may be restored several times, and each line goes on for some seconds."""
+    counters, wall_ms = Counters(MemoryStore()), 1_800_000_000_000
+    backup = counters.store.copy()
+    told: list[list[int]] = []
+    for step in steps:
+        match step:
+            case "take" | "take plain":
+                told += (counters.take(is_for_plain=step == "take plain") for _ in range(BLOCK_SIZE // 2))
+                counters.driver.settle()
+            case "back up":
+                backup = counters.store.copy()
+            case "restore":
+                wall_ms += 1_000
+                store = backup.copy()
+                store.begin_line(LineCause.RESTORE, wall_ms)
+                counters = Counters(store)
+            case _:
+                counters = Counters(counters.store.crash())
+    ids = [producer_id for each in told for producer_id in each]
+    assert len(ids) == len(set(ids))
+
+
+def test_csns_of_a_lost_line_are_all_smaller_than_those_that_follow() -> None:
+    store = MemoryStore()
+    store.begin_line(LineCause.DATA_LOSS, 1_800_000_000_000)
+    csn, _record = Counters(store).shard.next_csn()
+    assert csn == store.incarnation.least_csn + 1 == (64_310_400 << 20) + 1
+
+
+def test_a_producer_id_of_a_lost_line_is_nobodys_but_that_of_a_transactional_id() -> None:
+    """Or a producer that was fenced in the lost line could append outside transactions in this one."""
+    store = MemoryStore()
+    store.begin_line(LineCause.DATA_LOSS, 1_800_000_000_000)
+    shard = Counters(store).shard
+    for producer_id in (0, 5_000, store.incarnation.least_producer_id - 1):
+        with pytest.raises(Refused, match="was given to a transactional id"):
+            shard.check_plain(producer_id)
+        with pytest.raises(Refused, match="was never given to a producer"):
+            shard.check_given(producer_id, 0)
 
 
 def test_ids_of_a_block_are_given_without_gaps() -> None:

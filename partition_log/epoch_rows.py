@@ -1,0 +1,67 @@
+"""How the leader epochs of a partition are stored: one small row each, and in the head which one is the present one.
+
+```
+PARTITIONS  ordinal u32, kind u8 (1), leader epoch u32 -> version u8, start offset i64, wall time i64, cause u8
+```
+There are as many as the partition has had lines, so all of them are in memory, with its head.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from coordinator_runtime.incarnation import LineCause
+from coordinator_runtime.store import Family
+from coordinator_runtime.unknown_rows import check_version
+from partition_log.load_checks import RowsMissing
+from partition_log.state import LeaderEpoch
+
+_KIND: Final = 1
+_KEY: Final = struct.Struct(">IBI")
+_VALUE: Final = struct.Struct(">BqqB")
+_VERSION: Final = 1
+_WHAT: Final = "the row of a leader epoch"
+
+EPOCH_ROW_BYTES: Final = _KEY.size + _VALUE.size
+"""Key and value of a leader epoch."""
+
+
+class ScannedRows(Protocol):
+    """What is asked of a store here."""
+
+    def scan(self, family: Family, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]: ...
+
+
+def epoch_key(ordinal: int, epoch: int) -> bytes:
+    """Key of a leader epoch."""
+    return _KEY.pack(ordinal, _KIND, epoch)
+
+
+def encode_epoch(epoch: LeaderEpoch) -> bytes:
+    """Value of a leader epoch, whose number is in its key."""
+    return _VALUE.pack(_VERSION, epoch.start_offset, epoch.began_ms, epoch.cause)
+
+
+def decode_epoch(key: bytes, value: bytes) -> LeaderEpoch:
+    """Raises UnknownRow."""
+    check_version(value[0], _VERSION, _WHAT)
+    _ordinal, _kind, epoch = _KEY.unpack(key)
+    _version, start_offset, began_ms, cause = _VALUE.unpack(value)
+    return LeaderEpoch(epoch, start_offset, began_ms, LineCause(cause))
+
+
+def load_epochs(store: ScannedRows, ordinal: int, present: int) -> tuple[LeaderEpoch, ...]:
+    """All leader epochs of a partition, whose head names the present one. Raises RowsMissing where they do not go
+    together, because nobody could be told then which line a reader is in; UnknownRow."""
+    history = tuple(_stored(store, ordinal))
+    if not history or history[-1].epoch != present:
+        newest = history[-1].epoch if history else None
+        raise RowsMissing(f"partition {ordinal} is in leader epoch {present}, and its newest stored one is {newest}")
+    return history
+
+
+def _stored(store: ScannedRows, ordinal: int) -> Iterator[LeaderEpoch]:
+    start, end = _KEY.pack(ordinal, _KIND, 0), _KEY.pack(ordinal, _KIND + 1, 0)
+    return (decode_epoch(key, value) for key, value in store.scan(Family.PARTITIONS, start, end))

@@ -36,9 +36,9 @@ from coordinator_server.partition_audit import (
 )
 from coordinator_server.stored import HistoryRow, StoredRows
 from partition_log.batches import LogDamaged
-from partition_log.load_checks import RowsMissing
 from partition_log.catalog.codec import TOPIC_TYPE
 from partition_log.catalog.state import OrdinalsAllocated, PayloadValidation, TopicCreated
+from partition_log.load_checks import RowsMissing
 from partition_log.state import PartitionHead, ProducerEntry
 from txn_coordinator.codec import CSN_TYPE, TRANSACTION_TYPE, UNOWNED_MARKER_TYPE, decode_unowned_marker
 from txn_coordinator.state import DECIDED, LEGAL_STEPS, Transaction, TransactionState

@@ -225,7 +225,7 @@ def decode_head(value: bytes) -> PartitionHead:
         ForgottenProducers(*numbers[10:12]),
         LogTotals(*numbers[12:16]),
         compacted_to=numbers[16],
-        leadership=Leadership(*numbers[17:], ()),
+        leadership=Leadership(numbers[17], numbers[18], ()),
     )
 
 

@@ -236,8 +236,16 @@ def test_golden_bytes() -> None:
         "010000000000000004000000000000000a"
     )  # fmt: skip
     head = PartitionHead(
-        1, 9, 7, 2, 5, IndexProgress(4, 600, 3, 1_000), ForgottenProducers(6, 49), LogTotals(900, 7, 2, 1), 3,
-        Leadership(41, 40, ())
+        1,
+        9,
+        7,
+        2,
+        5,
+        IndexProgress(4, 600, 3, 1_000),
+        ForgottenProducers(6, 49),
+        LogTotals(900, 7, 2, 1),
+        3,
+        Leadership(41, 40, ()),
     )
     assert codec.encode_head(head).hex() == (
         "010000000000000001000000000000000900000000000000070000000200000000000000050000000000000004"

@@ -126,7 +126,7 @@ class BatchHeader(Struct, frozen=True, gc=False):
     is_transactional: bool = False
     is_control: bool = False
     leader_epoch: int = NO_LEADER_EPOCH
-    """Of the partition when the batch was appended; -1 before that."""
+    """Leader epoch of the partition when the batch was appended; -1 before that."""
 
     @property
     def last_offset_delta(self) -> int:

@@ -65,7 +65,7 @@ class Incarnation(Struct, frozen=True, gc=False):
 
 
 FIRST: Final = Incarnation(0, LineCause.CREATED)
-"""Of a store that never lost anything."""
+"""What a store has that never lost anything."""
 
 
 def next_incarnation(before: Incarnation, cause: LineCause, wall_ms: int) -> Incarnation:

@@ -36,7 +36,7 @@ from partition_log.state import (
     CachedBatch,
     ForgottenProducers,
     LastMarker,
-    Leadership,
+    LeaderEpoch,
     OpenTransaction,
     PartitionHead,
     ProducerEntry,
@@ -155,12 +155,12 @@ class PartitionAudit:
             leadership=stored.leadership,
         )
 
-    def epoch_differences(self, leadership: Leadership) -> Iterator[str]:
+    def epoch_differences(self, history: Sequence[LeaderEpoch]) -> Iterator[str]:
         """Yield where batches are not stamped with the leader epochs that are stored."""
         for (start_offset, epoch), (end_offset, _next) in pairwise([*self.epochs, (self.end_offset, -1)]):
-            begun = [known for known in leadership.history if known.start_offset < end_offset]
+            begun = [known for known in history if known.start_offset < end_offset]
             if not begun or begun[-1].epoch != epoch or begun[-1].start_offset > start_offset:
-                known = ", ".join(f"{known.epoch} from offset {known.start_offset} on" for known in leadership.history)
+                known = ", ".join(f"{known.epoch} from offset {known.start_offset} on" for known in history)
                 yield (
                     f"the batches at offsets {start_offset} to {end_offset - 1} have leader epoch {epoch}, stored are"
                     f" {known}"

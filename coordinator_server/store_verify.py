@@ -38,6 +38,7 @@ from coordinator_server.stored import HistoryRow, StoredRows
 from partition_log.batches import LogDamaged
 from partition_log.catalog.codec import TOPIC_TYPE
 from partition_log.catalog.state import OrdinalsAllocated, PayloadValidation, TopicCreated
+from partition_log.epoch_rows import load_epochs
 from partition_log.load_checks import RowsMissing
 from partition_log.state import PartitionHead, ProducerEntry
 from txn_coordinator.codec import CSN_TYPE, TRANSACTION_TYPE, UNOWNED_MARKER_TYPE, decode_unowned_marker
@@ -213,7 +214,7 @@ class _Verification:
                     self._unread.add(ordinal)
                     continue
                 self._note(placement, name, audit.transactional_batches, audit.misplaced)
-                self._check_positions(positions, name, head, audit)
+                self._check_positions(positions, ordinal, name, audit)
                 self._note(stretches, name, len(kept), list(audit.columns.differences()))
                 self._check_producers(producers, ordinal, name, audit)
                 self._check_index(index, ordinal, name, audit)
@@ -246,12 +247,13 @@ class _Verification:
             end_offset = batch.header.last_offset + 1
         self._note(stretches, name, len(kept), list(columns.differences_from_end(head.totals)))
 
-    def _check_positions(self, check: Check, name: str, head: PartitionHead, audit: PartitionAudit) -> None:
+    def _check_positions(self, check: Check, ordinal: int, name: str, audit: PartitionAudit) -> None:
         check.examined += 1
+        head = self._heads[ordinal]
         expected = audit.head(head.log_start_offset, head)
         if head != expected:
             check.violated(f"{name}: {_head_words(head)} is stored, the log says {_head_words(expected)}")
-        for difference in audit.epoch_differences(head.leadership):
+        for difference in audit.epoch_differences(load_epochs(self._rows, ordinal, head.leadership.epoch)):
             check.violated(f"{name}: {difference}")
         if not audit.has_what_was_forgotten:
             check.violated(

@@ -203,9 +203,9 @@ def batches(rows: StoredRows, ordinal: int, start_offset: int = 0) -> Iterator[S
 
 
 def heads(rows: StoredRows) -> dict[int, PartitionHead]:
-    """Positions of every partition, by ordinal."""
+    """Positions of every partition, by ordinal; of its leader epochs, only the present one."""
     return {
-        ordinal: codec.with_epochs(rows, ordinal, codec.decode_head(value))
+        ordinal: codec.decode_head(value)
         for key, value in rows.scan(Family.PARTITIONS, b"", _END)
         if key == codec.head_key(ordinal := codec.ordinal_of(key))
     }

@@ -141,7 +141,7 @@ class Leadership(Struct, frozen=True):
 
 
 FIRST_LEADERSHIP: Final = Leadership(0, 0, (LeaderEpoch(0, 0, 0, LineCause.CREATED),))
-"""Of partitions in a store that never lost anything, but for the time."""
+"""What partitions have in a store that never lost anything, but for the time."""
 
 
 class PartitionHead(Struct, frozen=True, gc=False):

@@ -46,7 +46,7 @@ class CountersShard:
 
     def __init__(self, journal: Journal, incarnation: Incarnation = FIRST) -> None:
         self._incarnation = incarnation
-        """Of the store. What a lost line of it gave away is not given again, though nobody knows how far that came."""
+        """What a lost line of the store gave away is not given again, though nobody knows how far that came."""
         self._values: TimelineMap[str, int] = TimelineMap(journal)
 
     def next_producer_id(self, records: list[Record]) -> int:

@@ -64,7 +64,7 @@ def test_the_new_epoch_is_durable_and_begins_once(room: LogRoom) -> None:
 
 
 def test_nobody_is_served_before_the_new_epoch_is_durable(room: LogRoom) -> None:
-    """Or what a reader was told in it would be gone with the next crash."""
+    """Otherwise what a reader was told in it would be gone with the next crash."""
     room.append(Batch())
     store = room.backup()
     store.begin_line(LineCause.DATA_LOSS, room.clock.wall_ms())

@@ -106,6 +106,11 @@ def test_a_producer_comes_back_as_it_was(entry: ProducerEntry) -> None:
     assert codec.decode_producer(codec.encode_producer(entry)) == entry
 
 
+@given(ordinals, leader_epochs)
+def test_a_leader_epoch_comes_back_as_it_was(ordinal: int, epoch: LeaderEpoch) -> None:
+    assert decode_epoch(epoch_key(ordinal, epoch.epoch), encode_epoch(epoch)) == epoch
+
+
 @given(heads)
 def test_a_head_comes_back_as_it_was(head: PartitionHead) -> None:
     assert codec.decode_head(codec.encode_head(head)) == head
@@ -258,6 +263,8 @@ def test_golden_bytes() -> None:
     end = RememberedEnd(EndIdentity(9, 50, 7), 1)
     assert codec.remembered_key(5, end.identity).hex() == "0000000501000900000000000000320000000000000007"
     assert codec.encode_remembered(end).hex() == "010000000000000001"
+    assert epoch_key(5, 41).hex() == "000000050100000029"
+    assert encode_epoch(LeaderEpoch(41, 9, 1_000, LineCause.RESTORE)).hex() == "01000000000000000900000000000003e802"
     assert codec.log_key(5, 6).hex() == "000000050000000000000006"
     assert codec.stretch_key(5, 6).hex() == "000000050000000000000006"
     assert codec.encode_stretch(Stretch(4, 6, -1, 9, LogTotals(900, 7, 2, 1))).hex() == (

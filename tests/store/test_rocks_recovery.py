@@ -116,7 +116,7 @@ def test_a_loss_that_is_accepted_once_is_accepted_for_good(tmp_path: Path) -> No
 def test_a_loss_whose_acceptance_was_cut_short_must_be_accepted_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vanished: bool
 ) -> None:
-    """Or the store would go on in its old line, as if nothing had been lost."""
+    """Otherwise the store would go on in its old line, as if nothing had been lost."""
     crashed = copy_of_crashed(tmp_path, durable=GROUPS)
     if vanished:
         shutil.rmtree(crashed / "store")

@@ -70,8 +70,7 @@ def grow(
     verdict = rules.judge_marker(before, marker, forgotten_csn=forgotten_csn)
     assert verdict is _APPEND_MARKER, "the outcome of an open transaction was decided a moment ago"
     batches.append((offset, pack_place(offset, marker_bytes - LENGTH_ENDS_AT, leader_epoch) + control))
-    ordinal, end_offset = appends[0].ordinal, offset + 1
-    grown_bytes = size_bytes + marker_bytes
+    ordinal, end_offset, grown_bytes = appends[0].ordinal, offset + 1, size_bytes + marker_bytes
     totals = LogTotals(
         totals.size_bytes + grown_bytes,
         totals.record_count + record_count,

@@ -12,7 +12,6 @@ from coordinator_protocol.batch import BatchHeader, Encoding
 from coordinator_protocol.marker import Marker, Outcome, encode_marker_payload
 from coordinator_protocol.version import VERSION
 from coordinator_runtime.decision import Coordinator
-from coordinator_runtime.incarnation import LineCause
 from coordinator_runtime.ports import EndIdentity
 from coordinator_runtime.rocks import open_store
 from coordinator_runtime.rocks.own_rows import FEATURES_KEY, WRITER_KEY
@@ -20,8 +19,7 @@ from coordinator_runtime.store import CommitGroup, Family, Mutation
 from coordinator_server import stored
 from coordinator_server.store_verify import Check, verify_store
 from partition_log import codec
-from partition_log.epoch_rows import encode_epoch, epoch_key
-from partition_log.state import EMPTY_HEAD, ForgottenProducers, LeaderEpoch, Leadership, RememberedEnd, Stretch
+from partition_log.state import EMPTY_HEAD, ForgottenProducers, RememberedEnd, Stretch
 from tests.cli.terminal import Terminal
 from tests.harness.memory_store import MemoryStore
 from tests.harness.rocks_shelf import RocksShelf
@@ -393,27 +391,6 @@ def invent_a_partition(damaged: Damaged) -> None:
     damaged.put(HEAD, codec.head_key(7), codec.encode_head(EMPTY_HEAD))
 
 
-def stamp_a_batch_with_another_leader_epoch(damaged: Damaged) -> None:
-    (last_offset, *_), *_ = (
-        (batch.key_offset, batch.header) for batch in stored.batches(damaged.store, 0) if batch.marker is None
-    )
-    damaged.spoil(
-        Family.LOG, codec.log_key(0, last_offset), lambda batch: batch[:12] + (5).to_bytes(4, "big") + batch[16:]
-    )
-
-
-def begin_a_leader_epoch_inside_a_batch(damaged: Damaged) -> None:
-    damaged.put(Family.PARTITIONS, epoch_key(0, 7), encode_epoch(LeaderEpoch(7, 1, 0, LineCause.RESTORE)))
-    present = Leadership(7, 7, ())
-    damaged.spoil(
-        HEAD, codec.head_key(0), lambda head: codec.encode_head(replace(codec.decode_head(head), leadership=present))
-    )
-
-
-def lose_a_leader_epoch(damaged: Damaged) -> None:
-    damaged.put(Family.PARTITIONS, epoch_key(0, 0), None)
-
-
 def write_with_a_newer_program(damaged: Damaged) -> None:
     damaged.spoil(Family.PRODUCERS, codec.producer_key(0, 0), lambda entry: b"\x09" + entry[1:])
 
@@ -466,9 +443,6 @@ DAMAGES = [
     (end_a_stretch_within_a_batch, "stretches", "t-0: the stretch from offset 0 to 4 does not follow, 1 is next"),
     (begin_a_stretch_too_late, "stretches", "t-0: the stretch from offset 1 to 4 does not follow, 0 is next"),
     (lose_a_stretch, "positions", "the last stretch IndexProgress(first_offset=5"),
-    (stamp_a_batch_with_another_leader_epoch, "positions", "have leader epoch 5, stored are 0 from offset 0 on"),
-    (begin_a_leader_epoch_inside_a_batch, "positions", "stored are 0 from offset 0 on, 7 from offset 1 on"),
-    (lose_a_leader_epoch, "batches", "partition 0 is in leader epoch 0, and its newest stored one is None"),
     (lose_a_producer, "producers", "t-0: producer 0 wrote here and is not stored"),
     (
         lose_a_producer_that_wrote_after_others_were_forgotten,

@@ -13,7 +13,7 @@ no line.
 It rests on a clock that is not set back by more than the lost line lasted, and on no more shards being opened, and
 numbers given, per second than said here, on average over the life of a store.
 
-Source: docs/decisions/0027-lines-of-a-store.md; KIP-101 and KIP-320 for leader epochs.
+Source: docs/decisions/0028-lines-of-a-store.md; KIP-101 and KIP-320 for leader epochs.
 """
 
 from __future__ import annotations

@@ -1,27 +1,26 @@
 """How records become stored rows, and how a shard is read back.
 
 Both coordinators and the topic catalog store their records alike (design 5): the newest value per key in
-COORDINATOR_STATE, which alone rebuilds the shard, and one row of history per record in HISTORY. `StateRows`
-does that for all of them; a package only says how its own values look as bytes. The partition log has its own rows.
+COORDINATOR_STATE, which alone rebuilds the shard, and one step per record in HISTORY (`history_rows`). `StateRows` does
+that for all of them; a package only says how its own values look as bytes. The partition log has its own rows.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
 from coordinator_api.storage.v1 import runtime_pb2
 from coordinator_runtime.decision import Record, ShardEpoch, ShardKey, Turn
+from coordinator_runtime.history_rows import STEP_BYTES, ShardHistory, StagedStep, encode_told
 from coordinator_runtime.store import Family, KeyRange, Mutation, Store
 from coordinator_runtime.unknown_rows import pass_over
 
 _STATE_PREFIX = struct.Struct(">BHB")
 _SHARD_PREFIX = struct.Struct(">BH")
-_LOG_KEY = struct.Struct(">BHQ")
 
 SHARD_EPOCH_TYPE = 0
 """Record type of ShardEpoch in every coordinator; packages number their own types from 1."""
@@ -29,7 +28,6 @@ SHARD_EPOCH_TYPE = 0
 
 # By names of their own: to find a member in its class takes 0.1 us.
 _COORDINATOR_STATE: Final = Family.COORDINATOR_STATE
-_HISTORY: Final = Family.HISTORY
 
 
 class StagedRows(Struct, eq=False):
@@ -45,6 +43,8 @@ class StagedRows(Struct, eq=False):
     """Rows that nearly every operation replaces: only the newest value of a key is encoded, with the group. Encoding
     must be certain to succeed, because by then it is too late to refuse the operation; and the keys are never in
     `newest`."""
+    steps: list[tuple[ShardHistory, StagedStep]] = []
+    """Steps of history, encoded with the group: one row for each shard."""
     deleted_ranges: list[KeyRange] = []
     """Applied after all rows of the group."""
     size_bytes: int = 0
@@ -55,11 +55,12 @@ class StagedRows(Struct, eq=False):
         self.added += later.added
         self.newest.update(later.newest)
         self.encoded_later.update(later.encoded_later)
+        self.steps += later.steps
         self.deleted_ranges += later.deleted_ranges
         self.size_bytes += later.size_bytes
 
     def mutations(self) -> list[Mutation]:
-        """All rows, encoded."""
+        """All rows, encoded. Once only: the steps take their numbers here."""
         assert self.newest.keys().isdisjoint(self.encoded_later), (
             "a key is in one of the two, or nobody knows which of its rows is the newest"
         )
@@ -68,6 +69,10 @@ class StagedRows(Struct, eq=False):
             rows.append((family, key, value))
         for (family, key), encode in self.encoded_later.items():
             rows.append((family, key, encode()))
+        by_shard: dict[ShardHistory, list[StagedStep]] = {}
+        for history, step in self.steps:
+            by_shard.setdefault(history, []).append(step)
+        rows += [history.row(steps) for history, steps in by_shard.items()]
         return rows
 
 
@@ -89,19 +94,10 @@ class EncodedRecord(Struct, frozen=True):
     value: bytes | None
     """None forgets the key."""
     has_history: bool = True
-    """False: only the newest value matters, no row of history is kept."""
-
-
-class HistoryRow(NamedTuple):
-    """One record of the history of a shard: what was written, when, for whom and why."""
-
-    value: object | None
-    """None: a tombstone, the key was forgotten."""
-    wall_ms: int
-    client_id: str
-    """Empty for what the server did by itself."""
-    host: str
-    cause: str
+    """False: only the newest value matters, no step of history is kept."""
+    told: Any = True
+    """What the history tells of a value that the next one overwrites: anything that MessagePack knows, but None, which
+    stands for a forgotten key. True: that it changed."""
 
 
 def state_row(shard: ShardKey, record_type: int, key: bytes) -> tuple[Family, bytes]:
@@ -150,7 +146,7 @@ class StateRows:
 
     def __init__(self, codec: StateCodec) -> None:
         self._codec = codec
-        self._next_offset: dict[ShardKey, int] = {}
+        self._histories: dict[ShardKey, ShardHistory] = {}
 
     def stage(self, record: Record, turn: Turn, staged: StagedRows) -> None:
         changed = record.value
@@ -164,24 +160,17 @@ class StateRows:
         staged.newest[_COORDINATOR_STATE, state_key] = value
         size_bytes = len(state_key) if value is None else len(state_key) + len(value)
         if encoded.has_history:
-            offset = self._next_offset[shard]
-            self._next_offset[shard] = offset + 1
-            # Set one by one: the constructor of a message takes more than twice as long for its keywords.
-            row = runtime_pb2.LogRow()
-            row.record_type = record_type
-            row.key = key
-            if value is not None:
-                row.value = value
-            row.wall_ms = turn.now_ms
-            history = row.SerializeToString() + _by_whom(turn.client_id, turn.host, record.cause)
-            staged.added.append((_HISTORY, _LOG_KEY.pack(coordinator, index, offset), history))
-            size_bytes += _LOG_KEY.size + len(history)
+            history = self._histories[shard]
+            history.end += 1
+            told = encode_told(None if value is None else encoded.told)
+            whom = (turn.client_id, turn.host, record.cause)
+            staged.steps.append((history, (record_type, key, turn.now_ms, whom, told)))
+            size_bytes += STEP_BYTES + len(key) + len(told)
         staged.size_bytes += size_bytes
 
     def load(self, store: Store, shard: ShardKey) -> Iterator[Any]:
         prefix = _SHARD_PREFIX.pack(*shard)
-        newest = store.last(Family.HISTORY, prefix)
-        self._next_offset[shard] = 0 if newest is None else _LOG_KEY.unpack(newest[0])[2] + 1
+        self._histories[shard] = ShardHistory(store, shard)
         for key, stored in store.scan(Family.COORDINATOR_STATE, prefix, _end_of(prefix)):
             record_type = key[3]
             if record_type == SHARD_EPOCH_TYPE:
@@ -194,38 +183,13 @@ class StateRows:
                 yield value
 
     def history_end(self, shard: ShardKey) -> int:
-        """Offset of the next row of history: everything staged so far lies before it."""
-        return self._next_offset[shard]
-
-    def history_backwards(
-        self, store: Store, shard: ShardKey, key: bytes, *, start_offset: int, end_offset: int
-    ) -> Iterator[HistoryRow]:
-        """Rows of one key in [start, end), the newest first. Reads all rows of the shard in that range, so callers
-        bound it. What is not durable is in the store too: callers name an end that is."""
-        start, end = (_LOG_KEY.pack(*shard, offset) for offset in (start_offset, end_offset))
-        for _key, stored in store.scan_backwards(Family.HISTORY, start, end):
-            # Most rows are of other keys: looking for its bytes is several times cheaper than parsing.
-            if key not in stored:
-                continue
-            row = runtime_pb2.LogRow.FromString(stored)
-            if row.key != key:
-                continue
-            is_tombstone = not row.HasField("value")
-            value = None if is_tombstone else self._codec.decode(row.record_type, row.key, row.value)
-            if is_tombstone or value is not None:
-                yield HistoryRow(value, row.wall_ms, row.client_id, row.host, row.cause)
+        """Number of the next step of history: everything staged so far lies before it."""
+        return self._histories[shard].end
 
 
 def _encode_epoch(value: ShardEpoch) -> EncodedRecord:
     epoch = runtime_pb2.ShardEpochValue(coordinator_epoch=value.coordinator_epoch)
     return EncodedRecord(SHARD_EPOCH_TYPE, b"", epoch.SerializeToString(), has_history=False)
-
-
-@lru_cache(maxsize=256)
-def _by_whom(client_id: str, host: str, cause: str) -> bytes:
-    """The last fields of a LogRow. They are the same in row after row, and one message behind the other is one message
-    with the fields of both."""
-    return runtime_pb2.LogRow(client_id=client_id, host=host, cause=cause).SerializeToString()
 
 
 def _end_of(prefix: bytes) -> bytes:

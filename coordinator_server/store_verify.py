@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
@@ -26,6 +26,7 @@ from coordinator_runtime.store import Family, StoreUnreadable
 from coordinator_runtime.unknown_rows import UnknownRow
 from coordinator_server import known_rows, stored
 from coordinator_server.column_audit import Columns, totals_words
+from coordinator_server.history_audit import Decided, audit_history, decisions
 from coordinator_server.partition_audit import (
     LoggedMarker,
     PartitionAudit,
@@ -34,7 +35,7 @@ from coordinator_server.partition_audit import (
     producer_differences,
     remembered_differences,
 )
-from coordinator_server.stored import HistoryRow, StoredRows
+from coordinator_server.stored import StoredRows
 from partition_log.batches import LogDamaged
 from partition_log.catalog.codec import TOPIC_TYPE
 from partition_log.catalog.state import OrdinalsAllocated, PayloadValidation, TopicCreated
@@ -42,7 +43,7 @@ from partition_log.epoch_rows import load_epochs
 from partition_log.load_checks import RowsMissing
 from partition_log.state import PartitionHead, ProducerEntry
 from txn_coordinator.codec import CSN_TYPE, TRANSACTION_TYPE, UNOWNED_MARKER_TYPE, decode_unowned_marker
-from txn_coordinator.state import DECIDED, LEGAL_STEPS, Transaction, TransactionState
+from txn_coordinator.state import DECIDED, TransactionState
 
 _KEEPS_HISTORY: Final = frozenset({(Coordinator.CATALOG, TOPIC_TYPE), (Coordinator.TRANSACTIONS, TRANSACTION_TYPE)})
 """Record types whose every change is kept in the history."""
@@ -96,17 +97,6 @@ def verify_store(rows: StoredRows) -> list[Check]:
     return _Verification(rows).run()
 
 
-@dataclass(frozen=True, slots=True)
-class _Decided:
-    """An outcome as its PREPARE record decided it."""
-
-    transaction: Transaction
-
-    def __str__(self) -> str:
-        outcome, txn = self.transaction.outcome.name.lower(), self.transaction
-        return f"{outcome} {txn.csn} of {txn.transactional_id!r} (producer {txn.producer_id}, epoch {txn.txn_epoch})"
-
-
 class _Verification:
     """One run over one store."""
 
@@ -129,7 +119,10 @@ class _Verification:
             self._checked(self._check_catalog, "catalog", "every partition of every topic has its log", "partitions"),
             *self._check_partitions(),
             self._checked(
-                self._check_history, "history", "the newest log row of a key equals its state, step by step", "rows"
+                partial(audit_history, self._rows),
+                "history",
+                "the newest step of a key tells its state, and steps follow each other",
+                "steps",
             ),
             self._checked(
                 self._check_outcomes,
@@ -284,66 +277,19 @@ class _Verification:
 
     # Coordinators
 
-    def _check_history(self, check: Check) -> None:
-        newest: dict[tuple[ShardKey, int, bytes], bytes | None] = {}
-        complete: set[ShardKey] = set()
-        previous: HistoryRow | None = None
-        states: dict[bytes, TransactionState | None] = {}
-        for row in stored.history_rows(self._rows):
-            check.examined += 1
-            if previous is None or previous.shard != row.shard:
-                states.clear()
-                if row.offset == 0:
-                    complete.add(row.shard)
-            elif row.offset != previous.offset + 1:
-                check.violated(f"{_shard(row.shard)}: log row {row.offset} does not follow {previous.offset}")
-            newest[row.shard, row.record_type, row.key] = row.value
-            self._check_step(check, row, states)
-            previous = row
-        for (shard, record_type, key), value in newest.items():
-            state = self._rows.get(Family.COORDINATOR_STATE, stored.state_key(shard, record_type, key))
-            if state != value:
-                check.violated(f"{_shard(shard)}: the state of {_key(key)} is not its newest log row")
-        for found in stored.state_rows(self._rows):
-            is_kept = (found.shard.coordinator, found.record_type) in _KEEPS_HISTORY and found.shard in complete
-            if is_kept and (found.shard, found.record_type, found.key) not in newest:
-                check.violated(f"{_shard(found.shard)}: {_key(found.key)} has a state and no log row")
-
-    def _check_step(self, check: Check, row: HistoryRow, states: dict[bytes, TransactionState | None]) -> None:
-        """Whether the states of a transactional id follow each other as the table of legal steps says."""
-        if row.shard.coordinator is not Coordinator.TRANSACTIONS or row.record_type != TRANSACTION_TYPE:
-            return
-        before = states.get(row.key)
-        if row.value is None:
-            states[row.key] = None
-            return
-        try:
-            states_of_row = stored.states_in(row.record_type, row.key, row.value)
-        except ValueError as newer:
-            check.violated(f"{_shard(row.shard)}: {_key(row.key)}: log row {row.offset} cannot be judged: {newer}")
-            states[row.key] = None
-            return
-        for state in states_of_row:
-            if before is not None and state not in LEGAL_STEPS[before]:
-                check.violated(
-                    f"{_shard(row.shard)}: {_key(row.key)} went from {before.api_name} to {state.api_name} in log row"
-                    f" {row.offset}, which is no legal step"
-                )
-            states[row.key] = before = state
-
     def _check_outcomes(self, check: Check) -> None:
-        decided: dict[int, _Decided] = {}
-        for transaction in self._decisions():
-            known = decided.setdefault(transaction.csn, _Decided(transaction))
-            if known.transaction.transactional_id != transaction.transactional_id:
-                check.violated(f"the csn {transaction.csn} was given twice: {known}, {_Decided(transaction)}")
+        decided: dict[int, Decided] = {}
+        for found in decisions(self._rows):
+            known = decided.setdefault(found.csn, found)
+            if known.transactional_id != found.transactional_id:
+                check.violated(f"the csn {found.csn} was given twice: {known}, {found}")
         check.examined = len(decided)
         pending = {found.csn for found in stored.transactions(self._rows) if found.state in DECIDED}
         unowned = self._unowned_markers()
         for csn, outcome in decided.items():
-            for ordinal in sorted(outcome.transaction.partitions & self._heads.keys()):
+            for ordinal in sorted(outcome.partitions & self._heads.keys()):
                 self._check_markers(check, outcome, ordinal, is_pending=csn in pending)
-            for ordinal in sorted(self._markers[csn].keys() - outcome.transaction.partitions - unowned[csn]):
+            for ordinal in sorted(self._markers[csn].keys() - outcome.partitions - unowned[csn]):
                 check.violated(f"{self._name(ordinal)} has a marker of {outcome}, which it was no part of")
         if self._is_history_whole():
             for csn in sorted(self._markers.keys() - decided.keys()):
@@ -355,8 +301,8 @@ class _Verification:
         if newest > self._last_csn():
             check.violated(f"csn {newest} was used, the counter stands at {self._last_csn()}: it would be given again")
 
-    def _check_markers(self, check: Check, outcome: _Decided, ordinal: int, *, is_pending: bool) -> None:
-        found = self._markers[outcome.transaction.csn][ordinal]
+    def _check_markers(self, check: Check, outcome: Decided, ordinal: int, *, is_pending: bool) -> None:
+        found = self._markers[outcome.csn][ordinal]
         name = self._name(ordinal)
         if len(found) > 1:
             offsets = ", ".join(str(logged.offset) for logged in found)
@@ -364,8 +310,8 @@ class _Verification:
         if not found and not is_pending and ordinal not in self._unread:
             check.violated(f"{name} has no marker of {outcome}, which is complete")
         for logged in found:
-            marker, transaction = logged.marker, outcome.transaction
-            expected = (transaction.producer_id, transaction.txn_epoch, transaction.outcome)
+            marker = logged.marker
+            expected = (outcome.producer_id, outcome.txn_epoch, outcome.outcome)
             if (marker.producer_id, marker.txn_epoch, marker.outcome) != expected:
                 check.violated(
                     f"{name}: the marker at offset {logged.offset} says {marker.outcome.name.lower()} of producer"
@@ -392,30 +338,21 @@ class _Verification:
 
     # Helpers
 
-    def _decisions(self) -> Iterator[Transaction]:
-        """Yield every decided outcome that the history still tells of, and the current ones."""
-        for row in stored.history_rows(self._rows, Coordinator.TRANSACTIONS):
-            if row.value is not None:
-                found = stored.decided_in(row.record_type, row.key, row.value)
-                if found is not None:
-                    yield found
-        yield from (found for found in stored.transactions(self._rows) if found.state in DECIDED)
-
     def _unowned_markers(self) -> defaultdict[int, set[int]]:
         """Return, by csn, the partitions with a marker that no transactional id here decided although the history goes
         back that far: an administrator wrote it, or a coordinator elsewhere."""
         found: defaultdict[int, set[int]] = defaultdict(set)
-        for row in stored.history_rows(self._rows, Coordinator.COUNTERS):
-            if row.record_type == UNOWNED_MARKER_TYPE:
-                written = decode_unowned_marker(row.key)
+        for step in stored.history(self._rows, Coordinator.COUNTERS):
+            if step.record_type == UNOWNED_MARKER_TYPE:
+                written = decode_unowned_marker(step.key)
                 found[written.csn].add(written.ordinal)
         return found
 
     def _is_history_whole(self) -> bool:
         """Say whether no shard of transactions and no partition was trimmed."""
         firsts: dict[ShardKey, int] = {}
-        for row in stored.history_rows(self._rows, Coordinator.TRANSACTIONS):
-            firsts.setdefault(row.shard, row.offset)
+        for step in stored.history(self._rows, Coordinator.TRANSACTIONS):
+            firsts.setdefault(step.shard, step.number)
         return not any(firsts.values())
 
     def _last_csn(self) -> int:

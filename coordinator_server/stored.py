@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from coordinator_api.storage.v1 import runtime_pb2
 from coordinator_protocol.batch import HEADER_BYTES, BatchHeader, decode_header
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Marker, Outcome, decode_marker_payload
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, ShardKey
+from coordinator_runtime.history_rows import Step, steps_of
 from coordinator_runtime.store import Family, StoreDamaged
 from partition_log import codec
 from partition_log.batches import OFFSET_END
@@ -25,11 +25,10 @@ from partition_log.catalog.state import CatalogRecord
 from partition_log.reading import AbortedIndex, Budget
 from partition_log.state import AbortedTransaction, PartitionHead, ProducerEntry, RememberedEnd, Stretch
 from txn_coordinator.codec import TransactionCodec
-from txn_coordinator.records import TransactionChanged, TransactionUnreadable
-from txn_coordinator.state import DECIDED, Transaction, TransactionState
+from txn_coordinator.records import TransactionChanged
+from txn_coordinator.state import Transaction
 
 _STATE_KEY: Final = struct.Struct(">BHB")
-_LOG_KEY: Final = struct.Struct(">BHQ")
 _LOG_ROW_KEY: Final = struct.Struct(">IQ")
 _END: Final = b"\xff" * 24
 """A key behind every key of every family: none is longer and begins like this."""
@@ -53,22 +52,6 @@ class StateRow:
     record_type: int
     key: bytes
     value: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryRow:
-    """One change of one key of one shard, in the order in which it was made."""
-
-    shard: ShardKey
-    offset: int
-    record_type: int
-    key: bytes
-    value: bytes | None
-    """The new value; None: the key was forgotten."""
-    wall_ms: int
-    client_id: str
-    host: str
-    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,22 +102,11 @@ def state_rows(rows: StoredRows, coordinator: Coordinator | None = None) -> Iter
         yield StateRow(ShardKey(Coordinator(number), shard), record_type, key[_STATE_KEY.size :], value)
 
 
-def history_rows(rows: StoredRows, coordinator: Coordinator | None = None) -> Iterator[HistoryRow]:
-    """The changes of coordinators and catalog, by shard and in their order."""
+def history(rows: StoredRows, coordinator: Coordinator | None = None) -> Iterator[Step]:
+    """The steps of coordinators and catalog, by shard and in their order. Raises msgspec.DecodeError for bytes that are
+    no row of history."""
     for key, value in rows.scan(Family.HISTORY, *_range_of(coordinator)):
-        number, shard, offset = _LOG_KEY.unpack(key)
-        row = runtime_pb2.LogRow.FromString(value)
-        yield HistoryRow(
-            ShardKey(Coordinator(number), shard),
-            offset,
-            row.record_type,
-            row.key,
-            row.value if row.HasField("value") else None,
-            row.wall_ms,
-            row.client_id,
-            row.host,
-            row.cause,
-        )
+        yield from steps_of(key, value)
 
 
 def catalog(rows: StoredRows) -> list[CatalogRecord]:
@@ -152,30 +124,6 @@ def transaction_of(record_type: int, key: bytes, value: bytes) -> Transaction | 
     """The transaction in a row of the TRANSACTIONS shards; None for a row of another kind."""
     record = TransactionCodec().decode(record_type, key, value)
     return record.transaction if isinstance(record, TransactionChanged) else None
-
-
-def states_in(record_type: int, key: bytes, value: bytes) -> list[TransactionState]:
-    """The states that a row of the TRANSACTIONS shards tells, in order. That of a Transact tells the state that it led
-    to, and stands for those on the way: the opening has no row, and neither has the decision where it is complete.
-    Raises ValueError for a state of a newer version."""
-    record = TransactionCodec().decode(record_type, key, value)
-    if isinstance(record, TransactionUnreadable):
-        raise ValueError(f"state {record.state} is not known to this version")
-    assert isinstance(record, TransactionChanged), "asked of a row of a transactional id"
-    states = [record.transaction.state]
-    if record.decided is not None:
-        states.insert(0, record.decided.state)
-    if record.transaction.transact_id and states[0] in DECIDED:
-        states.insert(0, TransactionState.ONGOING)
-    return states
-
-
-def decided_in(record_type: int, key: bytes, value: bytes) -> Transaction | None:
-    """The Prepare state that a row of the TRANSACTIONS shards has, or stands for; None for all others."""
-    record = TransactionCodec().decode(record_type, key, value)
-    if not isinstance(record, TransactionChanged):
-        return None
-    return record.transaction if record.transaction.state in DECIDED else record.decided
 
 
 def transactions(rows: StoredRows) -> Iterator[Transaction]:

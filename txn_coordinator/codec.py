@@ -14,7 +14,6 @@ from coordinator_runtime.rows import EncodedRecord, StagedRows, StateRows, state
 from txn_coordinator.counters import COUNTERS
 from txn_coordinator.records import (
     CsnGiven,
-    Participants,
     ProducerIdBlockTaken,
     ProducerIdGiven,
     TransactionChanged,
@@ -23,6 +22,7 @@ from txn_coordinator.records import (
     UnownedMarkerWritten,
 )
 from txn_coordinator.state import Identity, InitAnswer, Transaction, TransactionState
+from txn_coordinator.steps import step_of
 
 TRANSACTION_TYPE: Final = 1
 PRODUCER_ID_BLOCK_TYPE: Final = 1
@@ -35,7 +35,13 @@ _UNOWNED_MARKER_KEY: Final = struct.Struct(">QIQ")
 _CSN_ROW: Final = state_row(COUNTERS, CSN_TYPE, b"")
 _CSN_KEY_BYTES: Final = len(_CSN_ROW[1])
 _STATES: Final = frozenset(TransactionState)
+_CAUSES: Final = (*("", "init", "add", "client", "timeout", "fence", "topic_deleted", "admin", "keep", "prepare"),)
+"""Why a step was taken, by stored number: never change one, only add at the end."""
 _NONE: Final[frozenset[Any]] = frozenset()
+
+
+_NUMBERS_OF_CAUSES: Final = {cause: number for number, cause in enumerate(_CAUSES)}
+_UNKNOWN_CAUSE: Final = "unknown cause "
 
 
 class TransactionCodec:
@@ -77,13 +83,11 @@ class TransactionCodec:
                 transaction.txn_timeout_ms,
                 transaction.state,
                 transaction.client_txn_version,
-                transaction.cause,
+                number_of_cause(transaction.cause),
             )
         )
-        encoded = stored.SerializeToString() + alike
-        if value.decided_for is not None:
-            encoded += _encode_decided_for(value.decided_for)
-        return EncodedRecord(TRANSACTION_TYPE, transaction.transactional_id.encode(), encoded)
+        encoded, key = stored.SerializeToString() + alike, transaction.transactional_id.encode()
+        return EncodedRecord(TRANSACTION_TYPE, key, encoded, told=step_of(value))
 
     def decode(self, record_type: int, key: bytes, value: bytes) -> TransactionChanged | TransactionUnreadable | None:
         if record_type != TRANSACTION_TYPE:
@@ -91,10 +95,7 @@ class TransactionCodec:
         stored = storage.TransactionValue.FromString(value)
         if stored.state not in _STATES:
             return TransactionUnreadable(key.decode(), stored.producer_id, stored.state)
-        decided_for = None
-        if stored.HasField("decided"):
-            decided_for = Participants(frozenset(stored.decided.partitions), frozenset(stored.decided.groups))
-        return TransactionChanged(_decode(key.decode(), stored), decided_for)
+        return TransactionChanged(_decode(key.decode(), stored))
 
 
 class CountersRows(StateRows):
@@ -142,13 +143,25 @@ def decode_unowned_marker(key: bytes) -> UnownedMarkerWritten:
     return UnownedMarkerWritten(csn, ordinal, producer_id)
 
 
+def cause_of_number(number: int) -> str:
+    """Why a step was taken. One that only a newer program knows keeps its number."""
+    return _CAUSES[number] if number < len(_CAUSES) else f"{_UNKNOWN_CAUSE}{number}"
+
+
+def number_of_cause(cause: str) -> int:
+    """The stored number of a cause."""
+    number = _NUMBERS_OF_CAUSES.get(cause)
+    return int(cause.removeprefix(_UNKNOWN_CAUSE)) if number is None else number
+
+
 def _encode_csn(csn: int) -> bytes:
     return storage.CsnValue(csn=csn).SerializeToString()
 
 
 @lru_cache(maxsize=256)
-def _encode_alike(fields: tuple[int, int, int, int, TransactionState, int, str]) -> bytes:
-    """The fields that nearly all transactions have alike, in a message without the others, as `_encode_decided_for`."""
+def _encode_alike(fields: tuple[int, int, int, int, TransactionState, int, int]) -> bytes:
+    """The fields that nearly all transactions have alike, in a message without the others: one message behind the other
+    is one message with the fields of both."""
     value = storage.TransactionValue()
     (
         value.prev_producer_id,
@@ -159,17 +172,6 @@ def _encode_alike(fields: tuple[int, int, int, int, TransactionState, int, str])
         value.client_txn_version,
         value.cause,
     ) = fields
-    return value.SerializeToString()
-
-
-@lru_cache(maxsize=256)
-def _encode_decided_for(participants: Participants) -> bytes:
-    """The last field, in a message without the others: a producer writes to the same partitions time after time, and
-    one message behind the other is one message with the fields of both."""
-    value = storage.TransactionValue()
-    value.decided.SetInParent()
-    value.decided.partitions.extend(sorted(participants.partitions))
-    value.decided.groups.extend(sorted(participants.groups))
     return value.SerializeToString()
 
 
@@ -200,7 +202,7 @@ def _decode(transactional_id: str, value: storage.TransactionValue) -> Transacti
         txn_epoch=value.txn_epoch,
         csn=value.csn,
         init=init,
-        cause=value.cause,
+        cause=cause_of_number(value.cause),
         prepared_ms=value.prepared_ms if value.HasField("prepared_ms") else None,
         transact_id=value.transact_id,
     )

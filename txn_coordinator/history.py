@@ -1,6 +1,6 @@
 """What happened to a transactional id, from HISTORY.
 
-The rows of a shard lie in one order, those of all its ids among each other. So the newest rows are searched backwards,
+The steps of a shard lie in one order, those of all its ids among each other. So the newest rows are searched backwards,
 up to a bound, a part at a time, and the caller is told when the search ended early. An index by id would cost a row
 more with every step of every transaction, for a question that people ask.
 """
@@ -11,24 +11,29 @@ from collections.abc import Callable, Sequence
 from itertools import dropwhile
 from typing import Final
 
+from msgspec.structs import replace
+
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Coordinator, ShardKey, once_durable
+from coordinator_runtime.history_rows import Step as StoredStep
+from coordinator_runtime.history_rows import steps_backwards
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.rows import HistoryRow, StateRows
+from coordinator_runtime.rows import StateRows
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreUnreadable
-from txn_coordinator.records import TransactionChanged, TransactionUnreadable
+from txn_coordinator.records import TransactionChanged
 from txn_coordinator.requests import History, Step
 from txn_coordinator.state import NO_EPOCH, Identity, Transaction
+from txn_coordinator.steps import TransactionStep, decode_step, step_of
 
 STEPS_MAX: Final = 100
 """Steps that one question may ask for."""
 
-ROWS_PER_PART: Final = 1_000
-"""Rows that are searched at a time: a few milliseconds of the loop."""
+STEPS_PER_PART: Final = 1_000
+"""Steps that are searched at a time: a few milliseconds of the loop."""
 
-ROWS_MAX: Final = 50_000
-"""Rows that are searched for one question."""
+STEPS_SEARCHED_MAX: Final = 50_000
+"""Steps of all ids that are searched for one question."""
 
 
 def check_history_limit(limit: int) -> None:
@@ -67,14 +72,13 @@ class _Search:
     ) -> None:
         self._runtime = runtime
         self._store = store
-        self._rows = rows
         self._shard = shard
         self._key = key
         self._limit = limit
         self._until: Transaction | None = None
         """Steps are left out until the one that led to this state is met."""
-        self._end_offset = rows.history_end(shard)
-        self._stop_offset = max(0, self._end_offset - ROWS_MAX)
+        self._end = rows.history_end(shard)
+        self._stop = max(0, self._end - STEPS_SEARCHED_MAX)
         self._found: list[Snapshot] = []
         self._reply: Pending[History] = Pending()
 
@@ -84,59 +88,53 @@ class _Search:
         return self._reply
 
     def _search_part(self) -> None:
-        start_offset = max(self._stop_offset, self._end_offset - ROWS_PER_PART)
         try:
-            self._search_between(start_offset, self._end_offset)
+            found, reached = steps_backwards(
+                self._store, self._shard, self._key, end=self._end, steps_max=STEPS_PER_PART
+            )
         except StoreUnreadable:
             # What is older cannot be told. It is never needed to go on, so this is nobody's failure.
-            self._reply.succeed(History(steps_of(self._found, self._limit), is_complete=False))
+            self._reply.succeed(History(_told(self._found, self._limit), is_complete=False))
             return
-        self._end_offset = start_offset
-        if len(self._found) > self._limit or start_offset == self._stop_offset or self._reply.is_cancelled:
-            is_complete = len(self._found) <= self._limit and self._end_offset == 0 and self._until is None
-            self._reply.succeed(History(steps_of(self._found, self._limit), is_complete))
+        self._take(found)
+        is_exhausted, self._end = reached in (0, self._end), reached
+        # One more than wanted: who was fenced by the oldest step can only be said beside the one before.
+        if len(self._found) > self._limit or is_exhausted or reached <= self._stop or self._reply.is_cancelled:
+            is_complete = len(self._found) <= self._limit and reached == 0 and self._until is None
+            self._reply.succeed(History(_told(self._found, self._limit), is_complete))
         else:
             self._runtime.arm(("history", self), 0, self._search_part)
 
-    def _search_between(self, start_offset: int, end_offset: int) -> None:
-        for row in self._rows.history_backwards(
-            self._store, self._shard, self._key, start_offset=start_offset, end_offset=end_offset
-        ):
-            snapshots = snapshots_in(row)
-            if self._until is not None:
-                snapshots = list(dropwhile(lambda snapshot: snapshot[1] != self._until, snapshots))
-                if snapshots:
-                    self._until = None
-            self._found.extend(snapshots)
-            # One more than wanted: who was fenced by the oldest step can only be said beside the one before.
-            if len(self._found) > self._limit:
-                return
+    def _take(self, found: Sequence[StoredStep]) -> None:
+        until = self._until
+        if until is not None:
+            found = list(dropwhile(lambda stored: not _led_to(stored, until), found))
+            if found:
+                self._until = None
+        for stored in found:
+            after = decode_step(stored.told)
+            self._found += [(stored, None)] if after is None else [(stored, each) for each in after.each]
 
 
-Snapshot = tuple[HistoryRow, Transaction | None]
-"""One state of an id, and the row that tells it. None: the id was forgotten."""
+Snapshot = tuple[StoredStep, TransactionStep | None]
+"""A stored step, and one state that it led to. None: the id was forgotten."""
 
 
-def snapshots_in(row: HistoryRow) -> list[Snapshot]:
-    """The states that a row tells, the newest first: one, or two where the decision has no row of its own."""
-    if row.value is None:
-        return [(row, None)]
-    if isinstance(row.value, TransactionUnreadable):
-        # A newer program took this step, and only it can say which one it was.
-        return []
-    assert isinstance(row.value, TransactionChanged), "the history of an id holds its snapshots and tombstones"
-    found: list[Snapshot] = [(row, row.value.transaction)]
-    if row.value.decided is not None:
-        found.append((row, row.value.decided))
-    return found
+def _led_to(stored: StoredStep, state: Transaction) -> bool:
+    """Whether this is the step that led to a state of the id."""
+    after = decode_step(stored.told)
+    if after is None or (stored.wall_ms, stored.cause) != (state.last_update_ms, state.cause):
+        return False
+    return replace(after, decided=None) == replace(step_of(TransactionChanged(state)), decided=None)
 
 
-def steps_of(newest_first: Sequence[Snapshot], limit: int) -> list[Step]:
+def _told(newest_first: Sequence[Snapshot], limit: int) -> list[Step]:
     """States as steps; one more than the limit says what came before the last of them."""
     steps: list[Step] = []
-    for at, (row, after) in enumerate(newest_first[:limit]):
+    for at, (stored, after) in enumerate(newest_first[:limit]):
         before = newest_first[at + 1][1] if at + 1 < len(newest_first) else None
-        steps.append(Step(after, row.wall_ms, row.client_id, row.host, row.cause, _fenced(before, after, row.cause)))
+        fenced = _fenced(before, after, stored.cause)
+        steps.append(Step(after, stored.wall_ms, stored.client_id, stored.host, stored.cause, fenced))
     return steps
 
 
@@ -147,7 +145,7 @@ _TAKING_THE_ID: Final = frozenset({"init", "keep"})
 """Causes of steps that may be those of the client that had the id before. Then its old epoch is remembered."""
 
 
-def _fenced(before: Transaction | None, after: Transaction | None, cause: str) -> Identity | None:
+def _fenced(before: TransactionStep | None, after: TransactionStep | None, cause: str) -> Identity | None:
     if before is None or after is None or cause in _ON_ITS_OWN_BEHALF:
         return None
     is_own = cause in _TAKING_THE_ID and after.last_producer_epoch != NO_EPOCH

@@ -35,7 +35,7 @@ from coordinator_runtime.decision import (
 from coordinator_runtime.ports import GroupWrite, MarkerPort, PartitionWrite
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.counters import CountersShard
-from txn_coordinator.records import Participants, TransactionChanged, TransactionRanThrough, TransactionStepped
+from txn_coordinator.records import TransactionChanged, TransactionRanThrough, TransactionStepped
 from txn_coordinator.rules import ending as ending_rules
 from txn_coordinator.rules.ending import Ending
 from txn_coordinator.state import ONGOING, Identity, Transaction
@@ -113,7 +113,6 @@ class Outcomes:
         decided, completed, records = self._steps(current, ending, turn)
         if reply is None:
             reply = Ended(completed.client_identity, completed.csn)
-        records = (*records, Record(self._key, TransactionChanged(decided), cause=decided.cause))
         disarm = CancelTimer((TIMEOUT, current.transactional_id))
         step = TransactionStepped(current, decided)
         joins: list[Operation] = []
@@ -125,10 +124,11 @@ class Outcomes:
             joins += map(partial(markers.group_marker, marker=marker), sorted(decided.groups))
             is_fused = all(map(self.is_served, map(_shard_of, joins)))
         if not is_fused:
+            records = (*records, Record(self._key, TransactionChanged(decided), cause=decided.cause))
             return Decision(reply, records, checks, effects=(disarm, self.send_markers(decided)), events=(step,))
         return Decision(
             reply,
-            (*records, Record(self._key, TransactionChanged(completed), cause=completed.cause)),
+            (*records, Record(self._key, TransactionChanged(completed, decided), cause=completed.cause)),
             (*checks, *joins, *then),
             effects=(disarm, Unpark(TransactionInTheWay(current.transactional_id))),
             events=(step, TransactionStepped(decided, completed)),
@@ -158,8 +158,7 @@ class Outcomes:
                 events=(*opening, TransactionStepped(opened, decided)),
                 combine=combine,
             )
-        participants = Participants(decided.partitions, decided.groups)
-        record = Record(self._key, TransactionChanged(completed, participants), cause=completed.cause)
+        record = Record(self._key, TransactionChanged(completed, decided), cause=completed.cause)
         return Decision(
             records=(*records, record),
             lean_joins=fused[0],

@@ -4,46 +4,16 @@ observers, metrics and logs, are told of once they are durable."""
 from __future__ import annotations
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from txn_coordinator.state import NO_EPOCH, NO_PRODUCER_ID, Transaction, TransactionState
-
-
-class Participants(Struct, frozen=True, gc=False):
-    """Partitions and groups that an outcome was decided for. A Prepare state has them, a Complete state does not."""
-
-    partitions: frozenset[int]
-    groups: frozenset[str]
+from txn_coordinator.state import Transaction
 
 
 class TransactionChanged(Struct, frozen=True, gc=False):
     """The newest snapshot of a transactional id (TRANSACTIONS shards)."""
 
     transaction: Transaction
-    decided_for: Participants | None = None
-    """What a record of PREPARE would have said, in a Complete state that was reached in one operation without one. Only
-    where the rest of it follows from this state: a transaction that was prepared or kept has a PREPARE record of its
-    own."""
-
-    @property
-    def decided(self) -> Transaction | None:
-        """The state that decided the outcome, where this record stands for it."""
-        after, participants = self.transaction, self.decided_for
-        if participants is None:
-            return None
-        has_rotated = after.prev_producer_id != NO_PRODUCER_ID
-        is_commit = after.state is TransactionState.COMPLETE_COMMIT
-        return replace(
-            after,
-            state=TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT,
-            producer_id=after.prev_producer_id if has_rotated else after.producer_id,
-            producer_epoch=after.last_producer_epoch + 1,
-            next_producer_id=after.producer_id if has_rotated else NO_PRODUCER_ID,
-            next_producer_epoch=after.producer_epoch if has_rotated else NO_EPOCH,
-            txn_epoch=after.last_producer_epoch,
-            partitions=participants.partitions,
-            groups=participants.groups,
-        )
+    decided: Transaction | None = None
+    """The Prepare state on the way, where one operation decided and completed: for the history, which alone has it."""
 
 
 class TransactionUnreadable(Struct, frozen=True, gc=False):

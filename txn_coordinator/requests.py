@@ -12,6 +12,7 @@ from coordinator_protocol.errors import CoordinatorError
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.ports import ClientBatch, GroupOffsets, PartitionName, PartitionRef
 from txn_coordinator.state import Identity, Transaction
+from txn_coordinator.steps import TransactionStep
 
 
 class KeyType(IntEnum):
@@ -138,7 +139,7 @@ class Listing(Struct, frozen=True):
 class Step(Struct, frozen=True):
     """One step of an id, with what is known of who took it."""
 
-    after: Transaction | None
+    after: TransactionStep | None
     """None: the id was forgotten."""
     at_ms: int
     client_id: str

@@ -20,6 +20,7 @@ from coordinator_server.output import NOTHING, CommandFailed, ExitStatus, Row, m
 from coordinator_server.stored import StoredBatch, StoredRows
 from partition_log.batches import OFFSET_END, LogDamaged
 from partition_log.catalog.state import Topic, TopicCreated
+from txn_coordinator.steps import decode_step
 
 _FATES = {Outcome.COMMIT: Fate.COMMITTED, Outcome.ABORT: Fate.ABORTED, None: Fate.OPEN}
 
@@ -52,30 +53,33 @@ def stopped_log(
 def transaction_history(rows: StoredRows, transactional_id: str | None) -> Iterator[list[Row]]:
     """What happened to transactional ids, in the order of each shard; with an id, only to that one."""
     wanted = None if transactional_id is None else transactional_id.encode()
-    for change in stored.history_rows(rows, Coordinator.TRANSACTIONS):
-        if wanted is not None and change.key != wanted:
+    for step in stored.history(rows, Coordinator.TRANSACTIONS):
+        if wanted is not None and step.key != wanted:
             continue
-        value = change.value
-        transaction = None if value is None else stored.transaction_of(change.record_type, change.key, value)
         row: dict[str, str | int | list[int] | list[str] | None] = {
-            "shard": change.shard.number,
-            "log_offset": change.offset,
-            "wall_ms": change.wall_ms,
-            "transactional_id": change.key.decode("utf-8", "replace"),
-            "cause": change.cause,
-            "client_id": change.client_id,
-            "host": change.host,
+            "shard": step.shard.number,
+            "step": step.number,
+            "wall_ms": step.wall_ms,
+            "transactional_id": step.key.decode("utf-8", "replace"),
+            "cause": step.cause,
+            "client_id": step.client_id,
+            "host": step.host,
             "state": None,
         }
-        if transaction is not None:
+        after = decode_step(step.told)
+        if after is not None:
             row |= {
-                "state": transaction.state.api_name,
-                "producer_id": transaction.producer_id,
-                "producer_epoch": transaction.producer_epoch,
-                "csn": transaction.csn or None,
-                "partition_ordinals": sorted(transaction.partitions),
-                "groups": sorted(transaction.groups),
+                "state": after.state_name,
+                "producer_id": after.producer_id,
+                "producer_epoch": after.producer_epoch,
+                "csn": after.csn or None,
+                "participants": after.participant_count,
             }
+            if after.decided is not None:
+                row |= {
+                    "decided_partition_ordinals": list(after.decided.partitions),
+                    "decided_groups": list(after.decided.groups),
+                }
         yield [row]
 
 

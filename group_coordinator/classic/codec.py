@@ -29,7 +29,7 @@ def _encode_changed(record: ClassicGroupChanged) -> EncodedRecord | None:
         state_timestamp_ms=group.state_timestamp_ms,
         members=[_encode_member(member, group.protocol_name) for member in group.members.values()],
     )
-    return EncodedRecord(CLASSIC_GROUP, group.group_id.encode(), value.SerializeToString())
+    return EncodedRecord(CLASSIC_GROUP, group.group_id.encode(), value.SerializeToString(), told=group.generation_id)
 
 
 def _encode_member(member: ClassicMember, protocol_name: str | None) -> storage.ClassicMemberValue:

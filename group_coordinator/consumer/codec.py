@@ -44,7 +44,9 @@ def _parts(key: bytes) -> tuple[str, str]:
 
 def _epoch(record: records.GroupEpochBumped) -> EncodedRecord:
     value = storage.ConsumerGroupEpochValue(group_epoch=record.group_epoch, metadata_hash=record.metadata_hash)
-    return EncodedRecord(CONSUMER_GROUP_EPOCH, _key(record.group_id), value.SerializeToString())
+    return EncodedRecord(
+        CONSUMER_GROUP_EPOCH, _key(record.group_id), value.SerializeToString(), told=record.group_epoch
+    )
 
 
 def _member(record: records.MemberChanged) -> EncodedRecord:
@@ -79,7 +81,9 @@ def _target_epoch(record: records.TargetEpochReached) -> EncodedRecord:
     value = storage.ConsumerTargetEpochValue(
         assignment_epoch=record.assignment_epoch, computed_ms=record.computed_ms, assignor_name=record.assignor_name
     )
-    return EncodedRecord(CONSUMER_TARGET_EPOCH, _key(record.group_id), value.SerializeToString())
+    return EncodedRecord(
+        CONSUMER_TARGET_EPOCH, _key(record.group_id), value.SerializeToString(), told=record.assignment_epoch
+    )
 
 
 def _target(record: records.TargetChanged) -> EncodedRecord:
@@ -103,9 +107,8 @@ def _assignment(record: records.AssignmentChanged) -> EncodedRecord:
         assigned=_held_values(assignment.assigned),
         pending_revocation=_held_values(assignment.pending_revocation),
     )
-    return EncodedRecord(
-        CONSUMER_CURRENT_ASSIGNMENT, _key(record.group_id, record.member_id), value.SerializeToString()
-    )
+    key = _key(record.group_id, record.member_id)
+    return EncodedRecord(CONSUMER_CURRENT_ASSIGNMENT, key, value.SerializeToString(), told=assignment.member_epoch)
 
 
 def _held_values(held: Held) -> list[storage.TopicPartitionsValue]:

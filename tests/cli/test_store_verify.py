@@ -329,7 +329,7 @@ def forget_an_end_with_its_producer(damaged: Damaged) -> None:
 
 def change_a_state(damaged: Damaged) -> None:
     key, transaction = damaged.transaction("orders")
-    damaged.put(Family.COORDINATOR_STATE, key, encoded(replace(transaction, txn_timeout_ms=1)))
+    damaged.put(Family.COORDINATOR_STATE, key, encoded(replace(transaction, producer_epoch=7)))
 
 
 def lose_a_state(damaged: Damaged) -> None:
@@ -463,9 +463,9 @@ DAMAGES = [
     (put_an_outcome_where_nobody_looks, "index", "is in the log and has no row at offset 4"),
     (remember_an_end_that_never_was, "producers", "producer 0, is remembered from offset 0, the log says None"),
     (forget_an_end_with_its_producer, "producers", "producer 0, is not remembered, and its producer is forgotten"),
-    (change_a_state, "history", "the state of 'orders' is not its newest log row"),
-    (lose_a_state, "history", "the state of 'orders' is not its newest log row"),
-    (invent_a_state, "history", "'ordersx' has a state and no log row"),
+    (change_a_state, "history", "the state of 'orders' is not what its newest step tells"),
+    (lose_a_state, "history", "the state of 'orders' is not what its newest step tells"),
+    (invent_a_state, "history", "'ordersx' has a state and no step"),
     (lose_a_row_of_history, "history", "does not follow"),
     (swap_rows_of_history, "history", "which is no legal step"),
     (forget_the_owner_of_an_open_transaction, "hanging", "belongs to no transactional id"),

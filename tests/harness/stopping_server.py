@@ -15,16 +15,16 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from coordinator_api.storage.v1 import runtime_pb2
 from coordinator_protocol.batch import decode_header
 from coordinator_runtime.decision import Coordinator
+from coordinator_runtime.history_rows import steps_of
 from coordinator_runtime.store import CommitGroup, Family, Store
 from coordinator_server import process
 from coordinator_server.build import OpenStore
 from coordinator_server.config import Config
-from coordinator_server.stored import states_in
 from tests.harness.special_server import StoreOver, serve
 from txn_coordinator.state import DECIDED, TransactionState
+from txn_coordinator.steps import decode_step
 
 POINT_VARIABLE: Final = "STOPPING_SERVER_AT"
 WATCHED_ID: Final = "watched"
@@ -86,11 +86,12 @@ class StoppingStore(StoreOver):
 
 def _states_in(group: CommitGroup) -> Iterator[TransactionState]:
     """Return the steps of the watched id, from the history: of state, a commit group has only the newest."""
-    for family, _key, value in group.mutations:
+    for family, key, value in group.mutations:
         if family is Family.HISTORY and value is not None:
-            row = runtime_pb2.LogRow.FromString(value)
-            if row.key == WATCHED_ID.encode():
-                yield from states_in(row.record_type, row.key, row.value)
+            for step in steps_of(key, value):
+                after = decode_step(step.told) if step.key == WATCHED_ID.encode() else None
+                if after is not None:
+                    yield from (state for state in after.states if state is not None)
 
 
 def _markers_in(group: CommitGroup) -> Iterator[bytes]:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from coordinator_api.storage.v1 import runtime_pb2
 from coordinator_core.assembly import Surroundings, assemble
 from coordinator_core.config import CoreConfig
 from coordinator_protocol.batch import BatchHeader, Encoding, payload_of
@@ -32,8 +31,9 @@ from coordinator_runtime.ports import (
     NamedOffset,
 )
 from coordinator_runtime.runtime import RuntimeLimits
-from coordinator_runtime.store import Family, Store, StoreFailed
-from coordinator_server.store_verify import verify_store
+from coordinator_runtime.store import Store, StoreFailed
+from coordinator_server.history_audit import audit_history
+from coordinator_server.store_verify import Check, verify_store
 from coordinator_server.stored import heads, stretches
 from coordinator_server.wire.servicers import group_servicers
 from group_coordinator.config import GroupConfig
@@ -544,14 +544,10 @@ class World:
 
 
 def _check_history(store: Store) -> None:
-    """The newest row of history of every key, where one is left, equals its state (design 5)."""
-    newest: dict[bytes, bytes | None] = {}
-    for key, stored in store.scan(Family.HISTORY, b"", b"\xff" * 16):
-        row = runtime_pb2.LogRow.FromString(stored)
-        # Both families begin their keys with coordinator and shard, three bytes.
-        newest[key[:3] + bytes([row.record_type]) + row.key] = row.value if row.HasField("value") else None
-    for state_key, value in newest.items():
-        assert store.get(Family.COORDINATOR_STATE, state_key) == value, f"history and state of {state_key!r} differ"
+    """What the newest step of every key tells, where one is left, is its state (design 5)."""
+    check = Check("history", "what it tells is true", "steps")
+    audit_history(store, check)
+    assert not check.violations, "\n".join(check.violations)
 
 
 def _is_added(added: AddedPartitions) -> bool:

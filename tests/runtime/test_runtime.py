@@ -9,6 +9,7 @@ import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused, UnknownOutcome
 from coordinator_runtime.decision import Coordinator, Decision, Operation, Record, ShardKey, once_durable
+from coordinator_runtime.history_rows import steps_of
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
 from coordinator_runtime.runtime import RuntimeLimits
@@ -255,9 +256,9 @@ class TestGroups:
         ledger.runtime.groups.seal()
         (group,) = ledger.driver.handed_over
         states = [value for family, _key, value in group.mutations if family is Family.COORDINATOR_STATE]
-        history = [value for family, _key, value in group.mutations if family is Family.HISTORY]
+        (history,) = ((key, value) for family, key, value in group.mutations if family is Family.HISTORY)
         assert states == [b"4"]
-        assert len(history) == 5
+        assert [step.number for step in steps_of(history[0], history[1] or b"")] == [0, 1, 2, 3, 4]
 
     def test_a_large_group_is_sealed_early(self) -> None:
         ledger = Ledger(limits=RuntimeLimits(group_bytes_max=100))
@@ -285,14 +286,14 @@ class TestGroups:
         ledger.driver.flush()
         assert again.result() == 1
 
-    def test_history_offsets_go_on_after_a_restart(self, ledger: Ledger) -> None:
+    def test_steps_of_history_are_numbered_on_after_a_restart(self, ledger: Ledger) -> None:
         ledger.runtime.write(put("a", 1))
         ledger.driver.flush()
         after = Ledger(ledger.store.crash())
         after.runtime.write(put("a", 2))
         after.driver.flush()
-        history = list(after.store.scan(Family.HISTORY, b"", b"\xff"))
-        assert len(history) == 2
+        history = [step for row in after.store.scan(Family.HISTORY, b"", b"\xff") for step in steps_of(*row)]
+        assert [step.number for step in history] == [0, 1]
 
 
 class TestFailStop:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision
+from coordinator_runtime.history_rows import ShardHistory
 from coordinator_runtime.parking import Parking
 from coordinator_runtime.rows import TableCodec
 from coordinator_runtime.runtime import Runtime
@@ -27,8 +28,8 @@ from partition_log.state import AbortedTransaction, PartitionHead
 from txn_coordinator import state
 from txn_coordinator.codec import TransactionCodec
 from txn_coordinator.counters import CountersShard
-from txn_coordinator.outcomes import Outcomes, SendMarkers
-from txn_coordinator.records import Participants, ProducerIdBlockTaken, TransactionChanged
+from txn_coordinator.outcomes import SendMarkers
+from txn_coordinator.records import ProducerIdBlockTaken, TransactionChanged
 from txn_coordinator.requests import EndTxn
 from txn_coordinator.rules import ending
 from txn_coordinator.rules.transacting import TransactRequest
@@ -149,15 +150,19 @@ def answer_whoever_ended(judge: Any, current: Transaction, request: TransactRequ
     return judge(current, request, **kwargs)
 
 
-def let_complete_stand_for_prepare(decide: Any, outcomes: Outcomes, *args: Any, **kwargs: Any) -> Decision:
-    decision: Decision = decide(outcomes, *args, **kwargs)
-    told = [each for each in decision.records if isinstance(each.value, TransactionChanged)]
-    if len(told) < 2:
-        return decision
-    prepared, completed = (each.value.transaction for each in told)
-    value = TransactionChanged(completed, Participants(prepared.partitions, prepared.groups))
-    rest = tuple(each for each in decision.records if each not in told)
-    return replace(decision, records=(*rest, replace(told[1], value=value)))
+def number_steps_again(row: Any, history: ShardHistory, steps: Any) -> Any:
+    before = history.next_number
+    made = row(history, steps)
+    history.next_number = max(before, history.next_number - 1)
+    return made
+
+
+def tell_the_clients_identity(step_of: Any, value: TransactionChanged) -> Any:
+    step = step_of(value)
+    if step.decided is None:
+        return step
+    decided = replace(step.decided, producer_id=step.producer_id, txn_epoch=step.producer_epoch - 1)
+    return replace(step, decided=decided)
 
 
 def start_blocks_anew(replay: Any, counters: CountersShard, value: Any) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coordinator_runtime import rows as runtime_rows
+from coordinator_runtime.history_rows import ShardHistory
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.parking import Parking
 from coordinator_runtime.rows import TableCodec
@@ -222,10 +223,15 @@ MUTANTS = (
         _TRANSACTING,
     ),
     Mutant(
-        "let_complete_stand_for_prepare",
+        "tell_the_clients_identity",
         "the history tells of a kept transaction that its client's epoch was decided, and not the one of its records",
-        ((Outcomes, "decide", bugs.let_complete_stand_for_prepare),),
+        ((codec, "step_of", bugs.tell_the_clients_identity),),
         _DECIDED_OUTSIDE | {"transact_share": 0.7, "two_phase": TwoPhase.FUSED},
+    ),
+    Mutant(
+        "number_steps_again",
+        "the newest step of a shard is lost when the next commit group has one",
+        ((ShardHistory, "row", bugs.number_steps_again),),
     ),
     Mutant("no_group_marker", "groups never get their marker", ((GroupMarkers, "group_marker", bugs.no_group_marker),)),
     Mutant(

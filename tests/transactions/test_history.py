@@ -95,14 +95,14 @@ def test_nothing_is_told_that_a_crash_could_take_back() -> None:
 
 
 def test_a_search_is_done_in_parts_and_ends_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "ROWS_PER_PART", 3)
+    monkeypatch.setattr(history, "STEPS_PER_PART", 3)
     world = Administered()
     world.ready("a")
     for _ in range(10):
         for other in ("b", "aa", "c"):
             world.ready(other)
     assert [told(step) for step in world.history("a").steps] == [("Empty", "init", "billing")]
-    monkeypatch.setattr(history, "ROWS_MAX", 6)
+    monkeypatch.setattr(history, "STEPS_SEARCHED_MAX", 6)
     found = world.history("a")
     assert (found.steps, found.is_complete) == ([], False)
 

@@ -310,7 +310,7 @@ def _step(step: requests.Step) -> transaction_pb2.TransactionStep:
         told.producer_id, told.producer_epoch = NO_PRODUCER_ID, NO_EPOCH
         return told
     after = step.after
-    told.state = after.state.api_name
+    told.state = after.state_name
     told.producer_id, told.producer_epoch = after.client_identity
     told.participants = after.participant_count
     told.csn = 0 if after.state in _UNDECIDED else after.csn

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(coordinator_api/storage/v1/runtime.proto\x12\x1a\x63oordinator_api.storage.v1\",\n\x0fShardEpochValue\x12\x19\n\x11\x63oordinator_epoch\x18\x01 \x01(\r\"\x89\x01\n\x06LogRow\x12\x13\n\x0brecord_type\x18\x01 \x01(\r\x12\x0b\n\x03key\x18\x02 \x01(\x0c\x12\x12\n\x05value\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12\x0f\n\x07wall_ms\x18\x04 \x01(\x03\x12\x11\n\tclient_id\x18\x05 \x01(\t\x12\x0c\n\x04host\x18\x06 \x01(\t\x12\r\n\x05\x63\x61use\x18\x07 \x01(\tB\x08\n\x06_valueb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(coordinator_api/storage/v1/runtime.proto\x12\x1a\x63oordinator_api.storage.v1\",\n\x0fShardEpochValue\x12\x19\n\x11\x63oordinator_epoch\x18\x01 \x01(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,6 +33,4 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SHARDEPOCHVALUE']._serialized_start=72
   _globals['_SHARDEPOCHVALUE']._serialized_end=116
-  _globals['_LOGROW']._serialized_start=119
-  _globals['_LOGROW']._serialized_end=256
 # @@protoc_insertion_point(module_scope)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,coordinator_api/storage/v1/transaction.proto\x12\x1a\x63oordinator_api.storage.v1\"\xcb\x05\n\x10TransactionValue\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\x11\x12\x1b\n\x13last_producer_epoch\x18\x03 \x01(\x11\x12\x18\n\x10prev_producer_id\x18\x04 \x01(\x12\x12\x18\n\x10next_producer_id\x18\x05 \x01(\x12\x12\x1b\n\x13next_producer_epoch\x18\x06 \x01(\x11\x12\x16\n\x0etxn_timeout_ms\x18\x07 \x01(\x05\x12\r\n\x05state\x18\x08 \x01(\r\x12\x12\n\npartitions\x18\t \x03(\r\x12\x0e\n\x06groups\x18\n \x03(\t\x12\x10\n\x08start_ms\x18\x0b \x01(\x12\x12\x16\n\x0elast_update_ms\x18\x0c \x01(\x12\x12\x1a\n\x12\x63lient_txn_version\x18\r \x01(\r\x12\x0b\n\x03\x63sn\x18\x0e \x01(\x04\x12\x17\n\x0finit_request_id\x18\x0f \x01(\x0c\x12\x18\n\x10init_producer_id\x18\x10 \x01(\x12\x12\x1b\n\x13init_producer_epoch\x18\x11 \x01(\x11\x12\r\n\x05\x63\x61use\x18\x12 \x01(\t\x12\x11\n\ttxn_epoch\x18\x13 \x01(\x11\x12\x18\n\x0bprepared_ms\x18\x14 \x01(\x03H\x00\x88\x01\x01\x12%\n\x18init_ongoing_producer_id\x18\x15 \x01(\x03H\x01\x88\x01\x01\x12(\n\x1binit_ongoing_producer_epoch\x18\x16 \x01(\x11H\x02\x88\x01\x01\x12\x13\n\x0btransact_id\x18\x17 \x01(\x0c\x12?\n\x07\x64\x65\x63ided\x18\x18 \x01(\x0b\x32..coordinator_api.storage.v1.DecidedTransactionB\x0e\n\x0c_prepared_msB\x1b\n\x19_init_ongoing_producer_idB\x1e\n\x1c_init_ongoing_producer_epoch\"8\n\x12\x44\x65\x63idedTransaction\x12\x12\n\npartitions\x18\x01 \x03(\r\x12\x0e\n\x06groups\x18\x02 \x03(\t\"\x17\n\x08\x43snValue\x12\x0b\n\x03\x63sn\x18\x01 \x01(\x04\";\n\x14ProducerIdBlockValue\x12#\n\x1bnext_unassigned_producer_id\x18\x01 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,coordinator_api/storage/v1/transaction.proto\x12\x1a\x63oordinator_api.storage.v1\"\x8a\x05\n\x10TransactionValue\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\x16\n\x0eproducer_epoch\x18\x02 \x01(\x11\x12\x1b\n\x13last_producer_epoch\x18\x03 \x01(\x11\x12\x18\n\x10prev_producer_id\x18\x04 \x01(\x12\x12\x18\n\x10next_producer_id\x18\x05 \x01(\x12\x12\x1b\n\x13next_producer_epoch\x18\x06 \x01(\x11\x12\x16\n\x0etxn_timeout_ms\x18\x07 \x01(\x05\x12\r\n\x05state\x18\x08 \x01(\r\x12\x12\n\npartitions\x18\t \x03(\r\x12\x0e\n\x06groups\x18\n \x03(\t\x12\x10\n\x08start_ms\x18\x0b \x01(\x12\x12\x16\n\x0elast_update_ms\x18\x0c \x01(\x12\x12\x1a\n\x12\x63lient_txn_version\x18\r \x01(\r\x12\x0b\n\x03\x63sn\x18\x0e \x01(\x04\x12\x17\n\x0finit_request_id\x18\x0f \x01(\x0c\x12\x18\n\x10init_producer_id\x18\x10 \x01(\x12\x12\x1b\n\x13init_producer_epoch\x18\x11 \x01(\x11\x12\r\n\x05\x63\x61use\x18\x12 \x01(\r\x12\x11\n\ttxn_epoch\x18\x13 \x01(\x11\x12\x18\n\x0bprepared_ms\x18\x14 \x01(\x03H\x00\x88\x01\x01\x12%\n\x18init_ongoing_producer_id\x18\x15 \x01(\x03H\x01\x88\x01\x01\x12(\n\x1binit_ongoing_producer_epoch\x18\x16 \x01(\x11H\x02\x88\x01\x01\x12\x13\n\x0btransact_id\x18\x17 \x01(\x0c\x42\x0e\n\x0c_prepared_msB\x1b\n\x19_init_ongoing_producer_idB\x1e\n\x1c_init_ongoing_producer_epoch\"\x17\n\x08\x43snValue\x12\x0b\n\x03\x63sn\x18\x01 \x01(\x04\";\n\x14ProducerIdBlockValue\x12#\n\x1bnext_unassigned_producer_id\x18\x01 \x01(\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,11 +32,9 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'coordinator_api.storage.v1.
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TRANSACTIONVALUE']._serialized_start=77
-  _globals['_TRANSACTIONVALUE']._serialized_end=792
-  _globals['_DECIDEDTRANSACTION']._serialized_start=794
-  _globals['_DECIDEDTRANSACTION']._serialized_end=850
-  _globals['_CSNVALUE']._serialized_start=852
-  _globals['_CSNVALUE']._serialized_end=875
-  _globals['_PRODUCERIDBLOCKVALUE']._serialized_start=877
-  _globals['_PRODUCERIDBLOCKVALUE']._serialized_end=936
+  _globals['_TRANSACTIONVALUE']._serialized_end=727
+  _globals['_CSNVALUE']._serialized_start=729
+  _globals['_CSNVALUE']._serialized_end=752
+  _globals['_PRODUCERIDBLOCKVALUE']._serialized_start=754
+  _globals['_PRODUCERIDBLOCKVALUE']._serialized_end=813
 # @@protoc_insertion_point(module_scope)

@@ -47,7 +47,6 @@ class TransactionValue(_message.Message):
     INIT_ONGOING_PRODUCER_ID_FIELD_NUMBER: _builtins.int
     INIT_ONGOING_PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     TRANSACT_ID_FIELD_NUMBER: _builtins.int
-    DECIDED_FIELD_NUMBER: _builtins.int
     producer_id: _builtins.int
     producer_epoch: _builtins.int
     last_producer_epoch: _builtins.int
@@ -72,8 +71,10 @@ class TransactionValue(_message.Message):
     """The last InitProducerId: its request id (empty = unnamed) and what it was answered."""
     init_producer_id: _builtins.int
     init_producer_epoch: _builtins.int
-    cause: _builtins.str
-    """Why the last transition happened: init, add, client, timeout, fence, topic_deleted, admin, keep, prepare."""
+    cause: _builtins.int
+    """Why the last transition happened: 0 nothing yet, 1 init, 2 add, 3 client, 4 timeout, 5 fence, 6 topic_deleted,
+    7 admin, 8 keep, 9 prepare.
+    """
     txn_epoch: _builtins.int
     """In a Prepare state: the epoch under which the transaction's records were written; -1 otherwise."""
     prepared_ms: _builtins.int
@@ -90,12 +91,6 @@ class TransactionValue(_message.Message):
     @_builtins.property
     def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Groups whose offsets are in the transaction."""
-
-    @_builtins.property
-    def decided(self) -> Global___DecidedTransaction:
-        """Complete states that Transact reached in one operation, without a Prepare state of their own: what was decided.
-        Absent = the Prepare state before says it. Only the history uses it.
-        """
 
     def __init__(
         self,
@@ -117,17 +112,16 @@ class TransactionValue(_message.Message):
         init_request_id: _builtins.bytes = ...,
         init_producer_id: _builtins.int = ...,
         init_producer_epoch: _builtins.int = ...,
-        cause: _builtins.str = ...,
+        cause: _builtins.int = ...,
         txn_epoch: _builtins.int = ...,
         prepared_ms: _builtins.int | None = ...,
         init_ongoing_producer_id: _builtins.int | None = ...,
         init_ongoing_producer_epoch: _builtins.int | None = ...,
         transact_id: _builtins.bytes = ...,
-        decided: Global___DecidedTransaction | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch", "_init_ongoing_producer_id", b"_init_ongoing_producer_id", "_prepared_ms", b"_prepared_ms", "decided", b"decided", "init_ongoing_producer_epoch", b"init_ongoing_producer_epoch", "init_ongoing_producer_id", b"init_ongoing_producer_id", "prepared_ms", b"prepared_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch", "_init_ongoing_producer_id", b"_init_ongoing_producer_id", "_prepared_ms", b"_prepared_ms", "init_ongoing_producer_epoch", b"init_ongoing_producer_epoch", "init_ongoing_producer_id", b"init_ongoing_producer_id", "prepared_ms", b"prepared_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch", "_init_ongoing_producer_id", b"_init_ongoing_producer_id", "_prepared_ms", b"_prepared_ms", "cause", b"cause", "client_txn_version", b"client_txn_version", "csn", b"csn", "decided", b"decided", "groups", b"groups", "init_ongoing_producer_epoch", b"init_ongoing_producer_epoch", "init_ongoing_producer_id", b"init_ongoing_producer_id", "init_producer_epoch", b"init_producer_epoch", "init_producer_id", b"init_producer_id", "init_request_id", b"init_request_id", "last_producer_epoch", b"last_producer_epoch", "last_update_ms", b"last_update_ms", "next_producer_epoch", b"next_producer_epoch", "next_producer_id", b"next_producer_id", "partitions", b"partitions", "prepared_ms", b"prepared_ms", "prev_producer_id", b"prev_producer_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "start_ms", b"start_ms", "state", b"state", "transact_id", b"transact_id", "txn_epoch", b"txn_epoch", "txn_timeout_ms", b"txn_timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch", "_init_ongoing_producer_id", b"_init_ongoing_producer_id", "_prepared_ms", b"_prepared_ms", "cause", b"cause", "client_txn_version", b"client_txn_version", "csn", b"csn", "groups", b"groups", "init_ongoing_producer_epoch", b"init_ongoing_producer_epoch", "init_ongoing_producer_id", b"init_ongoing_producer_id", "init_producer_epoch", b"init_producer_epoch", "init_producer_id", b"init_producer_id", "init_request_id", b"init_request_id", "last_producer_epoch", b"last_producer_epoch", "last_update_ms", b"last_update_ms", "next_producer_epoch", b"next_producer_epoch", "next_producer_id", b"next_producer_id", "partitions", b"partitions", "prepared_ms", b"prepared_ms", "prev_producer_id", b"prev_producer_id", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "start_ms", b"start_ms", "state", b"state", "transact_id", b"transact_id", "txn_epoch", b"txn_epoch", "txn_timeout_ms", b"txn_timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__init_ongoing_producer_epoch: _TypeAlias = _typing.Literal["init_ongoing_producer_epoch"]  # noqa: Y015
     _WhichOneofArgType__init_ongoing_producer_epoch: _TypeAlias = _typing.Literal["_init_ongoing_producer_epoch", b"_init_ongoing_producer_epoch"]  # noqa: Y015
@@ -143,37 +137,6 @@ class TransactionValue(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__prepared_ms) -> _WhichOneofReturnType__prepared_ms | None: ...
 
 Global___TransactionValue: _TypeAlias = TransactionValue  # noqa: Y015
-
-@_typing.final
-class DecidedTransaction(_message.Message):
-    """What a Prepare state says and a Complete state does not. The rest is the same, or follows: the producer epoch is the
-    last one, the producer id the previous one where there is one. Of a transaction that was prepared for an outside
-    decision, or kept, it does not follow: there the Prepare state has a record of its own.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PARTITIONS_FIELD_NUMBER: _builtins.int
-    GROUPS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Partition ordinals."""
-
-    @_builtins.property
-    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
-    def __init__(
-        self,
-        *,
-        partitions: _abc.Iterable[_builtins.int] | None = ...,
-        groups: _abc.Iterable[_builtins.str] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "partitions", b"partitions"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___DecidedTransaction: _TypeAlias = DecidedTransaction  # noqa: Y015
 
 @_typing.final
 class CsnValue(_message.Message):

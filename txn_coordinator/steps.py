@@ -1,0 +1,119 @@
+"""What the history tells of a transactional id: each step, in the little that the next one overwrites.
+
+A decision tells the identity of its markers, the partitions and the groups as they were decided: nothing of it is
+worked out later from what followed.
+
+Source: spec store-format 2.5; docs/store-format.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from coordinator_protocol.marker import Outcome
+from txn_coordinator.records import TransactionChanged
+from txn_coordinator.state import COMPLETE, DECIDED, ONGOING, OUTCOMES, PREPARE_STATES, Identity, TransactionState
+
+
+class DecidedFor(Struct, frozen=True, array_like=True, gc=False):
+    """Whom an outcome was decided for, and what its markers say."""
+
+    producer_id: int
+    txn_epoch: int
+    """The epoch of the records, which the markers end."""
+    next_epoch: int
+    partitions: tuple[int, ...]
+    """Ordinals."""
+    groups: tuple[str, ...]
+    is_transact: bool
+    """One Transact opened the transaction, or added to it, and decided it: what it opened has no step of its own."""
+
+
+class TransactionStep(Struct, frozen=True, array_like=True, gc=False):
+    """A transactional id after a step."""
+
+    state_number: int
+    producer_id: int
+    """The identity of the client that may act, with the next field."""
+    producer_epoch: int
+    last_producer_epoch: int
+    csn: int
+    participant_count: int
+    decided: DecidedFor | None = None
+    """In a Prepare state, and in a Complete state that was reached in the operation that decided."""
+
+    @property
+    def state(self) -> TransactionState | None:
+        """None: only a newer program knows it."""
+        return _STATES.get(self.state_number)
+
+    @property
+    def state_name(self) -> str:
+        """The name that users see."""
+        state = self.state
+        return f"Unknown({self.state_number})" if state is None else state.api_name
+
+    @property
+    def client_identity(self) -> Identity:
+        return Identity(self.producer_id, self.producer_epoch)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What was decided; None in a state that says nothing about it."""
+        return None if self.state is None else OUTCOMES.get(self.state)
+
+    @property
+    def states(self) -> list[TransactionState | None]:
+        """The states that the step led through, in order."""
+        states = [each.state for each in reversed(self.each)]
+        if self.decided is not None and self.decided.is_transact:
+            return [ONGOING, *states]
+        return states
+
+    @property
+    def each(self) -> list[TransactionStep]:
+        """This step, and behind it the decision, where one operation did both."""
+        decided, state = self.decided, self.state
+        if decided is None or state not in COMPLETE:
+            return [self]
+        count = len(decided.partitions) + len(decided.groups)
+        return [self, replace(self, state_number=int(PREPARE_STATES[OUTCOMES[state]]), participant_count=count)]
+
+
+_STATES: Final = {int(state): state for state in TransactionState}
+_decode: Final = msgspec.msgpack.Decoder(TransactionStep).decode
+
+
+def step_of(value: TransactionChanged) -> TransactionStep:
+    """What the history tells of a change."""
+    after = value.transaction
+    decided = after if after.state in DECIDED else value.decided
+    producer_id, producer_epoch = after.client_identity
+    return TransactionStep(
+        int(after.state),
+        producer_id,
+        producer_epoch,
+        after.last_producer_epoch,
+        after.csn,
+        after.participant_count,
+        None
+        if decided is None
+        else DecidedFor(
+            decided.producer_id,
+            decided.txn_epoch,
+            decided.producer_epoch,
+            tuple(sorted(decided.partitions)),
+            tuple(sorted(decided.groups)),
+            bool(decided.transact_id),
+        ),
+    )
+
+
+def decode_step(told: msgspec.Raw) -> TransactionStep | None:
+    """The step in a row of history; None for an id that was forgotten. Raises msgspec.DecodeError, and ValidationError
+    for what is no step of an id."""
+    return None if bytes(told) == b"\xc0" else _decode(told)

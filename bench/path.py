@@ -64,7 +64,8 @@ WANTED: Final[Mapping[str, Figures]] = MappingProxyType(
 22 of 25 for Fetch, 120 of 180 and 28 of 41 for JoinGroup, and carried over to `BEFORE` in these proportions."""
 
 _WARM_UPS: Final = 3
-_COUNTED: Final = 4
+_COUNTED: Final = 12
+"""Calls of each kind. Fewer, and the sweeps that follow a start may fall into every one of them."""
 _TURNS_AFTER: Final = 2
 """Turns of the loop that are traced after the answer: an effect may ask for a turn of its own."""
 _TOPIC: Final = "path"

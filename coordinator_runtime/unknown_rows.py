@@ -15,7 +15,10 @@ Source: docs/store-format.md, "Unknown things".
 
 from __future__ import annotations
 
-from typing import Final
+from enum import IntEnum
+from typing import Final, TypeVar
+
+Member = TypeVar("Member", bound=IntEnum)
 
 IGNORABLE_FROM: Final = 0x80
 """The first number of a kind of row that a program which does not know it can do without."""
@@ -42,3 +45,13 @@ def check_version(version: int, known: int, what: str) -> None:
             f"{what} has version {version} and this program knows {known}: start the version that wrote it, or a later"
             " one"
         )
+
+
+def known_member(of: type[Member], number: int, what: str) -> Member:
+    """The member of an enum that is stored as this number. Raises UnknownRow where there is none."""
+    try:
+        return of(number)
+    except ValueError:
+        raise UnknownRow(
+            f"{what} is {number}, which this program does not know: start the version that wrote it, or a later one"
+        ) from None

@@ -40,7 +40,7 @@ from coordinator_runtime.decision import Record, ShardKey, Turn
 from coordinator_runtime.ports import EndIdentity
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.store import Family, Store
-from coordinator_runtime.unknown_rows import check_version
+from coordinator_runtime.unknown_rows import check_version, known_member
 from partition_log.epoch_rows import EPOCH_ROW_BYTES, ScannedRows, encode_epoch, epoch_key, load_epochs
 from partition_log.load_checks import check_kinds, check_partition
 from partition_log.records import (
@@ -280,7 +280,7 @@ def decode_producer(value: bytes) -> ProducerEntry:
         last_ms,
         tuple(CachedBatch(*numbers[at : at + 3]) for at in range(0, 3 * count, 3)),
         None if first_offset == _NOTHING else OpenTransaction(first_offset, started_ms),
-        None if outcome == _NOTHING else LastMarker(txn_epoch, Outcome(outcome), csn, ended_from),
+        None if outcome == _NOTHING else LastMarker(txn_epoch, _outcome(outcome), csn, ended_from),
         is_sealed,
         csn if outcome == _NOTHING else 0,
         NO_COORDINATOR_SHARD if shard == _NO_SHARD else shard,
@@ -339,6 +339,10 @@ def decode_remembered(key: bytes, value: bytes) -> RememberedEnd:
     _check_version(value)
     _ordinal, _kind, *identity = _REMEMBERED_KEY.unpack(key)
     return RememberedEnd(EndIdentity(*identity), _REMEMBERED.unpack(value)[1])
+
+
+def _outcome(stored: int) -> Outcome:
+    return known_member(Outcome, stored, "the outcome of a producer's last marker")
 
 
 def _check_version(value: bytes) -> None:

@@ -15,6 +15,7 @@ from coordinator_runtime.ports import EndIdentity
 from coordinator_runtime.rows import StagedRows
 from coordinator_runtime.shard_table import ShardState
 from coordinator_runtime.store import CommitGroup, Family
+from coordinator_runtime.unknown_rows import UnknownRow
 from partition_log import codec
 from partition_log.catalog.codec import TOPIC_TYPE, CatalogCodec
 from partition_log.catalog.state import (
@@ -271,6 +272,17 @@ def test_golden_bytes() -> None:
         "010000000000000004ffffffffffffffff0000000000000009"
         "0000000000000384000000000000000700000000000000020000000000000001"
     )  # fmt: skip
+
+
+def test_an_outcome_that_only_a_newer_program_knows_is_named() -> None:
+    entry = ProducerEntry(0, last_marker=LastMarker(0, Outcome.COMMIT, 1, 0))
+    committed, aborted = (
+        codec.encode_producer(replace(entry, last_marker=LastMarker(0, outcome, 1, 0))) for outcome in Outcome
+    )
+    (at,) = (at for at, (one, other) in enumerate(zip(committed, aborted, strict=True)) if one != other)
+    stored = committed[:at] + b"\x07" + committed[at + 1 :]
+    with pytest.raises(UnknownRow, match="outcome of a producer's last marker is 7, which this program does not"):
+        codec.decode_producer(stored)
 
 
 @pytest.mark.parametrize("family", [Family.PARTITIONS, Family.PRODUCERS])

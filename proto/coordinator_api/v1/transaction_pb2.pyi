@@ -159,8 +159,9 @@ class InitProducerIdRequest(_message.Message):
     KEEP_PREPARED_FIELD_NUMBER: _builtins.int
     transactional_id: _builtins.str
     """Absent: an identity for an idempotent producer without transactions, new at every call. Empty: INVALID_REQUEST.
-    At most 1,000 bytes, no NUL, not beginning with "__", which is reserved. A producer id that was given to a transactional id appends in transactions only, one that
-    was given without never does: the two kinds of producer id have ranges of their own, and none changes sides.
+    At most 1,000 bytes, no NUL, not beginning with "__", which is reserved. A producer id that was given to a
+    transactional id appends in transactions only, one that was given without never does: the two kinds of producer id
+    have ranges of their own, and none changes sides.
     """
     transaction_timeout_ms: _builtins.int
     """After this many milliseconds an open transaction is aborted by the server, counted from its first partition.

@@ -13,6 +13,7 @@ from typing import Final
 
 try:
     import pyarrow as pa
+    import pyarrow.compute as pc
 except ImportError as error:
     raise ImportError(
         "records in Arrow need pyarrow, which is not installed: install txn-coordinator[spark], "
@@ -36,6 +37,10 @@ SCHEMA: Final = pa.schema(
 )
 """The one schema of Arrow v1. It can never change: the bytes do not name it."""
 
+SCHEMA_V2: Final = SCHEMA.append(pa.field("offset_delta", pa.int32(), nullable=False))
+"""The one schema of Arrow v2, as fixed: a record says where it lies in its batch."""
+
+_DELTAS: Final = SCHEMA_V2.get_field_index("offset_delta")
 _TIMES: Final = SCHEMA.get_field_index("timestamp_ms")
 _HEADERS: Final = SCHEMA.get_field_index("headers")
 
@@ -64,12 +69,33 @@ def decode_arrow(payload: Payload, where: str) -> pa.RecordBatch:
     Every offset and text in it is checked, because a wrong one would make Arrow read outside the payload. Raises:
     Rejected (CORRUPT_MESSAGE).
     """
+    return _decode(payload, SCHEMA, where)
+
+
+def decode_arrow_with_deltas(payload: Payload, where: str) -> tuple[pa.Array, pa.RecordBatch]:
+    """Return the columns of an unpacked Arrow v2 payload as `decode_arrow` does those of v1, and before them the column
+    that says where in the batch each record lies, unchecked. Raises: Rejected (CORRUPT_MESSAGE).
+    """
+    batch = _decode(payload, SCHEMA_V2, where)
+    deltas = batch.column(_DELTAS)
+    if deltas.null_count:
+        raise corrupt(f"{where}: some of its records do not say where they lie")
+    return deltas, pa.RecordBatch.from_arrays(batch.columns[:_DELTAS], schema=SCHEMA)
+
+
+def placed(deltas: pa.Array | Sequence[int], base_offset: int = 0) -> pa.Array:
+    """Return a column of offsets: where in a batch each record lies, and where the batch begins."""
+    column = pa.array(deltas, pa.int64()) if isinstance(deltas, Sequence) else deltas.cast(pa.int64())
+    return pc.add(column, pa.scalar(base_offset, pa.int64()))
+
+
+def _decode(payload: Payload, schema: pa.Schema, where: str) -> pa.RecordBatch:
     buffer = pa.py_buffer(payload)
     try:
         source = pa.BufferReader(buffer)
         message = pa.ipc.read_message(source)
         is_whole = source.tell() == len(payload)
-        batch = pa.ipc.read_record_batch(message, SCHEMA)
+        batch = pa.ipc.read_record_batch(message, schema)
         batch.validate(full=True)
     except (pa.ArrowException, EOFError, OSError, ValueError) as error:
         raise corrupt(f"{where}: its payload is no Arrow record batch of the agreed schema ({error})") from None

@@ -1,17 +1,19 @@
 """Payloads of record batches: written and read here. The server looks whether they can be read, and changes nothing.
 
 Two encodings: `records.v1`, the protobuf message `Records`, which any generated stub can build; and Arrow v1, one Arrow
-IPC message of a fixed schema, which Spark reads without touching a row. A `FetchedBatch` is one that was verified: its
-checksum, its shape, and the number of its records.
+IPC message of a fixed schema, which Spark reads without touching a row. Each has a second version, which is only read:
+what compaction leaves of a batch, in which each record says where it lies. A `FetchedBatch` is one that was verified:
+its checksum, its shape, and the number of its records and where they lie.
 
 Source: design 6 (record batch).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from google.protobuf.message import DecodeError
 from msgspec import Struct
@@ -32,6 +34,8 @@ from coordinator_protocol.batch import (
     batch_crc,
     compression_of,
     encoding_of,
+    has_possible_counts,
+    misplaced_delta,
     pack_covered,
 )
 from coordinator_protocol.checksum import crc32c
@@ -58,6 +62,8 @@ compression adds to bytes that it cannot make smaller."""
 
 _UNCOMPRESSED: Final = Compression.NONE
 """A member with a name of its own: finding it in its class takes 0.1 us, for every batch."""
+
+_ARROW: Final = (Encoding.ARROW_V1, Encoding.ARROW_V2)
 
 _ENCODINGS_ON_THE_WIRE: Final = tuple([log.Encoding.ValueType(each) for each in Encoding])
 _COMPRESSIONS_ON_THE_WIRE: Final = tuple([log.Compression.ValueType(each) for each in Compression])
@@ -141,6 +147,7 @@ def header_of(batch: log.RecordBatch) -> BatchHeader:
         timestamp_type=TimestampType(1 if batch.timestamp_type else 0),
         is_transactional=batch.is_transactional,
         is_control=batch.is_control,
+        hole_count=batch.hole_count,
     )
 
 
@@ -176,8 +183,9 @@ def checked_header(batch: log.RecordBatch, payload: Payload, where: str) -> Batc
     found = batch_crc(header, covered)
     if found != batch.crc32c:
         raise corrupt(f"{where}: the checksum says {batch.crc32c:#010x} and the bytes say {found:#010x}")
-    if header.record_count < 1:
-        raise corrupt(f"{where}: it says that it holds {header.record_count} records")
+    if not has_possible_counts(header):
+        holes = f", and {header.hole_count} offsets without one" if header.hole_count else ""
+        raise corrupt(f"{where}: it says that it holds {header.record_count} records{holes}")
     return header
 
 
@@ -195,15 +203,33 @@ def unpack(payload: Payload, compression: Compression, where: str) -> Payload:
         raise corrupt(f"{where}: {why}") from None
 
 
-def decode_rows(payload: Payload, encoding: Encoding, record_count: int, where: str) -> list[Row]:
-    """Return the records of an unpacked payload.
+def decode_rows(payload: Payload, header: BatchHeader, where: str) -> tuple[Sequence[int], list[Row]]:
+    """Return the records of an unpacked payload, and before them the offset of each, ascending.
 
-    Raises: Rejected (CORRUPT_MESSAGE) where they are not `record_count` records of that encoding.
+    Raises: Rejected (CORRUPT_MESSAGE) where they are not what the header says.
     """
-    rows = _DECODERS[encoding](payload, where)
-    if len(rows) != record_count:
-        raise corrupt(f"{where}: it says that it holds {record_count} records and holds {len(rows)}")
-    return rows
+    deltas, rows = _DECODERS[header.encoding](payload, where)
+    check_places(header, len(rows), deltas, where)
+    first_offset = header.base_offset
+    if deltas is None:
+        return range(first_offset, first_offset + len(rows)), rows
+    return [first_offset + delta for delta in deltas], rows
+
+
+def check_places(header: BatchHeader, found_count: int, deltas: Sequence[int] | None, where: str) -> None:
+    """Return only if a payload holds as many records as its header says, in places that a record can have; `deltas` is
+    None where they just follow each other.
+
+    Raises: Rejected (CORRUPT_MESSAGE).
+    """
+    if found_count != header.record_count:
+        raise corrupt(f"{where}: it says that it holds {header.record_count} records and holds {found_count}")
+    wrong = None if deltas is None else misplaced_delta(deltas, header.last_offset_delta)
+    if wrong is not None:
+        raise corrupt(
+            f"{where}: its records do not lie at ascending offsets up to {header.last_offset}, one is at "
+            f"{header.base_offset + wrong}"
+        )
 
 
 def encode_records(rows: Sequence[Row]) -> bytes:
@@ -225,11 +251,19 @@ def encode_records(rows: Sequence[Row]) -> bytes:
 
 def decode_records(payload: Payload, where: str) -> list[Row]:
     """Return the rows of a serialized `Records` message. Raises: Rejected (CORRUPT_MESSAGE)."""
+    return _rows(_parsed(payload, where))
+
+
+def _parsed(payload: Payload, where: str) -> log.Records:
     message = log.Records()
     try:
         message.ParseFromString(bytes(payload))
     except DecodeError as error:
         raise corrupt(f"{where}: its payload is no Records message ({error})") from None
+    return message
+
+
+def _rows(message: log.Records) -> list[Row]:
     # Asking whether a field is there costs as much as reading it, and only matters where it is empty: so this is twice
     # as fast.
     return [
@@ -253,18 +287,42 @@ def _encode_arrow(rows: Sequence[Row]) -> bytes:
     return encode_arrow(rows)
 
 
-def _decode_arrow(payload: Payload, where: str) -> list[Row]:
+def _decode_records_v1(payload: Payload, where: str) -> _Decoded:
+    return None, decode_records(payload, where)
+
+
+def _decode_records_v2(payload: Payload, where: str) -> _Decoded:
+    message = _parsed(payload, where)
+    return [record.offset_delta for record in message.records], _rows(message)
+
+
+def _decode_arrow_v1(payload: Payload, where: str) -> _Decoded:
     from coordinator_client.arrow_encoding import arrow_rows, decode_arrow
 
-    return arrow_rows(decode_arrow(payload, where))
+    return None, arrow_rows(decode_arrow(payload, where))
+
+
+def _decode_arrow_v2(payload: Payload, where: str) -> _Decoded:
+    from coordinator_client.arrow_encoding import arrow_rows, decode_arrow_with_deltas
+
+    deltas, batch = decode_arrow_with_deltas(payload, where)
+    return deltas.to_pylist(), arrow_rows(batch)
 
 
 # Arrow is imported by the first batch that needs it: a producer of plain records neither needs nor loads it.
 _ENCODERS: Final[MappingProxyType[Encoding, Callable[[Sequence[Row]], bytes]]] = MappingProxyType(
     {Encoding.RECORDS_V1: encode_records, Encoding.ARROW_V1: _encode_arrow}
 )
-_DECODERS: Final[MappingProxyType[Encoding, Callable[[Payload, str], list[Row]]]] = MappingProxyType(
-    {Encoding.RECORDS_V1: decode_records, Encoding.ARROW_V1: _decode_arrow}
+_Decoded: TypeAlias = tuple[list[int] | None, list[Row]]
+"""Records, and before them where each lies in its batch; None: they follow each other."""
+
+_DECODERS: Final[MappingProxyType[Encoding, Callable[[Payload, str], _Decoded]]] = MappingProxyType(
+    {
+        Encoding.RECORDS_V1: _decode_records_v1,
+        Encoding.ARROW_V1: _decode_arrow_v1,
+        Encoding.RECORDS_V2: _decode_records_v2,
+        Encoding.ARROW_V2: _decode_arrow_v2,
+    }
 )
 
 
@@ -279,9 +337,10 @@ class FetchedBatch(Struct, frozen=True, kw_only=True):
     memory."""
     marker: Marker | None
     first_offset: int
-    """Offset of the first record in the range. Batches come whole, so it may be above the first offset of the batch."""
+    """Where the range begins in the batch, or the batch in the range. Batches come whole, so it may be above the first
+    offset of the batch."""
     end_offset: int
-    """Offset behind the last record in the range."""
+    """Where the range ends in the batch, or the offset behind the batch."""
 
     @property
     def payload(self) -> bytes:
@@ -290,41 +349,70 @@ class FetchedBatch(Struct, frozen=True, kw_only=True):
 
     @property
     def record_count(self) -> int:
-        """Number of records of the batch that lie in the range."""
-        return self.end_offset - self.first_offset
+        """Number of records of the batch that lie in the range. Raises: CorruptBatch where that takes to look at its
+        payload, which it does only of a batch with holes that lies in the range in part."""
+        header = self.header
+        if not header.hole_count:
+            return self.end_offset - self.first_offset
+        if self._is_whole:
+            return header.record_count
+        return len(self.placed()[1])
 
     @property
     def where(self) -> str:
         """Where the batch lies, for messages."""
         return place_of(self.topic, self.partition, self.header.base_offset)
 
+    @property
+    def _is_whole(self) -> bool:
+        return self.first_offset == self.header.base_offset and self.end_offset == self.header.last_offset + 1
+
     def rows(self) -> list[Row]:
         """Return the records in the range; none for a marker. Raises: CorruptBatch."""
+        return self.placed()[1]
+
+    def placed(self) -> tuple[Sequence[int], list[Row]]:
+        """Return the records in the range, and before them the offset of each; none for a marker. Raises:
+        CorruptBatch."""
         if self.marker is not None:
-            return []
+            return (), []
         try:
-            rows = decode_rows(self.content, self.header.encoding, self.header.record_count, self.where)
+            offsets, rows = decode_rows(self.content, self.header, self.where)
         except Rejected as why:
             raise self._corrupt(why) from why
-        return rows[self.first_offset - self.header.base_offset : self.end_offset - self.header.base_offset]
+        start, end = bisect_left(offsets, self.first_offset), bisect_left(offsets, self.end_offset)
+        return offsets[start:end], rows[start:end]
 
     def as_arrow(self) -> pa.RecordBatch:
         """Return the records in the range as one Arrow batch of the fixed schema (`arrow_encoding.SCHEMA`).
 
         An Arrow payload is viewed, not copied. Raises: CorruptBatch, ImportError without pyarrow.
         """
-        from coordinator_client.arrow_encoding import decode_arrow, rows_to_arrow
+        return self.placed_arrow()[1]
 
-        if self.marker is not None or self.header.encoding is not Encoding.ARROW_V1:
-            return rows_to_arrow(self.rows())
+    def placed_arrow(self) -> tuple[pa.Array | None, pa.RecordBatch]:
+        """Return what `as_arrow` returns, and before it the offset of each record as a column; None: they follow each
+        other, from `first_offset` on. Raises: CorruptBatch, ImportError without pyarrow."""
+        from coordinator_client.arrow_encoding import decode_arrow, decode_arrow_with_deltas, placed, rows_to_arrow
+
+        header = self.header
+        if self.marker is not None or header.encoding not in _ARROW:
+            offsets, rows = self.placed()
+            return placed(offsets) if header.hole_count else None, rows_to_arrow(rows)
         try:
-            batch = decode_arrow(self.content, self.where)
+            if header.encoding is Encoding.ARROW_V1:
+                batch = decode_arrow(self.content, self.where)
+                check_places(header, batch.num_rows, None, self.where)
+                return None, batch.slice(self.first_offset - header.base_offset, self.record_count)
+            deltas, batch = decode_arrow_with_deltas(self.content, self.where)
+            places = deltas.to_pylist()
+            check_places(header, batch.num_rows, places, self.where)
         except Rejected as why:
             raise self._corrupt(why) from why
-        if batch.num_rows != self.header.record_count:
-            counted = f"it says that it holds {self.header.record_count} records and holds {batch.num_rows}"
-            raise self._corrupt(corrupt(f"{self.where}: {counted}"))
-        return batch.slice(self.first_offset - self.header.base_offset, self.record_count)
+        start = bisect_left(places, self.first_offset - header.base_offset)
+        count = bisect_left(places, self.end_offset - header.base_offset) - start
+        offsets_here = placed(deltas.slice(start, count), header.base_offset) if header.hole_count else None
+        return offsets_here, batch.slice(start, count)
 
     def _corrupt(self, why: TransactionError) -> CorruptBatch:
         return corrupt_at(self.topic, self.partition, self.header.base_offset, self.header.last_offset + 1, why)
@@ -343,8 +431,8 @@ def checked_batch(
         header = checked_header(fields, payload, where)
         content = payload if header.is_control else unpack(payload, header.compression, where)
     except Rejected as why:
-        # The number of records is all that is left to go by.
-        behind = fields.base_offset + max(1, fields.record_count)
+        # How many offsets it takes is all that is left to go by.
+        behind = fields.base_offset + max(1, fields.record_count + fields.hole_count)
         raise corrupt_at(topic, partition, max(fields.base_offset, start_offset), behind, why) from why
     first = max(header.base_offset, start_offset)
     after = header.last_offset + 1 if end_offset is None else min(header.last_offset + 1, end_offset)

@@ -243,13 +243,13 @@ def list_offsets(
 
 def _records(batch: FetchedBatch) -> Iterator[ReadRecord]:
     """Return the records of a batch. Raises: CorruptBatch, at the call and not while iterating."""
-    topic, partition, first_offset = batch.topic, batch.partition, batch.first_offset
+    topic, partition = batch.topic, batch.partition
     if batch.marker is not None:
         times = batch.header.base_timestamp_ms
-        return iter((ReadRecord(topic, partition, first_offset, times, None, None, (), batch.marker),))
+        return iter((ReadRecord(topic, partition, batch.first_offset, times, None, None, (), batch.marker),))
     return (
         ReadRecord(topic, partition, offset, timestamp_ms, key, value, headers)
-        for offset, (key, value, timestamp_ms, headers) in enumerate(batch.rows(), start=first_offset)
+        for offset, (key, value, timestamp_ms, headers) in zip(*batch.placed(), strict=True)
     )
 
 

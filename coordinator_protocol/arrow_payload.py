@@ -18,6 +18,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from coordinator_protocol.batch import misplaced_delta
+
 _PREFIX: Final = struct.Struct("<Ii")
 """What a message begins with: the continuation mark and the size of the description."""
 _CONTINUATION: Final = 0xFFFFFFFF
@@ -50,7 +52,8 @@ _TIME_BYTES: Final = 8
 _CHUNK: Final = 1 << 16
 """How many offsets are checked at a time."""
 _NODES: Final = 7
-"""Nodes of a record batch: key, value, timestamp_ms, headers, and in there header, its key, its value."""
+"""Nodes of a record batch: key, value, timestamp_ms, headers, and in there header, its key, its value. One more where
+records say where they lie, offset_delta, and two more buffers for it."""
 _HEADER_NODE: Final = 4
 _BUFFERS: Final = 17
 """Buffers of a record batch: three for each array of bytes, two for timestamps and for lists, one for structs."""
@@ -72,17 +75,32 @@ class _Described(Struct, frozen=True):
 def arrow_record_count(payload: bytes, *, headers_max: int | None = None) -> int | None:
     """Return how many records an Arrow payload holds, after checking every offset and text in it. None: it has more
     headers than `headers_max`, and was not checked any further. Raises: NotArrow."""
-    try:
-        described = _describe(payload)
-    except struct.error as error:
-        raise NotArrow(f"its description is cut off ({error})") from error
+    described = _described(payload, has_deltas=False)
     if headers_max is not None and described.nodes[_HEADER_NODE][0] > headers_max:
         return None
     _check_arrays(memoryview(payload), described)
     return described.row_count
 
 
-def _describe(payload: bytes) -> _Described:
+def placed_arrow_record_count(payload: bytes, last_offset_delta: int) -> int:
+    """Return what `arrow_record_count` does, for a payload in which each record says where it lies, after checking that
+    these places ascend up to `last_offset_delta`. Raises: NotArrow."""
+    described = _described(payload, has_deltas=True)
+    deltas = _check_arrays(memoryview(payload), described)
+    wrong = misplaced_delta(deltas, last_offset_delta)
+    if wrong is not None:
+        raise NotArrow(f"its offset deltas do not ascend up to {last_offset_delta}, one is {wrong}")
+    return described.row_count
+
+
+def _described(payload: bytes, *, has_deltas: bool) -> _Described:
+    try:
+        return _describe(payload, has_deltas=has_deltas)
+    except struct.error as error:
+        raise NotArrow(f"its description is cut off ({error})") from error
+
+
+def _describe(payload: bytes, *, has_deltas: bool) -> _Described:
     if len(payload) < _PREFIX.size:
         raise NotArrow(f"a message begins with {_PREFIX.size} bytes and {len(payload)} are there")
     mark, description_bytes = _PREFIX.unpack_from(payload)
@@ -106,9 +124,10 @@ def _describe(payload: bytes) -> _Described:
     if batch.at(_BATCH_COMPRESSION) is not None or batch.at(_BATCH_VARIADIC) is not None:
         raise NotArrow("its buffers are compressed, or of a type that is not in the schema; compress the whole payload")
     nodes, buffers = batch.pairs(_BATCH_NODES), batch.pairs(_BATCH_BUFFERS)
-    if len(nodes) != _NODES or len(buffers) != _BUFFERS:
+    node_count, buffer_count = _NODES + has_deltas, _BUFFERS + 2 * has_deltas
+    if len(nodes) != node_count or len(buffers) != buffer_count:
         raise NotArrow(
-            f"it has {len(nodes)} arrays in {len(buffers)} buffers, and the schema takes {_NODES} in {_BUFFERS}"
+            f"it has {len(nodes)} arrays in {len(buffers)} buffers, and the schema takes {node_count} in {buffer_count}"
         )
     for offset, length in buffers:
         if offset < 0 or length < 0 or offset % _ALIGNMENT or offset + length > body_length:
@@ -170,7 +189,8 @@ def _read(buffer: bytes, at: int, form: struct.Struct) -> int:
     return value
 
 
-def _check_arrays(payload: memoryview, described: _Described) -> None:
+def _check_arrays(payload: memoryview, described: _Described) -> Sequence[int]:
+    """Return where the records lie, in a batch in which each says so."""
     buffers = iter(described.buffers)
     body = payload[described.body_at :]
 
@@ -184,7 +204,7 @@ def _check_arrays(payload: memoryview, described: _Described) -> None:
         _check_nulls(name, next_buffer(), length, null_count)
 
     row_count = described.row_count
-    key, value, times, headers, header, header_key, header_value = described.nodes
+    key, value, times, headers, header, header_key, header_value = described.nodes[:_NODES]
     if not row_count == key[0] == value[0] == times[0] == headers[0]:
         raise NotArrow(f"the columns of its {row_count} records are not equally long")
     if not header[0] == header_key[0] == header_value[0]:
@@ -205,6 +225,14 @@ def _check_arrays(payload: memoryview, described: _Described) -> None:
     _check_texts(offsets[: (header_key[0] + 1) * _OFFSET_BYTES], texts)
     is_present("the value of a header", *header_value, nulls=True)
     _check_offsets("the value of a header", header_value[0], next_buffer(), len(next_buffer()))
+    if len(described.nodes) == _NODES:
+        return ()
+    deltas = described.nodes[_NODES]
+    is_present("offset_delta", *deltas, nulls=False)
+    places = next_buffer()
+    if deltas[0] != row_count or len(places) < row_count * _OFFSET_BYTES:
+        raise NotArrow(f"it has fewer than {row_count} offset deltas")
+    return _numbers(places[: row_count * _OFFSET_BYTES])
 
 
 def _check_nulls(name: str, bitmap: memoryview, length: int, null_count: int) -> None:

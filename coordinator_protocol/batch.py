@@ -9,8 +9,9 @@
                                                                63 reserved (0)     u8
 ```
 All integers are big-endian. `batch_length` counts what follows itself, and `crc` covers everything after itself,
-payload included. So a batch is finished but for its place, base offset and leader epoch, before the log is asked for
-one, with the checksum that the client computed.
+payload included. A batch takes the offsets and sequences up to `last_offset_delta`; `record_count` is smaller where
+compaction took records away. So a batch is finished but for its place, base offset and leader epoch, before the log is
+asked for one, with the checksum that the client computed.
 
 Source: design 6 and 10 (16-bit epochs); spec log 1.2; KIP-98.
 """
@@ -18,7 +19,7 @@ Source: design 6 and 10 (16-bit epochs); spec log 1.2; KIP-98.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -74,6 +75,11 @@ class Encoding(IntEnum):
     """The protobuf message `Records`."""
     ARROW_V1 = 2
     """Arrow record batches of one fixed schema."""
+    RECORDS_V2 = 3
+    """The same message, in which each record says at which offset of the batch it lies. Only the log itself writes such
+    a batch, where it takes records out of one."""
+    ARROW_V2 = 4
+    """Arrow record batches of the schema of ARROW_V1 with one more column, which says the same."""
 
 
 class Compression(IntEnum):
@@ -96,6 +102,8 @@ class TimestampType(IntEnum):
 _ENCODINGS: Final = tuple(Encoding)
 _COMPRESSIONS: Final = tuple(Compression)
 _CLIENT_ENCODINGS: Final = (Encoding.RECORDS_V1, Encoding.ARROW_V1)
+ENCODINGS_WITH_DELTAS: Final = frozenset((Encoding.RECORDS_V2, Encoding.ARROW_V2))
+"""Those whose records say where they lie, so that a batch may have holes. In all others records follow each other."""
 _CREATE_TIME: Final = TimestampType.CREATE_TIME
 """A module-level name for a value that is needed for every batch: looking a member up in its enum takes 0.1 us."""
 
@@ -109,8 +117,8 @@ _CLIENT_KINDS: Final = frozenset(
 class BatchHeader(Struct, frozen=True, gc=False):
     """What is known of a batch without looking into its payload.
 
-    A batch holds `record_count` records at the offsets `base_offset` to `last_offset`, without gaps. A batch of no
-    producer has -1 as producer id, epoch and sequence.
+    A batch holds `record_count` records at offsets from `base_offset` to `last_offset`. A batch of no producer has -1
+    as producer id, epoch and sequence.
     """
 
     base_offset: int
@@ -125,18 +133,20 @@ class BatchHeader(Struct, frozen=True, gc=False):
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
     is_transactional: bool = False
     is_control: bool = False
+    hole_count: int = 0
+    """How many of its offsets are without a record, because compaction took it away."""
     leader_epoch: int = NO_LEADER_EPOCH
     """Leader epoch of the partition when the batch was appended; -1 before that."""
 
     @property
     def last_offset_delta(self) -> int:
-        """Distance from the first record to the last."""
-        return self.record_count - 1
+        """Distance from the first offset of the batch to the last."""
+        return self.record_count + self.hole_count - 1
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record; the next batch starts one later."""
-        return self.base_offset + self.record_count - 1
+        """The last offset that the batch takes; the next batch starts behind it."""
+        return self.base_offset + self.record_count + self.hole_count - 1
 
     def records_between(self, start_offset: int, end_offset: int) -> int:
         """How many of its records lie in the half-open range: exact if the whole batch does, or has no holes, else an
@@ -146,15 +156,15 @@ class BatchHeader(Struct, frozen=True, gc=False):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record, or -1 where the batch has none."""
+        """The last sequence that the batch takes, or -1 where it has none."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         # Wraps to 0 after SEQUENCE_MAX.
-        return (self.base_sequence + self.record_count - 1) & SEQUENCE_MAX
+        return (self.base_sequence + self.record_count + self.hole_count - 1) & SEQUENCE_MAX
 
 
 # All that Kafka's attribute bits can say (0-2 compression, 3 timestamp type, 4 transactional, 5 control), in the order
-# of the last four fields. Missing here = not a batch of this version.
+# of the four fields. Missing here = not a batch of this version.
 _FLAGS: Final[Mapping[int, tuple[Compression, TimestampType, bool, bool]]] = {
     compression | timestamp_type << 3 | is_transactional << 4 | is_control << 5: (
         compression,
@@ -210,8 +220,7 @@ def decode_header(buffer: bytes | memoryview) -> BatchHeader:
         or encoding >= len(_ENCODINGS)
         or flags is None
         or flags[3] is not (encoding == Encoding.CONTROL)
-        or record_count != last_offset_delta + 1
-        or record_count < 1
+        or not (record_count == last_offset_delta + 1 > 0 or _may_have_holes(encoding, record_count, last_offset_delta))
     ):
         raise _why_corrupt(buffer)
     return BatchHeader(
@@ -224,6 +233,7 @@ def decode_header(buffer: bytes | memoryview) -> BatchHeader:
         producer_epoch,
         base_sequence,
         *flags,
+        last_offset_delta + 1 - record_count,
         leader_epoch,
     )
 
@@ -320,6 +330,7 @@ def encode_client_batch(
     if (
         not 0 < payload_bytes <= batch_bytes_max - HEADER_BYTES
         or header.record_count < 1
+        or header.hole_count
         or not NO_TIMESTAMP_MS <= header.base_timestamp_ms <= header.max_timestamp_ms
         or (header.base_offset, header.timestamp_type, header.encoding, header.compression) not in _CLIENT_KINDS
         or header.is_control
@@ -348,11 +359,31 @@ def _wrong_crc(crc: int) -> Refused:
     )
 
 
+def misplaced_delta(deltas: Sequence[int], last_offset_delta: int, *, behind: int = -1) -> int | None:
+    """The first of the places in a batch that does not lie behind the one before, or lies beyond the last offset; None:
+    all are where they can be. `behind`: the place before the first of them."""
+    for delta in deltas:
+        if not behind < delta <= last_offset_delta:
+            return delta
+        behind = delta
+    return None
+
+
+def has_possible_counts(header: BatchHeader) -> bool:
+    """Whether a batch of this encoding can hold so many records, with so many holes."""
+    count, delta = header.record_count, header.last_offset_delta
+    return count == delta + 1 > 0 or _may_have_holes(header.encoding, count, delta)
+
+
+def _may_have_holes(encoding: int, record_count: int, last_offset_delta: int) -> bool:
+    return encoding in ENCODINGS_WITH_DELTAS and 0 <= record_count <= last_offset_delta + 1 and last_offset_delta >= 0
+
+
 def _pack_covered(header: BatchHeader) -> bytes:
     record_count = header.record_count
     return pack_covered(
         header.compression | header.timestamp_type << 3 | header.is_transactional << 4 | header.is_control << 5,
-        record_count - 1,
+        record_count + header.hole_count - 1,
         header.base_timestamp_ms,
         header.max_timestamp_ms,
         header.producer_id,
@@ -376,7 +407,9 @@ def _why_no_client_writes(header: BatchHeader) -> Refused:
     if header.is_control or header.encoding == Encoding.CONTROL:
         return _invalid("clients do not write control batches; end the transaction with EndTxn")
     encoding = encoding_of(header.encoding)
-    return _invalid(f"clients do not write the encoding {encoding.name}; use RECORDS_V1 or ARROW_V1")
+    return _invalid(
+        f"clients do not write the encoding {encoding.name}, which compaction leaves; use RECORDS_V1 or ARROW_V1"
+    )
 
 
 def _check_range(header: BatchHeader, payload: bytes) -> None:
@@ -384,6 +417,11 @@ def _check_range(header: BatchHeader, payload: bytes) -> None:
         raise _invalid(f"the base offset is {header.base_offset} and must be 0: the log assigns offsets")
     if not 1 <= header.record_count <= _INT32_MAX:
         raise _invalid(f"the record count is {header.record_count} and must be between 1 and {_INT32_MAX}")
+    if header.hole_count:
+        raise _invalid(
+            f"the batch says that {header.hole_count} of its offsets are without a record, and only compaction takes "
+            "records away: send a hole_count of 0 and all records of the batch"
+        )
     if not payload:
         raise _invalid(f"the payload is empty and cannot hold {header.record_count} records")
     if header.timestamp_type != _CREATE_TIME:
@@ -431,8 +469,11 @@ def _why_corrupt(buffer: bytes | memoryview) -> Refused:
         return _corrupt(
             f"attributes {attributes & 0xFFFF:#06x} or the reserved byte {reserved} mean nothing in this version"
         )
-    if count < 1 or count != delta + 1:
-        return _corrupt(f"the record count {count} does not fit the last offset delta {delta}")
+    if not (count == delta + 1 > 0 or _may_have_holes(encoding, count, delta)):
+        return _corrupt(
+            f"the record count {count} does not fit the last offset delta {delta} and the encoding "
+            f"{Encoding(encoding).name}"
+        )
     return _corrupt(f"the control bit does not fit the encoding {Encoding(encoding).name}")
 
 

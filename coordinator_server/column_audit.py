@@ -5,6 +5,7 @@ Of a log that lost its beginning, or was compacted, only the differences can be 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -25,17 +26,19 @@ class Columns:
     totals: LogTotals = NOTHING
     newest_ms: int = NO_TIMESTAMP_MS
     ends: dict[int, tuple[LogTotals, int]] = field(default_factory=dict)
-    """Totals and largest timestamp at the end of each stored stretch that ends where a row does."""
+    """Totals and largest timestamp at the end of each stored stretch that ends where a row does, or between two."""
     rows_unfinished: int = 0
     """Rows behind the last one of those."""
-    _last_offsets: set[int] = field(init=False)
+    _last_offsets: deque[int] = field(init=False)
+    """Where the stretches end that were not come to."""
 
     def __post_init__(self) -> None:
-        self._last_offsets = {stretch.last_offset for stretch in self.stretches}
+        self._last_offsets = deque(stretch.last_offset for stretch in self.stretches)
 
     def take(self, batch: StoredBatch, *, ends_abort: bool) -> None:
         """Count a row, and whether it ends an aborted transaction."""
         header, totals = batch.header, self.totals
+        self._end_stretches(header.base_offset)
         self.totals = LogTotals(
             size_bytes=totals.size_bytes + len(batch.encoded),
             record_count=totals.record_count + (0 if header.is_control else header.record_count),
@@ -45,8 +48,15 @@ class Columns:
         if not header.is_control:
             self.newest_ms = max(self.newest_ms, header.max_timestamp_ms)
         self.rows_unfinished += 1
-        if header.last_offset in self._last_offsets:
-            self.ends[header.last_offset] = self.totals, self.newest_ms
+        while self._last_offsets and self._last_offsets[0] < header.last_offset:
+            # It ends within the row.
+            self._last_offsets.popleft()
+        self._end_stretches(header.last_offset + 1)
+
+    def _end_stretches(self, offset: int) -> None:
+        """Note what lies before the ends that were passed."""
+        while self._last_offsets and self._last_offsets[0] < offset:
+            self.ends[self._last_offsets.popleft()] = self.totals, self.newest_ms
             self.rows_unfinished = 0
 
     def index(self) -> IndexProgress:

@@ -25,7 +25,7 @@ from coordinator_runtime.ports import EndIdentity
 from coordinator_server.column_audit import Columns
 from coordinator_server.stored import StoredBatch
 from partition_log import codec
-from partition_log.batch_checks import why_unreadable
+from partition_log.batch_checks import unread, why_unreadable
 from partition_log.batches import OFFSET_END, LogDamaged
 from partition_log.state import (
     BATCHES_CACHED_MAX,
@@ -230,7 +230,7 @@ def damage_of(batch: StoredBatch, *, opens_payload: bool) -> str | None:
         return f"at offset {header.base_offset}: {damage.message}"
     if not opens_payload or header.is_control:
         return None
-    why = why_unreadable((header.encoding, header.compression, header.record_count, bytes(batch.payload)))
+    why = why_unreadable(unread(header, bytes(batch.payload)))
     return f"at offset {header.base_offset}: no reader can read the batch: {why}" if why else None
 
 

@@ -385,6 +385,8 @@ def _misplaced(header: BatchHeader, end_offset: int | None, compacted_to: int) -
     at = header.base_offset
     if end_offset is not None and (at < end_offset or (at > end_offset and at > compacted_to)):
         return f"the batch at offset {at} does not follow {end_offset}"
+    if header.hole_count and header.last_offset >= compacted_to:
+        return f"the batch at offset {at} has holes, and the log was compacted up to {compacted_to} only"
     return None
 
 

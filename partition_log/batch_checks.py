@@ -14,15 +14,23 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from coordinator_protocol.arrow_payload import NotArrow, arrow_record_count
-from coordinator_protocol.batch import BatchHeader, Compression, Encoding, OffsetlessBatch, encode_client_batch
+from coordinator_protocol.arrow_payload import NotArrow, arrow_record_count, placed_arrow_record_count
+from coordinator_protocol.batch import (
+    ENCODINGS_WITH_DELTAS,
+    BatchHeader,
+    Compression,
+    Encoding,
+    OffsetlessBatch,
+    encode_client_batch,
+    misplaced_delta,
+)
 from coordinator_protocol.compression import NotUnpackable, unpack, unpack_into
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import KIBI, MEBI, Limits
 from coordinator_protocol.wire import has_more_fields, open_field, pieces
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.worker import Worker, WorkerLost
-from partition_log.codec import RECORD_FIELD, NotRecords, record_count_of
+from partition_log.codec import RECORD_FIELD, NotRecords, offset_deltas_of, record_count_of
 
 UNPACKED_HERE_BYTES_MAX: Final = 64 * KIBI
 """A compressed payload that unpacks to more is checked by the worker. To unpack and parse as much takes 0.1 ms, and
@@ -55,6 +63,7 @@ _HEADER_BEGINS: Final = (b'"', b"\xa2")
 
 _PLAIN: Final = Compression.NONE
 _RECORDS: Final = Encoding.RECORDS_V1
+_OF_RECORDS: Final = (Encoding.RECORDS_V1, Encoding.RECORDS_V2)
 """Module-level aliases: enum attribute lookup is slow on CPython 3.11."""
 
 
@@ -132,8 +141,7 @@ class BatchChecks:
             )
         self.waiting_bytes += size
         self.waiting_batches += 1
-        argument = (int(header.encoding), int(header.compression), header.record_count, payload)
-        found = self.worker.run(why_unreadable, argument)
+        found = self.worker.run(why_unreadable, unread(header, payload))
         found.on_settled(lambda _found: self._checked(size))
         return found.recover(self._lost).map(self._judge)
 
@@ -155,28 +163,39 @@ class BatchChecks:
         raise error
 
 
-def why_unreadable(argument: tuple[int, int, int, bytes]) -> str | None:
-    """Why a payload of this encoding, compression and record count cannot be read; None: it can. Looks no further than
-    to the first record that is one too many. Takes a few times `UNPACKED_BYTES_MAX` of memory at most. A function of a
-    module, so that another process can run it."""
-    encoding, compression, record_count, payload = argument
+Unread = tuple[int, int, int, int, bytes]
+"""Encoding, compression, record count, last offset delta and payload: plain values, for another process."""
+
+
+def unread(header: BatchHeader, payload: bytes) -> Unread:
+    """What `why_unreadable` is asked about a batch."""
+    return (int(header.encoding), int(header.compression), header.record_count, header.last_offset_delta, payload)
+
+
+def why_unreadable(argument: Unread) -> str | None:
+    """Why a payload cannot be read as its header says; None: it can. Looks no further than to the first record that is
+    one too many. Takes a few times `UNPACKED_BYTES_MAX` of memory at most. A function of a module, so that another
+    process can run it."""
+    encoding, compression, record_count, last_offset_delta, payload = argument
     if record_count > RECORDS_MAX:
         return f"the batch says that it holds {record_count} records, and a batch holds at most {RECORDS_MAX}"
     try:
         plain = unpack(payload, Compression(compression))
     except NotUnpackable as error:
         return str(error)
-    if encoding == _RECORDS:
-        return _why_no_records(plain, record_count)
+    deltas_end = last_offset_delta if encoding in ENCODINGS_WITH_DELTAS else None
+    if encoding in _OF_RECORDS:
+        return _why_no_records(plain, record_count, deltas_end)
     try:
-        found = arrow_record_count(plain)
+        found = arrow_record_count(plain) if deltas_end is None else placed_arrow_record_count(plain, deltas_end)
     except NotArrow as error:
         return _no_arrow(error)
     return None if found == record_count else _wrong_count(record_count, found)
 
 
-def _why_no_records(plain: bytes, record_count: int) -> str | None:
-    found = 0
+def _why_no_records(plain: bytes, record_count: int, deltas_end: int | None) -> str | None:
+    """`deltas_end`: the last place in the batch, where each record says its own."""
+    found, behind = 0, -1
     try:
         for start, end in pieces(plain, _PIECE_BYTES):
             if end - start > _PIECE_BYTES:
@@ -184,6 +203,12 @@ def _why_no_records(plain: bytes, record_count: int) -> str | None:
                 if number == RECORD_FIELD and has_more_fields(plain, content, end, FIELDS_MAX):
                     return f"its record {found} has more than {FIELDS_MAX} fields, headers among them"
             found += record_count_of(plain[start:end])
+            if deltas_end is not None:
+                deltas = offset_deltas_of(plain[start:end])
+                wrong = misplaced_delta(deltas, deltas_end, behind=behind)
+                if wrong is not None:
+                    return f"its records do not lie in ascending places up to {deltas_end}, one is at {wrong}"
+                behind = deltas[-1] if deltas else behind
             if found > record_count:
                 return f"the batch says that it holds {record_count} records and holds more"
     except (NotRecords, ValueError) as error:

@@ -65,7 +65,7 @@ def batches(
             except Refused as damage:
                 raise LogDamaged(Family.LOG, at, codec.last_offset(key) + 1, damage.message) from damage
             yield header, encoded
-            at = header.base_offset + header.record_count
+            at = header.last_offset + 1
     except StoreDamaged as damage:
         found = damage
     else:
@@ -87,9 +87,10 @@ def _salvaged(
             if header is None:
                 continue
             if header.base_offset > at:
+                # Compaction may have left these offsets without a batch; beside damage nothing tells that from a loss.
                 raise LogDamaged(Family.LOG, at, header.base_offset, str(damage)) from damage
             yield header, encoded
-            at = header.base_offset + header.record_count
+            at = header.last_offset + 1
     except StoreDamaged as worse:
         found_from, next_offset = _behind(store, ordinal, at, end_offset, worse.key)
         if next_offset > at:

@@ -87,8 +87,8 @@ _PRODUCER_KEY: Final = struct.Struct(">IxQ")
 _REMEMBERED_KEY: Final = struct.Struct(">IBHQQ")
 _ABORTED_KEY: Final = struct.Struct(">IQQ")
 
-_HEAD: Final = struct.Struct(">BqqqIqqIIqqQQQQQqII")
-_STRETCH: Final = struct.Struct(">BqqqQQQQ")
+_HEAD: Final = struct.Struct(">BqqqIqqIIqqQqqqqqII")
+_STRETCH: Final = struct.Struct(">Bqqqqqqq")
 _PRODUCER: Final = struct.Struct(">BhiHqqqhbQqB")
 _CACHED_BATCHES: Final = tuple(struct.Struct(">" + "iiq" * count) for count in range(BATCHES_CACHED_MAX + 1))
 _ABORTED_VALUE: Final = struct.Struct(">BhHqqQ")
@@ -487,5 +487,13 @@ def record_count_of(payload: bytes) -> int:
     """How many records an unpacked payload of the encoding `records.v1` holds. Raises NotRecords."""
     try:
         return len(_parse_records(payload).records)
+    except DecodeError as error:
+        raise NotRecords(str(error)) from error
+
+
+def offset_deltas_of(payload: bytes) -> list[int]:
+    """Where in their batch the records of an unpacked payload of `RECORDS_V2` say that they lie. Raises NotRecords."""
+    try:
+        return [record.offset_delta for record in _parse_records(payload).records]
     except DecodeError as error:
         raise NotRecords(str(error)) from error

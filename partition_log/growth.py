@@ -57,7 +57,7 @@ def grow(
             )
         rest_of_header, payload = append.offsetless
         encoded = pack_place(offset, HEADER_BYTES_COUNTED + len(payload), leader_epoch) + rest_of_header + payload
-        offset += batch.last_offset_delta + 1
+        offset += batch.record_count + batch.hole_count
         record_count += batch.record_count
         size_bytes += len(encoded)
         batches.append((offset - 1, encoded))

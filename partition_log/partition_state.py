@@ -159,7 +159,7 @@ class PartitionDraft:
         rest_of_header, payload = append.offsetless
         place = pack_place(base_offset, HEADER_BYTES_COUNTED + len(payload), head.leadership.epoch)
         encoded = place + rest_of_header + payload
-        self.end_offset = base_offset + batch.last_offset_delta + 1
+        self.end_offset = base_offset + batch.record_count + batch.hole_count
         self._batches.append((self.end_offset - 1, encoded))
         self._batch_bytes += len(encoded)
         self._record_count += batch.record_count

@@ -177,10 +177,10 @@ class PartitionRead:
         # The cheapest test comes first: most batches are neither.
         if header.is_transactional and not self._is_raw:
             if header.is_control:
-                self.control_records_hidden += self._pass(header, size, budget)
+                self.control_records_hidden += self._hide(header, size, budget)
                 return True
             if aborted is not None and aborted.hides(header):
-                self.aborted_records_hidden += self._pass(header, size, budget)
+                self.aborted_records_hidden += self._hide(header, size, budget)
                 return True
         if (budget.has_batch and size > budget.visible_bytes) or (self.batches and size > self._bytes_left):
             return False
@@ -194,16 +194,21 @@ class PartitionRead:
         self._pass(header, size, budget)
         return True
 
-    def _pass(self, header: BatchHeader, size: int, budget: Budget) -> int:
-        """Go on behind the batch; returns how many of its records lay in the range."""
-        end = header.base_offset + header.record_count
+    def _hide(self, header: BatchHeader, size: int, budget: Budget) -> int:
+        """Go on behind a batch that is not shown; returns how many of its records lie in the range, an upper bound
+        where a batch with holes lies in it in part."""
+        start = self.next_offset
+        self._pass(header, size, budget)
+        return header.records_between(start, self.next_offset)
+
+    def _pass(self, header: BatchHeader, size: int, budget: Budget) -> None:
+        """Go on behind the batch, or at the end of the range."""
+        end = header.last_offset + 1
         if self._end_offset is not None and end > self._end_offset:
             end = self._end_offset
-        passed = end - max(self.next_offset, header.base_offset)
         self.next_offset = end
         budget.batches -= 1
         budget.read_bytes -= size
-        return passed
 
 
 class AbortedIndex:

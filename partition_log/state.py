@@ -87,8 +87,9 @@ class ProducerEntry(Struct, frozen=True, gc=False):
 
 
 class LogTotals(Struct, frozen=True, gc=False):
-    """Everything that lies before an offset, counted. Only differences mean something: of what the log held once,
-    removal and compaction may have taken parts away."""
+    """Everything that lies before an offset, counted, to be compared with that before another one. Only the difference
+    means something: what removal or compaction takes away is made up for in the numbers before it, so that those behind
+    stay. They may even be negative, where what compaction left takes more bytes."""
 
     size_bytes: int = 0
     """Bytes of the rows in `LOG`, wherever their values lie; keys do not count."""
@@ -160,7 +161,8 @@ class PartitionHead(Struct, frozen=True, gc=False):
     totals: LogTotals = LogTotals()
     """What lies before the log end."""
     compacted_to: int = 0
-    """Before it, offsets may be without a record: within a batch, and between two. From there on none is."""
+    """Before it, offsets may be without a record: within a batch, and between two. From there on none is. The last row
+    of a log stays, with no record left in it if need be: it says where the log ends."""
     leadership: Leadership = FIRST_LEADERSHIP
 
 

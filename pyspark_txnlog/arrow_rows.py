@@ -5,7 +5,8 @@ touched. Only topic, partition, offset and time are made here, column by column.
 
 With `report=ranges` there is one row for each range: what a reader sees of it, and what is hidden from it and why. So
 an empty read can be told from a read of aborted transactions, and a result can be audited: rows, aborted and control
-records of a range, and offsets skipped as corrupt, add up to its offsets.
+records of a range, and offsets skipped as corrupt, add up to its offsets, but for those that compaction left without a
+record.
 
 Source: spec spark 2 (schema), 3 (sizes), 8 (complaints).
 """
@@ -74,11 +75,32 @@ def spark_batches(fetched: Iterable[FetchedBatch], columns: Sequence[str]) -> It
     stored = [_STORED[name] for name in columns if name in _STORED]
     joined = _Joined(columns, arrow_schema(columns))
     for batch in fetched:
-        # If no column needs the payload, it stays closed: its checksum was right, and its header has the count.
-        joined.add(batch, batch.as_arrow().select(stored) if stored else None)
+        # If no column needs the payload, it stays closed: its checksum was right, and its header has the count. Only
+        # where it has holes, nothing but the payload says which offsets have a row.
+        if not stored and not batch.header.hole_count:
+            joined.add(_Part(batch, None, None))
+        else:
+            offsets, rows = batch.placed_arrow()
+            joined.add(_Part(batch, rows.select(stored), offsets))
         if joined.is_enough:
             yield from joined.take()
     yield from joined.take()
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A batch, and what was read of it."""
+
+    batch: FetchedBatch
+    payload: pa.RecordBatch | None
+    """The stored columns; None where none is wanted."""
+    offsets: pa.Array | None
+    """The offset of each row; None where rows follow each other."""
+
+    @property
+    def row_count(self) -> int:
+        count: int = self.batch.record_count if self.offsets is None else len(self.offsets)
+        return count
 
 
 @dataclass(slots=True)
@@ -87,18 +109,16 @@ class _Joined:
 
     columns: Sequence[str]
     schema: pa.Schema
-    batches: list[FetchedBatch] = field(default_factory=list)
-    payloads: list[pa.RecordBatch] = field(default_factory=list)
+    parts: list[_Part] = field(default_factory=list)
     byte_count: int = 0
     row_count: int = 0
 
-    def add(self, batch: FetchedBatch, payload: pa.RecordBatch | None) -> None:
-        self.batches.append(batch)
-        self.row_count += batch.record_count
-        if payload is not None:
-            self.payloads.append(payload)
+    def add(self, part: _Part) -> None:
+        self.parts.append(part)
+        self.row_count += part.row_count
+        if part.payload is not None:
             # Computing `nbytes` would take as long as opening the payload.
-            self.byte_count += payload.get_total_buffer_size()
+            self.byte_count += part.payload.get_total_buffer_size()
 
     @property
     def is_enough(self) -> bool:
@@ -106,11 +126,11 @@ class _Joined:
 
     def take(self) -> Iterator[pa.RecordBatch]:
         """Yield what waits, and start anew."""
-        batches, payloads, row_count = self.batches, self.payloads, self.row_count
-        self.batches, self.payloads, self.byte_count, self.row_count = [], [], 0, 0
-        if not batches:
+        parts, row_count = self.parts, self.row_count
+        self.parts, self.byte_count, self.row_count = [], 0, 0
+        if not row_count:
             return
-        rows = _Rows(batches, payloads, row_count)
+        rows = _Rows(parts, row_count)
         made = pa.record_batch([_MAKERS[name](rows) for name in self.columns], schema=self.schema)
         # The total is never less than `nbytes`, and cheaper to ask for.
         if made.get_total_buffer_size() <= CUT_BYTES or made.nbytes <= CUT_BYTES:
@@ -122,23 +142,27 @@ class _Joined:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The batches of one partition that columns are made of, with their payloads where those were opened."""
+    """The batches of one partition that columns are made of."""
 
-    batches: Sequence[FetchedBatch]
-    payloads: Sequence[pa.RecordBatch]
+    parts: Sequence[_Part]
     row_count: int
+
+    @property
+    def batches(self) -> list[FetchedBatch]:
+        return [part.batch for part in self.parts]
 
     def stored(self, name: str) -> pa.Array:
         """Return a column of all payloads; that of a single payload is not copied."""
-        assert len(self.payloads) == len(self.batches), "a stored column is made, so every payload was opened"
-        return _one([payload.column(name) for payload in self.payloads])
+        payloads = [part.payload for part in self.parts if part.payload is not None]
+        assert len(payloads) == len(self.parts), "a stored column is made, so every payload was opened"
+        return _one([payload.column(name) for payload in payloads])
 
     def per_batch(self, numbers: Sequence[int], kind: pa.DataType) -> pa.Array:
         """Return a column with one number for all records of a batch."""
         if len(set(numbers)) == 1:
             return pa.repeat(pa.scalar(numbers[0], kind), self.row_count)
-        runs = zip(numbers, self.batches, strict=True)
-        return _one([pa.repeat(pa.scalar(number, kind), batch.record_count) for number, batch in runs])
+        runs = zip(numbers, self.parts, strict=True)
+        return _one([pa.repeat(pa.scalar(number, kind), part.row_count) for number, part in runs])
 
 
 def _one(columns: Sequence[pa.Array]) -> pa.Array:
@@ -146,6 +170,8 @@ def _one(columns: Sequence[pa.Array]) -> pa.Array:
 
 
 def _offsets(rows: _Rows) -> pa.Array:
+    if any(part.offsets is not None for part in rows.parts):
+        return _one([_offsets_of(part) for part in rows.parts])
     runs: list[tuple[int, int]] = []
     for batch in rows.batches:
         if runs and runs[-1][1] == batch.first_offset:
@@ -158,6 +184,10 @@ def _offsets(rows: _Rows) -> pa.Array:
     # Each step in Arrow costs more than the numbers of a batch: count once, over hidden offsets too.
     counted = _count_up(first, end)
     return _one([counted.slice(start - first, stop - start) for start, stop in runs])
+
+
+def _offsets_of(part: _Part) -> pa.Array:
+    return _count_up(part.batch.first_offset, part.batch.end_offset) if part.offsets is None else part.offsets
 
 
 def _count_up(start: int, end: int) -> pa.Array:
@@ -186,12 +216,13 @@ def _timestamps(rows: _Rows) -> pa.Array:
 
 def _times_by_batch(rows: _Rows, column: pa.Array) -> Iterator[pa.Array]:
     start = 0
-    for batch in rows.batches:
-        if batch.header.timestamp_type is TimestampType.CREATE_TIME:
-            yield column.slice(start, batch.record_count)
+    for part in rows.parts:
+        header, count = part.batch.header, part.row_count
+        if header.timestamp_type is TimestampType.CREATE_TIME:
+            yield column.slice(start, count)
         else:
-            yield pa.repeat(pa.scalar(batch.header.max_timestamp_ms, pa.int64()), batch.record_count)
-        start += batch.record_count
+            yield pa.repeat(pa.scalar(header.max_timestamp_ms, pa.int64()), count)
+        start += count
 
 
 def _headers(rows: _Rows) -> pa.Array:

@@ -45,7 +45,7 @@ class PartitionSummary:
 
     @property
     def hidden_records(self) -> int | None:
-        """Number of offsets of the range without a row."""
+        """Number of offsets of the range without a row: hidden records, and offsets that have no record."""
         return None if self.rows is None else self.end_offset - self.start_offset - self.rows
 
 

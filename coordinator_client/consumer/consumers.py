@@ -121,7 +121,9 @@ class Consumer(ConsumerShell):
                 if isinstance(found, UserCall):
                     self._make(found)
                 elif found is not None:
-                    return self._decode(found)
+                    # All that was taken may be offsets without a record, or skipped: what follows is there as well.
+                    if records := self._decode(found):
+                        return records
                 elif not self._wait(until_ms):
                     return ConsumerRecords()
         finally:
@@ -328,7 +330,9 @@ class AsyncConsumer(ConsumerShell):
                 if isinstance(found, UserCall):
                     await self._make(found)
                 elif found is not None:
-                    return self._decode(found)
+                    # All that was taken may be offsets without a record, or skipped: what follows is there as well.
+                    if records := self._decode(found):
+                        return records
                 elif not await self._wait(until_ms):
                     return ConsumerRecords()
         finally:

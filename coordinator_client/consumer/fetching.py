@@ -137,7 +137,7 @@ class Fetcher:
         partition.topic_id = partition.topic_id or result.fields.topic_id
         for batch in result.batches:
             fields = batch.fields
-            end_offset = fields.base_offset + fields.record_count
+            end_offset = fields.base_offset + fields.record_count + fields.hole_count
             first = max(fields.base_offset, partition.fetch_offset)
             if first < end_offset:
                 # The batch may wait long, and the rest of the answer must not be kept in memory with it.

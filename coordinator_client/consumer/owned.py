@@ -7,6 +7,7 @@ that is assigned again is a new object, so that nothing old can be mistaken for 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,11 +29,12 @@ class BufferedBatch:
     next_offset: int
     """Offset of the first record that was not handed out."""
     end_offset: int
-    """Offset behind the last record."""
+    """Offset behind the batch."""
     after: int
     """Position of the partition once all of the batch was handed out: behind hidden records too."""
-    rows: list[Row] | None = None
-    """Decoded when the first of them is wanted, in the thread that wants them."""
+    placed: tuple[Sequence[int], list[Row]] | None = None
+    """The records, and before them the offset of each. Decoded when the first of them is wanted, in the thread that
+    wants them."""
 
     @property
     def size_bytes(self) -> int:
@@ -116,7 +118,8 @@ class OwnedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Records of one batch that poll hands out: `first_offset` up to, not including, `end_offset`."""
+    """Records of one batch that poll hands out: `first_offset` up to, not including, `end_offset`. There are fewer than
+    these offsets, or none, where the batch has holes."""
 
     partition: OwnedPartition
     batch: BufferedBatch
@@ -139,15 +142,20 @@ class Slice:
         """Return the records. Raises: CorruptBatch."""
         topic, number = self.partition.name
         batch = self.batch
-        if batch.rows is None:
+        if batch.placed is None:
             checked = checked_batch(topic, number, batch.message, start_offset=0, end_offset=None)
-            batch.rows = [] if checked is None else checked.rows()
-        base = batch.message.fields.base_offset
-        rows = batch.rows[self.first_offset - base : self.end_offset - base]
+            batch.placed = ((), []) if checked is None else checked.placed()
+        offsets, rows = batch.placed
+        start, end = bisect_left(offsets, self.first_offset), bisect_left(offsets, self.end_offset)
         return [
             ReadRecord(topic, number, offset, timestamp_ms, key, value, headers)
-            for offset, (key, value, timestamp_ms, headers) in enumerate(rows, start=self.first_offset)
+            for offset, (key, value, timestamp_ms, headers) in zip(offsets[start:end], rows[start:end], strict=True)
         ]
+
+    def holds(self, record: ReadRecord) -> bool:
+        """Whether the record is one of these."""
+        is_there = self.first_offset <= record.offset < self.end_offset
+        return is_there and (record.topic, record.partition) == self.partition.name
 
 
 class Assignment:

@@ -48,7 +48,7 @@ class ConsumerRecords(Sequence[ReadRecord]):
 
     @property
     def first_offsets(self) -> dict[TopicPartition, int]:
-        """The offset of the first record of each partition."""
+        """Where the records of each partition begin: at the first one, or at offsets before it that are without one."""
         return {each.partition.name: each.first_offset for each in reversed(self.slices)}
 
 
@@ -84,10 +84,9 @@ class Unread:
     def take(self) -> ReadRecord | None:
         """Return the next record; None at the end. Records of partitions that are gone or were moved are left out."""
         for record in self._records:
-            while self._next_offset >= self._slices[self._number].end_offset:
+            while not self._slices[self._number].holds(record):
                 self._number += 1
-                self._next_offset = self._slices[self._number].first_offset
-            self._next_offset += 1
+            self._next_offset = record.offset + 1
             if self._slices[self._number].is_current:
                 return record
         self._number = len(self._slices)

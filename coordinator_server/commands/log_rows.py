@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -14,6 +14,9 @@ from coordinator_client.state import Row as RecordRow
 from coordinator_protocol.batch import NO_PRODUCER_ID, BatchHeader
 from coordinator_protocol.marker import Marker
 from coordinator_server.output import NOTHING, CommandFailed, ExitStatus, Row, Value, moment, printable, size
+
+Placed = tuple[Sequence[int], list[RecordRow]]
+"""Records, and before them the offset of each."""
 
 
 class Fate(StrEnum):
@@ -46,7 +49,7 @@ class LoggedBatch:
     size_bytes: int
     first_offset: int
     """Offset of the first record that was asked for; batches come whole."""
-    records: Callable[[], list[RecordRow]]
+    records: Callable[[], Placed]
     """Decodes the records that were asked for; none for a marker. Raises CorruptBatch."""
 
 
@@ -96,7 +99,7 @@ def record_rows(batch: LoggedBatch, *, is_raw: bool) -> Iterator[Row]:
             "marker": _marker(batch.marker),
         }
         return
-    for offset, (key, value, timestamp_ms, headers) in enumerate(batch.records(), start=batch.first_offset):
+    for offset, (key, value, timestamp_ms, headers) in zip(*batch.records(), strict=True):
         yield {
             "topic": batch.topic,
             "partition": batch.partition,

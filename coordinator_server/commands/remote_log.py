@@ -16,9 +16,9 @@ from coordinator_client.encodings import FetchedBatch
 from coordinator_client.errors import CorruptBatch
 from coordinator_client.reader import ReadPlan, list_offsets, plan_ranges
 from coordinator_client.settings import EARLIEST_MS, LATEST_MS, RAISE, Skipped
-from coordinator_client.state import Row, TopicPartitionCount
+from coordinator_client.state import TopicPartitionCount
 from coordinator_protocol.batch import HEADER_BYTES
-from coordinator_server.commands.log_rows import Fate, LoggedBatch, chosen_partitions
+from coordinator_server.commands.log_rows import Fate, LoggedBatch, Placed, chosen_partitions
 from coordinator_server.commands.options import utc_moment
 from coordinator_server.commands.remote import deadlines, topic_there
 from coordinator_server.output import CommandFailed, ExitStatus
@@ -109,17 +109,17 @@ class RemoteLog:
         for batch in self._reader:
             yield from left_out
             left_out.clear()
-            yield self._logged(batch, batch.rows)
+            yield self._logged(batch, batch.placed)
         yield from left_out
 
     def __iter__(self) -> Iterator[LoggedBatch]:
         if not self._reader.skips:
-            yield from (self._logged(batch, batch.rows) for batch in self._reader)
+            yield from (self._logged(batch, batch.placed) for batch in self._reader)
             return
-        for batch, rows in self._reader.decoded(FetchedBatch.rows):
-            yield self._logged(batch, partial(_found, rows))
+        for batch, records in self._reader.decoded(FetchedBatch.placed):
+            yield self._logged(batch, partial(_found, records))
 
-    def _logged(self, batch: FetchedBatch, records: Callable[[], list[Row]]) -> LoggedBatch:
+    def _logged(self, batch: FetchedBatch, records: Callable[[], Placed]) -> LoggedBatch:
         return LoggedBatch(
             topic=batch.topic,
             partition=batch.partition,
@@ -180,5 +180,5 @@ class RemoteLog:
         return batch.header.base_offset >= self._stable[batch.partition]
 
 
-def _found(rows: list[Row]) -> list[Row]:
-    return rows
+def _found(records: Placed) -> Placed:
+    return records

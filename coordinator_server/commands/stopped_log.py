@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import difflib
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from coordinator_client.encodings import decode_rows, unpack
 from coordinator_client.errors import CorruptBatch, TransactionError
-from coordinator_client.state import Row as RecordRow
 from coordinator_protocol.batch import BatchHeader, verify_batch
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator
 from coordinator_server import stored
-from coordinator_server.commands.log_rows import Fate, LoggedBatch, chosen_partitions
+from coordinator_server.commands.log_rows import Fate, LoggedBatch, Placed, chosen_partitions
 from coordinator_server.commands.remote_log import Position
 from coordinator_server.output import NOTHING, CommandFailed, ExitStatus, Row, moment
 from coordinator_server.stored import StoredBatch, StoredRows
@@ -140,16 +140,17 @@ def _logged(topic: str, partition: int, batch: StoredBatch, start: Position, fat
     )
 
 
-def _records_of(topic: str, partition: int, batch: StoredBatch, first_offset: int) -> Callable[[], list[RecordRow]]:
-    def records() -> list[RecordRow]:
+def _records_of(topic: str, partition: int, batch: StoredBatch, first_offset: int) -> Callable[[], Placed]:
+    def records() -> Placed:
         header = batch.header
         where = f"{topic}-{partition} at offset {header.base_offset}"
         try:
             payload = unpack(batch.payload, header.compression, where)
-            found = decode_rows(payload, header.encoding, header.record_count, where)
+            offsets, found = decode_rows(payload, header, where)
         except TransactionError as error:
             raise _corrupt(topic, partition, batch, error.reason) from error
-        return found[first_offset - header.base_offset :]
+        start = bisect_left(offsets, first_offset)
+        return offsets[start:], found[start:]
 
     return records
 

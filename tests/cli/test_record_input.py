@@ -96,7 +96,8 @@ def test_what_consume_prints_produce_takes_back(
     header = BatchHeader(
         base_offset=5, record_count=1, base_timestamp_ms=0, max_timestamp_ms=0, encoding=Encoding.RECORDS_V1
     )
-    batch = LoggedBatch("t", 2, header, None, Fate.PLAIN, 64, 5, lambda: [(key, value, timestamp_ms, tuple(headers))])
-    (row,) = record_rows(batch, is_raw=False)
-    (record,) = json_records([json.dumps(row).encode()])
+    row = (key, value, timestamp_ms, tuple(headers))
+    batch = LoggedBatch("t", 2, header, None, Fate.PLAIN, 64, 5, lambda: ([5], [row]))
+    (shown,) = record_rows(batch, is_raw=False)
+    (record,) = json_records([json.dumps(shown).encode()])
     assert record == InputRecord(key=key, value=value, headers=tuple(headers), partition=2, timestamp_ms=timestamp_ms)

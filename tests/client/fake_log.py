@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from coordinator_api.v1 import log_pb2 as log
@@ -29,7 +30,12 @@ class FakePartition:
 
     @property
     def end(self) -> int:
-        return self.batches[-1].base_offset + self.batches[-1].record_count if self.batches else 0
+        return behind(self.batches[-1]) if self.batches else 0
+
+
+def behind(batch: log.RecordBatch) -> int:
+    """The offset behind a batch."""
+    return batch.base_offset + batch.record_count + batch.hole_count
 
 
 class FakeLog:
@@ -58,6 +64,20 @@ class FakeLog:
         batch = log.RecordBatch()
         write_batch(batch, rows, encoding=encoding, compression=compression, stamp=stamp)
         self._add(partition, batch, is_hidden=is_aborted)
+
+    def append_compacted(self, partition: int, values: Mapping[int, bytes], *, last_delta: int) -> None:
+        """Lay down what compaction left of a batch: values by their place in it."""
+        records = log.Records()
+        for delta, value in values.items():
+            records.records.add(value=value, timestamp_ms=1_000, offset_delta=delta)
+        batch = log.RecordBatch(
+            record_count=len(values),
+            hole_count=last_delta + 1 - len(values),
+            encoding=log.ENCODING_RECORDS_V2,
+            payload=records.SerializeToString(),
+        )
+        batch.crc32c = batch_crc(header_of(batch), batch.payload)
+        self._add(partition, batch, is_hidden=False)
 
     def append_unreadable(self, partition: int, count: int = 1) -> None:
         """Lay down a batch of which only the payload is wrong: nobody who wrote it looked."""
@@ -147,7 +167,7 @@ class FakeLog:
             end = self._visible_end(asked.partition, is_committed)
             bound = min(end, asked.end_offset) if asked.HasField("end_offset") else end
             for batch in partition.batches:
-                after = batch.base_offset + batch.record_count
+                after = behind(batch)
                 if after <= asked.fetch_offset or batch.base_offset >= bound or not left:
                     continue
                 if batch.base_offset in partition.damaged:

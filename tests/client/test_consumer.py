@@ -368,3 +368,27 @@ def room_join():
     from coordinator_api.v1 import group_pb2
 
     return group_pb2.ConsumerGroupHeartbeatRequest(member_id="nobody", member_epoch=0)
+
+
+def test_a_poll_passes_over_offsets_without_a_record(room: Room) -> None:
+    room.topic.append_compacted(0, {0: b"a", 40: b"b", 41: b"c"}, last_delta=50)
+    room.topic.append(0, b"d")
+    room.group.give(0)
+    consumer = room.member(max_poll_records=2)
+    polls = [consumer.poll(timeout_ms=1_000) for _ in range(4)]
+    assert [[(each.offset, each.value) for each in poll] for poll in polls] == [
+        [(0, b"a")],
+        [(40, b"b"), (41, b"c")],
+        [(51, b"d")],
+        [],
+    ]
+    assert consumer.position(T0) == 52
+
+
+def test_an_iteration_that_ends_among_holes_goes_on_behind_what_it_returned(room: Room) -> None:
+    room.topic.append_compacted(0, {1: b"a", 4: b"b", 6: b"c"}, last_delta=8)
+    room.group.give(0)
+    consumer = room.member()
+    assert next(iter(consumer)).value == b"a"
+    assert consumer.position(T0) == 2
+    assert values(consumer.poll(timeout_ms=1_000)) == [b"b", b"c"]

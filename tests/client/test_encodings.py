@@ -19,7 +19,7 @@ from coordinator_client.encodings import (
 )
 from coordinator_client.errors import Rejected
 from coordinator_client.state import TopicPartitionCount
-from coordinator_protocol.batch import HEADER_BYTES, Compression, Encoding, check_client_batch
+from coordinator_protocol.batch import HEADER_BYTES, BatchHeader, Compression, Encoding, check_client_batch
 from coordinator_protocol.errors import ErrorCode
 from coordinator_protocol.limits import MEBI
 
@@ -50,9 +50,14 @@ def a_batch(encoding: Encoding = Encoding.RECORDS_V1, rows=((b"k", b"v", 5, ()),
     return batch
 
 
+def header_of_two(encoding: Encoding) -> BatchHeader:
+    return BatchHeader(base_offset=7, record_count=2, base_timestamp_ms=0, max_timestamp_ms=0, encoding=encoding)
+
+
 def rows_of(batch: log.RecordBatch) -> list:
     header = checked_header(batch, batch.payload, "here")
-    return decode_rows(unpack(batch.payload, header.compression, "here"), header.encoding, header.record_count, "here")
+    _offsets, rows = decode_rows(unpack(batch.payload, header.compression, "here"), header, "here")
+    return rows
 
 
 def estimated_bytes(rows) -> int:
@@ -133,13 +138,13 @@ def test_a_packed_payload_that_is_damaged_is_named(compression: Compression) -> 
 @pytest.mark.parametrize("payload", [b"", b"garbage", b"\xff" * 200])
 def test_a_payload_of_another_kind_is_named(encoding: Encoding, payload: bytes) -> None:
     with pytest.raises(Rejected, match=r"CORRUPT_MESSAGE.*here: "):
-        decode_rows(payload, encoding, 2, "here")
+        decode_rows(payload, header_of_two(encoding), "here")
 
 
 def test_a_wrong_number_of_records_is_named(encoding: Encoding) -> None:
     payload = a_batch(encoding).payload
     with pytest.raises(Rejected, match="it says that it holds 2 records and holds 1"):
-        decode_rows(payload, encoding, 2, "here")
+        decode_rows(payload, header_of_two(encoding), "here")
 
 
 def test_arrow_of_another_schema_or_with_nulls_is_refused() -> None:

@@ -6,9 +6,19 @@ from itertools import islice
 
 import pytest
 
-from coordinator_client import BatchReader, FetchOptions, PartitionRange, ReadRecord, Rejected, Retriable, read
+from coordinator_client import (
+    BatchReader,
+    CorruptBatch,
+    FetchOptions,
+    PartitionRange,
+    ReadRecord,
+    Rejected,
+    Retriable,
+    read,
+)
+from coordinator_client.encodings import header_of
 from coordinator_client.reader import ReadPlan, plan_ranges
-from coordinator_protocol.batch import Compression, Encoding
+from coordinator_protocol.batch import Compression, Encoding, batch_crc
 from coordinator_protocol.errors import ErrorCode, Method
 from coordinator_protocol.marker import Outcome
 from tests.client.fake_log import FakeLog
@@ -264,3 +274,38 @@ def test_a_reader_that_is_left_early_closes_what_it_opened(world: World, topic: 
         assert len(list(islice(read("t", connection), 2))) == 2
         assert not world.is_closed
     assert world.is_closed
+
+
+def test_records_of_what_was_compacted_come_with_the_offsets_that_they_have(world: World, topic: FakeLog) -> None:
+    topic.append_compacted(0, {1: b"b", 4: b"e"}, last_delta=5)
+    topic.append_compacted(0, {}, last_delta=2)
+    topic.append(0, b"next")
+    assert [(each.offset, each.value) for each in read("t", world.connection())] == [(1, b"b"), (4, b"e"), (9, b"next")]
+    part = PartitionRange(topic="t", topic_id=TOPIC_ID, partition=0, start_offset=2, end_offset=9)
+    counts = [batch.record_count for batch in BatchReader(world.connection(), [part])]
+    assert counts == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [({2: b"c", 1: b"b"}, "one is at 1"), ({0: b"a", 3: b"d"}, "one is at 3"), ({-1: b"z"}, "one is at -1")],
+)
+def test_records_that_lie_nowhere_in_their_batch_are_named(
+    world: World, topic: FakeLog, values: dict[int, bytes], message: str
+) -> None:
+    topic.append_compacted(0, values, last_delta=2)
+    with pytest.raises(CorruptBatch, match=message):
+        list(read("t", world.connection()))
+
+
+@pytest.mark.parametrize(("record_count", "hole_count"), [(3, -1), (-1, 4)])
+def test_a_number_of_records_that_cannot_be_is_named(
+    world: World, topic: FakeLog, record_count: int, hole_count: int
+) -> None:
+    topic.append_compacted(0, {0: b"a"}, last_delta=2)
+    (batch,) = topic.partitions[0].batches
+    batch.record_count, batch.hole_count = record_count, hole_count
+    batch.crc32c = batch_crc(header_of(batch), batch.payload)
+    part = PartitionRange(topic="t", topic_id=TOPIC_ID, partition=0, start_offset=0, end_offset=1)
+    with pytest.raises(CorruptBatch, match=f"it says that it holds {record_count} records"):
+        list(BatchReader(world.connection(), [part]))

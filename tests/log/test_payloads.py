@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import tracemalloc
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from coordinator_api.v1 import log_pb2 as log
 from coordinator_client.encodings import decode_rows, encode_records, unpack
 from coordinator_protocol.arrow_payload import NotArrow, arrow_record_count
-from coordinator_protocol.batch import Compression, Encoding
+from coordinator_protocol.batch import BatchHeader, Compression, Encoding
 from coordinator_protocol.compression import UNPACKED_BYTES_MAX, pack
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.limits import KIBI, MEBI, Limits
@@ -27,8 +28,11 @@ from partition_log.batch_checks import (
     RECORDS_MAX,
     UNPACKED_HERE_BYTES_MAX,
     BatchChecks,
+    unread,
+    why_unreadable,
 )
 from partition_log.requests import Produce, ProduceResult
+from tests.harness.compaction import arrow_payload, records_payload
 from tests.harness.workers import HeldWorker
 from tests.log.log_room import COMMIT, CONTEXT, NOBODY, TOPIC, Batch, LogRoom, Producer, code, transactional
 
@@ -337,8 +341,10 @@ def is_taken(batch: Batch) -> bool:
 
 def read(batch: Batch) -> list[Any]:
     """Decode as every reader of ours does."""
-    encoding, compression = batch.changes["encoding"], batch.changes["compression"]
-    return decode_rows(unpack(batch.payload, compression, "here"), encoding, batch.count, "here")
+    header = batch.item(PartitionName(TOPIC, b"", 0)).header
+    assert isinstance(header, BatchHeader)
+    _offsets, rows = decode_rows(unpack(batch.payload, header.compression, "here"), header, "here")
+    return rows
 
 
 @pytest.mark.parametrize("encoding", [Encoding.RECORDS_V1, Encoding.ARROW_V1])
@@ -382,6 +388,52 @@ def test_offsets_of_arrow_ascend_from_one_piece_that_is_looked_at_to_the_next() 
     fallen = struct.pack(f"<{len(rows) + 1}i", *range(piece), *range(len(rows) + 1 - piece))
     with pytest.raises(NotArrow, match="the offsets of key do not ascend"):
         arrow_record_count(good.replace(offsets, fallen))
+
+
+def why_holed(encoding: Encoding, places: list[int], *, last_delta: int = 5) -> str | None:
+    """What `store verify` says of a batch that compaction left."""
+    records = [(delta, log.Record(key=b"k", value=b"v" * 9, timestamp_ms=5)) for delta in places]
+    header = BatchHeader(
+        base_offset=7,
+        record_count=len(places),
+        hole_count=last_delta + 1 - len(places),
+        base_timestamp_ms=5,
+        max_timestamp_ms=5,
+        encoding=encoding,
+    )
+    payload = arrow_payload(records) if encoding is Encoding.ARROW_V2 else records_payload(records)
+    return why_unreadable(unread(header, payload))
+
+
+@pytest.mark.parametrize("encoding", [Encoding.RECORDS_V2, Encoding.ARROW_V2])
+@pytest.mark.parametrize(
+    ("places", "said"),
+    [
+        ([0, 2, 5], None),
+        ([], None),
+        ([0, 2, 2], "one is 2|one is at 2"),
+        ([3, 1], "one is 1|one is at 1"),
+        ([0, 6], "one is 6|one is at 6"),
+        ([-1, 2], "one is -1|one is at -1"),
+    ],
+)
+def test_records_that_say_where_they_lie_are_looked_at(encoding: Encoding, places: list[int], said: str | None) -> None:
+    found = why_holed(encoding, places)
+    assert (found is None) if said is None else re.search(said, found or "")
+
+
+def test_places_ascend_from_one_piece_that_is_looked_at_to_the_next() -> None:
+    places = [*range(60_000), *range(50_000)]
+    found = why_holed(Encoding.RECORDS_V2, places, last_delta=120_000)
+    assert found is not None
+    assert re.search("do not lie in ascending places up to 120000, one is at 0", found)
+
+
+def test_arrow_without_the_places_of_its_records_is_no_arrow_of_the_second_version() -> None:
+    payload = encoded(Encoding.ARROW_V1, [(b"k", b"v", 5, ())])
+    assert "it has 7 arrays in 17 buffers, and the schema takes 8 in 19" in str(
+        why_unreadable((int(Encoding.ARROW_V2), int(Compression.NONE), 1, 3, payload))
+    )
 
 
 @given(payload=st.binary(min_size=1, max_size=60), count=st.integers(1, 3))

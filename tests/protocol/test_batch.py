@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from coordinator_protocol.batch import (
+    ENCODINGS_WITH_DELTAS,
     HEADER_BYTES,
     BatchHeader,
     Compression,
@@ -20,6 +21,7 @@ from coordinator_protocol.batch import (
     decode_header,
     encode_offsetless,
     encoding_of,
+    misplaced_delta,
     payload_of,
     stored_crc,
     verify_batch,
@@ -66,9 +68,12 @@ PAYLOAD = b"\xde\xad\xbe\xef"
 @st.composite
 def headers(draw: st.DrawFn) -> BatchHeader:
     encoding = draw(st.sampled_from(Encoding))
+    last_offset_delta = draw(st.integers(0, 2**31 - 2))
+    hole_count = draw(st.integers(0, last_offset_delta + 1)) if encoding in ENCODINGS_WITH_DELTAS else 0
     return BatchHeader(
         base_offset=draw(st.integers(0, 2**62)),
-        record_count=draw(st.integers(1, 2**31 - 1)),
+        record_count=last_offset_delta + 1 - hole_count,
+        hole_count=hole_count,
         base_timestamp_ms=draw(st.integers(-1, 2**63 - 1)),
         max_timestamp_ms=draw(st.integers(-1, 2**63 - 1)),
         producer_id=draw(st.integers(-1, 2**63 - 1)),
@@ -83,6 +88,28 @@ def headers(draw: st.DrawFn) -> BatchHeader:
 
 
 payloads = st.binary(max_size=100)
+
+
+def test_a_batch_with_holes_takes_all_its_offsets_and_sequences() -> None:
+    header = replace(HEADER, encoding=Encoding.RECORDS_V2, record_count=1, hole_count=2)
+    assert (header.last_offset, header.last_sequence) == (HEADER.last_offset, HEADER.last_sequence)
+    empty = replace(header, record_count=0, hole_count=3)
+    for each in (header, empty):
+        assert decode_header(encode_batch(each, b"")) == each
+
+
+@pytest.mark.parametrize(("start", "end", "count"), [(0, 9, 2), (0, 4, 1), (5, 9, 2), (6, 7, 1), (7, 9, 0), (0, 3, 0)])
+def test_of_a_part_of_a_batch_with_holes_a_header_knows_an_upper_bound(start: int, end: int, count: int) -> None:
+    header = replace(HEADER, base_offset=3, encoding=Encoding.ARROW_V2, record_count=2, hole_count=2)
+    assert header.records_between(start, end) == count
+
+
+@pytest.mark.parametrize(
+    ("deltas", "last", "wrong"),
+    [((), 0, None), ((0, 2, 3), 3, None), ((0, 2, 2), 3, 2), ((1, 0), 3, 0), ((-1,), 3, -1), ((0, 4), 3, 4)],
+)
+def test_places_in_a_batch_ascend_and_end_with_it(deltas: tuple[int, ...], last: int, wrong: int | None) -> None:
+    assert misplaced_delta(deltas, last) == wrong
 
 
 def patched(at: int, value: bytes) -> bytes:
@@ -196,7 +223,10 @@ def test_one_changed_byte_makes_another_batch_or_a_refusal_for_a_reason(at: int,
         (patched(21, b"\x80"), "attributes 0x801c"),
         (patched(22, b"\x3c"), "control bit"),
         (patched(61, b"\x00"), "control bit"),
-        (patched(61, b"\x03"), "encoding 3"),
+        (patched(61, b"\x05"), "encoding 5"),
+        (patched(60, b"\x02"), "does not fit the last offset delta 2 and the encoding ARROW_V1"),
+        (patched(60, b"\x04\x03"), "record count 4"),
+        (patched(57, b"\xff\xff\xff\xff\x03"), "record count -1"),
         (patched(62, b"\x02"), "format version 2"),
         (patched(63, b"\x01"), "reserved byte 1"),
         (patched(60, b"\x04"), "record count 4"),
@@ -230,7 +260,7 @@ def test_the_last_offset_is_that_of_the_last_record() -> None:
 
 
 def test_known_numbers_become_encodings_and_compressions() -> None:
-    assert [encoding_of(number) for number in range(3)] == list(Encoding)
+    assert [encoding_of(number) for number in range(5)] == list(Encoding)
     assert [compression_of(number) for number in range(5)] == list(Compression)
 
 

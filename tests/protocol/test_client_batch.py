@@ -156,3 +156,18 @@ def test_whatever_passes_can_be_stored_and_whatever_cannot_is_refused(header: Ba
     encoded = encode_client_batch(header, PAYLOAD, crc=batch_crc(header, PAYLOAD), batch_bytes_max=BATCH_BYTES_MAX)
     verify_batch(with_place(encoded, 5))
     assert with_place(encoded, 5) == encode_batch(replace(header, base_offset=5), PAYLOAD)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"hole_count": 2}, "2 of its offsets are without a record, and only compaction takes records away"),
+        ({"hole_count": -1}, "send a hole_count of 0 and all records"),
+        ({"encoding": Encoding.RECORDS_V2}, "clients do not write the encoding RECORDS_V2, which compaction leaves"),
+        ({"encoding": Encoding.ARROW_V2, "hole_count": 1}, "use RECORDS_V1 or ARROW_V1"),
+    ],
+)
+def test_clients_send_no_holes(changes: dict[str, int], said: str) -> None:
+    with pytest.raises(Refused, match=said) as refusal:
+        check(replace(PLAIN, **changes))
+    assert refusal.value.code is ErrorCode.INVALID_RECORD

@@ -97,6 +97,7 @@ def _batch_fields(header: BatchHeader, encoded: bytes) -> log_pb2.RecordBatch:
         compression=header.compression,  # type: ignore[arg-type]
         timestamp_type=header.timestamp_type,  # type: ignore[arg-type]
         crc32c=stored_crc(encoded),
+        hole_count=header.hole_count,
     )
     if header.is_control:
         marker = decode_marker_payload(encoded[HEADER_BYTES:])

@@ -171,6 +171,7 @@ def client_batch(item: log_pb2.PartitionBatch) -> ClientBatch:
         timestamp_type,
         batch.is_transactional,
         is_control,
+        batch.hole_count,
     )
     return ClientBatch(name, header, batch.payload, batch.crc32c or (0 if has("crc32c") else None))
 

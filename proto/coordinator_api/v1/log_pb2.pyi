@@ -35,6 +35,12 @@ class _EncodingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Encoding.Val
       key: binary, value: binary, timestamp_ms: int64 not null,
       headers: list<item: struct<key: utf8 not null, value: binary> not null>
     """
+    ENCODING_RECORDS_V2: _Encoding.ValueType  # 3
+    """The two below are what compaction leaves, and only come from Fetch: on Produce they are INVALID_RECORD. As
+    RECORDS_V1, and `Record.offset_delta` says at which offset each record lies.
+    """
+    ENCODING_ARROW_V2: _Encoding.ValueType  # 4
+    """As ARROW_V1, with one more column, the last one: offset_delta: int32 not null."""
 
 class Encoding(_Encoding, metaclass=_EncodingEnumTypeWrapper):
     """How the payload of a batch is encoded. The server stores what was sent, byte for byte, and takes only what readers can
@@ -50,6 +56,12 @@ ENCODING_ARROW_V1: Encoding.ValueType  # 2
   key: binary, value: binary, timestamp_ms: int64 not null,
   headers: list<item: struct<key: utf8 not null, value: binary> not null>
 """
+ENCODING_RECORDS_V2: Encoding.ValueType  # 3
+"""The two below are what compaction leaves, and only come from Fetch: on Produce they are INVALID_RECORD. As
+RECORDS_V1, and `Record.offset_delta` says at which offset each record lies.
+"""
+ENCODING_ARROW_V2: Encoding.ValueType  # 4
+"""As ARROW_V1, with one more column, the last one: offset_delta: int32 not null."""
 Global___Encoding: _TypeAlias = Encoding  # noqa: Y015
 
 class _Compression:
@@ -124,10 +136,11 @@ class RecordBatch(_message.Message):
     CRC32C_FIELD_NUMBER: _builtins.int
     MARKER_FIELD_NUMBER: _builtins.int
     PAYLOAD_FIELD_NUMBER: _builtins.int
+    HOLE_COUNT_FIELD_NUMBER: _builtins.int
     base_offset: _builtins.int
     """Offset of the first record. Set by the server; a client sends 0."""
     record_count: _builtins.int
-    """1 or more."""
+    """1 or more; 0 or more where hole_count is not 0."""
     base_timestamp_ms: _builtins.int
     """Timestamp of the first record and the largest of all, Unix milliseconds."""
     max_timestamp_ms: _builtins.int
@@ -154,6 +167,11 @@ class RecordBatch(_message.Message):
     what the same producer sends meanwhile waits, so its order stays. A topic with validate_payload=header takes any
     payload, and its readers must be ready for that.
     """
+    hole_count: _builtins.int
+    """How many of the offsets of the batch are without a record, because compaction took it away. The batch takes the offsets
+    from base_offset to base_offset + record_count + hole_count - 1, and as many sequence numbers. Not 0 only with an
+    encoding that ends in V2; a client sends 0, and INVALID_RECORD refuses what is not. Written before the payload.
+    """
     @_builtins.property
     def marker(self) -> Global___ControlMarker:
         """Only with is_control."""
@@ -176,10 +194,11 @@ class RecordBatch(_message.Message):
         crc32c: _builtins.int | None = ...,
         marker: Global___ControlMarker | None = ...,
         payload: _builtins.bytes = ...,
+        hole_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_base_sequence", b"_base_sequence", "_crc32c", b"_crc32c", "_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "base_sequence", b"base_sequence", "crc32c", b"crc32c", "marker", b"marker", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base_sequence", b"_base_sequence", "_crc32c", b"_crc32c", "_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "base_offset", b"base_offset", "base_sequence", b"base_sequence", "base_timestamp_ms", b"base_timestamp_ms", "compression", b"compression", "crc32c", b"crc32c", "encoding", b"encoding", "is_control", b"is_control", "is_transactional", b"is_transactional", "marker", b"marker", "max_timestamp_ms", b"max_timestamp_ms", "payload", b"payload", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "record_count", b"record_count", "timestamp_type", b"timestamp_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base_sequence", b"_base_sequence", "_crc32c", b"_crc32c", "_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "base_offset", b"base_offset", "base_sequence", b"base_sequence", "base_timestamp_ms", b"base_timestamp_ms", "compression", b"compression", "crc32c", b"crc32c", "encoding", b"encoding", "hole_count", b"hole_count", "is_control", b"is_control", "is_transactional", b"is_transactional", "marker", b"marker", "max_timestamp_ms", b"max_timestamp_ms", "payload", b"payload", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "record_count", b"record_count", "timestamp_type", b"timestamp_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__base_sequence: _TypeAlias = _typing.Literal["base_sequence"]  # noqa: Y015
     _WhichOneofArgType__base_sequence: _TypeAlias = _typing.Literal["_base_sequence", b"_base_sequence"]  # noqa: Y015
@@ -272,11 +291,16 @@ class Record(_message.Message):
     VALUE_FIELD_NUMBER: _builtins.int
     TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
     HEADERS_FIELD_NUMBER: _builtins.int
+    OFFSET_DELTA_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     """Absent = null, which is different from empty."""
     value: _builtins.bytes
     timestamp_ms: _builtins.int
     """Unix milliseconds."""
+    offset_delta: _builtins.int
+    """Only in ENCODING_RECORDS_V2: the offset of the record less base_offset, ascending from record to record. Nothing looks
+    at it in RECORDS_V1, where records follow each other.
+    """
     @_builtins.property
     def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Header]: ...
     def __init__(
@@ -286,10 +310,11 @@ class Record(_message.Message):
         value: _builtins.bytes | None = ...,
         timestamp_ms: _builtins.int = ...,
         headers: _abc.Iterable[Global___Header] | None = ...,
+        offset_delta: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "_value", b"_value", "key", b"key", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "_value", b"_value", "headers", b"headers", "key", b"key", "timestamp_ms", b"timestamp_ms", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "_value", b"_value", "headers", b"headers", "key", b"key", "offset_delta", b"offset_delta", "timestamp_ms", b"timestamp_ms", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__key: _TypeAlias = _typing.Literal["key"]  # noqa: Y015
     _WhichOneofArgType__key: _TypeAlias = _typing.Literal["_key", b"_key"]  # noqa: Y015
@@ -1009,7 +1034,9 @@ class FetchResult(_message.Message):
     last_stable_offset: _builtins.int
     log_start_offset: _builtins.int
     aborted_records_hidden: _builtins.int
-    """How many records between fetch_offset and next_offset were hidden: of aborted transactions, and markers."""
+    """How many records between fetch_offset and next_offset were hidden: of aborted transactions, and markers. An upper bound
+    where a range begins or ends inside a batch with holes.
+    """
     control_records_hidden: _builtins.int
     @_builtins.property
     def aborted_transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___AbortedTransaction]:
@@ -1313,7 +1340,9 @@ class CountResult(_message.Message):
     topic_id: _builtins.bytes
     partition: _builtins.int
     records: _builtins.int
-    """Up to next_offset: all records, those of open and of aborted transactions too."""
+    """Up to next_offset: all records, those of open and of aborted transactions too. Where start_offset lies inside a batch
+    with holes, both numbers may be too high by its hole_count at most.
+    """
     committed_records: _builtins.int
     """Up to next_offset: those that a read-committed reader gets, so only below last_stable_offset."""
     next_offset: _builtins.int

@@ -32,7 +32,7 @@ from coordinator_runtime.segments import SegmentOptions
 from coordinator_server.addresses import AddressText, ListenText
 from coordinator_server.admission import AdmissionLimits
 from coordinator_server.answer_bytes import AnswerLimits
-from coordinator_server.listeners import Listener
+from coordinator_server.listeners import Listener, why_unsafe
 from coordinator_server.listening import is_unix
 from coordinator_server.logs import LogFormat, LogLevel
 from coordinator_server.metrics.lag import LagConfig
@@ -43,6 +43,8 @@ from group_coordinator.config import GROUP_SIZE_MAX, GroupConfig, MigrationPolic
 from partition_log.state import PRODUCER_EXPIRATION_MS, PartitionConfig
 from txn_coordinator.config import EXPIRATION_MS, TwoPhase
 
+METRICS_PREFIX: Final = "metrics_"
+"""How the settings of the listener for metrics begin."""
 ENVIRONMENT_PREFIX: Final = "TXN_"
 CONFIG_FILE_VARIABLE: Final = "TXN_CONFIG"
 """Environment variable that names the TOML file where no flag does."""
@@ -92,7 +94,7 @@ class Config(BaseSettings):
 
     listen: ListenText = "127.0.0.1:7070"
     """HOST:PORT that the gRPC server listens on; port 0 takes a free one. Anything but a loopback host lets others
-    in, and who may do what is not asked yet. Or unix:PATH, a Unix socket with mode 0600: only the user that runs the
+    in, so it needs TLS, or `insecure`. Or unix:PATH, a Unix socket with mode 0600: only the user that runs the
     server can connect, until the mode of the file is changed. Put it into a directory with mode 0700, too."""
 
     transport: TransportName = TransportName.AUTO
@@ -114,6 +116,11 @@ class Config(BaseSettings):
     tls_client_auth: ClientAuth = ClientAuth.NONE
     """Whether callers show a certificate: none; requested, one that is shown must be right (not with the transport
     grpc); required, nobody connects without one."""
+
+    insecure: bool = False
+    """Whether to listen without TLS where others than this machine can connect. Not set: such a start is refused. Set:
+    whoever reaches the address may read and change everything; it is logged, and txn_insecure_listeners counts it. For
+    networks in which everybody may do that."""
 
     listeners: MoreListeners = ()
     """More addresses to listen on beside `listen`, each with TLS of its own: tables `[[listeners]]` with the settings
@@ -304,6 +311,18 @@ class Config(BaseSettings):
     """HOST:PORT where Prometheus finds /metrics, over HTTP on a thread of its own; port 0 takes a free one. Not set: no
     metrics. They name topics, so treat them as you treat the data."""
 
+    metrics_tls_certificate_file: Path | None = None
+    """PEM file with the certificate of `metrics_listen`, which then is HTTPS; as tls_certificate_file."""
+
+    metrics_tls_key_file: Path | None = None
+    """PEM file with the key of that certificate."""
+
+    metrics_tls_client_ca_file: Path | None = None
+    """PEM file with the CA certificates that sign those of scrapers."""
+
+    metrics_tls_client_auth: ClientAuth = ClientAuth.NONE
+    """Whether scrapers show a certificate; as tls_client_auth."""
+
     metrics_partitions_max: Annotated[int, Field(ge=0)] = 1_000
     """Partitions with gauges of their own. Larger: a scrape takes longer and Prometheus keeps more series; beyond,
     txn_partitions_omitted counts."""
@@ -340,8 +359,13 @@ class Config(BaseSettings):
     def _limits_make_sense_together(self) -> Self:
         for listener in self.all_listeners():
             listener.tls_files()
+            self._check_safety(listener, "")
             if self.transport is TransportName.NATIVE and is_unix(listener.listen):
                 raise ValueError(f"transport = native, listen = {listener.listen}: {NO_UNIX_SOCKETS}")
+        metrics = self.metrics_listener()
+        if metrics is not None:
+            metrics.tls_files(METRICS_PREFIX)
+            self._check_safety(metrics, METRICS_PREFIX)
         if self.answer_bytes_max < self.message_bytes_max:
             raise ValueError(
                 f"answer_bytes_max = {self.answer_bytes_max}: must be at least message_bytes_max"
@@ -355,6 +379,32 @@ class Config(BaseSettings):
         """Where the server listens, that of `listen` first."""
         own = self.model_dump(include=set(Listener.model_fields))
         return (Listener.model_construct(**own), *self.listeners)
+
+    def _check_safety(self, listener: Listener, prefix: str) -> None:
+        problem = None if self.insecure else why_unsafe(listener)
+        if problem is not None:
+            raise ValueError(
+                f"{prefix}listen = {listener.listen}: {problem}; set {prefix}tls_certificate_file and"
+                f" {prefix}tls_key_file, listen on 127.0.0.1, or accept it with --insecure (insecure = true)"
+            )
+
+    def insecure_listeners(self) -> tuple[Listener, ...]:
+        """Those that only `insecure` allows, the one for metrics included."""
+        metrics = self.metrics_listener()
+        listeners = (*self.all_listeners(), *(() if metrics is None else (metrics,)))
+        return tuple(each for each in listeners if why_unsafe(each) is not None)
+
+    def metrics_listener(self) -> Listener | None:
+        """Where the metrics are, if anywhere."""
+        if self.metrics_listen is None:
+            return None
+        return Listener.model_construct(
+            listen=self.metrics_listen,
+            tls_certificate_file=self.metrics_tls_certificate_file,
+            tls_key_file=self.metrics_tls_key_file,
+            tls_client_ca_file=self.metrics_tls_client_ca_file,
+            tls_client_auth=self.metrics_tls_client_auth,
+        )
 
     def lag_config(self) -> LagConfig:
         """Which groups have their lag measured."""

@@ -19,7 +19,7 @@ from coordinator_runtime.clock import Clock
 from coordinator_runtime.ports import BOUNDLESS_ROOM, AnswerRoom
 from coordinator_server.addresses import Address, ListenText, is_local, parse_listen
 from coordinator_server.listening import give_unix_address_back, is_unix
-from coordinator_server.tls import ClientAuth, CredentialsWatch, KeptCredentials, TlsFiles
+from coordinator_server.tls import ClientAuth, KeptCredentials, TlsFiles
 from coordinator_server.transport import Handler
 from coordinator_server.transport_choice import open_transport
 from coordinator_server.transports import ConnectionNumbers, Transport, TransportName, TransportOptions
@@ -50,24 +50,24 @@ class Listener(BaseModel):
         """Whether only this machine can reach it."""
         return is_local(self.address.host)
 
-    def tls_files(self) -> TlsFiles | None:
-        """The files of TLS, None without TLS. Raises ValueError where half of them are named."""
+    def tls_files(self, prefix: str = "") -> TlsFiles | None:
+        """The files of TLS, None without TLS. Raises ValueError where half of them are named; `prefix` is how the names
+        of its settings begin."""
         certificate, key, client_ca = self.tls_certificate_file, self.tls_key_file, self.tls_client_ca_file
+        here = f"{prefix}listen = {self.listen}: {prefix}"
         if (certificate is None) != (key is None):
             given, missing = ("tls_certificate_file", "tls_key_file")[:: 1 if key is None else -1]
-            raise ValueError(
-                f"listen = {self.listen}: {given} is set and {missing} is not; a certificate needs its key"
-            )
+            raise ValueError(f"{here}{given} is set and {prefix}{missing} is not; a certificate needs its key")
         if (client_ca is None) != (self.tls_client_auth is ClientAuth.NONE):
             raise ValueError(
-                f"listen = {self.listen}: tls_client_ca_file and tls_client_auth = requested or required go together:"
+                f"{here}tls_client_ca_file and {prefix}tls_client_auth = requested or required go together:"
                 " one says who signs the certificates of callers, the other whether they must show one"
             )
         if certificate is None or key is None:
             if client_ca is not None:
                 raise ValueError(
-                    f"listen = {self.listen}: callers can show certificates only where the server has one:"
-                    " set tls_certificate_file and tls_key_file"
+                    f"{here}tls_client_ca_file is set, and callers can show certificates only where the server has one:"
+                    f" set {prefix}tls_certificate_file and {prefix}tls_key_file"
                 )
             return None
         if is_unix(self.listen):
@@ -76,6 +76,14 @@ class Listener(BaseModel):
                 " the mode of the file says who may connect"
             )
         return TlsFiles(certificate, key, client_ca, self.tls_client_auth)
+
+
+def why_unsafe(listener: Listener) -> str | None:
+    """Return what somebody on the network can do who should not, and what would prevent that; None where nothing is
+    missing. Such a listener is opened only if the operator says so (`insecure`)."""
+    if listener.is_local or listener.tls_certificate_file is not None:
+        return None
+    return "others can reach it, read along and change everything, because it has no TLS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +114,6 @@ class Listeners:
     def __init__(self) -> None:
         self.opened: list[OpenListener] = []
         self._transports: list[Transport] = []
-        self._watch: CredentialsWatch | None = None
 
     def open(
         self,
@@ -132,7 +139,6 @@ class Listeners:
             self._transports.append(transport)
             port = transport.bind(address.host, address.port)
             self.opened.append(OpenListener(Address(address.host, port), transport, credentials))
-        self._watch = CredentialsWatch([each.credentials for each in self.opened if each.credentials is not None])
 
     async def give_back(self) -> None:
         """Give the addresses back without having served them."""
@@ -140,6 +146,11 @@ class Listeners:
         for each in self.opened:
             if is_unix(each.address.host):
                 give_unix_address_back(each.address.host)
+
+    @property
+    def credentials(self) -> list[KeptCredentials]:
+        """Those of the listeners with TLS."""
+        return [each.credentials for each in self.opened if each.credentials is not None]
 
     @property
     def first(self) -> OpenListener:
@@ -152,11 +163,9 @@ class Listeners:
             each.on_failure = tell
 
     async def start(self, handler: Handler, room: AnswerRoom = BOUNDLESS_ROOM) -> None:
-        """Serve on all of them, and take up credentials that change."""
+        """Serve on all of them."""
         for each in self._transports:
             await each.start(handler, room)
-        if self._watch is not None:
-            self._watch.start()
 
     async def set_ready(self, is_ready: bool) -> None:
         """Tell every health service whether the services take work."""
@@ -184,6 +193,4 @@ class Listeners:
 
     async def stop(self, grace_ms: int) -> None:
         """Take no further calls and wait for those under way; on all listeners at the same time."""
-        if self._watch is not None:
-            self._watch.stop()
         await asyncio.gather(*(each.stop(grace_ms) for each in self._transports))

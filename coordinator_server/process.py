@@ -23,7 +23,7 @@ from coordinator_protocol.errors import UnknownOutcome
 from coordinator_runtime.clock import Clock, SystemClock
 from coordinator_runtime.rocks import open_store
 from coordinator_runtime.store import StoreFailed, StoreRefused
-from coordinator_server.addresses import Address, is_local, parse_address
+from coordinator_server.addresses import Address, parse_address
 from coordinator_server.build import SERVICE_NAMES, OpenStore, Server, build, load
 from coordinator_server.config import Config
 from coordinator_server.handles import HandlePlan, TooFewHandles, plan_handles, raise_handle_limit
@@ -37,9 +37,9 @@ from coordinator_server.metrics.server import LoopLag
 from coordinator_server.output import CommandFailed, ExitStatus
 from coordinator_server.service_manager import ServiceManager
 from coordinator_server.shard_health import ShardHealth
-from coordinator_server.tls import TlsRefused
+from coordinator_server.tls import CredentialsWatch, KeptCredentials, TlsRefused
 from coordinator_server.transport_choice import TransportMissing
-from coordinator_server.transports import TransportOptions
+from coordinator_server.transports import CertificateNumbers, ConnectionNumbers, TransportOptions
 
 ANSWERS_LEAVE_MS: Final = 500
 """How long answers that were given may take to leave the process when it ends."""
@@ -134,6 +134,7 @@ class _Process:
         self._handles = handle_plan(config)
         self._listeners = Listeners()
         self._metrics: MetricsEndpoint | None = None
+        self._metrics_credentials: KeptCredentials | None = None
         self._manager = ServiceManager.of(os.environ, os.getpid())
 
     async def live(self, opener: StoreOpener) -> ExitStatus:
@@ -155,6 +156,7 @@ class _Process:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
         await listeners.start(server.dispatcher, server.answers)
+        self._watch_credentials()
         try:
             is_ready = await self._unless(self._get_ready(server), self._failure, self._signal)
         except BaseException:
@@ -188,6 +190,11 @@ class _Process:
             raise CommandFailed(ExitStatus.ADDRESS_REFUSED, str(refusal)) from refusal
         self._listeners.on_failure(self._fail)
 
+    def _watch_credentials(self) -> None:
+        """Take up certificates that change, for as long as the loop runs."""
+        metrics = [] if self._metrics_credentials is None else [self._metrics_credentials]
+        CredentialsWatch([*self._listeners.credentials, *metrics]).start()
+
     def _advertised(self) -> Address:
         advertised = self._config.advertised
         return self._listeners.first.address if advertised is None else parse_address(advertised)
@@ -216,13 +223,6 @@ class _Process:
         await ShardHealth(server.core.loader, self._listeners).tell()
         await self._listeners.set_ready(True)
         for each in self._listeners.opened:
-            if not is_local(each.address.host):
-                _log.warning(
-                    "open_to_others",
-                    listen=str(each.address),
-                    protection=each.protection,
-                    advice="there is no authentication: let trusted networks in only",
-                )
             _log.info(
                 "serving",
                 listen=str(each.address),
@@ -232,16 +232,27 @@ class _Process:
                 connections_max=self._handles.connections_max,
                 two_phase=self._config.two_phase,
             )
+        for insecure in self._config.insecure_listeners():
+            _log.warning(
+                "insecure_listener",
+                listen=insecure.listen,
+                advice="without TLS whoever reaches it may read and change everything: let trusted networks in only",
+            )
         self._announce(self._listeners.opened)
         self._manager.ready(f"serving gRPC on {self._listeners.first.address}")
 
     def _listen_for_scrapes(self) -> MetricsEndpoint | None:
         """Take the address for metrics, if the configuration names one. Raises CommandFailed."""
-        if self._config.metrics_listen is None:
+        listener = self._config.metrics_listener()
+        if listener is None:
             return None
-        wanted = parse_address(self._config.metrics_listen)
+        wanted = listener.address
         try:
-            return listen_for_scrapes(wanted.host, wanted.port)
+            files = listener.tls_files()
+            self._metrics_credentials = None if files is None else KeptCredentials(files, self._clock)
+            return listen_for_scrapes(wanted.host, wanted.port, self._metrics_credentials)
+        except TlsRefused as refusal:
+            raise CommandFailed(ExitStatus.USAGE, f"metrics_listen = {wanted}: {refusal}") from refusal
         except OSError as error:
             raise CommandFailed(
                 ExitStatus.ADDRESS_REFUSED, f"cannot listen for metrics on {wanted}: {error.strerror}; choose another"
@@ -250,11 +261,26 @@ class _Process:
     def _publish(self, metrics: MetricsEndpoint, server: Server, opened: OpenStore) -> None:
         """Answer scrapes from now on: while the state is loaded, too."""
         loop = asyncio.get_running_loop()
-        collector = ReadingsCollector(loop, server.readings, opened.statistics, self._listeners.numbers)
+        collector = ReadingsCollector(loop, server.readings, opened.statistics, self._connection_numbers)
         metrics.publish(registry_of(collector))
         LoopLag(self._clock, server.readings.numbers.runtime.loop_lag).start()
-        listen = Address(parse_address(self._config.metrics_listen or "").host, metrics.port)
-        _log.info("serving_metrics", listen=str(listen), path="/metrics")
+        _log.info("serving_metrics", listen=str(self._metrics_address(metrics)), path="/metrics")
+
+    def _metrics_address(self, metrics: MetricsEndpoint) -> Address:
+        return Address(parse_address(self._config.metrics_listen or "").host, metrics.port)
+
+    def _connection_numbers(self) -> ConnectionNumbers:
+        """On the thread of a scrape."""
+        kept = {str(each.address): each.credentials for each in self._listeners.opened}
+        if self._metrics is not None:
+            kept[str(self._metrics_address(self._metrics))] = self._metrics_credentials
+        certificates = {
+            listen: CertificateNumbers(each.current.ends_ms, each.refusal is not None)
+            for listen, each in kept.items()
+            if each is not None
+        }
+        insecure = len(self._config.insecure_listeners())
+        return replace(self._listeners.numbers(), certificates=certificates, insecure_listeners=insecure)
 
     async def _drain(self, server: Server, reason: signal.Signals) -> None:
         """Take nothing new, make durable and answer what was staged, close. Stops in between if the store fails."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -155,6 +156,10 @@ class KeptCredentials:
         """Why the files that lie there now are not used; None if they are."""
 
     @property
+    def files(self) -> TlsFiles:
+        return self._files
+
+    @property
     def client_auth(self) -> ClientAuth:
         return self._files.client_auth
 
@@ -188,9 +193,12 @@ class KeptCredentials:
             self.refusal = str(refusal)
             _log.warning("credentials_refused", reason=str(refusal), advice="the old ones serve until the files change")
             return
+        self.refusal = None
+        if found == self.current:
+            return
         with self._lock:
             self.current, self._is_new = found, True
-        self.refusal, self._has_expired = None, False
+        self._has_expired = False
         _log.info(
             "credentials_changed",
             file=str(self._files.certificate_file),
@@ -217,21 +225,13 @@ def _signature_of(file: Path) -> tuple[int, int, int] | None:
 class CredentialsWatch:
     """Looks at the files of all listeners, again and again, on a thread of the loop's pool: a disk may be slow."""
 
-    def __init__(self, kept: list[KeptCredentials]) -> None:
+    def __init__(self, kept: Sequence[KeptCredentials]) -> None:
         self._kept = kept
-        self._next: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Look from now on, until `stop`."""
+        """Look from now on, for as long as the running loop runs."""
         if self._kept:
-            loop = asyncio.get_running_loop()
-            self._next = loop.call_later(LOOK_SECONDS, self._look)
-
-    def stop(self) -> None:
-        """Look no more."""
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
+            asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
         asyncio.get_running_loop().run_in_executor(None, self._look_at_all).add_done_callback(self._on_looked)
@@ -241,6 +241,5 @@ class CredentialsWatch:
             each.look()
 
     def _on_looked(self, looked: asyncio.Future[None]) -> None:
+        self.start()
         looked.result()
-        if self._next is not None:
-            self.start()

@@ -111,7 +111,8 @@ _CONFIGURATION_HEAD = """\
 
 Every setting has a default but the data directory. A value is taken from the first place that has one:
 
-1. a flag: `--data-dir`, `--listen`, `--two-phase`, `--accept-data-loss`, or `--set NAME=VALUE` for any of them;
+1. a flag: `--data-dir`, `--listen`, `--two-phase`, `--accept-data-loss`, `--insecure`, or `--set NAME=VALUE` for any of
+   them;
 2. the environment: `{prefix}` and the name in capitals, such as `{prefix}LISTEN`;
 3. a TOML file, named by `--config` or `{file_variable}`;
 4. the default.

@@ -16,6 +16,7 @@ _SECTIONS: Final = {
     "Runtime": ("txn_runtime_",),
     "Store": ("txn_store_",),
     "Calls": ("txn_rpc_",),
+    "Listeners": ("txn_tls_", "txn_insecure_"),
     "Probe": ("txn_probe_",),
 }
 
@@ -177,6 +178,11 @@ _LOG_LINES: Final = (
     ("fail_stop", "error", "The store failed: the process ends, and the next start recovers."),
     ("defect", "error", "A bug of ours failed one operation, with its traceback."),
     ("scrape_failed", "warning", "Somebody asked for metrics and got status 503."),
+    ("scrape_refused", "info", "Somebody connected to the metrics and made no TLS connection: `host`, `reason`."),
+    ("insecure_listener", "warning", "Others can reach the address `listen`, without TLS, because `insecure` is set."),
+    ("credentials_changed", "info", "New files of TLS are used for connections made from now on."),
+    ("credentials_refused", "warning", "The files of TLS changed and cannot be used: why, and the old ones serve."),
+    ("certificate_expired", "error", "The certificate that a listener serves has expired, and callers refuse it."),
 )
 
 _LOG_HEAD: Final = """\

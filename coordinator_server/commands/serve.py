@@ -34,6 +34,9 @@ TwoPhaseName = Annotated[
         "--two-phase", metavar="fused|split", help="One flush per commit, or three steps that can be watched."
     ),
 ]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Listen without TLS where others than this machine can connect.")
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Any other setting by its name in the configuration; repeatable."),
@@ -51,6 +54,7 @@ def serve(
     accept_data_loss: Annotated[
         bool, typer.Option("--accept-data-loss", help="Start although durable data is missing from the store.")
     ] = False,
+    insecure: Insecure = False,
     settings: Settings = None,
 ) -> None:
     """Run a server on a directory that lasts.
@@ -64,6 +68,7 @@ def serve(
         "listen": listen,
         "two_phase": two_phase,
         "accept_data_loss": accept_data_loss or None,
+        "insecure": insecure or None,
     }
     flags |= {name: value for name, value in given.items() if value is not None}
     run_server(load_settings(config_file, flags))
@@ -113,14 +118,15 @@ def dev(
         str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
     ] = "127.0.0.1:7070",
     two_phase: TwoPhaseName = None,
+    insecure: Insecure = False,
     settings: Settings = None,
 ) -> None:
     """Run a server to try things out: its directory is removed at the end, and gRPC reflection is on."""
     from coordinator_server.process import end_process, run
 
     flags = {"listen": listen, "reflection": True, "log_level": "warning"} | parse_settings(settings or [])
-    if two_phase is not None:
-        flags["two_phase"] = two_phase
+    given = {"two_phase": two_phase, "insecure": insecure or None}
+    flags |= {name: value for name, value in given.items() if value is not None}
     data_dir = Path(tempfile.mkdtemp(prefix="txnctl-dev-"))
 
     def announce(listeners: Sequence[OpenListener]) -> None:
@@ -151,6 +157,7 @@ def show(
         Path | None, typer.Option("--config", metavar="FILE", help="TOML file with settings; flags and TXN_* win.")
     ] = None,
     two_phase: TwoPhaseName = None,
+    insecure: Insecure = False,
     settings: Settings = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
@@ -159,7 +166,12 @@ def show(
     Takes the flags of `serve`, reads what `serve` would read, and fails where `serve` would.
     """
     flags = parse_settings(settings or [])
-    given: dict[str, object] = {"data_dir": data_dir, "listen": listen, "two_phase": two_phase}
+    given: dict[str, object] = {
+        "data_dir": data_dir,
+        "listen": listen,
+        "two_phase": two_phase,
+        "insecure": insecure or None,
+    }
     flags |= {name: value for name, value in given.items() if value is not None}
     loaded = _loaded(config_file, flags)
     values: dict[str, Value] = loaded.config.model_dump(mode="json")

@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from coordinator_runtime.rocks import StoreStatistics
 from coordinator_server.metrics.families import FAMILIES, Family, Kind
-from coordinator_server.metrics.instruments import Histogram, Readings, Values, single
+from coordinator_server.metrics.instruments import MS, Histogram, Readings, Values, single
 from coordinator_server.transports import ConnectionNumbers
 
 READING_MS_MAX: Final = 5_000
@@ -109,6 +109,11 @@ def _of_connections(numbers: ConnectionNumbers) -> Readings:
         "txn_rpc_connections": {} if numbers.open_connections is None else single(numbers.open_connections),
         "txn_rpc_connections_max": single(numbers.connections_max),
         "txn_rpc_harm_total": {(kind,): number for kind, number in numbers.harms.items()},
+        "txn_insecure_listeners": single(numbers.insecure_listeners),
+        "txn_tls_certificate_expiry_timestamp_seconds": {
+            (listen,): each.ends_ms / MS for listen, each in numbers.certificates.items()
+        },
+        "txn_tls_files_refused": {(listen,): int(each.is_refused) for listen, each in numbers.certificates.items()},
     }
 
 

@@ -1,9 +1,11 @@
-"""Serves `/metrics` over HTTP, on threads and a port of its own, so that a slow scraper holds up nobody."""
+"""Serves `/metrics` over HTTP or HTTPS, on threads and a port of its own, so that a slow scraper holds up nobody."""
 
 from __future__ import annotations
 
+import socket
+import ssl
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 from wsgiref.simple_server import WSGIServer
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -11,7 +13,12 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 import structlog
 from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 
+from coordinator_server.tls import ClientAuth, KeptCredentials
+
 PATH: Final = "/metrics"
+
+_SILENCE_SECONDS_MAX: Final = 30.0
+"""How long a scraper may neither send nor take anything over TLS."""
 
 _log = structlog.get_logger("metrics")
 
@@ -38,12 +45,57 @@ class MetricsEndpoint:
         self._thread.join()
 
 
-def listen_for_scrapes(host: str, port: int) -> MetricsEndpoint:
+def listen_for_scrapes(host: str, port: int, credentials: KeptCredentials | None = None) -> MetricsEndpoint:
     """Take the port, 0 for a free one, before anything else of the server is there; until `publish`, scrapes fail with
-    a reason. Raises OSError where it cannot listen."""
+    a reason. With credentials it speaks HTTPS. Raises OSError where it cannot listen."""
     server, thread = start_http_server(port, host, CollectorRegistry())
     server.set_app(_nothing_yet)
+    if credentials is not None:
+        # In the thread of the request. The library's own TLS makes the handshake in the thread that takes connections,
+        # where one scraper that says nothing would hold up all others.
+        vars(server)["finish_request"] = SafeRequests(server.finish_request, credentials).finish
     return MetricsEndpoint(server, thread)
+
+
+class SafeRequests:
+    """Makes the handshake of TLS before each request is read, with the newest credentials."""
+
+    def __init__(
+        self, finish_request: Callable[[socket.socket, tuple[str, int]], object], credentials: KeptCredentials
+    ) -> None:
+        self._finish = finish_request
+        self._credentials = credentials
+        self._context = _server_context(credentials)
+
+    def finish(self, plug: socket.socket, caller: tuple[str, int]) -> None:
+        """Serve one connection, if the handshake succeeds."""
+        plug.settimeout(_SILENCE_SECONDS_MAX)
+        try:
+            with self._newest().wrap_socket(plug, server_side=True) as safe:
+                self._finish(safe, caller)
+        except OSError as error:
+            _log.info("scrape_refused", host=caller[0], reason=str(error))
+
+    def _newest(self) -> ssl.SSLContext:
+        if self._credentials.take_new() is not None:
+            try:
+                self._context = _server_context(self._credentials)
+            except OSError as error:
+                # The files have changed once more since they were checked: there is a next look.
+                _log.warning("credentials_refused", reason=str(error), advice="the old ones serve")
+        return self._context
+
+
+def _server_context(kept: KeptCredentials) -> ssl.SSLContext:
+    """Raises OSError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(kept.files.certificate_file, kept.files.key_file)
+    if kept.current.client_ca is not None:
+        context.load_verify_locations(cadata=kept.current.client_ca.decode("ascii", "replace"))
+        is_required = kept.client_auth is ClientAuth.REQUIRED
+        context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
+    return context
 
 
 def _nothing_yet(_environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

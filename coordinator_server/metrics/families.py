@@ -300,6 +300,21 @@ FAMILIES: Final = (
         "(control_frames) or begin calls without requests (unfinished_calls) again and again. The transport grpc does "
         "not say any of it.",
     ),
+    _gauge(
+        "txn_tls_certificate_expiry_timestamp_seconds",
+        ("listen",),
+        "When the certificate expires that a listener serves, in Unix seconds.",
+    ),
+    _gauge(
+        "txn_tls_files_refused",
+        ("listen",),
+        "1 while the files of a listener that lie there now cannot be used, and older ones serve; the log says why.",
+    ),
+    _gauge(
+        "txn_insecure_listeners",
+        (),
+        "Listeners, the one for metrics included, that others can reach without TLS, because `insecure` allows it.",
+    ),
     _counter(
         "txn_rpc_rejected_total", ("reason",), "Calls not taken on: overload, loading, stopping. Clients come again."
     ),

@@ -17,6 +17,7 @@ INSTALL: Final = {
     "systemd-analyze": "install systemd 250 or newer",
     "prometheus": "apt-get install prometheus, or another way to get Prometheus 2.42 or newer",
     "promtool": "apt-get install prometheus, or another way to get Prometheus 2.42 or newer",
+    "openssl": "apt-get install openssl, 3.0 or newer",
     "curl": "apt-get install curl",
 }
 

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from coordinator_runtime.rocks import StoreStatistics
 from coordinator_server.metrics.collector import ReadingsCollector, registry_of
 from coordinator_server.metrics.families import FAMILIES, Kind
-from coordinator_server.transports import ConnectionNumbers
+from coordinator_server.transports import CertificateNumbers, ConnectionNumbers
 from scripts.metrics_page import metrics_page
 from tests.harness.in_process import in_process_server
 from tests.harness.tools import require_tool
@@ -37,10 +37,22 @@ OF_STORE = {
     "txn_store_write_stalls_total",
     "txn_store_damaged_files",
 }
-CONNECTIONS = ConnectionNumbers(connections_max=9, open_connections=2, harms={"resets": 1})
+CONNECTIONS = ConnectionNumbers(
+    connections_max=9,
+    open_connections=2,
+    harms={"resets": 1},
+    certificates={"h:1": CertificateNumbers(2_000, is_refused=False)},
+)
 """Figures that a transport would give; those of a real one are in tests/server."""
 
-OF_TRANSPORT = {"txn_rpc_connections", "txn_rpc_connections_max", "txn_rpc_harm_total"}
+OF_TRANSPORT = {
+    "txn_rpc_connections",
+    "txn_rpc_connections_max",
+    "txn_rpc_harm_total",
+    "txn_tls_certificate_expiry_timestamp_seconds",
+    "txn_tls_files_refused",
+    "txn_insecure_listeners",
+}
 
 ALWAYS_ZERO = {"txn_partition_log_start_offset"}
 """Nothing removes the beginning of a log yet."""

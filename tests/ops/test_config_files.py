@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tomllib
@@ -21,7 +22,7 @@ RUN_ON_A_HOST = ("config/dev.toml", "config/prod.toml")
 @pytest.mark.parametrize("name", FILES)
 def test_it_is_a_configuration_without_a_word_too_many(name: str) -> None:
     settings = tomllib.loads((OPS / name).read_text())
-    config = Config.model_validate(settings)
+    config = Config.model_validate(settings | {"insecure": name not in RUN_ON_A_HOST})
     assert config.metrics_listen is not None
     told = {"listen", "transaction_max_timeout_ms", "log_level"}
     """Named although they are the defaults, because an operator will look for them."""
@@ -40,8 +41,10 @@ def test_on_a_host_nobody_else_gets_in_by_the_example(name: str) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_a_server_starts_with_it(name: str, tmp_path: Path) -> None:
     # Directory and ports are the test's own; everything else is the file's.
-    arguments = ("--config", str(OPS / name), "--set", "metrics_listen=127.0.0.1:0")
+    socket = json.dumps([{"listen": f"unix:{tmp_path / 'socket'}"}])
+    arguments = ("--config", str(OPS / name), "--set", "metrics_listen=127.0.0.1:0", "--set", f"listeners={socket}")
     with ServerProcess(tmp_path / "data", *arguments) as server:
-        health = [sys.executable, "-m", "coordinator_server", "health", "--server", server.address]
-        subprocess.run(health, check=True, capture_output=True, timeout=DEADLINE_SECONDS)
+        for address in (server.address, f"unix:{tmp_path / 'socket'}"):
+            health = [sys.executable, "-m", "coordinator_server", "health", "--server", address]
+            subprocess.run(health, check=True, capture_output=True, timeout=DEADLINE_SECONDS)
         assert server.terminate() == ExitStatus.OK

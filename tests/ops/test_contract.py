@@ -4,11 +4,14 @@ what is generated is fresh."""
 from __future__ import annotations
 
 import re
+import tomllib
 
 import pytest
 
+from coordinator_server.config import ConfigRefused, load_config
 from coordinator_server.metrics.families import FAMILIES, Kind
 from coordinator_server.metrics.probe import PROBE_FAMILIES
+from coordinator_server.tls import ClientAuth
 from ops.kubernetes import build as prometheusrule
 from tests.docs.fences import ROOT
 from tests.docs.test_references import LINK
@@ -111,8 +114,6 @@ def test_the_rules_of_the_operator_are_fresh() -> None:
 
 def test_the_environment_may_not_hold_what_kubernetes_would_put_there() -> None:
     """The reason for enableServiceLinks: false, which `make ops` demands."""
-    from coordinator_server.config import ConfigRefused, load_config
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TXN_COORDINATOR_SERVICE_HOST", "10.0.0.1")
         with pytest.raises(ConfigRefused, match="TXN_COORDINATOR_SERVICE_HOST is unknown"):
@@ -120,20 +121,42 @@ def test_the_environment_may_not_hold_what_kubernetes_would_put_there() -> None:
     assert "enableServiceLinks: false" in (OPS / "kubernetes/base/statefulset.yaml").read_text()
 
 
-def test_what_is_open_says_so() -> None:
-    """Until there are authentication and encryption, every file that starts a server says that there are none."""
-    starts = ["compose.yaml", "docker/Dockerfile", "docker/server.toml", "config/dev.toml", "config/prod.toml"]
-    starts += ["kubernetes/base/kustomization.yaml", "kubernetes/base/server.toml", "systemd/txn-coordinator.service"]
-    starts += [f"kubernetes/overlays/{overlay}/kustomization.yaml" for overlay in ("dev", "prod")]
-    assert [name for name in starts if "OPEN: " not in (OPS / name).read_text()] == []
+def test_what_starts_a_server_without_tls_says_that_it_is_open() -> None:
+    """Only what is for trying things out does so."""
+    starts = [
+        "compose.yaml",
+        "kubernetes/overlays/dev/kustomization.yaml",
+        "kubernetes/overlays/prod/kustomization.yaml",
+    ]
+    insecure = [name for name in starts if re.search(r"^[^#]*--insecure", (OPS / name).read_text(), re.MULTILINE)]
+    assert insecure == ["compose.yaml", "kubernetes/overlays/dev/kustomization.yaml"]
+    assert [name for name in insecure if "OPEN: " not in (OPS / name).read_text()] == []
+    assert "OPEN" not in (OPS / starts[-1]).read_text()
 
 
-def test_every_service_probes_a_service_that_is_served() -> None:
-    from coordinator_server.build import SERVICE_NAMES
+def test_production_has_tls_on_every_listener() -> None:
+    """The settings of the container, as the overlay gives them, are a configuration without `insecure`."""
+    given = (OPS / "kubernetes/overlays/prod/kustomization.yaml").read_text()
+    variables = dict(re.findall(r"\{name: (TXN_\w+), value: (\S+)\}", given))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        config = load_config(OPS / "kubernetes/base/server.toml", {}).config
+    assert config.insecure_listeners() == ()
+    assert config.tls_client_auth is ClientAuth.REQUIRED
+    assert set(re.findall(r"mountPath: (\S+),", given)) == {
+        str(file.parent) for file in (config.tls_key_file, config.metrics_tls_key_file) if file is not None
+    }
 
-    probed = re.findall(r"service: (\S+?)}", (OPS / "kubernetes/base/statefulset.yaml").read_text())
-    assert probed
-    assert set(probed) <= set(SERVICE_NAMES)
+
+@pytest.mark.parametrize(
+    ("asks", "listens"),
+    [("docker/Dockerfile", "docker/server.toml"), ("kubernetes/base/statefulset.yaml", "kubernetes/base/server.toml")],
+)
+def test_health_is_asked_for_where_the_server_listens(asks: str, listens: str) -> None:
+    asked = set(re.findall(r'"(unix:[^"]+)"', (OPS / asks).read_text()))
+    settings = tomllib.loads((OPS / listens).read_text())
+    assert asked == {listener["listen"] for listener in settings["listeners"]}
 
 
 def test_the_image_copies_what_is_there() -> None:

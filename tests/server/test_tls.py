@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from urllib.request import urlopen
 
 import grpc
 import pytest
@@ -33,11 +34,16 @@ from coordinator_server.tls import ClientAuth, KeptCredentials, TlsFiles, TlsRef
 from coordinator_server.transport import Dispatcher
 from coordinator_server.transport_choice import TransportMissing
 from coordinator_server.transports import TransportName, TransportOptions
+from tests.cli.terminal import Terminal
 from tests.harness.certificates import DAY, Authority, Pair
+from tests.harness.patience import DEADLINE_SECONDS
+from tests.harness.server_process import ServerProcess
 from tests.server.fake_servicer import SERVICE
+from tests.server.test_grpc_transport import listed_services
 
 CLOCK = SystemClock()
 HOST = "127.0.0.1"
+OPTIONS = TransportOptions(1 << 20)
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"
 
 
@@ -209,10 +215,12 @@ def test_more_listeners_come_as_tables_or_as_json() -> None:
 
 
 @asynccontextmanager
-async def serving(*wanted: Listener, name: TransportName = TransportName.GRPC) -> AsyncIterator[Listeners]:
+async def serving(
+    *wanted: Listener, name: TransportName = TransportName.GRPC, options: TransportOptions = OPTIONS
+) -> AsyncIterator[Listeners]:
     listeners = Listeners()
     try:
-        listeners.open(wanted, name, [SERVICE.full_name], CLOCK, TransportOptions(1 << 20))
+        listeners.open(wanted, name, [SERVICE.full_name], CLOCK, options)
         dispatcher = Dispatcher([SERVICE], Admission(AdmissionLimits(), lambda: 0), CLOCK, message_bytes_max=1 << 20)
         await listeners.start(dispatcher)
         yield listeners
@@ -344,3 +352,74 @@ async def test_connections_after_a_rotation_get_what_is_new(tmp_path: Path, auth
         async with channel_to(port, authority) as late:
             with pytest.raises(aio.AioRpcError):
                 await is_alive(late)
+
+
+# Beyond this machine
+
+
+SAFE = {"tls_certificate_file": "c", "tls_key_file": "k"}
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "[::]", "txn.example"])
+def test_beyond_this_machine_it_serves_with_tls_or_with_the_word_insecure(host: str) -> None:
+    listen = {"listen": f"{host}:7070"}
+    said = "others can reach it, read along and change everything, because it has no TLS; set .* --insecure"
+    for settings in (listen, {"listeners": [listen]}, {"metrics_listen": f"{host}:9464"}):
+        with pytest.raises(ValidationError, match=said):
+            config(**settings)
+        assert [str(each.address) for each in config(**settings, insecure=True).insecure_listeners()] == [
+            next(iter(listen.values())) if "metrics_listen" not in settings else f"{host}:9464"
+        ]
+    for settings in (
+        listen | SAFE,
+        {"listeners": [listen | SAFE]},
+        {"metrics_listen": f"{host}:9464"} | {f"metrics_{name}": value for name, value in SAFE.items()},
+    ):
+        assert config(**settings).insecure_listeners() == ()
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "[::1]:0", "localhost:0", "unix:/run/txn.sock"])
+def test_on_this_machine_nothing_is_asked_for(listen: str) -> None:
+    assert config(listen=listen).insecure_listeners() == ()
+
+
+def test_a_refused_start_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    txnctl = Terminal(monkeypatch)
+    words = ("config", "show", "--data-dir", str(tmp_path / "d"), "--listen", "0.0.0.0:7070")
+    txnctl(*words).refused(
+        2, "listen = 0.0.0.0:7070: others can reach it", "set tls_certificate_file and tls_key_file", "--insecure"
+    )
+    shown = txnctl(*words, "--insecure", "-o", "json").well().document
+    assert {row["name"]: row["value"] for row in shown}["insecure"] is True
+
+
+async def test_reflection_is_off_beyond_this_machine(authority: Authority) -> None:
+    everywhere = with_tls(authority.issue("server"), listen="0.0.0.0:0")
+    options = TransportOptions(1 << 20, has_reflection=True)
+    async with serving(Listener(listen=f"{HOST}:0"), everywhere, options=options) as listeners:
+        here, there = listeners.opened
+        async with (
+            aio.insecure_channel(str(here.address)) as by_plain,
+            channel_to(there.address.port, authority) as by_tls,
+        ):
+            assert await listed_services(by_plain) is not None
+            assert await listed_services(by_tls) is None
+
+
+@pytest.mark.slow
+def test_a_server_says_how_it_is_protected_and_counts_what_is_not(tmp_path: Path, authority: Authority) -> None:
+    pair = authority.issue("server")
+    files = ("--set", f"tls_certificate_file={pair.certificate}", "--set", f"tls_key_file={pair.key}")
+    metrics = ("--set", "metrics_listen=0.0.0.0:0", "--insecure", "--set", "log_format=json")
+    with ServerProcess(tmp_path / "data", *files, *metrics) as server:
+        lines = [json.loads(line) for line in server.output.splitlines() if line.startswith("{")]
+        told = {line["event"]: line for line in lines}
+        assert told["serving"]["protection"] == "TLS"
+        assert told["insecure_listener"]["listen"] == "0.0.0.0:0"
+        port = str(told["serving_metrics"]["listen"]).rpartition(":")[2]
+        with urlopen(f"http://{HOST}:{port}/metrics", timeout=DEADLINE_SECONDS) as response:
+            text = response.read().decode()
+        assert "txn_insecure_listeners 1.0" in text
+        assert f'txn_tls_files_refused{{listen="{server.address}"}} 0.0' in text
+        assert f'txn_tls_certificate_expiry_timestamp_seconds{{listen="{server.address}"}}' in text
+        assert server.terminate() == 0

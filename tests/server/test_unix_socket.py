@@ -107,7 +107,7 @@ def test_a_server_is_asked_through_its_socket(txnctl: Terminal, tmp_path: Path) 
             server.read_until(re.compile("gRPC on unix:"))
             txnctl("topic", "create", "t", "--if-not-exists", "--server", server.address).well()
             txnctl("produce", "t", "--server", server.address, stdin="a\n").well()
-            assert "open_to_others" not in server.output
+            assert "insecure_listener" not in server.output
             server.kill()
             assert server.data_dir.with_suffix(".sock").exists(), "a killed server leaves its socket, and finds it"
             server.launch()

@@ -101,10 +101,9 @@ class ShardHistory:
         """The row of a group's steps, which take the next numbers."""
         wall_ms = steps[0][2]
         table: dict[tuple[str, str, str], int] = {}
-        stored = [
-            (record_type, key, at_ms - wall_ms, table.setdefault(whom, len(table)), told)
-            for record_type, key, at_ms, whom, told in steps
-        ]
+        stored: list[tuple[object, ...]] = []
+        for record_type, key, at_ms, whom, told in steps:
+            stored.append((record_type, key, at_ms - wall_ms, table.setdefault(whom, len(table)), told))
         key = _KEY.pack(*self._shard, self.next_number)
         self.next_number += len(steps)
         return Family.HISTORY, key, _encode((wall_ms, list(table), stored))

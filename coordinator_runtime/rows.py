@@ -72,7 +72,8 @@ class StagedRows(Struct, eq=False):
         by_shard: dict[ShardHistory, list[StagedStep]] = {}
         for history, step in self.steps:
             by_shard.setdefault(history, []).append(step)
-        rows += [history.row(steps) for history, steps in by_shard.items()]
+        for history, steps in by_shard.items():
+            rows.append(history.row(steps))
         return rows
 
 

@@ -83,7 +83,7 @@ class TransactionCodec:
                 transaction.txn_timeout_ms,
                 transaction.state,
                 transaction.client_txn_version,
-                number_of_cause(transaction.cause),
+                transaction.cause,
             )
         )
         encoded, key = stored.SerializeToString() + alike, transaction.transactional_id.encode()
@@ -159,7 +159,7 @@ def _encode_csn(csn: int) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def _encode_alike(fields: tuple[int, int, int, int, TransactionState, int, int]) -> bytes:
+def _encode_alike(fields: tuple[int, int, int, int, TransactionState, int, str]) -> bytes:
     """The fields that nearly all transactions have alike, in a message without the others: one message behind the other
     is one message with the fields of both."""
     value = storage.TransactionValue()
@@ -170,8 +170,9 @@ def _encode_alike(fields: tuple[int, int, int, int, TransactionState, int, int])
         value.txn_timeout_ms,
         value.state,
         value.client_txn_version,
-        value.cause,
+        cause,
     ) = fields
+    value.cause = number_of_cause(cause)
     return value.SerializeToString()
 
 

@@ -46,6 +46,7 @@ class CountersShard:
 
     def __init__(self, journal: Journal, incarnation: Incarnation = FIRST) -> None:
         self._incarnation = incarnation
+        self._least_csn = incarnation.least_csn
         """What a lost line of the store gave away is not given again, though nobody knows how far that came."""
         self._values: TimelineMap[str, int] = TimelineMap(journal)
 
@@ -82,7 +83,7 @@ class CountersShard:
 
     def next_csn(self) -> tuple[int, Record]:
         """The number for the next outcome, and the record that gives it."""
-        csn = max(self._values.get(_CSN) or 0, self._incarnation.least_csn) + 1
+        csn = max(self._values.get(_CSN) or 0, self._least_csn) + 1
         return csn, Record(COUNTERS, CsnGiven(csn))
 
     def check_given(self, producer_id: int, csn: int) -> None:

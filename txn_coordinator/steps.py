@@ -99,7 +99,7 @@ def step_of(value: TransactionChanged) -> TransactionStep:
         producer_epoch,
         after.last_producer_epoch,
         after.csn,
-        after.participant_count,
+        len(after.partitions) + len(after.groups),
         None
         if decided is None
         else DecidedFor(

@@ -1,21 +1,33 @@
 """How records become stored rows, and how a shard is read back.
 
 Both coordinators and the topic catalog store their records alike (design 5): the newest value per key in
-COORDINATOR_STATE, which alone rebuilds the shard, and one step per record in HISTORY (`history_rows`). `StateRows` does
-that for all of them; a package only says how its own values look as bytes. The partition log has its own rows.
+COORDINATOR_STATE, which alone rebuilds the shard, and one step per record in HISTORY. `StateRows` does that for all of
+them; a package only says how its own values look as bytes. The partition log has its own rows.
+
+HISTORY says what happened in a shard, in a row for each commit group that changed something in it.
+A row holds steps, in MessagePack: the wall time from which their times count, a table of who asked and why, and the
+steps themselves. A step tells what the newest row of its key does not: which key changed, when, for whom and why, and
+what the package that owns the key wants to be told of a state that the next step overwrites (`EncodedRecord.told`). It
+is never needed to go on: COORDINATOR_STATE alone rebuilds a shard.
+
+Steps are numbered within their shard without gaps. The number of a row's first step is in its key, so the next number
+is found in the newest row: whoever trims the history from the front must leave that one. An array may grow at its end
+in a later version; what is behind the known fields is ignored.
+
+Source: spec store-format 2.5; docs/store-format.md.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
+import msgspec
 from msgspec import Struct
 
 from coordinator_api.storage.v1 import runtime_pb2
-from coordinator_runtime.decision import Record, ShardEpoch, ShardKey, Turn
-from coordinator_runtime.history_rows import STEP_BYTES, ShardHistory, StagedStep, encode_told
+from coordinator_runtime.decision import Coordinator, Record, ShardEpoch, ShardKey, Turn
 from coordinator_runtime.store import Family, KeyRange, Mutation, Store
 from coordinator_runtime.unknown_rows import pass_over
 
@@ -28,6 +40,83 @@ SHARD_EPOCH_TYPE = 0
 
 # By names of their own: to find a member in its class takes 0.1 us.
 _COORDINATOR_STATE: Final = Family.COORDINATOR_STATE
+_HISTORY_KEY: Final = struct.Struct(">BHQ")
+
+StagedStep = tuple[int, bytes, int, tuple[str, str, str], msgspec.Raw]
+"""Record type, key, wall time in milliseconds, (client id, host, cause), and what is told of the value."""
+
+
+class Step(NamedTuple):
+    """One change of one key."""
+
+    shard: ShardKey
+    number: int
+    record_type: int
+    key: bytes
+    wall_ms: int
+    client_id: str
+    """Empty for what the server did by itself."""
+    host: str
+    cause: str
+    told: msgspec.Raw
+    """What the package of the key tells of its value, in MessagePack; nil where the key was forgotten."""
+
+    @property
+    def is_forgotten(self) -> bool:
+        """The key was forgotten in this step."""
+        return bytes(self.told) == _NIL
+
+
+class _StoredStep(Struct, frozen=True, array_like=True, gc=False):
+    record_type: int
+    key: bytes
+    after_ms: int
+    """Time after that of the row; negative where the wall clock was set back in between."""
+    whom: int
+    """Place in the row's table."""
+    told: msgspec.Raw
+
+
+class _StoredRow(Struct, frozen=True, array_like=True):
+    wall_ms: int
+    table: list[list[str]]
+    """Client id, host and cause. Nearly all steps of a group have them alike."""
+    steps: list[_StoredStep]
+
+
+_NIL: Final = msgspec.msgpack.encode(None)
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(_StoredRow).decode
+
+STEP_BYTES: Final = 16
+"""What a step takes besides its key and what is told, a byte more or less; what names it shares is not counted."""
+
+
+class ShardHistory:
+    """The numbers of one shard's steps."""
+
+    __slots__ = ("_shard", "end", "next_number")
+
+    def __init__(self, store: Store, shard: ShardKey) -> None:
+        self._shard = shard
+        newest = store.last(Family.HISTORY, _SHARD_PREFIX.pack(*shard))
+        self.next_number = 0
+        """Number of the first step of the next row."""
+        if newest is not None:
+            self.next_number = _HISTORY_KEY.unpack(newest[0])[2] + len(_decode(newest[1]).steps)
+        self.end = self.next_number
+        """Number behind all steps that were staged so far, of rows that are still being collected too."""
+
+    def row(self, steps: Sequence[StagedStep]) -> Mutation:
+        """The row of a group's steps, which take the next numbers."""
+        wall_ms = steps[0][2]
+        table: dict[tuple[str, str, str], int] = {}
+        stored: list[tuple[object, ...]] = []
+        for record_type, key, at_ms, whom, told in steps:
+            stored.append((record_type, key, at_ms - wall_ms, table.setdefault(whom, len(table)), told))
+        key = _HISTORY_KEY.pack(*self._shard, self.next_number)
+        self.next_number += len(steps)
+        return Family.HISTORY, key, _encode((wall_ms, list(table), stored))
 
 
 class StagedRows(Struct, eq=False):
@@ -163,7 +252,7 @@ class StateRows:
         if encoded.has_history:
             history = self._histories[shard]
             history.end += 1
-            told = encode_told(None if value is None else encoded.told)
+            told = msgspec.Raw(_encode(None if value is None else encoded.told))
             whom = (turn.client_id, turn.host, record.cause)
             staged.steps.append((history, (record_type, key, turn.now_ms, whom, told)))
             size_bytes += STEP_BYTES + len(key) + len(told)
@@ -196,3 +285,42 @@ def _encode_epoch(value: ShardEpoch) -> EncodedRecord:
 def _end_of(prefix: bytes) -> bytes:
     """The first key after all keys with the prefix."""
     return (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")
+
+
+def steps_of(key: bytes, stored: bytes) -> Iterator[Step]:
+    """The steps of a row, in order. Raises msgspec.DecodeError for bytes that are no row."""
+    coordinator, number, first = _HISTORY_KEY.unpack(key)
+    shard = ShardKey(Coordinator(coordinator), number)
+    row = _decode(stored)
+    for at, step in enumerate(row.steps):
+        client_id, host, cause = row.table[step.whom][:3]
+        yield Step(
+            shard,
+            first + at,
+            step.record_type,
+            step.key,
+            row.wall_ms + step.after_ms,
+            client_id,
+            host,
+            cause,
+            step.told,
+        )
+
+
+def steps_backwards(store: Store, shard: ShardKey, key: bytes, *, end: int, steps_max: int) -> tuple[list[Step], int]:
+    """The steps of one key before the number `end`, the newest first, and the number that the search got down to: it
+    looks at whole rows, until `steps_max` steps of the shard were passed. What is not durable is in the store too:
+    callers name an end that is. Raises StoreUnreadable."""
+    found: list[Step] = []
+    reached = end
+    for row_key, stored in store.scan_backwards(
+        Family.HISTORY, _HISTORY_KEY.pack(*shard, 0), _HISTORY_KEY.pack(*shard, end)
+    ):
+        reached = _HISTORY_KEY.unpack(row_key)[2]
+        # Most rows are of other keys: looking for its bytes is several times cheaper than to decode them.
+        if key in stored:
+            of_key = [step for step in steps_of(row_key, stored) if step.key == key and step.number < end]
+            found += reversed(of_key)
+        if end - reached >= steps_max:
+            break
+    return found, reached

@@ -43,7 +43,7 @@ class Family(IntEnum):
     """(coordinator u8, shard u16, record type u8, key) -> newest value: the compacted log, which alone rebuilds a
     shard."""
     HISTORY = 7
-    """(coordinator u8, shard u16, number of the first step u64) -> the steps of one commit group (`history_rows`)."""
+    """(coordinator u8, shard u16, number of the first step u64) -> the steps of one commit group (`rows`)."""
 
 
 Mutation = tuple[Family, bytes, bytes | None]

@@ -13,15 +13,15 @@ from msgspec.structs import replace
 
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import Coordinator, ShardKey
-from coordinator_runtime.history_rows import Step
+from coordinator_runtime.rows import Step
 from coordinator_runtime.store import Family
 from coordinator_server import stored
 from coordinator_server.stored import StoredRows
 from partition_log.catalog.codec import TOPIC_TYPE
-from txn_coordinator.codec import TRANSACTION_TYPE
+from txn_coordinator.codec import TRANSACTION_TYPE, step_of
 from txn_coordinator.records import TransactionChanged
 from txn_coordinator.state import DECIDED, LEGAL_STEPS, OUTCOMES, TransactionState
-from txn_coordinator.steps import DecidedFor, TransactionStep, decode_step, step_of
+from txn_coordinator.steps import DecidedFor, TransactionStep, decode_step
 
 _KEEPS_HISTORY: Final = frozenset({(Coordinator.CATALOG, TOPIC_TYPE), (Coordinator.TRANSACTIONS, TRANSACTION_TYPE)})
 """Record types whose every change is kept in the history."""

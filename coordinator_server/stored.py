@@ -15,7 +15,7 @@ from coordinator_protocol.batch import HEADER_BYTES, BatchHeader, decode_header
 from coordinator_protocol.errors import Refused
 from coordinator_protocol.marker import Marker, Outcome, decode_marker_payload
 from coordinator_runtime.decision import CATALOG_KEY, Coordinator, ShardKey
-from coordinator_runtime.history_rows import Step, steps_of
+from coordinator_runtime.rows import Step, steps_of
 from coordinator_runtime.store import Family, StoreDamaged
 from partition_log import codec
 from partition_log.batches import OFFSET_END

@@ -21,8 +21,8 @@ from txn_coordinator.records import (
     TransactionUnreadable,
     UnownedMarkerWritten,
 )
-from txn_coordinator.state import Identity, InitAnswer, Transaction, TransactionState
-from txn_coordinator.steps import step_of
+from txn_coordinator.state import DECIDED, Identity, InitAnswer, Transaction, TransactionState
+from txn_coordinator.steps import DecidedFor, TransactionStep
 
 TRANSACTION_TYPE: Final = 1
 PRODUCER_ID_BLOCK_TYPE: Final = 1
@@ -152,6 +152,31 @@ def number_of_cause(cause: str) -> int:
     """The stored number of a cause."""
     number = _NUMBERS_OF_CAUSES.get(cause)
     return int(cause.removeprefix(_UNKNOWN_CAUSE)) if number is None else number
+
+
+def step_of(value: TransactionChanged) -> TransactionStep:
+    """What the history tells of a change."""
+    after = value.transaction
+    decided = after if after.state in DECIDED else value.decided
+    producer_id, producer_epoch = after.client_identity
+    return TransactionStep(
+        int(after.state),
+        producer_id,
+        producer_epoch,
+        after.last_producer_epoch,
+        after.csn,
+        len(after.partitions) + len(after.groups),
+        None
+        if decided is None
+        else DecidedFor(
+            decided.producer_id,
+            decided.txn_epoch,
+            decided.producer_epoch,
+            tuple(sorted(decided.partitions)),
+            tuple(sorted(decided.groups)),
+            bool(decided.transact_id),
+        ),
+    )
 
 
 def _encode_csn(csn: int) -> bytes:

@@ -15,16 +15,16 @@ from msgspec.structs import replace
 
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.decision import Coordinator, ShardKey, once_durable
-from coordinator_runtime.history_rows import Step as StoredStep
-from coordinator_runtime.history_rows import steps_backwards
 from coordinator_runtime.pending import Pending
-from coordinator_runtime.rows import StateRows
+from coordinator_runtime.rows import StateRows, steps_backwards
+from coordinator_runtime.rows import Step as StoredStep
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.store import Store, StoreUnreadable
+from txn_coordinator.codec import step_of
 from txn_coordinator.records import TransactionChanged
 from txn_coordinator.requests import History, Step
 from txn_coordinator.state import NO_EPOCH, Identity, Transaction
-from txn_coordinator.steps import TransactionStep, decode_step, step_of
+from txn_coordinator.steps import TransactionStep, decode_step
 
 STEPS_MAX: Final = 100
 """Steps that one question may ask for."""

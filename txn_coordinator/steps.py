@@ -15,8 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from coordinator_protocol.marker import Outcome
-from txn_coordinator.records import TransactionChanged
-from txn_coordinator.state import COMPLETE, DECIDED, ONGOING, OUTCOMES, PREPARE_STATES, Identity, TransactionState
+from txn_coordinator.state import COMPLETE, ONGOING, OUTCOMES, PREPARE_STATES, Identity, TransactionState
 
 
 class DecidedFor(Struct, frozen=True, array_like=True, gc=False):
@@ -86,31 +85,6 @@ class TransactionStep(Struct, frozen=True, array_like=True, gc=False):
 
 _STATES: Final = {int(state): state for state in TransactionState}
 _decode: Final = msgspec.msgpack.Decoder(TransactionStep).decode
-
-
-def step_of(value: TransactionChanged) -> TransactionStep:
-    """What the history tells of a change."""
-    after = value.transaction
-    decided = after if after.state in DECIDED else value.decided
-    producer_id, producer_epoch = after.client_identity
-    return TransactionStep(
-        int(after.state),
-        producer_id,
-        producer_epoch,
-        after.last_producer_epoch,
-        after.csn,
-        len(after.partitions) + len(after.groups),
-        None
-        if decided is None
-        else DecidedFor(
-            decided.producer_id,
-            decided.txn_epoch,
-            decided.producer_epoch,
-            tuple(sorted(decided.partitions)),
-            tuple(sorted(decided.groups)),
-            bool(decided.transact_id),
-        ),
-    )
 
 
 def decode_step(told: msgspec.Raw) -> TransactionStep | None:

@@ -30,12 +30,12 @@ from tests.harness.world import World, partition_name
 from tests.transactions.administered import ADMIN, CLIENT, COMMIT, Administered
 from tests.transactions.test_unknown_state import UNKNOWN, store_state
 from tests.transactions.world_of_one import NOW_MS, PRODUCER_ID, transaction
+from txn_coordinator.codec import step_of
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.hanging import HangingReason
 from txn_coordinator.records import TransactionChanged
 from txn_coordinator.requests import History
 from txn_coordinator.state import DECIDED, NO_TIMEOUT_MS, Identity, Transaction, TransactionState
-from txn_coordinator.steps import step_of
 
 ONGOING, EMPTY = TransactionState.ONGOING, TransactionState.EMPTY
 STANDING = PartitionStanding(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator_runtime.history_rows import STEP_BYTES
-from coordinator_runtime.rows import StagedRows
+from coordinator_runtime.rows import STEP_BYTES, StagedRows
 
 
 def counted_bytes(staged: StagedRows) -> int:

@@ -17,7 +17,7 @@ from typing import Final
 
 from coordinator_protocol.batch import decode_header
 from coordinator_runtime.decision import Coordinator
-from coordinator_runtime.history_rows import steps_of
+from coordinator_runtime.rows import steps_of
 from coordinator_runtime.store import CommitGroup, Family, Store
 from coordinator_server import process
 from coordinator_server.build import OpenStore

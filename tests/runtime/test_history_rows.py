@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator_runtime.decision import Coordinator, ShardKey
-from coordinator_runtime.history_rows import (
+from coordinator_runtime.rows import (
     STEP_BYTES,
     ShardHistory,
     StagedStep,
     Step,
-    encode_told,
     steps_backwards,
     steps_of,
 )
@@ -24,13 +23,18 @@ from tests.harness.memory_store import MemoryStore
 SHARD = ShardKey(Coordinator.GROUPS, 7)
 OTHER = ShardKey(Coordinator.GROUPS, 8)
 
+
+def _told(value: object) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.msgpack.encode(value))
+
+
 names = st.text(max_size=5)
 times_ms = st.integers(0, 2**42)
 told_values = (
     st.none() | st.booleans() | st.integers(0, 2**31) | st.tuples(st.integers(0, 9), st.lists(names, max_size=2))
 )
 staged_steps = st.builds(
-    lambda record_type, key, at_ms, whom, told: (record_type, key, at_ms, whom, encode_told(told)),
+    lambda record_type, key, at_ms, whom, told: (record_type, key, at_ms, whom, _told(told)),
     st.integers(0, 255),
     st.sampled_from([b"a", b"aa", b"b", b"\x00\xff"]),
     times_ms,
@@ -101,9 +105,9 @@ def test_the_steps_of_a_key_are_found_from_the_newest_on_in_parts(
 def test_a_step_that_is_not_durable_yet_lies_behind_the_end_that_was_named() -> None:
     store = MemoryStore()
     history = ShardHistory(store, SHARD)
-    commit(store, history, [(1, b"a", 5, ("c", "h", "early"), encode_told(1))])
+    commit(store, history, [(1, b"a", 5, ("c", "h", "early"), _told(1))])
     end = history.end
-    commit(store, history, [(1, b"a", 6, ("c", "h", "late"), encode_told(2))])
+    commit(store, history, [(1, b"a", 6, ("c", "h", "late"), _told(2))])
     (found,), reached = steps_backwards(store, SHARD, b"a", end=end, steps_max=10)
     assert (found.cause, reached) == ("early", 0)
 

@@ -9,9 +9,9 @@ import pytest
 
 from coordinator_protocol.errors import ErrorCode, Refused, UnknownOutcome
 from coordinator_runtime.decision import Coordinator, Decision, Operation, Record, ShardKey, once_durable
-from coordinator_runtime.history_rows import steps_of
 from coordinator_runtime.pending import Pending
 from coordinator_runtime.ports import CallContext
+from coordinator_runtime.rows import steps_of
 from coordinator_runtime.runtime import RuntimeLimits
 from coordinator_runtime.store import Family, StoreFailed
 from tests.runtime.ledger import (

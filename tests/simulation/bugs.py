@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_protocol.marker import Outcome
 from coordinator_runtime.decision import ArmTimer, CancelTimer, Decision
-from coordinator_runtime.history_rows import ShardHistory
 from coordinator_runtime.parking import Parking
-from coordinator_runtime.rows import TableCodec
+from coordinator_runtime.rows import ShardHistory, TableCodec
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.codec import PENDING_OFFSET

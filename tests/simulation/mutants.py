@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coordinator_runtime import rows as runtime_rows
-from coordinator_runtime.history_rows import ShardHistory
 from coordinator_runtime.late_answers import LateAnswers
 from coordinator_runtime.parking import Parking
-from coordinator_runtime.rows import TableCodec
+from coordinator_runtime.rows import ShardHistory, TableCodec
 from coordinator_runtime.runtime import Runtime
 from coordinator_runtime.timeline import Journal, TimelineMap
 from group_coordinator.classic.state import ClassicGroup

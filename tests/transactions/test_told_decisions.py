@@ -21,7 +21,7 @@ from tests.transactions.world_of_one import (
     steps_in,
     transaction,
 )
-from txn_coordinator.codec import TransactionCodec
+from txn_coordinator.codec import TransactionCodec, step_of
 from txn_coordinator.config import TwoPhase
 from txn_coordinator.outcomes import Contribution
 from txn_coordinator.records import TransactionChanged
@@ -29,7 +29,7 @@ from txn_coordinator.requests import EndTxn
 from txn_coordinator.rules import adding, transacting
 from txn_coordinator.shard import Decision, PlacedTransact, TransactionShard
 from txn_coordinator.state import DECIDED, NO_EPOCH, NO_PRODUCER_ID, Identity, Transaction, TransactionState
-from txn_coordinator.steps import TransactionStep, decode_step, step_of
+from txn_coordinator.steps import TransactionStep, decode_step
 
 _NOBODY = Identity(NO_PRODUCER_ID, NO_EPOCH)
 _KEEPERS = (_NOBODY, Identity(PRODUCER_ID, 8), Identity(PRODUCER_ID, EXHAUSTED), Identity(9, 0), Identity(9, EXHAUSTED))

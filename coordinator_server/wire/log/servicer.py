@@ -103,7 +103,9 @@ class LogServicer:
         return settled(describe_topics_response(described))
 
     def Produce(self, request: log_pb2.ProduceRequest, context: CallContext) -> Pending[log_pb2.ProduceResponse]:
-        return self._log.produce(produce(request), context).map(produce_response)
+        transactional_id = request.transactional_id if request.HasField("transactional_id") else None
+        command = Produce(transactional_id, tuple(map(client_batch, request.batches)))
+        return self._log.produce(command, context).map(produce_response)
 
     def Fetch(self, request: log_pb2.FetchRequest, context: CallContext) -> Pending[FetchAnswer]:
         return self._log.fetch(fetch(request), context).map(FetchAnswer)
@@ -138,13 +140,6 @@ def create_topics(message: log_pb2.CreateTopicsRequest) -> CreateTopics:
 
 def topic_names(topics: Iterable[log_pb2.TopicName]) -> list[TopicName]:
     return [TopicName(topic.name, topic.topic_id) for topic in topics]
-
-
-def produce(message: log_pb2.ProduceRequest) -> Produce:
-    return Produce(
-        message.transactional_id if message.HasField("transactional_id") else None,
-        tuple(map(client_batch, message.batches)),
-    )
 
 
 def client_batch(item: log_pb2.PartitionBatch) -> ClientBatch:

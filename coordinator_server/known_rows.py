@@ -54,6 +54,7 @@ META_NAMES: Final = {
     own_rows.STORE_ID_KEY: "store_id",
     own_rows.WRITER_KEY: "writer",
     own_rows.FEATURES_KEY: "features",
+    own_rows.INCARNATION_KEY: "incarnation",
     NAMED_PREFIX: "segment/",
     LENGTH_PREFIX: "segment_length/",
 }

@@ -533,6 +533,7 @@ def test_the_store_tells_who_wrote_it_and_what_it_demands(txnctl: Terminal, data
     facts = txnctl("store", "inspect", str(data_dir), "-o", "json").well().document
     assert len(facts.pop("store_id")) == 22
     assert facts.pop("group_version") > 0
+    assert facts.pop("incarnation") == {"number": 0, "cause": "created"}
     assert facts == {"format_version": 3, "writer": VERSION, "features": [], "shard_count": 2, "loss": None}
     told = txnctl("store", "inspect", str(data_dir)).well().lines
     assert told[2].split() == ["WRITER", VERSION]

@@ -58,6 +58,7 @@ from coordinator_runtime.segment_rows import LENGTH_PREFIX, NAMED_PREFIX, length
 from coordinator_runtime.segments import segment_path, segments_in
 from coordinator_runtime.store import Family, StoreFailed, StoreRefused
 from coordinator_runtime.store_directory import DirectoryLock, StoreDirectory, refused_in_words
+from coordinator_runtime.unknown_rows import UnknownRow
 
 _UNUSED_FAMILY: Final = "default"
 """RocksDB makes it, and we keep nothing in it."""
@@ -163,23 +164,34 @@ def _read_meta(directory: StoreDirectory) -> Found | None:
         return None
     database = open_for_reading(directory, [Family.META])
     try:
-        found = _found_in(database.get_column_family(Family.META.name))
+        meta = database.get_column_family(Family.META.name)
+        # First, because all other rows may look otherwise in another format.
+        _check_format(directory, number_of(meta.get(FORMAT_VERSION_KEY)))
+        found = _found_in(meta)
+    except StoreRefused:
+        raise
+    except UnknownRow as unknown:
+        raise StoreRefused(f"the store in {directory.path} cannot be opened: {unknown}") from unknown
     except Exception as error:
         raise refusal_of(directory, error) from error
     finally:
         database.close()
-    if found.format_version > own_rows.FORMAT_VERSION:
-        raise StoreRefused(
-            f"the store in {directory.path} has format {found.format_version}, this program knows formats up to"
-            f" {own_rows.FORMAT_VERSION}: use the version that wrote it, or a later one"
-        )
-    if 0 < found.format_version < own_rows.FORMAT_VERSION:
-        raise StoreRefused(
-            f"the store in {directory.path} has format {found.format_version}, which no release ever wrote and this"
-            " program cannot read: begin with an empty directory"
-        )
     _check_demands(directory, found, families)
     return found if found.format_version else None
+
+
+def _check_format(directory: StoreDirectory, format_version: int) -> None:
+    """Raises StoreRefused for any format but the known one; 0 is a store that was never finished."""
+    if format_version > own_rows.FORMAT_VERSION:
+        raise StoreRefused(
+            f"the store in {directory.path} has format {format_version}, this program knows formats up to"
+            f" {own_rows.FORMAT_VERSION}: use the version that wrote it, or a later one"
+        )
+    if 0 < format_version < own_rows.FORMAT_VERSION:
+        raise StoreRefused(
+            f"the store in {directory.path} has format {format_version}, which no release ever wrote and this"
+            " program cannot read: begin with an empty directory"
+        )
 
 
 def _check_demands(directory: StoreDirectory, found: Found, families: Sequence[str]) -> None:

@@ -95,6 +95,20 @@ def test_an_older_program_does_not_take_the_name_of_the_newest_away(tmp_path: Pa
     assert identity(tmp_path).writer == "99.0"
 
 
+def test_a_newer_format_is_told_although_its_rows_look_otherwise(tmp_path: Path) -> None:
+    newer = own_rows.stored_number(own_rows.FORMAT_VERSION + 1)
+    store = opened(tmp_path)
+    rows = [(Family.META, b"segment_length/?", b"!"), (Family.META, own_rows.FORMAT_VERSION_KEY, newer)]
+    store.write([CommitGroup(store.version() + 1, rows)])
+    store.close()
+    refused(tmp_path, f"has format {own_rows.FORMAT_VERSION + 1}, this program knows formats up to")
+
+
+def test_a_line_of_the_store_that_began_for_an_unknown_cause_is_refused(tmp_path: Path) -> None:
+    put_into_meta(tmp_path, own_rows.INCARNATION_KEY, b"\0\0\0\x05\x7f")
+    refused(tmp_path, "cannot be opened: the row of the store's incarnation cannot be read")
+
+
 def test_a_family_that_only_a_newer_program_knows_is_refused_by_name(tmp_path: Path) -> None:
     opened(tmp_path).close()
     add_family(tmp_path, "SNAPSHOTS")

@@ -28,9 +28,10 @@ from coordinator_runtime.store import Family, Store, StoreDamaged, StoreUnreadab
 from partition_log.batches import LogDamaged
 from partition_log.catalog.shard import unresolved
 from partition_log.catalog.state import PlacedPartition
+from partition_log.leadership import check_line, epoch_at
 from partition_log.reading import Budget, PartitionRead
 from partition_log.records import DamageFound, RecordsRead
-from partition_log.requests import Fetch, FetchResult
+from partition_log.requests import Fetch, FetchItem, FetchResult
 from partition_log.shard import LogShard
 from partition_log.state import AbortedTransaction, PartitionHead
 
@@ -81,9 +82,10 @@ class DamageWatch:
 class _Position:
     """One partition of a fetch: where it stands."""
 
-    __slots__ = ("error", "head", "next_offset", "placed", "read")
+    __slots__ = ("error", "head", "item", "next_offset", "placed", "read")
 
-    def __init__(self, placed: PlacedPartition, read: PartitionRead) -> None:
+    def __init__(self, item: FetchItem, placed: PlacedPartition, read: PartitionRead) -> None:
+        self.item = item
         self.placed = placed
         self.read = read
         self.head: PartitionHead | None = None
@@ -115,7 +117,14 @@ class _Position:
             read.aborted_records_hidden,
             read.control_records_hidden,
             aborted,
+            last_read_epoch=self._last_read_epoch(head),
         )
+
+    def _last_read_epoch(self, head: PartitionHead) -> int | None:
+        next_offset = self.read.next_offset
+        if next_offset == self.item.fetch_offset:
+            return self.item.last_read_epoch
+        return epoch_at(head.leadership, next_offset - 1)
 
 
 class _Fetch:
@@ -198,7 +207,7 @@ class Fetcher:
                 bytes_max=item.partition_bytes_max or request.bytes_max,
                 visibility=(request.isolation, request.is_raw),
             )
-            fetch.positions.append(_Position(placed, read))
+            fetch.positions.append(_Position(item, placed, read))
         self._advance(fetch)
         if fetch.is_satisfied():
             return settled(self._results(fetch))
@@ -228,7 +237,13 @@ class Fetcher:
             # Rows may be gone that the durable head still counts: wait for the deletion to be durable too.
             position.head = position.head or head
             return
-        read, position.head = position.read, head
+        read, item, position.head = position.read, position.item, head
+        check_line(
+            head,
+            item.fetch_offset,
+            current_leader_epoch=item.current_leader_epoch,
+            last_read_epoch=item.last_read_epoch,
+        )
         if not head.log_start_offset <= read.next_offset <= head.log_end_offset:
             raise _out_of_range(read.next_offset, head)
         read.advance(head, budget)

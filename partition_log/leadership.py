@@ -2,17 +2,46 @@
 
 After a loss that was accepted, or a restored backup, the log goes on from an earlier end, and offsets that readers have
 seen are given once more, to other records. So the leader epoch rises there, before the partition serves (`raised`), and
-every batch carries its own.
+every batch carries its own. Whoever has read up to an offset names the epoch of what it read last. Where this log has
+no such epoch, or ended it before that offset, the two went different ways, and the reader is told from where on before
+it is shown anything (`divergence`).
 
-Source: KIP-101, KIP-320.
+Source: KIP-101, KIP-279 (which epoch to go back to), KIP-320 (how readers ask).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from operator import attrgetter
+from typing import Final
+
+from msgspec import Struct
 from msgspec.structs import replace
 
+from coordinator_protocol.batch import NO_LEADER_EPOCH
+from coordinator_protocol.errors import ErrorCode, Refused
 from coordinator_runtime.incarnation import Incarnation, LineCause, first_epoch
 from partition_log.state import EMPTY_HEAD, LeaderEpoch, Leadership, PartitionHead
+
+_EPOCH: Final = attrgetter("epoch")
+_START: Final = attrgetter("start_offset")
+
+
+class Divergence(Struct, frozen=True, gc=False):
+    """Where a reader's line of the log left this one."""
+
+    epoch: int
+    """The newest epoch that both have, or -1."""
+    end_offset: int
+    """What the reader has from here on is not in this log; what it has below is, unless the epoch is -1."""
+
+
+class Diverged(Refused):
+    """The reader has read what is not in this log. Nothing was read."""
+
+    def __init__(self, divergence: Divergence, message: str) -> None:
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        self.divergence = divergence
 
 
 def head_of_new(incarnation: Incarnation, now_ms: int) -> PartitionHead:
@@ -29,3 +58,59 @@ def raised(head: PartitionHead, incarnation: Incarnation, now_ms: int) -> Partit
         return None
     epoch = LeaderEpoch(first_epoch(before.epoch, incarnation), head.log_end_offset, now_ms, incarnation.cause)
     return replace(head, leadership=Leadership(epoch.epoch, incarnation.number, (*before.history, epoch)))
+
+
+def epoch_at(leadership: Leadership, offset: int) -> int:
+    """The epoch of what lies at an offset; at the log end and behind it, the present one."""
+    history = leadership.history
+    return history[max(bisect_right(history, offset, key=_START) - 1, 0)].epoch
+
+
+def divergence(head: PartitionHead, last_read_epoch: int, offset: int) -> Divergence | None:
+    """Where the line of a reader left this log that has read up to `offset`, the last of it in `last_read_epoch`; None:
+    nowhere."""
+    history = head.leadership.history
+    known = bisect_right(history, last_read_epoch, key=_EPOCH)
+    if not known:
+        return Divergence(NO_LEADER_EPOCH, min(offset, history[0].start_offset))
+    epoch = history[known - 1].epoch
+    end_offset = history[known].start_offset if known < len(history) else head.log_end_offset
+    if epoch == last_read_epoch and offset <= end_offset:
+        return None
+    return Divergence(epoch, min(offset, end_offset))
+
+
+def check_line(
+    head: PartitionHead, offset: int, *, current_leader_epoch: int | None, last_read_epoch: int | None
+) -> None:
+    """Return only if a reader that stands at the offset has read nothing but what is in this log, as far as the epochs
+    that it names can tell.
+
+    Raises Refused FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH where it takes another epoch for the present one;
+    Diverged."""
+    epoch = head.leadership.epoch
+    if current_leader_epoch is not None and current_leader_epoch != epoch:
+        raise _other_leader(current_leader_epoch, epoch)
+    if last_read_epoch is None:
+        return
+    found = divergence(head, last_read_epoch, offset)
+    if found is not None:
+        raise Diverged(
+            found,
+            f"what was read up to offset {offset} in leader epoch {last_read_epoch} is not all in this log: it went "
+            f"another way from offset {found.end_offset} on, because acknowledged writes were lost or a backup was "
+            "restored. Decide what becomes of the records that were read from there on, and go on at that offset",
+        )
+
+
+def _other_leader(theirs: int, ours: int) -> Refused:
+    if theirs < ours:
+        return Refused(
+            ErrorCode.FENCED_LEADER_EPOCH,
+            f"leader epoch {theirs} of the partition is over, {ours} is the present one: go on with that",
+        )
+    return Refused(
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        f"leader epoch {theirs} of the partition is not known here, {ours} is the newest: this server may be behind, "
+        "try again",
+    )

@@ -93,6 +93,11 @@ class FetchItem(Struct, frozen=True):
     """Stop before this offset; None: only the isolation level bounds the read."""
     partition_bytes_max: int = 0
     """0: as much as the whole answer may have."""
+    current_leader_epoch: int | None = None
+    """The leader epoch that the reader takes for the present one; None: it does not say."""
+    last_read_epoch: int | None = None
+    """The leader epoch of what it has read before `fetch_offset`; None: it does not say, and is not told where the log
+    is another one than it read."""
 
 
 class Fetch(Struct, frozen=True):
@@ -109,7 +114,7 @@ class Fetch(Struct, frozen=True):
 
 class FetchResult(Struct, frozen=True):
     """What was found in one partition. With OFFSET_OUT_OF_RANGE the head is there too, so that the reader knows what is
-    in range."""
+    in range; the error is a `leadership.Diverged` where the log is another one than it read."""
 
     name: PartitionName
     next_offset: int
@@ -121,6 +126,8 @@ class FetchResult(Struct, frozen=True):
     control_records_hidden: int = 0
     aborted: tuple[AbortedTransaction, ...] = ()
     error: CoordinatorError | None = None
+    last_read_epoch: int | None = None
+    """The leader epoch of what lies before `next_offset`, to be named with it; None: unknown, nothing was read."""
 
 
 EARLIEST_TIMESTAMP = -2
@@ -133,6 +140,8 @@ class OffsetQuery(Struct, frozen=True):
     name: PartitionName
     timestamp_ms: int
     """LATEST_TIMESTAMP, EARLIEST_TIMESTAMP, or Unix milliseconds."""
+    current_leader_epoch: int | None = None
+    """The leader epoch that the caller takes for the present one; None: it does not say."""
 
 
 class ListOffsets(Struct, frozen=True):
@@ -149,6 +158,8 @@ class OffsetResult(Struct, frozen=True):
     offset: int = 0
     timestamp_ms: int = 0
     error: CoordinatorError | None = None
+    leader_epoch: int | None = None
+    """The epoch of the offset; None without one."""
 
 
 class CountQuery(Struct, frozen=True):

@@ -55,6 +55,7 @@ from partition_log.catalog.shard import CatalogShard, unresolved
 from partition_log.catalog.state import PlacedPartition
 from partition_log.counting import count_records
 from partition_log.fetch import Fetcher
+from partition_log.leadership import check_line, epoch_at
 from partition_log.partition_state import Append, Appended
 from partition_log.reading import Budget, bound_of, find_by_time
 from partition_log.requests import (
@@ -282,6 +283,7 @@ class LogService:
             return OffsetResult(query.name, error=found)
         placed, head = found
         try:
+            check_line(head, 0, current_leader_epoch=query.current_leader_epoch, last_read_epoch=None)
             offset, timestamp_ms = self._position(
                 placed.ref.ordinal, head, query.timestamp_ms, bound=bound_of(head, isolation)
             )
@@ -289,7 +291,8 @@ class LogService:
             return OffsetResult(query.name, error=refusal)
         except (LogDamaged, StoreUnreadable) as damage:
             return OffsetResult(query.name, error=self.fetcher.damage.met(placed.ref, damage))
-        return OffsetResult(placed.name, offset, timestamp_ms)
+        epoch = None if offset == NO_OFFSET else epoch_at(head.leadership, offset)
+        return OffsetResult(placed.name, offset, timestamp_ms, leader_epoch=epoch)
 
     def _position(self, ordinal: int, head: PartitionHead, timestamp_ms: int, *, bound: int) -> tuple[int, int]:
         if timestamp_ms == LATEST_TIMESTAMP:

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
-from coordinator_protocol.batch import verify_batch
+from coordinator_protocol.batch import payload_of, verify_batch
 from coordinator_protocol.errors import ErrorCode
 from coordinator_runtime.incarnation import FIRST, Incarnation, LineCause, first_epoch, next_incarnation
+from coordinator_runtime.ports import PartitionName
 from coordinator_runtime.shard_table import ShardState
 from coordinator_runtime.store import CommitGroup, Family
 from partition_log.epoch_rows import epoch_key
+from partition_log.leadership import Diverged, Divergence
+from partition_log.requests import ListOffsets, OffsetQuery
 from partition_log.state import LeaderEpoch
-from tests.log.log_room import COMMIT, TOPIC, UNCOMMITTED, Batch, LogRoom, code, transactional
+from tests.log.log_room import (
+    ABORT,
+    COMMIT,
+    CONTEXT,
+    TOPIC,
+    UNCOMMITTED,
+    Batch,
+    LogRoom,
+    code,
+    offsets_of,
+    transactional,
+)
 
 TX = transactional()
 NOW_S = 58_000_000
@@ -100,6 +116,158 @@ def test_a_head_without_its_epochs_fails_its_shard(room: LogRoom) -> None:
     restarted = room.crash()
     shard = restarted.catalog.place(TOPIC, b"", 0).shard
     assert restarted.runtime.table.state(shard) is ShardState.FAILED
+
+
+def lines(room: LogRoom) -> LogRoom:
+    """A log of three lines: three records in epoch 0, two more in the next, one in the last."""
+    room.append(Batch(count=3))
+    room = room.restore(room.backup())
+    room.append(Batch(count=2))
+    room.clock.step_wall(10_000)
+    room = room.restore(room.backup())
+    room.append(Batch())
+    return room
+
+
+FIRST_LINE, SECOND, THIRD = 0, NOW_S, NOW_S + 10
+
+
+@pytest.mark.parametrize(
+    ("last_read_epoch", "offset", "diverging"),
+    [
+        (FIRST_LINE, 0, None),
+        (FIRST_LINE, 3, None),
+        (FIRST_LINE, 4, (FIRST_LINE, 3)),
+        (SECOND, 3, None),
+        (SECOND, 5, None),
+        (SECOND, 6, (SECOND, 5)),
+        (THIRD, 5, None),
+        (THIRD, 6, None),
+        (THIRD, 7, (THIRD, 6)),
+        (SECOND + 1, 2, (SECOND, 2)),
+        (SECOND + 1, 9, (SECOND, 5)),
+        (THIRD + 1, 6, (THIRD, 6)),
+        (-1, 4, (-1, 0)),
+    ],
+)
+def test_a_reader_is_told_where_its_line_left_this_one(
+    room: LogRoom, last_read_epoch: int, offset: int, diverging: tuple[int, int] | None
+) -> None:
+    result = lines(room).read(fetch_offset=offset, last_read_epoch=last_read_epoch)
+    if diverging is None:
+        assert result.error is None
+        return
+    assert isinstance(result.error, Diverged)
+    assert (result.error.code, result.error.divergence) == (ErrorCode.OFFSET_OUT_OF_RANGE, Divergence(*diverging))
+    assert (result.batches, result.next_offset) == ((), offset)
+
+
+def test_a_fetch_names_the_epoch_of_what_lies_before_its_next_offset(room: LogRoom) -> None:
+    room = lines(room)
+    ends = [room.read(end_offset=end).last_read_epoch for end in range(7)]
+    assert ends == [None, FIRST_LINE, FIRST_LINE, FIRST_LINE, SECOND, SECOND, THIRD]
+    assert room.read(fetch_offset=6, last_read_epoch=THIRD).last_read_epoch == THIRD
+
+
+def test_hidden_records_of_another_epoch_are_passed_in_it(room: LogRoom) -> None:
+    """Otherwise a reader that saw nothing of them would be told that it had diverged."""
+    room.append(Batch())
+    room = room.restore(room.backup())
+    room.append(Batch(TX, 0))
+    room.end(TX, ABORT)
+    result = room.read()
+    assert (offsets_of(result), result.next_offset, result.last_read_epoch) == ([0], 3, NOW_S)
+    assert room.read(fetch_offset=3, last_read_epoch=NOW_S).error is None
+
+
+def test_the_epoch_that_a_reader_takes_for_the_present_one_must_be_that(room: LogRoom) -> None:
+    room = lines(room)
+    assert room.read(current_leader_epoch=THIRD).error is None
+    assert code(room.read(current_leader_epoch=SECOND)) is ErrorCode.FENCED_LEADER_EPOCH
+    assert code(room.read(current_leader_epoch=THIRD + 1)) is ErrorCode.UNKNOWN_LEADER_EPOCH
+    queries = [OffsetQuery(PartitionName(TOPIC, b"", 0), -1, epoch) for epoch in (THIRD, SECOND, THIRD + 1)]
+    found = room.log.list_offsets(ListOffsets(queries), CONTEXT)
+    room.flush()
+    assert [code(result) for result in found.result()] == [
+        ErrorCode.NONE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ]
+
+
+def test_positions_come_with_their_epochs(room: LogRoom) -> None:
+    room.append(Batch(count=3, timestamp_ms=1_000))
+    room = room.restore(room.backup())
+    room.append(Batch(timestamp_ms=2_000))
+    found = {time_ms: room.offsets(time_ms)[0] for time_ms in (-2, -1, 1_500, 3_000)}
+    assert {time_ms: (result.offset, result.leader_epoch) for time_ms, result in found.items()} == {
+        -2: (0, 0),
+        -1: (4, NOW_S),
+        1_500: (3, NOW_S),
+        3_000: (-1, None),
+    }
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_who_names_the_epoch_it_read_is_never_shown_another_record_at_an_offset_it_has_read(seed: int) -> None:
+    rng = Random(seed)
+    room = LogRoom()
+    room.clock.step_wall(1_735_689_600_000 + NOW_S * 1_000 - room.clock.wall_ms())
+    room.create()
+    backups = [room.backup()]
+    readers = [EchoingReader(), EchoingReader()]
+    for number in range(60):
+        match rng.choices(("append", "back up", "crash", "restore", "read"), (6, 2, 1, 2, 8))[0]:
+            case "append":
+                room.append(Batch(count=rng.randint(1, 3), payload=str(number).encode()))
+            case "back up":
+                backups.append(room.backup())
+            case "crash":
+                room = room.crash()
+            case "restore":
+                room.clock.step_wall(1_000)
+                room = room.restore(rng.choice(backups))
+            case _:
+                rng.choice(readers).read(room, bytes_max=rng.choice((1, 10_000)))
+    whole = EchoingReader()
+    for reader in (whole, *readers):
+        assert any(not reader.read(room) for _ in range(200)), "it comes to the end"
+        assert reader.read_at == whole.read_at, "all of the present line, and nothing of a lost one"
+
+
+class EchoingReader:
+    """Reads on, names the epoch it has read, and forgets what it read behind the place where it diverged."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+        self.epoch: int | None = None
+        self.began: list[tuple[int, int]] = []
+        """First offset of each epoch that it read."""
+        self.read_at: dict[int, bytes] = {}
+
+    def read(self, room: LogRoom, **fields: int) -> bool:
+        """Fetch once; False: there is nothing more."""
+        result = room.read(fetch_offset=self.offset, last_read_epoch=self.epoch, **fields)
+        if isinstance(result.error, Diverged):
+            self._go_back(result.error.divergence)
+            return True
+        assert result.error is None
+        for header, encoded in result.batches:
+            if not self.began or self.began[-1][1] != header.leader_epoch:
+                self.began.append((header.base_offset, header.leader_epoch))
+            for offset in range(max(header.base_offset, self.offset), header.last_offset + 1):
+                assert offset not in self.read_at
+                self.read_at[offset] = bytes(payload_of(encoded))
+        is_end = result.next_offset == self.offset
+        self.offset, self.epoch = result.next_offset, result.last_read_epoch
+        return not is_end
+
+    def _go_back(self, divergence: Divergence) -> None:
+        later = [offset for offset, epoch in self.began if epoch > divergence.epoch]
+        self.offset = min([divergence.end_offset, *later])
+        self.began = [each for each in self.began if each[0] < self.offset]
+        self.epoch = self.began[-1][1] if self.began else None
+        self.read_at = {offset: payload for offset, payload in self.read_at.items() if offset < self.offset}
 
 
 def test_an_incarnation_is_the_second_of_its_beginning_and_always_grows() -> None:

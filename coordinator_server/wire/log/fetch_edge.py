@@ -18,6 +18,7 @@ from coordinator_protocol.marker import Outcome, decode_marker_payload
 from coordinator_protocol.producers import NO_SEQUENCE
 from coordinator_protocol.wire import bytes_field, field_prefix
 from coordinator_server.wire.edge import set_error
+from partition_log.leadership import Diverged
 from partition_log.requests import FetchResult
 
 _RESULTS: Final = bytes_field(log_pb2.FetchResponse.RESULTS_FIELD_NUMBER)
@@ -76,6 +77,12 @@ def _result_fields(result: FetchResult) -> log_pb2.FetchResult:
         message.high_watermark = head.log_end_offset
         message.last_stable_offset = head.last_stable_offset
         message.log_start_offset = head.log_start_offset
+        message.leader_epoch = head.leadership.epoch
+    if result.last_read_epoch is not None:
+        message.last_read_epoch = result.last_read_epoch
+    if isinstance(result.error, Diverged):
+        found = result.error.divergence
+        message.diverging.CopyFrom(log_pb2.EpochEnd(epoch=found.epoch, end_offset=found.end_offset))
     if result.error is not None:
         set_error(message, Method.FETCH, result.error)
     return message
@@ -98,6 +105,7 @@ def _batch_fields(header: BatchHeader, encoded: bytes) -> log_pb2.RecordBatch:
         timestamp_type=header.timestamp_type,  # type: ignore[arg-type]
         crc32c=stored_crc(encoded),
         hole_count=header.hole_count,
+        leader_epoch=header.leader_epoch,
     )
     if header.is_control:
         marker = decode_marker_payload(encoded[HEADER_BYTES:])

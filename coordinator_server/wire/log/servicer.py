@@ -54,7 +54,7 @@ from partition_log.requests import (
     TopicResult,
 )
 from partition_log.service import LogService
-from partition_log.state import Isolation, ProducerEntry
+from partition_log.state import Isolation, LeaderEpoch, ProducerEntry
 from partition_log.topics import TopicService
 
 FETCH_BYTES_DEFAULT: Final = 1 << 20
@@ -193,7 +193,9 @@ def fetch(message: log_pb2.FetchRequest) -> Fetch:
     for item in message.partitions:
         name = PartitionName(item.topic, item.topic_id, item.partition)
         end_offset = item.end_offset if item.HasField("end_offset") else None
-        items.append(FetchItem(name, item.fetch_offset, end_offset, item.partition_max_bytes))
+        current = item.current_leader_epoch if item.HasField("current_leader_epoch") else None
+        last_read = item.last_read_epoch if item.HasField("last_read_epoch") else None
+        items.append(FetchItem(name, item.fetch_offset, end_offset, item.partition_max_bytes, current, last_read))
     return Fetch(
         tuple(items),
         _isolation(message.isolation_level),
@@ -207,7 +209,11 @@ def fetch(message: log_pb2.FetchRequest) -> Fetch:
 def list_offsets(message: log_pb2.ListOffsetsRequest) -> ListOffsets:
     """Raises Refused INVALID_REQUEST for an unknown isolation level."""
     queries = [
-        OffsetQuery(PartitionName(item.topic, item.topic_id, item.partition), item.timestamp_ms)
+        OffsetQuery(
+            PartitionName(item.topic, item.topic_id, item.partition),
+            item.timestamp_ms,
+            item.current_leader_epoch if item.HasField("current_leader_epoch") else None,
+        )
         for item in message.partitions
     ]
     return ListOffsets(queries, _isolation(message.isolation_level))
@@ -255,12 +261,22 @@ def _topic_description(topic: TopicDescription) -> log_pb2.TopicDescription:
                 high_watermark=head.log_end_offset,
                 last_stable_offset=head.last_stable_offset,
                 open_transactions=head.open_transactions,
+                leader_epochs=[_leader_epoch(epoch) for epoch in head.leadership.history],
             )
             for partition, head in enumerate(topic.heads)
         ],
     )
     _set_any(message, Method.DESCRIBE_TOPICS, topic.error)
     return message
+
+
+def _leader_epoch(epoch: LeaderEpoch) -> log_pb2.LeaderEpoch:
+    return log_pb2.LeaderEpoch(
+        epoch=epoch.epoch,
+        start_offset=epoch.start_offset,
+        began_ms=epoch.began_ms,
+        cause=epoch.cause,  # type: ignore[arg-type]  # its numbers are those of the wire
+    )
 
 
 def produce_response(results: Sequence[ProduceResult]) -> log_pb2.ProduceResponse:
@@ -290,6 +306,7 @@ def list_offsets_response(results: Sequence[OffsetResult]) -> log_pb2.ListOffset
             partition=result.name.partition,
             offset=result.offset,
             timestamp_ms=result.timestamp_ms,
+            leader_epoch=result.leader_epoch,
         )
         _set_any(message, Method.LIST_OFFSETS, result.error)
     return response

@@ -115,6 +115,30 @@ TIMESTAMP_TYPE_LOG_APPEND_TIME: TimestampType.ValueType  # 1
 """The server stamped the batch when it was appended."""
 Global___TimestampType: _TypeAlias = TimestampType  # noqa: Y015
 
+class _LeaderEpochCause:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LeaderEpochCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LeaderEpochCause.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LEADER_EPOCH_CAUSE_CREATED: _LeaderEpochCause.ValueType  # 0
+    """The partition was created."""
+    LEADER_EPOCH_CAUSE_DATA_LOSS: _LeaderEpochCause.ValueType  # 1
+    """Acknowledged writes were missing, and the server was started with --accept-data-loss."""
+    LEADER_EPOCH_CAUSE_RESTORE: _LeaderEpochCause.ValueType  # 2
+    """A backup was restored."""
+
+class LeaderEpochCause(_LeaderEpochCause, metaclass=_LeaderEpochCauseEnumTypeWrapper):
+    """Why a leader epoch began."""
+
+LEADER_EPOCH_CAUSE_CREATED: LeaderEpochCause.ValueType  # 0
+"""The partition was created."""
+LEADER_EPOCH_CAUSE_DATA_LOSS: LeaderEpochCause.ValueType  # 1
+"""Acknowledged writes were missing, and the server was started with --accept-data-loss."""
+LEADER_EPOCH_CAUSE_RESTORE: LeaderEpochCause.ValueType  # 2
+"""A backup was restored."""
+Global___LeaderEpochCause: _TypeAlias = LeaderEpochCause  # noqa: Y015
+
 @_typing.final
 class RecordBatch(_message.Message):
     """A batch of records: the unit that is appended, stored, shown and hidden."""
@@ -135,6 +159,7 @@ class RecordBatch(_message.Message):
     TIMESTAMP_TYPE_FIELD_NUMBER: _builtins.int
     CRC32C_FIELD_NUMBER: _builtins.int
     MARKER_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     PAYLOAD_FIELD_NUMBER: _builtins.int
     HOLE_COUNT_FIELD_NUMBER: _builtins.int
     base_offset: _builtins.int
@@ -158,6 +183,10 @@ class RecordBatch(_message.Message):
     crc32c: _builtins.int
     """CRC-32C of the stored form: Kafka's v2 header from the attributes on, then encoding, format version and a zero byte,
     then the payload (see docs). Absent on Produce: computed by the server. Wrong: CORRUPT_MESSAGE.
+    """
+    leader_epoch: _builtins.int
+    """Leader epoch of the partition when the batch was appended: set by the server, and not under the checksum. Who has read
+    the batch names it with the next Fetch (FetchPartition.last_read_epoch).
     """
     payload: _builtins.bytes
     """The encoded records, compressed as named. Last, so that it can be written and read without copying.
@@ -193,17 +222,20 @@ class RecordBatch(_message.Message):
         timestamp_type: Global___TimestampType.ValueType = ...,
         crc32c: _builtins.int | None = ...,
         marker: Global___ControlMarker | None = ...,
+        leader_epoch: _builtins.int | None = ...,
         payload: _builtins.bytes = ...,
         hole_count: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_base_sequence", b"_base_sequence", "_crc32c", b"_crc32c", "_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "base_sequence", b"base_sequence", "crc32c", b"crc32c", "marker", b"marker", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_base_sequence", b"_base_sequence", "_crc32c", b"_crc32c", "_leader_epoch", b"_leader_epoch", "_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "base_sequence", b"base_sequence", "crc32c", b"crc32c", "leader_epoch", b"leader_epoch", "marker", b"marker", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base_sequence", b"_base_sequence", "_crc32c", b"_crc32c", "_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "base_offset", b"base_offset", "base_sequence", b"base_sequence", "base_timestamp_ms", b"base_timestamp_ms", "compression", b"compression", "crc32c", b"crc32c", "encoding", b"encoding", "hole_count", b"hole_count", "is_control", b"is_control", "is_transactional", b"is_transactional", "marker", b"marker", "max_timestamp_ms", b"max_timestamp_ms", "payload", b"payload", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "record_count", b"record_count", "timestamp_type", b"timestamp_type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base_sequence", b"_base_sequence", "_crc32c", b"_crc32c", "_leader_epoch", b"_leader_epoch", "_producer_epoch", b"_producer_epoch", "_producer_id", b"_producer_id", "base_offset", b"base_offset", "base_sequence", b"base_sequence", "base_timestamp_ms", b"base_timestamp_ms", "compression", b"compression", "crc32c", b"crc32c", "encoding", b"encoding", "hole_count", b"hole_count", "is_control", b"is_control", "is_transactional", b"is_transactional", "leader_epoch", b"leader_epoch", "marker", b"marker", "max_timestamp_ms", b"max_timestamp_ms", "payload", b"payload", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id", "record_count", b"record_count", "timestamp_type", b"timestamp_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__base_sequence: _TypeAlias = _typing.Literal["base_sequence"]  # noqa: Y015
     _WhichOneofArgType__base_sequence: _TypeAlias = _typing.Literal["_base_sequence", b"_base_sequence"]  # noqa: Y015
     _WhichOneofReturnType__crc32c: _TypeAlias = _typing.Literal["crc32c"]  # noqa: Y015
     _WhichOneofArgType__crc32c: _TypeAlias = _typing.Literal["_crc32c", b"_crc32c"]  # noqa: Y015
+    _WhichOneofReturnType__leader_epoch: _TypeAlias = _typing.Literal["leader_epoch"]  # noqa: Y015
+    _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch"]  # noqa: Y015
     _WhichOneofReturnType__producer_epoch: _TypeAlias = _typing.Literal["producer_epoch"]  # noqa: Y015
     _WhichOneofArgType__producer_epoch: _TypeAlias = _typing.Literal["_producer_epoch", b"_producer_epoch"]  # noqa: Y015
     _WhichOneofReturnType__producer_id: _TypeAlias = _typing.Literal["producer_id"]  # noqa: Y015
@@ -212,6 +244,8 @@ class RecordBatch(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__base_sequence) -> _WhichOneofReturnType__base_sequence | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__crc32c) -> _WhichOneofReturnType__crc32c | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__leader_epoch) -> _WhichOneofReturnType__leader_epoch | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__producer_epoch) -> _WhichOneofReturnType__producer_epoch | None: ...
     @_typing.overload
@@ -710,6 +744,7 @@ class PartitionDescription(_message.Message):
     HIGH_WATERMARK_FIELD_NUMBER: _builtins.int
     LAST_STABLE_OFFSET_FIELD_NUMBER: _builtins.int
     OPEN_TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCHS_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     log_start_offset: _builtins.int
     """First offset that can be read."""
@@ -719,6 +754,10 @@ class PartitionDescription(_message.Message):
     """Everything below it is decided: the end for read-committed readers."""
     open_transactions: _builtins.int
     """Transactions with records here and no marker yet."""
+    @_builtins.property
+    def leader_epochs(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaderEpoch]:
+        """All leader epochs that the partition was in, ascending; the last one is the present one."""
+
     def __init__(
         self,
         *,
@@ -727,14 +766,47 @@ class PartitionDescription(_message.Message):
         high_watermark: _builtins.int = ...,
         last_stable_offset: _builtins.int = ...,
         open_transactions: _builtins.int = ...,
+        leader_epochs: _abc.Iterable[Global___LeaderEpoch] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "log_start_offset", b"log_start_offset", "open_transactions", b"open_transactions", "partition", b"partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "leader_epochs", b"leader_epochs", "log_start_offset", b"log_start_offset", "open_transactions", b"open_transactions", "partition", b"partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PartitionDescription: _TypeAlias = PartitionDescription  # noqa: Y015
+
+@_typing.final
+class LeaderEpoch(_message.Message):
+    """One line of a partition's log: what lies at an offset never changes within one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    START_OFFSET_FIELD_NUMBER: _builtins.int
+    BEGAN_MS_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    start_offset: _builtins.int
+    """The first offset of the epoch."""
+    began_ms: _builtins.int
+    """Wall time of its beginning, Unix milliseconds."""
+    cause: Global___LeaderEpochCause.ValueType
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        start_offset: _builtins.int = ...,
+        began_ms: _builtins.int = ...,
+        cause: Global___LeaderEpochCause.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["began_ms", b"began_ms", "cause", b"cause", "epoch", b"epoch", "start_offset", b"start_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeaderEpoch: _TypeAlias = LeaderEpoch  # noqa: Y015
 
 @_typing.final
 class ProduceRequest(_message.Message):
@@ -934,6 +1006,8 @@ class FetchPartition(_message.Message):
     FETCH_OFFSET_FIELD_NUMBER: _builtins.int
     END_OFFSET_FIELD_NUMBER: _builtins.int
     PARTITION_MAX_BYTES_FIELD_NUMBER: _builtins.int
+    CURRENT_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    LAST_READ_EPOCH_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     topic_id: _builtins.bytes
     partition: _builtins.int
@@ -943,6 +1017,16 @@ class FetchPartition(_message.Message):
     """Stop before this offset. Absent: no bound but the isolation level's. Batches are whole: skip records from it on."""
     partition_max_bytes: _builtins.int
     """Most bytes for this partition. Default 0 means max_bytes."""
+    current_leader_epoch: _builtins.int
+    """The leader epoch that the reader takes for the present one. An older one: FENCED_LEADER_EPOCH. One that this server
+    does not know: UNKNOWN_LEADER_EPOCH. Absent: not checked.
+    """
+    last_read_epoch: _builtins.int
+    """The leader epoch of what was read before fetch_offset: FetchResult.last_read_epoch of the Fetch before, or the
+    leader_epoch of the batch, or of ListOffsets, or of the committed offset. Where this log has something else there,
+    because acknowledged writes were lost or a backup was restored, nothing is served: see FetchResult.diverging.
+    Absent: not checked, and such a reader is shown other records at offsets that it has read.
+    """
     def __init__(
         self,
         *,
@@ -952,14 +1036,25 @@ class FetchPartition(_message.Message):
         fetch_offset: _builtins.int = ...,
         end_offset: _builtins.int | None = ...,
         partition_max_bytes: _builtins.int = ...,
+        current_leader_epoch: _builtins.int | None = ...,
+        last_read_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "end_offset", b"end_offset"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "_end_offset", b"_end_offset", "_last_read_epoch", b"_last_read_epoch", "current_leader_epoch", b"current_leader_epoch", "end_offset", b"end_offset", "last_read_epoch", b"last_read_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset", "end_offset", b"end_offset", "fetch_offset", b"fetch_offset", "partition", b"partition", "partition_max_bytes", b"partition_max_bytes", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "_end_offset", b"_end_offset", "_last_read_epoch", b"_last_read_epoch", "current_leader_epoch", b"current_leader_epoch", "end_offset", b"end_offset", "fetch_offset", b"fetch_offset", "last_read_epoch", b"last_read_epoch", "partition", b"partition", "partition_max_bytes", b"partition_max_bytes", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__current_leader_epoch: _TypeAlias = _typing.Literal["current_leader_epoch"]  # noqa: Y015
+    _WhichOneofArgType__current_leader_epoch: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch"]  # noqa: Y015
     _WhichOneofReturnType__end_offset: _TypeAlias = _typing.Literal["end_offset"]  # noqa: Y015
     _WhichOneofArgType__end_offset: _TypeAlias = _typing.Literal["_end_offset", b"_end_offset"]  # noqa: Y015
+    _WhichOneofReturnType__last_read_epoch: _TypeAlias = _typing.Literal["last_read_epoch"]  # noqa: Y015
+    _WhichOneofArgType__last_read_epoch: _TypeAlias = _typing.Literal["_last_read_epoch", b"_last_read_epoch"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__current_leader_epoch) -> _WhichOneofReturnType__current_leader_epoch | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__end_offset) -> _WhichOneofReturnType__end_offset | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_read_epoch) -> _WhichOneofReturnType__last_read_epoch | None: ...
 
 Global___FetchPartition: _TypeAlias = FetchPartition  # noqa: Y015
 
@@ -1014,9 +1109,13 @@ class FetchResult(_message.Message):
     ABORTED_RECORDS_HIDDEN_FIELD_NUMBER: _builtins.int
     CONTROL_RECORDS_HIDDEN_FIELD_NUMBER: _builtins.int
     ABORTED_TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    LAST_READ_EPOCH_FIELD_NUMBER: _builtins.int
+    DIVERGING_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
-    """OFFSET_OUT_OF_RANGE when fetch_offset is below log_start_offset or above high_watermark. CORRUPT_MESSAGE when what is
+    """OFFSET_OUT_OF_RANGE when fetch_offset is below log_start_offset or above high_watermark, or with `diverging`.
+    FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH: see FetchPartition.current_leader_epoch. CORRUPT_MESSAGE when what is
     stored at fetch_offset is damaged: fetching it again cannot help. It is an error of this partition alone, and comes
     only where nothing before the damage is left to show; error_message says what is damaged. KAFKA_STORAGE_ERROR when the
     partition cannot be read at all and needs repair; UNKNOWN_SERVER_ERROR when it could not be read at this moment.
@@ -1038,9 +1137,17 @@ class FetchResult(_message.Message):
     where a range begins or ends inside a batch with holes.
     """
     control_records_hidden: _builtins.int
+    leader_epoch: _builtins.int
+    """The present leader epoch of the partition."""
+    last_read_epoch: _builtins.int
+    """What to send with next_offset: the epoch of what lies before it, shown or hidden. Absent where nothing does."""
     @_builtins.property
     def aborted_transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___AbortedTransaction]:
         """Only in raw reads: the aborted transactions that touch the range."""
+
+    @_builtins.property
+    def diverging(self) -> Global___EpochEnd:
+        """With OFFSET_OUT_OF_RANGE, and an end_offset of fetch_offset at most: the reader has read what is not in this log."""
 
     @_builtins.property
     def batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecordBatch]: ...
@@ -1060,15 +1167,57 @@ class FetchResult(_message.Message):
         aborted_records_hidden: _builtins.int = ...,
         control_records_hidden: _builtins.int = ...,
         aborted_transactions: _abc.Iterable[Global___AbortedTransaction] | None = ...,
+        leader_epoch: _builtins.int | None = ...,
+        last_read_epoch: _builtins.int | None = ...,
+        diverging: Global___EpochEnd | None = ...,
         batches: _abc.Iterable[Global___RecordBatch] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_diverging", b"_diverging", "_last_read_epoch", b"_last_read_epoch", "_leader_epoch", b"_leader_epoch", "diverging", b"diverging", "last_read_epoch", b"last_read_epoch", "leader_epoch", b"leader_epoch"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_diverging", b"_diverging", "_last_read_epoch", b"_last_read_epoch", "_leader_epoch", b"_leader_epoch", "aborted_records_hidden", b"aborted_records_hidden", "aborted_transactions", b"aborted_transactions", "batches", b"batches", "control_records_hidden", b"control_records_hidden", "diverging", b"diverging", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "last_read_epoch", b"last_read_epoch", "last_stable_offset", b"last_stable_offset", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "next_offset", b"next_offset", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__diverging: _TypeAlias = _typing.Literal["diverging"]  # noqa: Y015
+    _WhichOneofArgType__diverging: _TypeAlias = _typing.Literal["_diverging", b"_diverging"]  # noqa: Y015
+    _WhichOneofReturnType__last_read_epoch: _TypeAlias = _typing.Literal["last_read_epoch"]  # noqa: Y015
+    _WhichOneofArgType__last_read_epoch: _TypeAlias = _typing.Literal["_last_read_epoch", b"_last_read_epoch"]  # noqa: Y015
+    _WhichOneofReturnType__leader_epoch: _TypeAlias = _typing.Literal["leader_epoch"]  # noqa: Y015
+    _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__diverging) -> _WhichOneofReturnType__diverging | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_read_epoch) -> _WhichOneofReturnType__last_read_epoch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__leader_epoch) -> _WhichOneofReturnType__leader_epoch | None: ...
+
+Global___FetchResult: _TypeAlias = FetchResult  # noqa: Y015
+
+@_typing.final
+class EpochEnd(_message.Message):
+    """Where the log that a reader has read left the log as it is now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """The newest leader epoch that both have; -1: none."""
+    end_offset: _builtins.int
+    """Where it ends here, or where the reader stands if that is before: what was read from here on is not in this log. Go
+    on here, with `epoch` as last_read_epoch, once it is decided what becomes of the records that were read from here on.
+    """
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        end_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted_records_hidden", b"aborted_records_hidden", "aborted_transactions", b"aborted_transactions", "batches", b"batches", "control_records_hidden", b"control_records_hidden", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "high_watermark", b"high_watermark", "last_stable_offset", b"last_stable_offset", "log_start_offset", b"log_start_offset", "next_offset", b"next_offset", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "epoch", b"epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___FetchResult: _TypeAlias = FetchResult  # noqa: Y015
+Global___EpochEnd: _TypeAlias = EpochEnd  # noqa: Y015
 
 @_typing.final
 class AbortedTransaction(_message.Message):
@@ -1131,6 +1280,7 @@ class OffsetQuery(_message.Message):
     TOPIC_ID_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
     TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    CURRENT_LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     topic_id: _builtins.bytes
     partition: _builtins.int
@@ -1138,6 +1288,8 @@ class OffsetQuery(_message.Message):
     """-1 = latest (the LSO, or the high watermark for READ_UNCOMMITTED); -2 = earliest; otherwise Unix milliseconds: the
     first offset whose batch has a timestamp of at least this.
     """
+    current_leader_epoch: _builtins.int
+    """As FetchPartition.current_leader_epoch."""
     def __init__(
         self,
         *,
@@ -1145,12 +1297,15 @@ class OffsetQuery(_message.Message):
         topic_id: _builtins.bytes = ...,
         partition: _builtins.int = ...,
         timestamp_ms: _builtins.int = ...,
+        current_leader_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "current_leader_epoch", b"current_leader_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "timestamp_ms", b"timestamp_ms", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch", "current_leader_epoch", b"current_leader_epoch", "partition", b"partition", "timestamp_ms", b"timestamp_ms", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__current_leader_epoch: _TypeAlias = _typing.Literal["current_leader_epoch"]  # noqa: Y015
+    _WhichOneofArgType__current_leader_epoch: _TypeAlias = _typing.Literal["_current_leader_epoch", b"_current_leader_epoch"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__current_leader_epoch) -> _WhichOneofReturnType__current_leader_epoch | None: ...
 
 Global___OffsetQuery: _TypeAlias = OffsetQuery  # noqa: Y015
 
@@ -1200,6 +1355,7 @@ class OffsetResult(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     error_code: _common_pb2.ErrorCode.ValueType
     error_class: _common_pb2.ErrorClass.ValueType
     error_message: _builtins.str
@@ -1210,6 +1366,8 @@ class OffsetResult(_message.Message):
     """-1 when no record is that new."""
     timestamp_ms: _builtins.int
     """Largest timestamp of the batch found by time; -1 for earliest and latest."""
+    leader_epoch: _builtins.int
+    """The leader epoch of the offset, to be sent as last_read_epoch by who begins there. Absent without an offset."""
     def __init__(
         self,
         *,
@@ -1221,12 +1379,15 @@ class OffsetResult(_message.Message):
         partition: _builtins.int = ...,
         offset: _builtins.int = ...,
         timestamp_ms: _builtins.int = ...,
+        leader_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "leader_epoch", b"leader_epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "offset", b"offset", "partition", b"partition", "timestamp_ms", b"timestamp_ms", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch", "error_class", b"error_class", "error_code", b"error_code", "error_message", b"error_message", "leader_epoch", b"leader_epoch", "offset", b"offset", "partition", b"partition", "timestamp_ms", b"timestamp_ms", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__leader_epoch: _TypeAlias = _typing.Literal["leader_epoch"]  # noqa: Y015
+    _WhichOneofArgType__leader_epoch: _TypeAlias = _typing.Literal["_leader_epoch", b"_leader_epoch"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__leader_epoch) -> _WhichOneofReturnType__leader_epoch | None: ...
 
 Global___OffsetResult: _TypeAlias = OffsetResult  # noqa: Y015
 

@@ -67,7 +67,10 @@ def produce_request(*, transactional_id: str | None = None, **fields: Any) -> lo
 
 
 def fetched(room: LogRoom, **fields: Any) -> Any:
-    partition = log_pb2.FetchPartition(topic=TOPIC, fetch_offset=fields.pop("fetch_offset", 0))
+    of_partition = {
+        name: fields.pop(name) for name in (*fields,) if name in log_pb2.FetchPartition.DESCRIPTOR.fields_by_name
+    }
+    partition = log_pb2.FetchPartition(topic=TOPIC, **of_partition)
     return call(room, log_pb2.FetchRequest(partitions=[partition], **fields)).results[0]
 
 
@@ -112,7 +115,21 @@ def test_a_batch_travels_there_and_back(room: LogRoom) -> None:
         encoding=log_pb2.ENCODING_RECORDS_V1,
         crc32c=crc,
         payload=b"two records",
+        leader_epoch=0,
     )
+
+
+def test_epochs_travel_with_positions_and_a_divergence_names_where(room: LogRoom) -> None:
+    for _ in range(3):
+        room.append(Batch())
+    result = fetched(room)
+    assert (result.leader_epoch, result.last_read_epoch, result.HasField("diverging")) == (0, 0, False)
+    assert not fetched(room, fetch_offset=3).HasField("last_read_epoch")
+    diverged = fetched(room, fetch_offset=2, last_read_epoch=7)
+    assert diverged.diverging == log_pb2.EpochEnd(epoch=0, end_offset=2)
+    assert (diverged.error_code, diverged.next_offset, len(diverged.batches)) == (ErrorCode.OFFSET_OUT_OF_RANGE, 2, 0)
+    ahead = fetched(room, current_leader_epoch=1)
+    assert (ahead.error_code, ahead.HasField("diverging")) == (ErrorCode.UNKNOWN_LEADER_EPOCH, False)
 
 
 def test_a_plain_batch_comes_back_without_producer_fields(room: LogRoom) -> None:
